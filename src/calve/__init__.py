@@ -1,0 +1,1 @@
+"""calve keeps Apache Iceberg tables equal to a stream of changes, exactly once, on Spark."""

@@ -1,0 +1,61 @@
+"""Time, ids and randomness: the only module that reads them.
+
+Everything else gets a `Clock` and an `IdSource` as arguments, so that a test or a simulation decides both.
+"""
+
+import random
+import time
+import uuid
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall clock in milliseconds, and waiting."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; for durations only."""
+        ...
+
+
+class IdSource(Protocol):
+    """Fresh identifiers."""
+
+    def new_id(self) -> str:
+        """A text nobody else has: run ids, commit ids, file names."""
+        ...
+
+    def jitter(self) -> float:
+        """A random factor in [0.5, 1.0) that spreads retries."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class RandomIds:
+    """Random version-4 uuids."""
+
+    def new_id(self) -> str:
+        return str(uuid.uuid4())
+
+    def jitter(self) -> float:
+        return 0.5 + random.random() / 2
+
+
+_SINK_NAMESPACE = uuid.UUID("6f1c1f0e-2a0f-5d7c-9f0b-63616c766531")
+
+
+def sink_id_of(name: str, table: str) -> str:
+    """The uuid of a sink, the same in every process that names it and its table alike."""
+    return str(uuid.uuid5(_SINK_NAMESPACE, f"{name}\0{table}"))

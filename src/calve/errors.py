@@ -1,0 +1,140 @@
+"""Every error calve raises, as one tree. The class says what to do next.
+
+    CalveError
+    ├── TransientError          try again: nothing is wrong with the data or the definition
+    │   ├── CommitConflict      another writer was first; the table has to be loaded again
+    │   └── CommitUnknown       the answer was lost; the commit may or may not have been applied
+    ├── TerminalError           the sink stops and stays stopped until a person acts
+    │   ├── BadRow              a record that cannot become a change
+    │   ├── ForeignCommit       somebody else changed the table's rows
+    │   ├── TableRolledBack     the table no longer has a commit of this sink
+    │   ├── TableRecreated      the table is not the one this sink wrote
+    │   ├── ProgressUnprovable  the table does not say how far this sink came
+    │   ├── CheckpointGap       recorded work is missing, and cannot be read again
+    │   └── SourceLost          the source cannot continue from the recorded offsets
+    ├── FencedError             a newer run of this sink owns the table; leave quietly, exit 3
+    └── InvalidInput            the user's definition or call is wrong; nothing was started
+
+An error has a primary text (what happened), a detail (the values) and a hint (what to do). Past tense if the same call may
+succeed later, present tense if it is permanent. Errors survive pickle and, as text, a Spark task: `encode` and `decode`
+carry them through the message of an exception that Spark made.
+"""
+
+import json
+from typing import ClassVar, Self
+
+_OPEN, _CLOSE = "⟦calve:", "⟧"
+
+
+class CalveError(Exception):
+    """Base of all errors: primary, detail and hint."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, primary: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(primary)
+        self.primary = primary
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.primary]
+        if self.detail:
+            lines.append(f"  {self.detail}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.primary, self.detail, self.hint)
+
+    def encode(self) -> str:
+        """This error as text that `decode` finds inside any longer message."""
+        body = json.dumps([type(self).__name__, self.primary, self.detail, self.hint])
+        return f"{_OPEN}{body}{_CLOSE}"
+
+    @classmethod
+    def build(cls, primary: str, detail: str, hint: str) -> Self:
+        """An error of this class from its three texts."""
+        return cls(primary, detail=detail, hint=hint)
+
+
+def _rebuild(cls: type[CalveError], primary: str, detail: str, hint: str) -> CalveError:
+    return cls.build(primary, detail, hint)
+
+
+class TransientError(CalveError):
+    """May succeed when tried again."""
+
+
+class CommitConflict(TransientError):
+    """The table changed between load and commit; this attempt was certainly not applied."""
+
+
+class CommitUnknown(TransientError):
+    """The answer to a commit was lost: only the table knows whether it was applied."""
+
+
+class TerminalError(CalveError):
+    """The sink halts; trying again cannot help."""
+
+
+class BadRow(TerminalError):
+    """A record that cannot become a change."""
+
+
+class ForeignCommit(TerminalError):
+    """Another writer changed the rows of the table."""
+
+
+class TableRolledBack(TerminalError):
+    """The table was set back behind a commit of this sink."""
+
+
+class TableRecreated(TerminalError):
+    """The table has another uuid than the one this sink wrote to."""
+
+
+class ProgressUnprovable(TerminalError):
+    """The table's history does not show how far this sink came."""
+
+
+class CheckpointGap(TerminalError):
+    """Recorded work is missing between the table and the records."""
+
+
+class SourceLost(TerminalError):
+    """The source cannot start where the records end."""
+
+
+class FencedError(CalveError):
+    """A newer run of the same sink owns the table."""
+
+    exit_code = 3
+
+
+class InvalidInput(CalveError):
+    """A definition, option or call that cannot work."""
+
+    exit_code = 2
+
+
+def _tree(cls: type[CalveError]) -> dict[str, type[CalveError]]:
+    found = {cls.__name__: cls}
+    for child in cls.__subclasses__():
+        found |= _tree(child)
+    return found
+
+
+def decode(text: str) -> CalveError | None:
+    """The first encoded error inside a message, or None."""
+    start = text.find(_OPEN)
+    end = text.find(_CLOSE, start)
+    if start < 0 or end < 0:
+        return None
+    try:
+        name, primary, detail, hint = json.loads(text[start + len(_OPEN) : end])
+    except ValueError:
+        return None
+    cls = _tree(CalveError).get(name)
+    return None if cls is None else cls.build(primary, detail, hint)

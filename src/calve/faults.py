@@ -1,0 +1,124 @@
+"""Named failpoints: a no-op in production, a crash or an error in tests.
+
+`reached("commit.before")` marks a place right before or after a durable step. A test arms places through the environment
+variable `CALVE_FAULTS` (so that it works across processes) or through `install` (so that a simulation can interleave runs):
+
+    CALVE_FAULTS="commit.after:2=kill; record.before=error"
+
+means: SIGKILL this process when `commit.after` is reached the second time, raise a transient error when `record.before` is
+reached the first time. Actions: `kill`, `error` (transient), `error*` (every time from then on), `pause` (wait for the
+file named by `CALVE_FAULTS_GATE` to disappear).
+"""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from calve.errors import InvalidInput, TransientError
+
+POINTS = frozenset(
+    {
+        "files.before",  # before any table file of a batch is written
+        "files.after",  # all table files of a batch are there
+        "manifests.after",  # manifests are there, nothing recorded
+        "record.before",  # before the checkpoint's record (with its committable) is put
+        "record.after",  # record is durable, Spark not told yet
+        "spark-commit.before",  # foreachBatch returns: Spark writes its commit log next
+        "claim.before",
+        "claim.after",
+        "adopt.before",  # claimed, adoption record not written
+        "adopt.after",
+        "manifest-list.before",
+        "manifest-list.after",
+        "commit.before",  # the request is about to be sent
+        "commit.after",  # applied by the catalog, answer not seen
+        "receipt.before",  # answer seen, nothing cleaned up
+        "receipt.after",
+        "maintain.before",
+        "maintain.after",
+        "state.put",  # any put into the state location
+        "ledger.before",  # file source: before its ledger entry is put
+        "ledger.after",
+        "load",  # table is about to be loaded from the catalog
+        "task.write",  # in a task, in the middle of writing a file
+    }
+)
+
+Hook = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens at the n-th time a point is reached."""
+
+    point: str
+    nth: int
+    action: str
+
+
+class FaultPlan:
+    """Counts visits of points and acts on the planned ones."""
+
+    def __init__(self, faults: tuple[Fault, ...], gate: Path | None = None) -> None:
+        self._faults = faults
+        self._gate = gate
+        self._seen: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def __call__(self, point: str) -> None:
+        with self._lock:
+            self._seen[point] += 1
+            count = self._seen[point]
+        for fault in self._faults:
+            if fault.point == point and (count == fault.nth or (count > fault.nth and fault.action.endswith("*"))):
+                self._act(fault)
+
+    def _act(self, fault: Fault) -> None:
+        action = fault.action.rstrip("*")
+        if action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif action == "error":
+            raise TransientError(f"injected failure at {fault.point}")
+        elif action == "pause" and self._gate is not None:
+            while self._gate.exists():
+                time.sleep(0.02)
+
+
+def parse(text: str, gate: Path | None = None) -> FaultPlan:
+    """A plan from the syntax of `CALVE_FAULTS`."""
+    faults = []
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        place, _, action = part.partition("=")
+        point, _, nth = place.partition(":")
+        if point not in POINTS:
+            raise InvalidInput(f'unknown failpoint "{point}"', hint=f"Failpoints are {', '.join(sorted(POINTS))}.")
+        if action.rstrip("*") not in {"kill", "error", "pause"}:
+            raise InvalidInput(f'unknown fault action "{action}"', hint="Actions are kill, error and pause.")
+        faults.append(Fault(point, int(nth or 1), action))
+    return FaultPlan(tuple(faults), gate)
+
+
+def _from_environment() -> Hook | None:
+    text = os.environ.get("CALVE_FAULTS")
+    gate = os.environ.get("CALVE_FAULTS_GATE")
+    return parse(text, Path(gate) if gate else None) if text else None
+
+
+_hook: Hook | None = _from_environment()
+
+
+def install(hook: Hook | None) -> None:
+    """Replace what happens at failpoints in this process; None for nothing."""
+    global _hook  # noqa: PLW0603 - one switch for the process is the point of this module
+    _hook = hook
+
+
+def reached(point: str) -> None:
+    """Mark that execution came to a named place."""
+    if _hook is not None:
+        _hook(point)

@@ -1,0 +1,34 @@
+"""The columns of a frame of changes: the table's columns in table order, followed by these.
+
+A frame of changes has one row per change. `source/` makes it out of any envelope, `write/` turns it into files, and nothing
+else knows these names.
+"""
+
+from collections.abc import Iterable
+
+OP = "_calve_op"
+"""BYTE: `UPSERT` or `DELETE`. A delete carries the key columns only; the others are null."""
+
+ORDER_PREFIX = "_calve_order_"
+"""One or more orderable, non-null columns `_calve_order_0`, `_calve_order_1`, ...: of several changes of one key the greatest wins."""
+
+BAD = "_calve_bad"
+"""STRING: null, or an encoded `BadRow` (see `errors.encode`) for a record that cannot become a change. A writer that meets
+one raises it and writes nothing that is committed."""
+
+RESERVED_PREFIX = "_calve_"
+"""Columns of the user must not start with this."""
+
+UPSERT = 1
+DELETE = -1
+
+
+def order_columns(columns: Iterable[str]) -> list[str]:
+    """The order columns among `columns`, most significant first."""
+    found = [c for c in columns if c.startswith(ORDER_PREFIX)]
+    return sorted(found, key=lambda c: int(c.removeprefix(ORDER_PREFIX)))
+
+
+def table_columns(columns: Iterable[str]) -> list[str]:
+    """The table's columns among `columns`."""
+    return [c for c in columns if not c.startswith(RESERVED_PREFIX)]

@@ -1,0 +1,123 @@
+"""Checkpoints: what one micro-batch was, and the entries that make it durable.
+
+A checkpoint is identified by its query id, batch id, start and end offsets; never by a time. Offsets are canonical JSON
+texts that only their source understands; None means "from the beginning".
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from calve.model.files import Committable
+
+Offsets = str | None
+
+
+def canonical_offsets(value: object) -> str:
+    """Offsets as text: equal positions give equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def offsets_digest(offsets: Offsets) -> str:
+    """A short fingerprint, kept in every snapshot summary instead of the offsets themselves."""
+    return hashlib.sha256((offsets or "").encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class CheckpointIdentity:
+    """Which micro-batch: the same four values mean a replay."""
+
+    query_id: str
+    batch_id: int
+    start: Offsets
+    end: Offsets
+
+    def __str__(self) -> str:
+        return f"{self.query_id}/{self.batch_id}"
+
+
+@dataclass(frozen=True)
+class CheckpointEntry:
+    """A durable checkpoint. `committable` is there when the checkpoint closed its own batch."""
+
+    identity: CheckpointIdentity
+    time: int
+    committable: Committable | None
+
+
+@dataclass(frozen=True)
+class FrontierEntry:
+    """The frontier moved without rows: a seal or a heartbeat."""
+
+    time: int
+    committable: Committable
+
+
+Entry = CheckpointEntry | FrontierEntry
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What a run took over from its predecessor, written before anything else of its own.
+
+    `known` are identities of checkpoints that are committed already: replays of them are recognised.
+    """
+
+    entries: tuple[Entry, ...]
+    known: tuple[CheckpointIdentity, ...]
+    last_time: int
+    end: Offsets
+
+
+def entry_to_json(entry: Entry) -> dict[str, Any]:
+    """An entry as a JSON object."""
+    if isinstance(entry, CheckpointEntry):
+        return {
+            "kind": "checkpoint",
+            "identity": identity_to_json(entry.identity),
+            "time": entry.time,
+            "committable": entry.committable.to_json() if entry.committable else None,
+        }
+    return {"kind": "frontier", "time": entry.time, "committable": entry.committable.to_json()}
+
+
+def entry_from_json(value: dict[str, Any]) -> Entry:
+    """Inverse of `entry_to_json`."""
+    committable = Committable.from_json(value["committable"]) if value["committable"] else None
+    if value["kind"] == "checkpoint":
+        return CheckpointEntry(identity_from_json(value["identity"]), value["time"], committable)
+    if value["kind"] == "frontier" and committable is not None:
+        return FrontierEntry(value["time"], committable)
+    raise ValueError(f"unknown kind of entry: {value['kind']}")
+
+
+def identity_to_json(identity: CheckpointIdentity) -> list[Any]:
+    """An identity as a JSON list."""
+    return [identity.query_id, identity.batch_id, identity.start, identity.end]
+
+
+def identity_from_json(value: list[Any]) -> CheckpointIdentity:
+    """Inverse of `identity_to_json`."""
+    query_id, batch_id, start, end = value
+    return CheckpointIdentity(query_id, batch_id, start, end)
+
+
+def adoption_to_json(adoption: Adoption) -> dict[str, Any]:
+    """An adoption as a JSON object."""
+    return {
+        "entries": [entry_to_json(e) for e in adoption.entries],
+        "known": [identity_to_json(i) for i in adoption.known],
+        "last-time": adoption.last_time,
+        "end": adoption.end,
+    }
+
+
+def adoption_from_json(value: dict[str, Any]) -> Adoption:
+    """Inverse of `adoption_to_json`."""
+    return Adoption(
+        tuple(entry_from_json(e) for e in value["entries"]),
+        tuple(identity_from_json(i) for i in value["known"]),
+        value["last-time"],
+        value["end"],
+    )

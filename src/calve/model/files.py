@@ -1,0 +1,187 @@
+"""Files of a batch on their way into the table: written file -> manifest -> committable.
+
+`WrittenFile` comes back from executors by pickle. `Manifest` and `Committable` are kept in durable records as JSON: a
+committable names its manifests and never its files, so a record stays small however many files a batch has.
+"""
+
+from base64 import b64decode, b64encode
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from typing import Any, Self
+
+from calve.model.frontier import BatchDescription, Frontier
+
+
+class Content(IntEnum):
+    """What a file holds; the numbers of the Iceberg specification."""
+
+    DATA = 0
+    POSITION_DELETES = 1
+    EQUALITY_DELETES = 2
+
+
+@dataclass(frozen=True)
+class ColumnMetrics:
+    """Per field id; bounds in Iceberg's single-value binary form."""
+
+    column_sizes: dict[int, int] = field(default_factory=dict)
+    value_counts: dict[int, int] = field(default_factory=dict)
+    null_value_counts: dict[int, int] = field(default_factory=dict)
+    nan_value_counts: dict[int, int] = field(default_factory=dict)
+    lower_bounds: dict[int, bytes] = field(default_factory=dict)
+    upper_bounds: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """One Parquet file that is complete in the store."""
+
+    content: Content
+    path: str
+    record_count: int
+    size: int
+    spec_id: int
+    partition: tuple[Any, ...]
+    metrics: ColumnMetrics
+    split_offsets: tuple[int, ...]
+    equality_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """All files of a batch. `changes` counts what came in, before the last change per key was taken."""
+
+    files: tuple[WrittenFile, ...]
+    changes: int
+
+    @property
+    def data_files(self) -> tuple[WrittenFile, ...]:
+        """Files with rows."""
+        return tuple(f for f in self.files if f.content is Content.DATA)
+
+    @property
+    def delete_files(self) -> tuple[WrittenFile, ...]:
+        """Files with deletes."""
+        return tuple(f for f in self.files if f.content is not Content.DATA)
+
+
+@dataclass(frozen=True)
+class FieldSummary:
+    """Bounds of one partition field over a manifest."""
+
+    contains_null: bool
+    contains_nan: bool | None
+    lower: bytes | None
+    upper: bytes | None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest of added files whose snapshot id and sequence number are inherited, so that any attempt can use it."""
+
+    path: str
+    length: int
+    spec_id: int
+    content: Content
+    """DATA or, for any kind of delete, not DATA."""
+    files: int
+    rows: int
+    partitions: tuple[FieldSummary, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        out = asdict(self)
+        out["content"] = int(self.content)
+        out["partitions"] = [[p.contains_null, p.contains_nan, _text(p.lower), _text(p.upper)] for p in self.partitions]
+        return out
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        partitions = tuple(FieldSummary(null, nan, _raw(low), _raw(high)) for null, nan, low, high in value["partitions"])
+        return cls(**{**value, "content": Content(value["content"]), "partitions": partitions})
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else b64encode(raw).decode()
+
+
+def _raw(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counts of a committable for the snapshot's summary and for metrics."""
+
+    changes: int = 0
+    data_files: int = 0
+    data_rows: int = 0
+    data_bytes: int = 0
+    equality_delete_files: int = 0
+    equality_deletes: int = 0
+    position_delete_files: int = 0
+    position_deletes: int = 0
+    delete_bytes: int = 0
+
+    @classmethod
+    def of(cls, result: WriteResult) -> Self:
+        """Totals of everything in a write result."""
+        equality = [f for f in result.files if f.content is Content.EQUALITY_DELETES]
+        position = [f for f in result.files if f.content is Content.POSITION_DELETES]
+        return cls(
+            changes=result.changes,
+            data_files=len(result.data_files),
+            data_rows=sum(f.record_count for f in result.data_files),
+            data_bytes=sum(f.size for f in result.data_files),
+            equality_delete_files=len(equality),
+            equality_deletes=sum(f.record_count for f in equality),
+            position_delete_files=len(position),
+            position_deletes=sum(f.record_count for f in position),
+            delete_bytes=sum(f.size for f in equality + position),
+        )
+
+
+@dataclass(frozen=True)
+class Committable:
+    """The files of one batch, ready to commit. Immutable within its run: a request that timed out may land later."""
+
+    commit_id: str
+    batch: BatchDescription
+    query_id: str
+    checkpoint: int
+    offsets: str | None
+    """End offsets of the last checkpoint whose rows are all in the table once this is committed."""
+    manifests: tuple[Manifest, ...] = ()
+    totals: Totals = Totals()
+
+    @property
+    def empty(self) -> bool:
+        """True when only progress moves."""
+        return not self.manifests
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "commit-id": self.commit_id,
+            "lower": self.batch.lower.to_json(),
+            "upper": self.batch.upper.to_json(),
+            "query-id": self.query_id,
+            "checkpoint": self.checkpoint,
+            "offsets": self.offsets,
+            "manifests": [m.to_json() for m in self.manifests],
+            "totals": asdict(self.totals),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        return cls(
+            commit_id=value["commit-id"],
+            batch=BatchDescription(Frontier.from_json(value["lower"]), Frontier.from_json(value["upper"])),
+            query_id=value["query-id"],
+            checkpoint=value["checkpoint"],
+            offsets=value["offsets"],
+            manifests=tuple(Manifest.from_json(m) for m in value["manifests"]),
+            totals=Totals(**value["totals"]),
+        )

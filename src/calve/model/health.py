@@ -1,0 +1,39 @@
+"""What a sink says of itself."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Health(StrEnum):
+    """`stalled` recovers by itself; `halted` and `fenced` do not."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STALLED = "stalled"
+    SEALED = "sealed"
+    STOPPED = "stopped"
+    HALTED = "halted"
+    FENCED = "fenced"
+
+
+@dataclass(frozen=True)
+class Status:
+    """One look at a sink."""
+
+    sink: str
+    table: str
+    health: Health
+    cause: str
+    frontier: str
+    """Committed frontier as in the table."""
+    epoch: int
+    pending: int
+    """Committables that are recorded and not in the table yet."""
+    commits: int
+    """Commits of this run."""
+    last_snapshot_id: int | None
+    last_commit_ms: int | None
+    """Wall clock of the last receipt."""
+    rows: int
+    """Changes recorded by this run."""
+    updated_ms: int

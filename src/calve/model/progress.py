@@ -1,0 +1,133 @@
+"""How far a sink came, as its table says it, and the proof of a commit.
+
+Progress is written twice in one catalog commit: into the snapshot's summary (`calve.*`, offsets as a digest) and into the
+table property `calve.sink.<sink id>` (everything). `commit/belief.py` decides which of them to believe.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from functools import total_ordering
+from typing import Any, Self
+
+from calve.model.checkpoint import Offsets, offsets_digest
+from calve.model.frontier import START, Frontier
+
+
+@total_ordering
+@dataclass(frozen=True)
+class Fence:
+    """Who may commit: the greatest (version, epoch) alone. The run id tells two runs of one epoch apart."""
+
+    version: int
+    epoch: int
+    run_id: str
+
+    def __lt__(self, other: Self) -> bool:
+        return (self.version, self.epoch) < (other.version, other.epoch)
+
+    def __str__(self) -> str:
+        return f"version {self.version}, epoch {self.epoch}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One statement of progress. `offsets` is None in a summary that has only the digest (`known_offsets` is False then)."""
+
+    sink_id: str
+    fence: Fence
+    frontier: Frontier
+    lower: Frontier
+    commit_id: str
+    query_id: str
+    checkpoint: int
+    offsets: Offsets
+    digest: str
+    table_uuid: str = ""
+    snapshot_id: int = 0
+    sequence_number: int = 0
+
+    @classmethod
+    def fresh(cls, sink_id: str, fence: Fence) -> Self:
+        """Progress of a sink that never committed."""
+        return cls(sink_id, fence, START, START, "", "", -1, None, offsets_digest(None))
+
+    @property
+    def offsets_known(self) -> bool:
+        """False where only the digest was read."""
+        return offsets_digest(self.offsets) == self.digest
+
+    def to_summary(self) -> dict[str, str]:
+        """The keys of a snapshot summary."""
+        return {
+            "calve.sink-id": self.sink_id,
+            "calve.frontier": self.frontier.to_json(),
+            "calve.batch-lower": self.lower.to_json(),
+            "calve.sink-version": str(self.fence.version),
+            "calve.epoch": str(self.fence.epoch),
+            "calve.run-id": self.fence.run_id,
+            "calve.commit-id": self.commit_id,
+            "calve.query-id": self.query_id,
+            "calve.checkpoint": str(self.checkpoint),
+            "calve.offsets-digest": self.digest,
+        }
+
+    @classmethod
+    def from_summary(cls, summary: dict[str, str], *, snapshot_id: int, sequence_number: int) -> Self:
+        """Inverse of `to_summary`, without offsets."""
+        return cls(
+            sink_id=summary["calve.sink-id"],
+            fence=Fence(int(summary["calve.sink-version"]), int(summary["calve.epoch"]), summary["calve.run-id"]),
+            frontier=Frontier.from_json(summary["calve.frontier"]),
+            lower=Frontier.from_json(summary["calve.batch-lower"]),
+            commit_id=summary["calve.commit-id"],
+            query_id=summary["calve.query-id"],
+            checkpoint=int(summary["calve.checkpoint"]),
+            offsets=None,
+            digest=summary["calve.offsets-digest"],
+            snapshot_id=snapshot_id,
+            sequence_number=sequence_number,
+        )
+
+    def to_property(self) -> str:
+        """The value of the table property."""
+        body: dict[str, Any] = {k.removeprefix("calve."): v for k, v in self.to_summary().items()}
+        body |= {
+            "offsets": self.offsets,
+            "table-uuid": self.table_uuid,
+            "snapshot-id": self.snapshot_id,
+            "sequence-number": self.sequence_number,
+        }
+        return json.dumps(body, sort_keys=True)
+
+    @classmethod
+    def from_property(cls, text: str) -> Self:
+        """Inverse of `to_property`."""
+        body = json.loads(text)
+        summary = {f"calve.{k}": v for k, v in body.items()}
+        base = cls.from_summary(summary, snapshot_id=body["snapshot-id"], sequence_number=body["sequence-number"])
+        return replace(base, offsets=body["offsets"], table_uuid=body["table-uuid"])
+
+    def with_offsets_of(self, other: Self) -> Self:
+        """This progress with the offsets that `other` has, when they are the same."""
+        return replace(self, offsets=other.offsets) if other.digest == self.digest else self
+
+
+def property_key(sink_id: str) -> str:
+    """Name of the table property with a sink's progress."""
+    return f"calve.sink.{sink_id}"
+
+
+def tag_name(sink_id: str) -> str:
+    """Name of the tag that keeps the newest own snapshot from expiring."""
+    return f"calve-{sink_id}"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Proof that a committable is in the table. Only the committer makes one, after the catalog said so or the table showed it."""
+
+    commit_id: str
+    frontier: Frontier
+    offsets: Offsets
+    snapshot_id: int
+    sequence_number: int

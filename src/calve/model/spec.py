@@ -1,0 +1,118 @@
+"""What a sink is, checked and complete: everything the stages need, nothing they have to look up."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from calve.errors import InvalidInput
+
+MAX_FILE_SIZE = 512_000_000
+"""Bytes; the largest Parquet file a sink writes, and the default."""
+
+
+class OnForeignCommit(StrEnum):
+    """When another writer changed the table's rows."""
+
+    HALT = "halt"
+    ACCEPT = "accept"
+
+
+class OnTruncate(StrEnum):
+    """When a Debezium record says that the source table was truncated."""
+
+    HALT = "halt"
+    IGNORE = "ignore"
+
+
+class OnUnavailableValue(StrEnum):
+    """When a Debezium record leaves out an unchanged large value and the before-image lacks it, too."""
+
+    HALT = "halt"
+    NULL = "null"
+
+
+@dataclass(frozen=True)
+class TableName:
+    """Namespace and name."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> "TableName":
+        """From `namespace.table`, with any number of levels."""
+        *namespace, name = text.split(".")
+        if not namespace or not name or not all(namespace):
+            raise InvalidInput(f'"{text}" is not a table name', hint='Write "namespace.table".')
+        return cls(tuple(namespace), name)
+
+    @property
+    def identifier(self) -> tuple[str, ...]:
+        """Levels in order, the table's name last."""
+        return (*self.namespace, self.name)
+
+    def __str__(self) -> str:
+        return ".".join(self.identifier)
+
+
+@dataclass(frozen=True)
+class NoEnvelope:
+    """Every row is an insert."""
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """A row replaces the row with its key; `delete_when` (a Spark SQL condition over the record) says which rows delete.
+
+    `order_by` names fields of the record, dots for nested ones: the greatest wins among changes of one key in one checkpoint.
+    Without it the frame must come from Kafka, whose offset orders.
+    """
+
+    order_by: tuple[str, ...] = ()
+    delete_when: str | None = None
+
+
+@dataclass(frozen=True)
+class Debezium:
+    """Change records with before, after and op.
+
+    The record is either columns of the frame (`before`, `after`, `op`, ... or `payload` with them inside), or JSON text in the
+    column `value` (with the key's JSON in `key`); then `columns` declares the table's columns as Spark DDL.
+    """
+
+    order_by: tuple[str, ...] = ()
+    columns: str | None = None
+    on_truncate: OnTruncate = OnTruncate.HALT
+    on_unavailable_value: OnUnavailableValue = OnUnavailableValue.HALT
+
+
+Envelope = NoEnvelope | Upsert | Debezium
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How table files are written."""
+
+    target_file_size: int = MAX_FILE_SIZE
+    row_group_rows: int = 1 << 20
+    compression: str = "zstd"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.target_file_size <= MAX_FILE_SIZE:
+            raise InvalidInput(
+                "target file size is out of range",
+                detail=f"Got {self.target_file_size} bytes; the largest is {MAX_FILE_SIZE}.",
+            )
+
+
+@dataclass(frozen=True)
+class SinkSpec:
+    """One sink. `sink_id` is its uuid; `version` grows when its definition changes and fences older definitions."""
+
+    name: str
+    sink_id: str
+    table: TableName
+    key: tuple[str, ...]
+    envelope: Envelope
+    version: int = 1
+    on_foreign_commit: OnForeignCommit = OnForeignCommit.HALT
+    write: WriteOptions = field(default_factory=WriteOptions)
