@@ -1,0 +1,26 @@
+"""Where and how the files of one batch are written. Goes to executors by pickle, so it holds plain values only."""
+
+from dataclasses import dataclass, field
+
+from calve.model.spec import WriteOptions
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """A table as writers see it."""
+
+    schema_json: str
+    """The Iceberg schema (pyiceberg's JSON), with field ids on every level."""
+    key_ids: tuple[int, ...]
+    """Field ids of the key columns, in key order."""
+    data_location: str
+    """Files go here: the table's `write.data.path` or its location + /data, as a URI."""
+    data_spec_id: int
+    """Partition spec of data files."""
+    delete_spec_id: int
+    """An unpartitioned spec: equality deletes under it reach rows of every partition and every older spec."""
+    table_properties: dict[str, str] = field(default_factory=dict)
+    """For metrics modes."""
+    io_properties: dict[str, str] = field(default_factory=dict)
+    """What the store needs (endpoint, credentials)."""
+    options: WriteOptions = field(default_factory=WriteOptions)
