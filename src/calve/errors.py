@@ -15,9 +15,9 @@
     ├── FencedError             a newer run of this sink owns the table; leave quietly, exit 3
     └── InvalidInput            the user's definition or call is wrong; nothing was started
 
-An error has a primary text (what happened), a detail (the values) and a hint (what to do). Past tense if the same call may
-succeed later, present tense if it is permanent. Errors survive pickle and, as text, a Spark task: `encode` and `decode`
-carry them through the message of an exception that Spark made.
+An error has a primary text (what happened), a detail (the values) and a hint (what to do). Past tense if the same
+call may succeed later, present tense if it is permanent. Errors survive pickle and, as text, a Spark task: `encode`
+and `decode` carry them through the message of an exception that Spark made.
 """
 
 import json

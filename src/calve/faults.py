@@ -1,13 +1,14 @@
 """Named failpoints: a no-op in production, a crash or an error in tests.
 
-`reached("commit.before")` marks a place right before or after a durable step. A test arms places through the environment
-variable `CALVE_FAULTS` (so that it works across processes) or through `install` (so that a simulation can interleave runs):
+`reached("commit.before")` marks a place right before or after a durable step. A test arms places through the
+environment variable `CALVE_FAULTS` (so that it works across processes) or through `install` (so that a simulation can
+interleave runs):
 
     CALVE_FAULTS="commit.after:2=kill; record.before=error"
 
-means: SIGKILL this process when `commit.after` is reached the second time, raise a transient error when `record.before` is
-reached the first time. Actions: `kill`, `error` (transient), `error*` (every time from then on), `pause` (wait for the
-file named by `CALVE_FAULTS_GATE` to disappear).
+means: SIGKILL this process when `commit.after` is reached the second time, raise a transient error when
+`record.before` is reached the first time. Actions: `kill`, `error` (transient), `error*` (every time from then on),
+`pause` (wait for the file named by `CALVE_FAULTS_GATE` to disappear).
 """
 
 import os

@@ -7,4 +7,6 @@
     files       files written for a batch, their manifests, the committable
     progress    how far a sink came, as the table says it; receipts
     health      what a sink says of itself
+
+Nothing here does input or output.
 """

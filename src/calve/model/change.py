@@ -1,7 +1,7 @@
 """The columns of a frame of changes: the table's columns in table order, followed by these.
 
-A frame of changes has one row per change. `source/` makes it out of any envelope, `write/` turns it into files, and nothing
-else knows these names.
+A frame of changes has one row per change. `source/` makes it out of any envelope, `write/` turns it into files, and
+nothing else knows these names.
 """
 
 from collections.abc import Iterable
@@ -10,11 +10,12 @@ OP = "_calve_op"
 """BYTE: `UPSERT` or `DELETE`. A delete carries the key columns only; the others are null."""
 
 ORDER_PREFIX = "_calve_order_"
-"""One or more orderable, non-null columns `_calve_order_0`, `_calve_order_1`, ...: of several changes of one key the greatest wins."""
+"""One or more orderable, non-null columns `_calve_order_0`, `_calve_order_1`, ...: of several changes of one key the
+greatest wins."""
 
 BAD = "_calve_bad"
-"""STRING: null, or an encoded `BadRow` (see `errors.encode`) for a record that cannot become a change. A writer that meets
-one raises it and writes nothing that is committed."""
+"""STRING: null, or an encoded `BadRow` (see `errors.encode`) for a record that cannot become a change. A writer that
+meets one raises it and writes nothing that is committed."""
 
 RESERVED_PREFIX = "_calve_"
 """Columns of the user must not start with this."""

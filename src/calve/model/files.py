@@ -98,7 +98,9 @@ class Manifest:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
         """Inverse of `to_json`."""
-        partitions = tuple(FieldSummary(null, nan, _raw(low), _raw(high)) for null, nan, low, high in value["partitions"])
+        partitions = tuple(
+            FieldSummary(null, nan, _raw(low), _raw(high)) for null, nan, low, high in value["partitions"]
+        )
         return cls(**{**value, "content": Content(value["content"]), "partitions": partitions})
 
 

@@ -1,7 +1,7 @@
 """How far a sink came, as its table says it, and the proof of a commit.
 
-Progress is written twice in one catalog commit: into the snapshot's summary (`calve.*`, offsets as a digest) and into the
-table property `calve.sink.<sink id>` (everything). `commit/belief.py` decides which of them to believe.
+Progress is written twice in one catalog commit: into the snapshot's summary (`calve.*`, offsets as a digest) and into
+the table property `calve.sink.<sink id>` (everything). `commit/belief.py` decides which of them to believe.
 """
 
 import json
@@ -31,7 +31,7 @@ class Fence:
 
 @dataclass(frozen=True)
 class Progress:
-    """One statement of progress. `offsets` is None in a summary that has only the digest (`known_offsets` is False then)."""
+    """One statement of progress. `offsets` is None where only the digest is known (`offsets_known` is False then)."""
 
     sink_id: str
     fence: Fence
@@ -124,7 +124,10 @@ def tag_name(sink_id: str) -> str:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Proof that a committable is in the table. Only the committer makes one, after the catalog said so or the table showed it."""
+    """Proof that a committable is in the table.
+
+    Only the committer makes one, after the catalog said so or the table showed it.
+    """
 
     commit_id: str
     frontier: Frontier

@@ -61,10 +61,10 @@ class NoEnvelope:
 
 @dataclass(frozen=True)
 class Upsert:
-    """A row replaces the row with its key; `delete_when` (a Spark SQL condition over the record) says which rows delete.
+    """A row replaces the row with its key; `delete_when` (a Spark SQL condition on the record) says which rows delete.
 
-    `order_by` names fields of the record, dots for nested ones: the greatest wins among changes of one key in one checkpoint.
-    Without it the frame must come from Kafka, whose offset orders.
+    `order_by` names fields of the record, dots for nested ones: the greatest wins among changes of one key in one
+    checkpoint. Without it the frame must come from Kafka, whose offset orders.
     """
 
     order_by: tuple[str, ...] = ()
@@ -75,8 +75,9 @@ class Upsert:
 class Debezium:
     """Change records with before, after and op.
 
-    The record is either columns of the frame (`before`, `after`, `op`, ... or `payload` with them inside), or JSON text in the
-    column `value` (with the key's JSON in `key`); then `columns` declares the table's columns as Spark DDL.
+    The record is either columns of the frame (`before`, `after`, `op`, ... or `payload` with them inside), or JSON
+    text in the column `value` (with the key's JSON in `key`); then `columns` declares the table's columns as Spark
+    DDL.
     """
 
     order_by: tuple[str, ...] = ()

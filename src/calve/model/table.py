@@ -1,7 +1,7 @@
 """What the protocol sees of an Iceberg table, and what it asks to be committed.
 
-`iceberg/table.py` fills these from a real catalog; the simulation fills them from memory. The protocol itself (`commit/`)
-knows nothing else of Iceberg.
+`iceberg/table.py` fills these from a real catalog; the simulation fills them from memory. The protocol itself
+(`commit/`) knows nothing else of Iceberg.
 """
 
 from dataclasses import dataclass, field
@@ -47,7 +47,10 @@ class TableState:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A snapshot to be added on top of a `TableState`. Without manifests it moves progress only (a claim, an empty batch)."""
+    """A snapshot to be added on top of a `TableState`.
+
+    Without manifests it moves progress only (a claim, an empty batch).
+    """
 
     progress: Progress
     manifests: tuple[Manifest, ...] = ()

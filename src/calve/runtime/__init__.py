@@ -1,0 +1,1 @@
+"""Wires one pipeline from top to bottom, finds Java, and starts Spark."""
