@@ -1,0 +1,13 @@
+"""Iceberg tables: the only package, with `catalog`, that touches pyiceberg's internals.
+
+    schema      Spark columns -> Iceberg schema with field ids
+    metrics     Arrow schemas with field ids; Parquet footers -> column metrics        (executors)
+    store       locations -> filesystems: write, size, existence                      (executors)
+    manifests   written files -> manifests that any attempt can use; merged manifests
+    snapshots   summaries, operations and totals of a snapshot
+    retention   which snapshots expire
+    table       load, one commit attempt, manifest merge                              (driver)
+
+A location is a URI whose path is written as it is, without percent-encoding: that is how pyiceberg, DuckDB and Hadoop
+read one.
+"""

@@ -1,0 +1,59 @@
+"""Arrow schemas with field ids, and column metrics from Parquet footers. Used by writers, on executors as well.
+
+Every file carries field ids on every level: readers resolve columns by id, and DuckDB fails without them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.schema import Schema
+
+from calve.model.files import ColumnMetrics
+
+
+def parse_schema(schema_json: str) -> Schema:
+    """The schema of a `WriteTarget`."""
+    return Schema.model_validate_json(schema_json)
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """Arrow's form of a schema: columns in table order, field ids on every field, required fields non-null.
+
+    A `ParquetWriter` made with it writes the ids.
+    """
+    return schema_to_pyarrow(schema, include_field_ids=True)
+
+
+def key_schema(schema: Schema, key_ids: Sequence[int]) -> Schema:
+    """The schema of an equality-delete file: the key columns in key order, with the table's ids, all required."""
+    fields = [schema.find_field(field_id) for field_id in key_ids]
+    return Schema(*[field.model_copy(update={"required": True}) for field in fields], schema_id=schema.schema_id)
+
+
+def metrics_of(
+    footer: pq.FileMetaData, schema: Schema, table_properties: Mapping[str, str]
+) -> tuple[ColumnMetrics, tuple[int, ...]]:
+    """Metrics of the columns of a file and the offsets of its row groups.
+
+    `schema` is the one the file was written with (`key_schema` for a file of equality deletes); the table's properties
+    `write.metadata.metrics.*` say which metrics are kept and where bounds are cut.
+    """
+    statistics = data_file_statistics_from_parquet_metadata(
+        footer, compute_statistics_plan(schema, dict(table_properties)), parquet_path_to_id_mapping(schema)
+    ).to_serialized_dict()
+    metrics = ColumnMetrics(
+        column_sizes=statistics["column_sizes"],
+        value_counts=statistics["value_counts"],
+        null_value_counts=statistics["null_value_counts"],
+        nan_value_counts=statistics["nan_value_counts"],
+        lower_bounds=statistics["lower_bounds"],
+        upper_bounds=statistics["upper_bounds"],
+    )
+    return metrics, tuple(statistics["split_offsets"])
