@@ -107,6 +107,14 @@ class Progress:
         base = cls.from_summary(summary, snapshot_id=body["snapshot-id"], sequence_number=body["sequence-number"])
         return replace(base, offsets=body["offsets"], table_uuid=body["table-uuid"])
 
+    def claimed_by(self, fence: Fence, table_uuid: str) -> Self:
+        """The same progress under another run's fence: what a claim writes."""
+        return replace(self, fence=fence, table_uuid=table_uuid)
+
+    def with_offsets(self, offsets: Offsets) -> Self:
+        """This progress with its full offsets."""
+        return replace(self, offsets=offsets)
+
     def with_offsets_of(self, other: Self) -> Self:
         """This progress with the offsets that `other` has, when they are the same."""
         return replace(self, offsets=other.offsets) if other.digest == self.digest else self

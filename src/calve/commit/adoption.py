@@ -1,0 +1,130 @@
+"""What a run takes over: the part of its predecessor's records that the table does not have yet.
+
+Pure apart from the question whether files still exist. The records form a chain: every checkpoint starts where the one
+before it ended, every committable where the one before it closed, and the first follows the table's own progress. What
+follows a break cannot be used; it is read again where the source can, else it is a gap.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from calve.commit.journal import RunRecords
+from calve.errors import CheckpointGap
+from calve.model.checkpoint import Adoption, CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets
+from calve.model.files import Committable
+from calve.model.frontier import START, Frontier
+from calve.model.progress import Progress
+
+KNOWN_KEPT = 2
+"""Identities of committed checkpoints that are kept, to recognise Spark's replay of the last one."""
+
+Missing = Callable[[Committable], tuple[str, ...]]
+
+
+@dataclass
+class Position:
+    """Where a run stands: what is in the table, what is recorded, what comes next. Only the run changes it."""
+
+    frontier: Frontier = START
+    """Committed."""
+    minted: Frontier = START
+    """Upper end of the last recorded batch."""
+    last_time: int = -1
+    """No time up to this one is given again."""
+    end: Offsets = None
+    """End offsets of the last recorded checkpoint: where reading goes on."""
+    checkpoint: int = -1
+    """Batch id of the last recorded checkpoint."""
+    entries: list[Entry] = field(default_factory=list)
+    """Recorded, not in the table."""
+    known: list[CheckpointIdentity] = field(default_factory=list)
+    """Recorded; a replay of one is recognised."""
+    committed: Progress | None = None
+
+    def knows(self, identity: CheckpointIdentity) -> bool:
+        """True for a replay: the same four values are recorded, or are those of the last commit."""
+        if identity in self.known:
+            return True
+        last = self.committed
+        return (
+            last is not None
+            and (identity.query_id, identity.batch_id, identity.end) == (last.query_id, last.checkpoint, last.offsets)
+            and last.offsets is not None
+        )
+
+    def to_adoption(self) -> Adoption:
+        """The record a run writes of what it took over."""
+        uncommitted = {e.identity for e in self.entries if isinstance(e, CheckpointEntry)}
+        known = [i for i in self.known if i not in uncommitted]
+        return Adoption(tuple(self.entries), tuple(known[-KNOWN_KEPT:]), self.last_time, self.end)
+
+
+def adopt(progress: Progress | None, records: RunRecords | None, missing: Missing, *, can_reread: bool) -> Position:
+    """The position of a run that builds on `progress` and takes over `records`."""
+    position = Position(committed=progress)
+    if progress:
+        position.frontier = position.minted = progress.frontier
+        position.end, position.checkpoint = progress.offsets, progress.checkpoint
+        if progress.frontier.time is not None:
+            position.last_time = progress.frontier.time - 1
+    if records is None:
+        return position
+    recorded = [*records.adoption.entries, *records.entries]
+    position.known = list(records.adoption.known)
+    position.last_time = max(position.last_time, records.adoption.last_time, *(e.time for e in recorded), -1)
+    _take(position, recorded, missing, can_reread=can_reread)
+    return position
+
+
+def _take(position: Position, recorded: Iterable[Entry], missing: Missing, *, can_reread: bool) -> None:
+    unusable: list[tuple[Entry, str]] = []
+    for entry in recorded:
+        committable = entry.committable
+        if committable is not None and not position.frontier < committable.batch.upper:
+            if isinstance(entry, CheckpointEntry):
+                position.known.append(entry.identity)
+            continue
+        reason = "it follows one that is missing" if unusable else _break(position, entry, missing)
+        if reason:
+            unusable.append((entry, reason))
+            continue
+        extend(position, entry)
+    while position.entries and isinstance(position.entries[-1], FrontierEntry):
+        last = position.entries[-1]
+        if last.committable.batch.upper.sealed:
+            break
+        position.entries.pop()  # a frontier that moved without rows is no work to take over
+        position.minted = last.committable.batch.lower
+    if unusable and not can_reread:
+        raise _gap(unusable)
+
+
+def extend(position: Position, entry: Entry) -> None:
+    """Move a position over one more recorded entry."""
+    position.entries.append(entry)
+    position.last_time = max(position.last_time, entry.time)
+    if isinstance(entry, CheckpointEntry):
+        position.known.append(entry.identity)
+        position.end, position.checkpoint = entry.identity.end, entry.identity.batch_id
+    if entry.committable:
+        position.minted = entry.committable.batch.upper
+
+
+def _break(position: Position, entry: Entry, missing: Missing) -> str:
+    if isinstance(entry, CheckpointEntry) and entry.identity.start != position.end:
+        return "a checkpoint before it is missing"
+    if entry.committable is None:
+        return ""
+    if entry.committable.batch.lower != position.minted:
+        return f"its batch starts at {entry.committable.batch.lower}, not at {position.minted}"
+    gone = missing(entry.committable)
+    return f"{gone[0]} is gone" if gone else ""
+
+
+def _gap(unusable: list[tuple[Entry, str]]) -> CheckpointGap:
+    names = [str(e.identity) for e, _ in unusable if isinstance(e, CheckpointEntry)]
+    return CheckpointGap(
+        "recorded checkpoints cannot be committed, and their source cannot be read again",
+        detail=f"Checkpoints {', '.join(names)}: {unusable[0][1]}.",
+        hint="Restore the missing files, or start a new sink into a new table.",
+    )

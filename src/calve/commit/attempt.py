@@ -1,0 +1,123 @@
+"""One attempt against the table: a claim or a commit.
+
+Every attempt starts from a fresh load and checks in this order: uuid and rollback (belief), commit id (an earlier attempt may
+have landed), fence, frontier, files. Only then one snapshot is proposed on exactly that state. Nothing is retried here and
+nothing is ever deleted.
+"""
+
+from calve import faults
+from calve.commit.belief import believe
+from calve.commit.journal import Journal
+from calve.commit.ports import TableStore
+from calve.errors import CheckpointGap, FencedError, ProgressUnprovable, TransientError
+from calve.model.checkpoint import offsets_digest
+from calve.model.files import Committable
+from calve.model.progress import Fence, Progress
+from calve.model.spec import SinkSpec
+from calve.model.table import Proposal, TableState
+
+
+class Attempts:
+    """What one run may do to its table. `fence` is set once, when the run took its epoch."""
+
+    def __init__(self, spec: SinkSpec, table: TableStore, journal: Journal) -> None:
+        self._spec = spec
+        self._table = table
+        self._journal = journal
+        self.fence = Fence(spec.version, 0, "")
+
+    def observe(self) -> tuple[TableState, Progress | None]:
+        """The table as it is, and the progress to believe."""
+        state = self._table.load()
+        progress = believe(state, self._journal.known_uuid(), self._spec.on_foreign_commit)
+        if progress is None or progress.offsets_known:
+            return state, progress
+        found, offsets = self._journal.offsets_with(progress.digest)
+        if not found:
+            raise ProgressUnprovable(
+                "the table states a commit of this sink without its offsets",
+                detail=f"Snapshot {progress.snapshot_id}; the property calve.sink.{self._spec.sink_id} is missing or older.",
+                hint="Restore the table property, or start a new sink into a new table.",
+            )
+        return state, progress.with_offsets(offsets)
+
+    def claim(self) -> tuple[TableState, Progress | None]:
+        """Put this run's fence into the table by an empty snapshot; returns what it built on. A sealed table is left alone."""
+        state, progress = self.observe()
+        if progress:
+            if progress.frontier.sealed or progress.fence.run_id == self.fence.run_id:
+                return state, progress
+            if not progress.fence < self.fence:
+                raise self.fenced_by(progress)
+        repeated = progress or Progress.fresh(self._spec.sink_id, self.fence)
+        self._table.commit(state, Proposal(repeated.claimed_by(self.fence, state.uuid)))
+        faults.reached("claim.after")
+        return state, progress
+
+    def commit(self, committable: Committable) -> Progress:
+        """Bring a committable into the table, or find it there."""
+        state, progress = self.observe()
+        if progress is None:
+            raise ProgressUnprovable("the table shows no commit of this sink, although this run claimed it")
+        landed = progress.commit_id == committable.commit_id
+        if progress.fence.run_id != self.fence.run_id:
+            raise self.fenced_by(progress, landed=landed)
+        if landed:
+            return progress
+        if progress.frontier != committable.batch.lower:
+            raise CheckpointGap(
+                "the table is not where this batch begins",
+                detail=f"The table's frontier is {progress.frontier}; the batch is {committable.batch}.",
+                hint="Start the sink again: it goes on from the table's progress.",
+            )
+        gone = self.missing(committable)
+        if gone:
+            raise CheckpointGap(
+                "files of a batch that is not committed yet are gone",
+                detail=f"{len(gone)} missing, among them {gone[0]}.",
+                hint="Start the sink again: what the source still has is read again.",
+            )
+        proposal = Proposal(self._progress_of(committable, state.uuid), committable.manifests, committable.totals)
+        return self._table.commit(state, proposal)
+
+    def _progress_of(self, committable: Committable, table_uuid: str) -> Progress:
+        return Progress(
+            sink_id=self._spec.sink_id,
+            fence=self.fence,
+            frontier=committable.batch.upper,
+            lower=committable.batch.lower,
+            commit_id=committable.commit_id,
+            query_id=committable.query_id,
+            checkpoint=committable.checkpoint,
+            offsets=committable.offsets,
+            digest=offsets_digest(committable.offsets),
+            table_uuid=table_uuid,
+        )
+
+    def merge_manifests(self) -> None:
+        """Keep the table's manifest list short, if this run still holds the fence."""
+        state, progress = self.observe()
+        if progress and progress.fence.run_id == self.fence.run_id:
+            self._table.merge_manifests(state)
+
+    def missing(self, committable: Committable) -> tuple[str, ...]:
+        """Files of a committable that no longer exist."""
+        return self._table.missing_files(committable.manifests) if committable.manifests else ()
+
+    def check_fence(self) -> None:
+        """Raise FencedError if another run owns the table: that wins over every other error. A table out of reach proves nothing."""
+        try:
+            _, progress = self.observe()
+        except TransientError:
+            return
+        if progress and progress.fence.run_id != self.fence.run_id:
+            raise self.fenced_by(progress)
+
+    def fenced_by(self, progress: Progress, *, landed: bool = False) -> FencedError:
+        """The error of a run that finds another one in the table."""
+        note = " The last batch of this run was committed before." if landed else ""
+        return FencedError(
+            f'sink "{self._spec.name}" lost its fence',
+            detail=f"{progress.fence} committed snapshot {progress.snapshot_id}; this run holds {self.fence}.{note}",
+            hint="Another run of this sink is active. Stop this process.",
+        )

@@ -1,0 +1,146 @@
+"""Records of runs in the state location, fenced by where they are.
+
+    table.json                      uuid of the table, from the first start on
+    runs/<epoch>-<run id>           an epoch that was taken
+    rec/<epoch>-<run id>/adopt      what the run took over, before anything of its own
+    rec/<epoch>-<run id>/<number>   its entries in order
+
+A run writes below its own directory only, so a run that lost its fence can spoil nothing. Entries are never overwritten with
+other contents. A directory counts once it has an adoption record. A damaged record counts as a missing one: what it held is
+read from the source again, or named in an error where the source cannot.
+"""
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from calve.model.checkpoint import (
+    Adoption,
+    CheckpointEntry,
+    Entry,
+    Offsets,
+    adoption_from_json,
+    adoption_to_json,
+    entry_from_json,
+    entry_to_json,
+    offsets_digest,
+)
+from calve.model.progress import Fence
+from calve.state import StateStore
+
+_log = logging.getLogger(__name__)
+
+FORMAT = 1
+_ADOPT = "adopt"
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """A predecessor's adoption, and its entries as far as they are numbered without a hole."""
+
+    adoption: Adoption
+    entries: tuple[Entry, ...]
+
+
+class Journal:
+    """Reads all runs' records, writes those of one run."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    def known_uuid(self) -> str | None:
+        """Uuid of the table as it was at the first start."""
+        body = self._read("table.json")
+        return None if body is None else str(body["uuid"])
+
+    def remember_uuid(self, uuid: str) -> None:
+        """Keep the table's uuid unless one is kept already."""
+        if self.known_uuid() is None:
+            self._put("table.json", {"format": FORMAT, "uuid": uuid})
+
+    def newest_epoch(self) -> int:
+        """The highest epoch that any run took, 0 without runs."""
+        names = [*self._store.list("runs"), *self._store.list("rec")]
+        return max((_epoch(name) for name in names), default=0)
+
+    def take_epoch(self, fence: Fence) -> None:
+        """Make the epoch of a run visible to later ones."""
+        self._put(f"runs/{_directory(fence)}", {"format": FORMAT, "version": fence.version})
+
+    def predecessor(self, epoch: int) -> RunRecords | None:
+        """Records of the newest run below `epoch` that adopted its own predecessor."""
+        adopted = [n.split("/")[1] for n in self._store.list("rec") if n.endswith(f"/{_ADOPT}") and _epoch(n) < epoch]
+        if not adopted:
+            return None
+        folder = f"rec/{max(adopted)}"
+        body = self._read(f"{folder}/{_ADOPT}")
+        if body is None:
+            return None
+        return RunRecords(adoption_from_json(body), tuple(self._entries(folder)))
+
+    def _entries(self, folder: str) -> Iterable[Entry]:
+        numbers = [n.rpartition("/")[2] for n in self._store.list(folder)]
+        previous: int | None = None
+        for number in sorted(int(n) for n in numbers if n.isdigit()):
+            body = self._read(f"{folder}/{number:08d}")
+            if body is None or (previous is not None and number != previous + 1):
+                return
+            previous = number
+            yield entry_from_json(body)
+
+    def adopt(self, fence: Fence, adoption: Adoption) -> None:
+        """Write the first record of a run."""
+        self._put(f"rec/{_directory(fence)}/{_ADOPT}", adoption_to_json(adoption))
+
+    def append(self, fence: Fence, number: int, entry: Entry) -> None:
+        """Write the entry with that number."""
+        self._put(f"rec/{_directory(fence)}/{number:08d}", entry_to_json(entry))
+
+    def forget(self, fence: Fence, numbers: Iterable[int]) -> None:
+        """Remove own entries that nothing needs any more; in order, so that no hole can be seen."""
+        for number in sorted(numbers):
+            self._store.delete(f"rec/{_directory(fence)}/{number:08d}")
+
+    def forget_predecessors(self, fence: Fence) -> None:
+        """Remove directories of older runs; by the holder only, after its first commit."""
+        for name in [*self._store.list("rec"), *self._store.list("runs")]:
+            if _epoch(name) < fence.epoch:
+                self._store.delete(name)
+
+    def offsets_with(self, digest: str) -> tuple[bool, Offsets]:
+        """Offsets whose digest a snapshot states, looked up in every record: (found, offsets)."""
+        for name in self._store.list("rec"):
+            body = self._read(name)
+            if body is None:
+                continue
+            entries = adoption_from_json(body).entries if name.endswith(_ADOPT) else (entry_from_json(body),)
+            candidates = [e.committable.offsets for e in entries if e.committable]
+            candidates += [e.identity.end for e in entries if isinstance(e, CheckpointEntry)]
+            for offsets in candidates:
+                if offsets_digest(offsets) == digest:
+                    return True, offsets
+        return False, None
+
+    def _put(self, name: str, body: dict[str, Any]) -> None:
+        self._store.put(name, json.dumps(body, separators=(",", ":")).encode())
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        data = self._store.read(name)
+        if data is None:
+            return None
+        try:
+            body: dict[str, Any] = json.loads(data)
+        except ValueError:
+            _log.warning("damaged state record %s is treated as missing", name)
+            return None
+        return body
+
+
+def _directory(fence: Fence) -> str:
+    return f"{fence.epoch:08d}-{fence.run_id}"
+
+
+def _epoch(name: str) -> int:
+    return int(name.split("/")[1].partition("-")[0])

@@ -1,0 +1,77 @@
+"""What a run needs of the outside: a table, a monitor, a way to wait. Real ones and simulated ones fit alike."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from calve.model.files import Committable, Manifest
+from calve.model.progress import Progress, Receipt
+from calve.model.table import Proposal, TableState
+
+
+class TableStore(Protocol):
+    """One Iceberg table, one attempt at a time."""
+
+    def load(self) -> TableState:
+        """The table as the catalog has it now. Raises TransientError when it cannot be loaded."""
+        ...
+
+    def commit(self, state: TableState, proposal: Proposal) -> Progress:
+        """Add one snapshot on top of exactly `state`.
+
+        Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known, and TransientError when
+        nothing was sent. Returns the progress with snapshot id, sequence number and table uuid filled in.
+        """
+        ...
+
+    def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
+        """Manifests, and files they name, that no longer exist."""
+        ...
+
+    def merge_manifests(self, state: TableState) -> bool:
+        """Rewrite many small manifests into few by a `replace` snapshot on top of `state`; False when there is no need."""
+        ...
+
+
+class Monitor(Protocol):
+    """Hears what happens. It must not raise."""
+
+    def recorded(self, committable: Committable) -> None:
+        """A checkpoint became durable."""
+        ...
+
+    def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None:
+        """A committable is in the table."""
+        ...
+
+    def failed_attempt(self, error: BaseException) -> None:
+        """An attempt to commit or claim failed and will be repeated."""
+        ...
+
+    def stalled(self, cause: str) -> None:
+        """Work waits for something outside."""
+        ...
+
+    def running(self) -> None:
+        """Nothing is in the way."""
+        ...
+
+    def warned(self, what: str, error: BaseException) -> None:
+        """Something that can wait did not work."""
+        ...
+
+
+class Waiter(Protocol):
+    """Sleeping that a stop can end, and locks that fit to it."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait; raises Stopped when the run is asked to stop meanwhile."""
+        ...
+
+    def lock(self) -> AbstractContextManager[Any]:
+        """A new reentrant lock."""
+        ...
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the run was asked to stop
+    """The run was asked to stop while it waited."""

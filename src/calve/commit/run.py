@@ -1,0 +1,354 @@
+"""One run of one sink: its fence, its records, its pending work.
+
+Two threads call it. The stream's thread asks `decide`, claims, and records checkpoints; the committer's thread attempts the
+pending committables in order. Taking a time and putting its record is one critical section, so the order of entries is the
+order of times and of batches. Nothing computed before the claim is used after it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, TypeVar
+
+from calve import faults
+from calve.clock import Clock, IdSource
+from calve.commit.adoption import KNOWN_KEPT, Position, adopt, extend
+from calve.commit.attempt import Attempts
+from calve.commit.journal import Journal
+from calve.commit.ports import Monitor, TableStore, Waiter
+from calve.errors import CheckpointGap, TransientError
+from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets
+from calve.model.files import Committable, Manifest, Totals
+from calve.model.frontier import SEALED, BatchDescription, Frontier
+from calve.model.progress import Fence, Progress, Receipt
+from calve.model.spec import OnForeignCommit, SinkSpec
+
+T = TypeVar("T")
+
+ATTEMPTS: Final = 5
+"""Attempts of one committable before its failure is absorbed."""
+
+MERGE_EVERY: Final = 100
+"""Commits between two looks at the number of manifests."""
+
+LONGEST_WAIT: Final = 10.0
+"""Seconds between two tries of something that has to work before anything else can."""
+
+
+class Decision(Enum):
+    """What to do with a checkpoint that Spark hands over."""
+
+    ACCEPT = auto()
+    """It starts where the records end."""
+    REPLAY = auto()
+    """It is recorded already: return, nothing to do."""
+    REPOSITION = auto()
+    """It starts elsewhere: the source has to go to `end` first."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a run needs beside its table and its records."""
+
+    clock: Clock
+    ids: IdSource
+    monitor: Monitor
+    waiter: Waiter
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a checkpoint, complete in the store, under the commit id they were written for."""
+
+    commit_id: str
+    manifests: tuple[Manifest, ...]
+    totals: Totals
+
+
+class SinkRun:
+    """State machine of one run. `can_reread` says whether the source can start at any recorded offsets."""
+
+    def __init__(
+        self, spec: SinkSpec, table: TableStore, journal: Journal, outside: Outside, *, can_reread: bool
+    ) -> None:
+        self._spec = spec
+        self._journal = journal
+        self._attempts = Attempts(spec, table, journal)
+        self._clock, self._ids = outside.clock, outside.ids
+        self._monitor, self._waiter = outside.monitor, outside.waiter
+        self._can_reread = can_reread
+        self._memory = self._waiter.lock()  # guards what follows
+        self._claiming = self._waiter.lock()  # one claim at a time
+        self._recording = self._waiter.lock()  # taking a time and putting its record
+        self._claimed = False
+        self._position = Position()
+        self._records: list[tuple[int, Entry]] = []  # own entries that exist in the state location
+        self._next_number = 1
+        self._commits = 0
+        self._merge_turn = 0
+        self._has_data = True
+
+    # ---- what others look at
+
+    @property
+    def fence(self) -> Fence:
+        """Version, epoch and run id of this run."""
+        return self._attempts.fence
+
+    @property
+    def claimed(self) -> bool:
+        """True once the table carries this run's fence and the predecessor's records are taken over."""
+        return self._claimed
+
+    @property
+    def end(self) -> Offsets:
+        """Where reading goes on."""
+        with self._memory:
+            return self._position.end
+
+    @property
+    def next_checkpoint(self) -> int:
+        """Batch id after the last recorded one."""
+        with self._memory:
+            return self._position.checkpoint + 1
+
+    @property
+    def frontier(self) -> Frontier:
+        """Committed frontier as this run knows it."""
+        with self._memory:
+            return self._position.frontier
+
+    @property
+    def pending(self) -> int:
+        """Recorded entries that are not in the table."""
+        with self._memory:
+            return len(self._position.entries)
+
+    @property
+    def sealed(self) -> bool:
+        """True when the seal is recorded or committed: nothing more is accepted."""
+        with self._memory:
+            return self._position.minted.sealed
+
+    @property
+    def needs_deletes(self) -> bool:
+        """False only while no live row can exist: nothing in the table, nothing pending, no foreign rows allowed."""
+        with self._memory:
+            pending_rows = any(e.committable and e.committable.totals.data_rows for e in self._position.entries)
+            return self._has_data or pending_rows or self._spec.on_foreign_commit is OnForeignCommit.ACCEPT
+
+    def knows(self, identity: CheckpointIdentity) -> bool:
+        """True when a checkpoint is recorded already."""
+        with self._memory:
+            return self._position.knows(identity)
+
+    # ---- start
+
+    def boot(self) -> None:
+        """Look at the table and the records, and take an epoch. Nothing that counts is written before the claim."""
+        state, progress = self._attempts.observe()
+        if progress and progress.fence.version > self._spec.version:
+            raise self._attempts.fenced_by(progress)
+        epoch = 1 + max(progress.fence.epoch if progress else 0, self._journal.newest_epoch())
+        self._attempts.fence = Fence(self._spec.version, epoch, self._ids.new_id())
+        if progress and progress.frontier.sealed:
+            self._stand_on(progress)
+            return
+        self._journal.take_epoch(self.fence)
+        self._journal.remember_uuid(state.uuid)
+        self._view(progress)
+
+    def look_again(self) -> None:
+        """Before the claim the predecessor may have gone on; when idle, this notices rollback, recreation and a lost fence."""
+        _, progress = self._attempts.observe()
+        if not self._claimed:
+            self._view(progress)
+        elif progress and progress.fence.run_id != self.fence.run_id:
+            raise self._attempts.fenced_by(progress)
+
+    def _view(self, progress: Progress | None) -> None:
+        records = self._journal.predecessor(self.fence.epoch)
+        position = adopt(progress, records, self._attempts.missing, can_reread=True)
+        with self._memory:
+            if not self._claimed:
+                self._position = position
+
+    def _stand_on(self, progress: Progress) -> None:
+        with self._memory:
+            self._position = adopt(progress, None, self._attempts.missing, can_reread=True)
+
+    # ---- the claim
+
+    def claim(self) -> None:
+        """Make this run the only one that may commit, and take over its predecessor's records. Waits for the catalog."""
+        with self._claiming:
+            if self._claimed:
+                return
+            progress = self._patiently(self._claim_table)
+            if progress and progress.frontier.sealed:
+                self._stand_on(progress)
+                return
+            position = self._patiently(lambda: self._take_over(progress))
+            with self._memory:
+                self._position = position
+                self._claimed = True
+            self._monitor.running()
+
+    def _claim_table(self) -> Progress | None:
+        faults.reached("claim.before")
+        state, progress = self._attempts.claim()
+        self._has_data = state.has_data
+        self._merge_turn = progress.sequence_number // MERGE_EVERY if progress else 0
+        return progress
+
+    def _take_over(self, progress: Progress | None) -> Position:
+        records = self._journal.predecessor(self.fence.epoch)
+        try:
+            position = adopt(progress, records, self._attempts.missing, can_reread=self._can_reread)
+        except CheckpointGap:
+            self._attempts.check_fence()
+            raise
+        faults.reached("adopt.before")
+        self._journal.adopt(self.fence, position.to_adoption())
+        faults.reached("adopt.after")
+        return position
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        """Repeat what must work before anything else can, until it does or the run is stopped."""
+        delay = 0.1
+        while True:
+            try:
+                return action()
+            except TransientError as error:
+                self._monitor.failed_attempt(error)
+                self._monitor.stalled(str(error))
+            self._waiter.pause(delay * self._ids.jitter())
+            delay = min(delay * 2, LONGEST_WAIT)
+
+    # ---- checkpoints
+
+    def decide(self, identity: CheckpointIdentity) -> Decision:
+        """Whether a checkpoint is new, a replay, or not where the records end."""
+        with self._memory:
+            if self._position.knows(identity):
+                return Decision.REPLAY
+            return Decision.ACCEPT if identity.start == self._position.end else Decision.REPOSITION
+
+    def record(self, identity: CheckpointIdentity, written: Written, batch_ms: int, *, final: bool = False) -> None:
+        """Make a checkpoint durable: give it a time, close its batch, put the record. `final` seals the sink."""
+        with self._recording:
+            time = max(batch_ms, self._position.last_time + 1)
+            committable = Committable(
+                commit_id=written.commit_id,
+                batch=BatchDescription(self._position.minted, SEALED if final else Frontier(time + 1)),
+                query_id=identity.query_id,
+                checkpoint=identity.batch_id,
+                offsets=identity.end,
+                manifests=written.manifests,
+                totals=written.totals,
+            )
+            self._append(CheckpointEntry(identity, time, committable))
+        self._monitor.recorded(committable)
+
+    def seal(self) -> None:
+        """The input is complete and everything of it is recorded: the next frontier is []."""
+        self.claim()
+        with self._recording:
+            position = self._position
+            if position.minted.sealed:
+                return
+            committable = Committable(
+                commit_id=self._ids.new_id(),
+                batch=BatchDescription(position.minted, SEALED),
+                query_id=position.known[-1].query_id if position.known else "",
+                checkpoint=position.checkpoint,
+                offsets=position.end,
+            )
+            self._append(FrontierEntry(position.last_time, committable))
+        self._monitor.recorded(committable)
+
+    def _append(self, entry: Entry) -> None:
+        number = self._next_number
+
+        def put() -> None:
+            faults.reached("record.before")
+            self._journal.append(self.fence, number, entry)
+            faults.reached("record.after")
+
+        self._patiently(put)
+        with self._memory:
+            self._next_number = number + 1
+            self._records.append((number, entry))
+            extend(self._position, entry)
+
+    # ---- commits
+
+    def commit_next(self) -> Receipt | None:
+        """Bring the oldest pending committable into the table: up to five attempts, then None (absorbed, still pending)."""
+        if not self.pending:
+            return None
+        self.claim()
+        committable = self._oldest()  # after the claim: what was seen before it does not count
+        if committable is None:
+            return None
+        delay = 0.05
+        for attempt in range(1, ATTEMPTS + 1):
+            started = self._clock.monotonic()
+            try:
+                landed = self._attempts.commit(committable)
+            except TransientError as error:
+                self._monitor.failed_attempt(error)
+                if attempt == ATTEMPTS:
+                    self._monitor.stalled(str(error))
+                    return None
+                self._waiter.pause(delay * self._ids.jitter())
+                delay = min(delay * 2, 2.0)
+            else:
+                return self._acknowledge(landed, committable, self._clock.monotonic() - started)
+        return None
+
+    def _oldest(self) -> Committable | None:
+        with self._memory:
+            return next((e.committable for e in self._position.entries if e.committable), None)
+
+    def _acknowledge(self, landed: Progress, committable: Committable, seconds: float) -> Receipt:
+        """The only place where progress moves: the table has the committable."""
+        receipt = Receipt(
+            committable.commit_id,
+            committable.batch.upper,
+            committable.offsets,
+            landed.snapshot_id,
+            landed.sequence_number,
+        )
+        faults.reached("receipt.before")
+        with self._memory:
+            self._position.committed = landed.with_offsets(committable.offsets)
+            self._position.frontier = receipt.frontier
+            self._position.entries.pop(0)
+            self._has_data = self._has_data or committable.totals.data_rows > 0
+            self._commits += 1
+        self._monitor.running()
+        self._monitor.committed(receipt, committable, seconds)
+        try:
+            self._tidy(receipt)
+        except TransientError as error:
+            self._monitor.warned("clean-up after a commit", error)
+        faults.reached("receipt.after")
+        return receipt
+
+    def _tidy(self, receipt: Receipt) -> None:
+        """Drop records nothing needs any more, and keep the manifest list short. All of it can fail and wait."""
+        with self._memory:
+            waiting = {id(e) for e in self._position.entries}
+            done = [number for number, entry in self._records if id(entry) not in waiting]
+            old = done[:-KNOWN_KEPT]
+            self._records = [(n, e) for n, e in self._records if n not in old]
+            keep = KNOWN_KEPT + len(self._position.entries)
+            self._position.known = self._position.known[-keep:]
+        self._journal.forget(self.fence, old)
+        if self._commits == 1:
+            self._journal.forget_predecessors(self.fence)
+        turn = receipt.sequence_number // MERGE_EVERY
+        if turn > self._merge_turn:
+            self._merge_turn = turn
+            self._attempts.merge_manifests()
