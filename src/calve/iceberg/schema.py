@@ -120,12 +120,12 @@ def _struct(fields: Sequence[Mapping[str, Any]], *, path: str, ids: Iterator[int
     seen: dict[str, str] = {}
     for field in fields:
         name = field["name"]
-        other = seen.setdefault(name.lower(), name)
-        if other is not name:
+        if other := seen.get(name.lower()):
             raise InvalidInput(
                 f'column "{path}{name}" exists twice',
                 detail=f'"{path}{other}" and "{path}{name}" differ at most in case, which engines do not tell apart.',
             )
+        seen[name.lower()] = name
     return StructType(*[_field(field, path, ids) for field in fields])
 
 

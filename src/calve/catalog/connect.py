@@ -1,0 +1,46 @@
+"""Connections to catalogs. A catalog object is used by one sink: pyiceberg's REST client is not made for sharing."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
+from sqlalchemy import URL
+
+from calve.catalog.embedded import EmbeddedCatalog
+from calve.catalog.failures import reading
+from calve.errors import InvalidInput
+
+DEFAULT_NAME = "calve"
+"""SQL catalogs keep this name beside every table: others find the tables under the same name only."""
+
+
+def connect_embedded(home: Path) -> Catalog:
+    """The catalog of a home folder: `catalog.db` and `warehouse/` in it, both made when missing."""
+    home = home.absolute()
+    with reading(f'opening the catalog in "{home}"'):
+        (home / "warehouse").mkdir(parents=True, exist_ok=True)
+        uri = URL.create("sqlite", database=str(home / "catalog.db")).render_as_string()
+        return EmbeddedCatalog(DEFAULT_NAME, uri=uri, warehouse=location_of(home / "warehouse"))
+
+
+def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:
+    """A catalog of any type that pyiceberg knows, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...)."""
+    settings = dict(properties)
+    with reading(f"connecting to the catalog at {settings.get('uri', 'no uri')}"):
+        if settings.get("type", "sql") == "sql" and settings.get("uri", "").startswith("sqlite:"):
+            return EmbeddedCatalog(name, **settings)
+        try:
+            return load_catalog(name, **settings)
+        except (ValueError, NoSuchPropertyException, NotInstalledError) as error:
+            raise InvalidInput("the catalog's properties are not complete", detail=str(error)) from error
+
+
+def location_of(folder: Path) -> str:
+    """The location of a local folder as it is written into table metadata: a URI whose path is not percent-encoded.
+
+    pyiceberg takes `#` and `?` in a URI for the start of fragment and query; a folder with one of them in its name is
+    given as a plain path, which pyiceberg, DuckDB and Spark read as well.
+    """
+    path = str(folder.absolute())
+    return path if set("#?") & set(path) else f"file://{path}"

@@ -1,0 +1,128 @@
+"""The SQLite catalog of one machine, shared by several processes.
+
+It is pyiceberg's `SqlCatalog`, with the same tables and the same answers, and three differences: the database is in WAL
+mode and waits for locks; metadata that was parsed once is not parsed again while the table stays where it is (metadata
+files are immutable); a commit on top of the table's present metadata does not load it a second time. Any other commit
+takes pyiceberg's way. The last step of both is a compare-and-swap of the metadata location.
+"""
+
+import fcntl
+import threading
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    TableRequirement,
+    TableUpdate,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
+    _update_table_metadata_log,
+)
+from pyiceberg.typedef import Identifier
+from sqlalchemy import event, select, update
+from sqlalchemy.orm import Session
+
+BUSY_MS = 30_000
+"""How long a process waits for another one's write to the database; a write takes milliseconds."""
+
+_KNOWN_TABLES = 64
+
+
+class EmbeddedCatalog(SqlCatalog):
+    """A catalog in one SQLite file."""
+
+    def _init_catalog(self) -> None:
+        self._known: dict[Identifier, tuple[str, TableMetadata]] = {}
+        self._known_lock = threading.Lock()
+        event.listen(self.engine, "connect", _prepare)
+        database = self.engine.url.database
+        if not database:
+            return super()._init_catalog()
+        # Switching to WAL and making tables do not wait for each other in SQLite: one process at a time does both.
+        with Path(f"{database}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return super()._init_catalog()
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """The table as the catalog has it now."""
+        name = Catalog.identifier_to_tuple(identifier)
+        with self._known_lock:
+            location, metadata = self._known.get(name, ("", None))
+        if metadata is not None and location == self._location(name):
+            return self._table(name, location, metadata)
+        table = super().load_table(identifier)
+        self._remember(name, table.metadata_location, table.metadata)
+        return table
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Apply updates when the requirements hold."""
+        name = table.name()
+        if self._location(name) != table.metadata_location:
+            return super().commit_table(table, requirements, updates)
+        for requirement in requirements:
+            requirement.validate(table.metadata)
+        metadata = _updated(table.metadata, updates, table.metadata_location)
+        version = self._parse_metadata_version(table.metadata_location) + 1
+        provider = load_location_provider(metadata.location, metadata.properties)
+        location = provider.new_table_metadata_file_location(version)
+        self._write_metadata(metadata, table.io, location)
+        self._swap(name, table.metadata_location, location)
+        self._remember(name, location, metadata)
+        answer: dict[str, Any] = {"metadata": metadata, "metadata-location": location}
+        return CommitTableResponse(**answer)
+
+    def _location(self, name: Identifier) -> str | None:
+        with Session(self.engine) as session:
+            return session.scalar(select(IcebergTables.metadata_location).where(*self._row(name)))
+
+    def _swap(self, name: Identifier, old: str, new: str) -> None:
+        values = {"metadata_location": new, "previous_metadata_location": old}
+        with Session(self.engine) as session:
+            statement = update(IcebergTables).where(*self._row(name), IcebergTables.metadata_location == old)
+            result: Any = session.execute(statement.values(**values))
+            if result.rowcount < 1:
+                raise CommitFailedException(f"Table has been updated by another process: {'.'.join(name)}")
+            session.commit()
+
+    def _row(self, name: Identifier) -> tuple[Any, ...]:
+        namespace = Catalog.namespace_to_string(Catalog.namespace_from(name))
+        return (
+            IcebergTables.catalog_name == self.name,
+            IcebergTables.table_namespace == namespace,
+            IcebergTables.table_name == Catalog.table_name_from(name),
+        )
+
+    def _remember(self, name: Identifier, location: str, metadata: TableMetadata) -> None:
+        with self._known_lock:
+            self._known.pop(name, None)
+            self._known[name] = (location, metadata)
+            while len(self._known) > _KNOWN_TABLES:
+                del self._known[next(iter(self._known))]
+
+    def _table(self, name: Identifier, location: str, metadata: TableMetadata) -> Table:
+        return Table(name, metadata, location, self._load_file_io(metadata.properties, location), self)
+
+
+def _prepare(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.close()
+
+
+def _updated(base: TableMetadata, updates: tuple[TableUpdate, ...], location: str) -> TableMetadata:
+    """Like pyiceberg's `update_table_metadata` without its deep copy, whose cost grows with the number of snapshots."""
+    context = _TableMetadataUpdateContext()
+    metadata = base
+    for change in updates:
+        metadata = _apply_table_update(change, metadata, context)
+    return _update_table_metadata_log(metadata, location, base.last_updated_ms)

@@ -1,0 +1,102 @@
+"""What a failing catalog or store means: the errors of pyiceberg, SQL drivers, HTTP and filesystems as calve's own.
+
+Classes and error numbers decide, never texts. Whatever is not known to be harmless after a commit was sent counts as
+unknown: the table alone tells then whether it was applied.
+"""
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    RESTError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    WaitingForLockException,
+)
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from calve.errors import CommitConflict, CommitUnknown, TransientError
+
+FAILURES = (OSError, SQLAlchemyError, RESTError, WaitingForLockException)
+"""What a catalog or a store raises when it cannot answer. (HTTP failures of `requests` are OSErrors.)"""
+
+_REFUSED = (
+    AuthorizationExpiredError,
+    BadRequestError,
+    ForbiddenError,
+    OAuthError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    WaitingForLockException,
+)
+"""Answers of a catalog that did nothing."""
+
+_HINTS = {
+    errno.EACCES: "Give this process permission to write there; the sink goes on by itself.",
+    errno.EPERM: "Give this process permission to write there; the sink goes on by itself.",
+    errno.EROFS: "The filesystem is read-only; mount it for writing. The sink goes on by itself.",
+    errno.ENOSPC: "The disk is full; make room. The sink goes on by itself.",
+    errno.EDQUOT: "The quota of the disk is used up; make room. The sink goes on by itself.",
+}
+_SQLITE_ERRNO = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+}
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn failures inside into a TransientError that says that `what` could not be read (or made)."""
+    try:
+        yield
+    except FAILURES as error:
+        raise transient(f"{what} failed", error) from error
+
+
+@contextmanager
+def committing(what: str) -> Iterator[None]:
+    """Turn failures of a catalog commit into CommitConflict, CommitUnknown or TransientError."""
+    try:
+        yield
+    except (CommitFailedException, NoSuchTableError, NoSuchNamespaceError, ValueError) as error:
+        # ValueError: an update that does not fit the table any more, found before anything was sent.
+        raise CommitConflict(f"{what} met another change of the table", detail=_text(error)) from error
+    except CommitStateUnknownException as error:
+        raise _unknown(what, error) from error
+    except FAILURES as error:
+        if isinstance(error, _REFUSED) or (isinstance(error, OSError) and error.errno in _HINTS):
+            raise transient(f"{what} failed", error) from error
+        raise _unknown(what, error) from error
+
+
+def transient(primary: str, error: BaseException) -> TransientError:
+    """A TransientError that names its cause, with a hint for causes that a person can take away."""
+    return TransientError(primary, detail=_text(error), hint=_hint(error))
+
+
+def _unknown(what: str, error: BaseException) -> CommitUnknown:
+    return CommitUnknown(f"the answer to {what} was lost", detail=_text(error), hint=_hint(error))
+
+
+def _hint(error: BaseException) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, DBAPIError) and isinstance(error.orig, sqlite3.Error):
+        number = _SQLITE_ERRNO.get(getattr(error.orig, "sqlite_errorcode", 0) & 0xFF)
+    return _HINTS.get(number or 0, "")
+
+
+def _text(error: BaseException) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return f"{type(cause).__name__}: {cause}"

@@ -1,0 +1,149 @@
+"""Tables of sinks: loaded, or created with all that calve needs of one.
+
+calve needs format version 2 and an unpartitioned spec, under which equality deletes reach the rows of every partition.
+A table that exists already keeps its schema, its properties and its default spec.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    StructType,
+)
+from sqlalchemy.exc import IntegrityError
+
+from calve.catalog.failures import committing, reading
+from calve.errors import InvalidInput
+from calve.model.spec import TableName
+
+FORMAT_VERSION = 2
+
+PROPERTIES: Mapping[str, str] = {
+    "format-version": str(FORMAT_VERSION),
+    "write.format.default": "parquet",
+    "write.parquet.compression-codec": "zstd",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    "history.expire.max-snapshot-age-ms": str(7 * 24 * 3600 * 1000),
+}
+"""Properties of a new table; the caller's win."""
+
+
+def load_or_create_table(
+    catalog: Catalog, name: TableName, schema: Schema, key: Sequence[str], properties: Mapping[str, str] | None = None
+) -> Table:
+    """The table `name`, made with `schema` when it is missing; other processes may do the same at the same time.
+
+    Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`.
+    """
+    with reading(f'loading table "{name}"'):
+        try:
+            table = catalog.load_table(name.identifier)
+        except NoSuchTableError:
+            table = _create(catalog, name, schema, {**PROPERTIES, **(properties or {})})
+    _check(table, name, schema, key)
+    return _with_unpartitioned_spec(table, name)
+
+
+def unpartitioned_spec_id(table: Table) -> int | None:
+    """The spec of equality deletes: one without fields."""
+    return next((spec_id for spec_id, spec in table.specs().items() if spec.is_unpartitioned()), None)
+
+
+def _create(catalog: Catalog, name: TableName, schema: Schema, properties: Mapping[str, str]) -> Table:
+    for level in range(1, len(name.namespace) + 1):
+        try:
+            catalog.create_namespace(name.namespace[:level])
+        except (NamespaceAlreadyExistsError, IntegrityError):  # IntegrityError: another process was faster
+            continue
+    try:
+        return catalog.create_table(name.identifier, schema, properties=dict(properties))
+    except TableAlreadyExistsError:
+        return catalog.load_table(name.identifier)
+
+
+def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
+    if unpartitioned_spec_id(table) is not None:
+        return table
+    spec = PartitionSpec(spec_id=max(table.specs()) + 1)
+    with committing(f'adding a spec for deletes to "{name}"'):
+        requirements = (AssertTableUUID(uuid=table.metadata.table_uuid),)
+        table.catalog.commit_table(table, requirements, (AddPartitionSpecUpdate(spec=spec),))
+    with reading(f'loading table "{name}"'):
+        return table.catalog.load_table(name.identifier)
+
+
+def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str]) -> None:
+    if table.format_version != FORMAT_VERSION:
+        raise InvalidInput(
+            f'table "{name}" has a format version that calve does not write',
+            detail=f"Got {table.format_version}, expected {FORMAT_VERSION}.",
+        )
+    theirs = table.schema()
+    differences = list(_differences(theirs.as_struct(), schema.as_struct(), ""))
+    ours = set(schema.column_names)
+    differences += [
+        f'column "{field.name}": got none, expected a value for every row'
+        for field in theirs.fields
+        if field.required and field.name not in ours
+    ]
+    if differences:
+        raise InvalidInput(
+            f'table "{name}" does not fit the input',
+            detail="; ".join(differences) + ".",
+            hint="Change the input's columns, or write to another table.",
+        )
+    identifiers = theirs.identifier_field_names()
+    if identifiers and identifiers != set(key):
+        raise InvalidInput(
+            f'table "{name}" has another key',
+            detail=f"Got key ({', '.join(key)}), expected the identifier fields ({', '.join(sorted(identifiers))}).",
+        )
+
+
+def _differences(theirs: StructType, ours: StructType, path: str) -> list[str]:
+    by_name = {field.name: field for field in theirs.fields}
+    found: list[str] = []
+    for field in ours.fields:
+        column = f"{path}{field.name}"
+        if field.name not in by_name:
+            found.append(f'column "{column}": got {field.field_type}, expected none')
+        else:
+            found += _type_differences(by_name[field.name].field_type, field.field_type, column)
+    return found
+
+
+def _type_differences(theirs: IcebergType, ours: IcebergType, path: str) -> list[str]:
+    if isinstance(theirs, StructType) and isinstance(ours, StructType):
+        return _differences(theirs, ours, f"{path}.")
+    if isinstance(theirs, ListType) and isinstance(ours, ListType):
+        return _type_differences(theirs.element_type, ours.element_type, f"{path}.element")
+    if isinstance(theirs, MapType) and isinstance(ours, MapType):
+        keys = _type_differences(theirs.key_type, ours.key_type, f"{path}.key")
+        return keys + _type_differences(theirs.value_type, ours.value_type, f"{path}.value")
+    return [] if _holds(theirs, ours) else [f'column "{path}": got {ours}, expected {theirs}']
+
+
+def _holds(theirs: IcebergType, ours: IcebergType) -> bool:
+    """True when a column of type `theirs` holds every value of type `ours`."""
+    if isinstance(theirs, DecimalType) and isinstance(ours, DecimalType):
+        return theirs.scale == ours.scale and theirs.precision >= ours.precision
+    if isinstance(theirs, LongType) and isinstance(ours, IntegerType):
+        return True
+    return theirs == ours or (isinstance(theirs, DoubleType) and isinstance(ours, FloatType))
