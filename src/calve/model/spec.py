@@ -30,6 +30,14 @@ class OnUnavailableValue(StrEnum):
     NULL = "null"
 
 
+class EpochUnit(StrEnum):
+    """What a number stands for where a timestamp is declared: so many of these since 1970."""
+
+    MILLIS = "ms"
+    MICROS = "us"
+    NANOS = "ns"
+
+
 @dataclass(frozen=True)
 class TableName:
     """Namespace and name."""
