@@ -73,10 +73,17 @@ class Upsert:
 
     `order_by` names fields of the record, dots for nested ones: the greatest wins among changes of one key in one
     checkpoint. Without it the frame must come from Kafka, whose offset orders.
+
+    `columns` are the table's columns, as names (`id, amount`) or as Spark DDL (`id BIGINT NOT NULL, amount DOUBLE`);
+    without it every column of the frame is one. Fields used only in `order_by` and `delete_when` need not be among
+    them. A frame from Kafka needs the DDL, since its records are JSON text.
     """
 
     order_by: tuple[str, ...] = ()
     delete_when: str | None = None
+    columns: str | None = None
+    epoch_unit: EpochUnit | None = None
+    """For JSON text only. None: a number where a timestamp is declared is a bad row."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,10 @@ class Debezium:
     columns: str | None = None
     on_truncate: OnTruncate = OnTruncate.HALT
     on_unavailable_value: OnUnavailableValue = OnUnavailableValue.HALT
+    epoch_unit: EpochUnit | None = None
+    """For JSON text without a schema part. None: microseconds, and numbers that make no sense as such are bad rows."""
+    unavailable_value: str = "__debezium_unavailable_value"
+    """The connector's `unavailable.value.placeholder`."""
 
 
 Envelope = NoEnvelope | Upsert | Debezium
