@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pydantic_core import ValidationError
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
@@ -27,8 +28,9 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from calve.errors import CommitConflict, CommitUnknown, TransientError
 
-FAILURES = (OSError, SQLAlchemyError, RESTError, WaitingForLockException)
-"""What a catalog or a store raises when it cannot answer. (HTTP failures of `requests` are OSErrors.)"""
+FAILURES = (OSError, SQLAlchemyError, RESTError, WaitingForLockException, ValidationError)
+"""What a catalog or a store raises when it cannot answer. HTTP failures of `requests` are OSErrors; a ValidationError
+is metadata that cannot be parsed."""
 
 _REFUSED = (
     AuthorizationExpiredError,

@@ -60,3 +60,12 @@ def file_sizes(locations: Iterable[str], io_properties: Mapping[str, str]) -> di
 def absent(locations: Iterable[str], io_properties: Mapping[str, str]) -> tuple[str, ...]:
     """Those locations that have no file. Raises OSError when the store cannot be asked."""
     return tuple(location for location, size in file_sizes(locations, io_properties).items() if size is None)
+
+
+_IO_PREFIXES = ("adls.", "client.", "gcs.", "hdfs.", "hf.", "oss.", "s3.", "DEFAULT_")
+_IO_NAMES = frozenset({"buffer-size", "py-io-impl"})
+
+
+def io_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those properties that a store needs: endpoints and credentials of files, never the catalog's own."""
+    return {k: v for k, v in properties.items() if k.startswith(_IO_PREFIXES) or k in _IO_NAMES}

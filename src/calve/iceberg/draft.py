@@ -1,0 +1,147 @@
+"""A snapshot on its way into the table: its manifest list, the updates that add it, and what they require.
+
+The requirements pin the state the draft was made on: the table, the head of main, the schema and the default spec. If
+one of them changed, the catalog applies nothing.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.manifest import ManifestFile, write_manifest_list
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from calve.clock import Clock, IdSource
+from calve.iceberg.retention import Aged, Retention, expired
+from calve.iceberg.snapshots import head_of, protected_snapshots
+from calve.model.progress import Progress, property_key, tag_name
+
+_CODEC: Final = "deflate"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A snapshot to be added on top of the head of `table`."""
+
+    table: Table
+    snapshot_id: int
+    sequence_number: int
+    timestamp_ms: int
+    list_location: str
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The metadata it builds on."""
+        return self.table.metadata
+
+    @property
+    def parent(self) -> Snapshot | None:
+        """The head it builds on."""
+        return head_of(self.metadata)
+
+
+def new_draft(table: Table, clock: Clock, ids: IdSource) -> Draft:
+    """A draft with a fresh id. Its time is never before the table's last change: time travel needs them in order."""
+    metadata = table.metadata
+    taken = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    unique, snapshot_id = "", 0
+    while not snapshot_id or snapshot_id in taken:
+        unique = ids.new_id()
+        snapshot_id = int.from_bytes(hashlib.sha256(unique.encode()).digest()[:8]) >> 1
+    return Draft(
+        table=table,
+        snapshot_id=snapshot_id,
+        sequence_number=metadata.next_sequence_number(),
+        timestamp_ms=max(clock.now_ms(), metadata.last_updated_ms),
+        list_location=table.location_provider().new_metadata_location(f"snap-{snapshot_id}-{unique}.avro"),
+    )
+
+
+def write_list(draft: Draft, manifests: Sequence[ManifestFile]) -> None:
+    """Write the manifest list. Raises OSError."""
+    parent = draft.parent
+    output = draft.table.io.new_output(draft.list_location)
+    parent_id = parent.snapshot_id if parent else None
+    with write_manifest_list(2, output, draft.snapshot_id, parent_id, draft.sequence_number, _CODEC) as writer:
+        writer.add_manifests(list(manifests))
+
+
+def requirements(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
+    """What must still hold when the catalog applies a draft."""
+    head = head_of(metadata)
+    head_id = head.snapshot_id if head else None
+    return (
+        AssertTableUUID(uuid=metadata.table_uuid),
+        AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": head_id}),
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+    )
+
+
+def snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]:
+    """Add the snapshot and make it the head of main."""
+    parent = draft.parent
+    snapshot = Snapshot.model_validate(
+        {
+            "snapshot-id": draft.snapshot_id,
+            "parent-snapshot-id": parent.snapshot_id if parent else None,
+            "sequence-number": draft.sequence_number,
+            "timestamp-ms": draft.timestamp_ms,
+            "manifest-list": draft.list_location,
+            "summary": summary,
+            "schema-id": draft.metadata.current_schema_id,
+        }
+    )
+    return AddSnapshotUpdate(snapshot=snapshot), _moved_ref(draft, MAIN_BRANCH, SnapshotRefType.BRANCH)
+
+
+def progress_updates(draft: Draft, progress: Progress) -> tuple[TableUpdate, ...]:
+    """Move the sink's tag and state its progress in the table property."""
+    return (
+        _moved_ref(draft, tag_name(progress.sink_id), SnapshotRefType.TAG),
+        SetPropertiesUpdate(updates={property_key(progress.sink_id): progress.to_property()}),
+    )
+
+
+def expiry_updates(draft: Draft) -> tuple[TableUpdate, ...]:
+    """Remove the snapshots that expired, when there are enough of them."""
+    main = draft.metadata.refs.get(MAIN_BRANCH)
+    retention = Retention.of(
+        draft.metadata.properties,
+        max_age_ms=main.max_snapshot_age_ms if main else None,
+        min_keep=main.min_snapshots_to_keep if main else None,
+    )
+    snapshots = [Aged(s.snapshot_id, s.sequence_number or 0, s.timestamp_ms) for s in draft.metadata.snapshots]
+    gone = expired(snapshots, protected_snapshots(draft.metadata), retention, draft.timestamp_ms)
+    return (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}),) if gone else ()
+
+
+def _moved_ref(draft: Draft, name: str, kind: SnapshotRefType) -> TableUpdate:
+    """A ref moved to the draft. An update without the retention fields would wipe those of the ref."""
+    ref = draft.metadata.refs.get(name)
+    return SetSnapshotRefUpdate.model_validate(
+        {
+            "ref-name": name,
+            "type": kind,
+            "snapshot-id": draft.snapshot_id,
+            "max-ref-age-ms": ref.max_ref_age_ms if ref else None,
+            "max-snapshot-age-ms": ref.max_snapshot_age_ms if ref else None,
+            "min-snapshots-to-keep": ref.min_snapshots_to_keep if ref else None,
+        }
+    )

@@ -1,0 +1,240 @@
+"""Manifests: written files -> manifests of added files that any attempt can use; and back to pyiceberg's values.
+
+Entries of added files have neither snapshot id nor sequence number; they inherit them from the manifest list of
+whichever attempt is applied. So the manifests of a batch are written once and named in its committable.
+
+pyiceberg declares `equality_ids` as list<long>; the specification says list<int>, and Spark's reader fails on the
+former. Manifests are therefore written here, with the right Avro schema, and read by pyiceberg.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from pydantic_core import to_json
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+    construct_partition_summaries,
+    manifest_entry_schema_with_data_file,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
+
+from calve.iceberg.store import absent
+from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
+
+TARGET_BYTES = 8 << 20
+"""Manifests of data files are split at about this size, so that readers can plan them in parallel."""
+
+OWN_PREFIX = "calve-"
+"""File names of manifests that were written here; only these are merged."""
+
+_FORMAT_VERSION: Final = 2
+_CODEC = "deflate"
+_BLOCK = 500
+"""Entries per Avro block."""
+_PARTITION_ID, _EQUALITY_IDS_ID = 102, 135
+
+
+@dataclass(frozen=True)
+class ManifestPlace:
+    """Where a manifest goes, and what its header says."""
+
+    io: FileIO
+    location: str
+    schema: Schema
+    spec: PartitionSpec
+    content: ManifestContent
+
+
+def write_manifests(table: Table, files: Sequence[WrittenFile], stem: str) -> tuple[Manifest, ...]:
+    """Manifests of the files of one batch: data by spec, split when there are very many; deletes in one for each spec.
+
+    `stem` makes their names unique. Raises OSError.
+    """
+    groups: dict[tuple[bool, int], list[WrittenFile]] = {}
+    for file in files:
+        groups.setdefault((file.content is not Content.DATA, file.spec_id), []).append(file)
+    written: list[Manifest] = []
+    for (deletes, spec_id), members in sorted(groups.items()):
+        for piece in [members] if deletes else _pieces(members):
+            name = f"{OWN_PREFIX}{stem}-m{len(written)}.avro"
+            place = manifest_place(table, spec_id, ManifestContent.DELETES if deletes else ManifestContent.DATA, name)
+            written.append(_write_added(place, piece))
+    return tuple(written)
+
+
+def write_existing(
+    place: ManifestPlace, entries: Sequence[ManifestEntry], snapshot_id: int, sequence_number: int
+) -> ManifestFile:
+    """A manifest of files that are in the table already; each keeps its snapshot id and its sequence numbers.
+
+    `snapshot_id` and `sequence_number` are those of the snapshot that the manifest is written for. Raises OSError.
+    """
+    kept = [
+        ManifestEntry.from_args(
+            status=ManifestEntryStatus.EXISTING,
+            snapshot_id=entry.snapshot_id,
+            sequence_number=entry.sequence_number,
+            file_sequence_number=entry.file_sequence_number,
+            data_file=entry.data_file,
+        )
+        for entry in entries
+    ]
+    length = _write_entries(place, kept)
+    partitions = construct_partition_summaries(place.spec, place.schema, [e.data_file.partition for e in kept])
+    return ManifestFile.from_args(
+        manifest_path=place.location,
+        manifest_length=length,
+        partition_spec_id=place.spec.spec_id,
+        content=place.content,
+        sequence_number=sequence_number,
+        min_sequence_number=min(entry.sequence_number or 0 for entry in kept),
+        added_snapshot_id=snapshot_id,
+        added_files_count=0,
+        existing_files_count=len(kept),
+        deleted_files_count=0,
+        added_rows_count=0,
+        existing_rows_count=sum(entry.data_file.record_count for entry in kept),
+        deleted_rows_count=0,
+        partitions=partitions,
+        key_metadata=None,
+    )
+
+
+def manifest_file(manifest: Manifest, snapshot_id: int, sequence_number: int) -> ManifestFile:
+    """A manifest of added files as a line of the manifest list of a snapshot."""
+    return ManifestFile.from_args(
+        manifest_path=manifest.path,
+        manifest_length=manifest.length,
+        partition_spec_id=manifest.spec_id,
+        content=ManifestContent.DATA if manifest.content is Content.DATA else ManifestContent.DELETES,
+        sequence_number=sequence_number,
+        min_sequence_number=sequence_number,
+        added_snapshot_id=snapshot_id,
+        added_files_count=manifest.files,
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=manifest.rows,
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=[
+            PartitionFieldSummary(p.contains_null, p.contains_nan, p.lower, p.upper) for p in manifest.partitions
+        ],
+        key_metadata=None,
+    )
+
+
+def missing_files(io: FileIO, io_properties: Mapping[str, str], manifests: Sequence[Manifest]) -> tuple[str, ...]:
+    """Those manifests that do not exist any more, and the files named by the others that do not. Raises OSError."""
+    gone = absent([manifest.path for manifest in manifests], io_properties)
+    there = [manifest for manifest in manifests if manifest.path not in gone]
+    named = [
+        entry.data_file.file_path
+        for manifest in there
+        for entry in manifest_file(manifest, snapshot_id=0, sequence_number=0).fetch_manifest_entry(io)
+    ]
+    return gone + absent(named, io_properties)
+
+
+def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: str) -> ManifestPlace:
+    """A new manifest among a table's metadata files."""
+    location = table.location_provider().new_metadata_location(name)
+    return ManifestPlace(table.io, location, table.schema(), table.specs()[spec_id], content)
+
+
+def _write_added(place: ManifestPlace, files: Sequence[WrittenFile]) -> Manifest:
+    entries = [
+        ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED,
+            snapshot_id=None,
+            sequence_number=None,
+            file_sequence_number=None,
+            data_file=_data_file(file),
+        )
+        for file in files
+    ]
+    length = _write_entries(place, entries)
+    summaries = construct_partition_summaries(place.spec, place.schema, [e.data_file.partition for e in entries])
+    return Manifest(
+        path=place.location,
+        length=length,
+        spec_id=place.spec.spec_id,
+        content=Content.DATA if place.content is ManifestContent.DATA else Content.EQUALITY_DELETES,
+        files=len(files),
+        rows=sum(file.record_count for file in files),
+        partitions=tuple(
+            FieldSummary(s.contains_null, s.contains_nan, s.lower_bound, s.upper_bound) for s in summaries
+        ),
+    )
+
+
+def _data_file(file: WrittenFile) -> DataFile:
+    return DataFile.from_args(
+        content=DataFileContent(file.content),
+        file_path=file.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*file.partition),
+        record_count=file.record_count,
+        file_size_in_bytes=file.size,
+        split_offsets=list(file.split_offsets) or None,
+        equality_ids=list(file.equality_ids) or None,
+        sort_order_id=None,
+        key_metadata=None,
+        **asdict(file.metrics),
+    )
+
+
+def _write_entries(place: ManifestPlace, entries: Sequence[ManifestEntry]) -> int:
+    """Write a manifest; its length in bytes."""
+    header = {
+        "schema": place.schema.model_dump_json(),
+        "partition-spec": to_json(place.spec.fields).decode(),
+        "partition-spec-id": str(place.spec.spec_id),
+        "format-version": str(_FORMAT_VERSION),
+        "content": "data" if place.content is ManifestContent.DATA else "deletes",
+        AVRO_CODEC_KEY: _CODEC,
+    }
+    avro: AvroOutputFile[ManifestEntry] = AvroOutputFile(
+        place.io.new_output(place.location), _entry_schema(place.spec, place.schema), "manifest_entry", metadata=header
+    )
+    with avro:
+        for start in range(0, len(entries), _BLOCK):
+            avro.write_block(list(entries[start : start + _BLOCK]))
+        return avro.tell()
+
+
+def _entry_schema(spec: PartitionSpec, schema: Schema) -> Schema:
+    partition = StructType(
+        *[
+            NestedField(f.field_id, f.name, f.field_type, required=f.required)
+            for f in spec.partition_type(schema).fields
+        ]
+    )
+    types = {_PARTITION_ID: partition, _EQUALITY_IDS_ID: ListType(136, IntegerType(), element_required=True)}
+    fields = [
+        NestedField(f.field_id, f.name, types.get(f.field_id, f.field_type), required=f.required)
+        for f in DATA_FILE_TYPE[_FORMAT_VERSION].fields
+    ]
+    return manifest_entry_schema_with_data_file(_FORMAT_VERSION, StructType(*fields))
+
+
+def _pieces(files: Sequence[WrittenFile]) -> Iterator[Sequence[WrittenFile]]:
+    columns = len(files[0].metrics.value_counts)
+    per_manifest = max(1, TARGET_BYTES // (150 + 30 * columns))  # what an entry takes, compressed, generously
+    for start in range(0, len(files), per_manifest):
+        yield files[start : start + per_manifest]

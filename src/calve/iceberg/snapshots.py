@@ -1,0 +1,133 @@
+"""Snapshots: what the protocol sees of those in a table, and the summary of a new one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+
+from calve.errors import ProgressUnprovable
+from calve.model.files import Content, Manifest, Totals
+from calve.model.progress import Progress, property_key
+from calve.model.table import SnapshotInfo
+
+_SINK_ID = "calve.sink-id"
+_TOTALS = {
+    "total-data-files": "added-data-files",
+    "total-delete-files": "added-delete-files",
+    "total-records": "added-records",
+    "total-files-size": "added-files-size",
+    "total-position-deletes": "added-position-deletes",
+    "total-equality-deletes": "added-equality-deletes",
+}
+
+
+def head_of(metadata: TableMetadata) -> Snapshot | None:
+    """The head of the main branch."""
+    ref = metadata.refs.get(MAIN_BRANCH)
+    return None if ref is None else metadata.snapshot_by_id(ref.snapshot_id)
+
+
+def ancestors_of(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
+    """A snapshot and those before it, newest first, as far back as they remain."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    snapshot = head
+    while snapshot is not None:
+        yield snapshot
+        snapshot = None if snapshot.parent_snapshot_id is None else by_id.get(snapshot.parent_snapshot_id)
+
+
+def protected_snapshots(metadata: TableMetadata) -> set[int]:
+    """Snapshots that branches and tags need: what they name, and the ancestors of every branch but main."""
+    kept = {ref.snapshot_id for ref in metadata.refs.values()}
+    for name, ref in metadata.refs.items():
+        if name != MAIN_BRANCH and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+            head = metadata.snapshot_by_id(ref.snapshot_id)
+            kept |= {snapshot.snapshot_id for snapshot in ancestors_of(metadata, head)}
+    return kept
+
+
+def snapshot_info(snapshot: Snapshot, sink_id: str) -> SnapshotInfo:
+    """A snapshot as the protocol sees it; `own` for this sink's snapshots alone."""
+    summary = snapshot.summary
+    properties = summary.additional_properties if summary is not None else {}
+    own = None
+    if properties.get(_SINK_ID) == sink_id:
+        try:
+            own = Progress.from_summary(
+                properties, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or 0
+            )
+        except (KeyError, ValueError) as error:
+            raise _unreadable(f"The summary of snapshot {snapshot.snapshot_id}", sink_id, error) from error
+    return SnapshotInfo(
+        snapshot_id=snapshot.snapshot_id,
+        parent_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number or 0,
+        operation=summary.operation.value if summary is not None else Operation.OVERWRITE.value,
+        own=own,
+    )
+
+
+def stated_progress(properties: Mapping[str, str], sink_id: str) -> Progress | None:
+    """Progress in the table property of a sink."""
+    text = properties.get(property_key(sink_id))
+    if text is None:
+        return None
+    try:
+        return Progress.from_property(text)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable(f"The table property {property_key(sink_id)}", sink_id, error) from error
+
+
+def has_data(head: Snapshot | None) -> bool:
+    """False only when no live data file can exist."""
+    if head is None:
+        return False
+    return head.summary is None or head.summary.additional_properties.get("total-data-files") != "0"
+
+
+def operation_of(manifests: Sequence[Manifest]) -> Operation:
+    """Appended, deleted, or both."""
+    data = any(manifest.content is Content.DATA for manifest in manifests)
+    deletes = any(manifest.content is not Content.DATA for manifest in manifests)
+    if data and deletes:
+        return Operation.OVERWRITE
+    return Operation.DELETE if deletes else Operation.APPEND
+
+
+def added_counts(totals: Totals) -> dict[str, int]:
+    """Counts of a batch under the names of the specification; zeros are left out."""
+    counts = {
+        "added-data-files": totals.data_files,
+        "added-records": totals.data_rows,
+        "added-delete-files": totals.equality_delete_files + totals.position_delete_files,
+        "added-equality-delete-files": totals.equality_delete_files,
+        "added-equality-deletes": totals.equality_deletes,
+        "added-position-delete-files": totals.position_delete_files,
+        "added-position-deletes": totals.position_deletes,
+        "added-files-size": totals.data_bytes + totals.delete_bytes,
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def new_summary(
+    operation: Operation, added: Mapping[str, int], parent: Snapshot | None, extra: Mapping[str, str]
+) -> Summary:
+    """The summary of a snapshot on top of `parent`, totals carried on. A total that the parent lacks stays unknown."""
+    before: Mapping[str, str] = dict.fromkeys(_TOTALS, "0")
+    if parent is not None:
+        before = parent.summary.additional_properties if parent.summary is not None else {}
+    totals = {
+        name: str(int(before[name]) + added.get(addition, 0))
+        for name, addition in _TOTALS.items()
+        if before.get(name, "").isdigit()
+    }
+    return Summary(operation, **{name: str(count) for name, count in added.items()}, **totals, **extra)
+
+
+def _unreadable(where: str, sink_id: str, error: Exception) -> ProgressUnprovable:
+    return ProgressUnprovable(
+        "the progress of the sink cannot be read",
+        detail=f"{where} names sink {sink_id} but is not complete: {type(error).__name__} {error}.",
+        hint="Somebody changed it; restore it, or accept a snapshot by hand.",
+    )

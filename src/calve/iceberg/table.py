@@ -1,0 +1,235 @@
+"""One Iceberg table as one sink uses it: load, one commit attempt, manifests, merge.
+
+    load ──► TableState (its handle is pyiceberg's table)
+                │
+    commit: manifest list (new manifests + those of the head) ──► snapshot, refs, property, expiry ──► catalog
+
+`commit` is one attempt on exactly the state it is given: it neither reloads nor retries, and deletes nothing when it
+fails. All requests go through one catalog client: `load`, `commit` and `merge_manifests` are called by one thread at a
+time, `write_target`, `write_manifests` and `missing_files` by any.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import TableUpdate
+
+from calve.catalog.failures import committing, reading
+from calve.catalog.tables import unpartitioned_spec_id
+from calve.clock import Clock, IdSource
+from calve.errors import InvalidInput, TerminalError
+from calve.faults import reached
+from calve.iceberg.draft import (
+    Draft,
+    expiry_updates,
+    new_draft,
+    progress_updates,
+    requirements,
+    snapshot_updates,
+    write_list,
+)
+from calve.iceberg.manifests import (
+    OWN_PREFIX,
+    manifest_file,
+    manifest_place,
+    missing_files,
+    write_existing,
+    write_manifests,
+)
+from calve.iceberg.merging import MergeGroup, merge_groups
+from calve.iceberg.snapshots import (
+    added_counts,
+    ancestors_of,
+    has_data,
+    head_of,
+    new_summary,
+    operation_of,
+    snapshot_info,
+    stated_progress,
+)
+from calve.iceberg.store import io_properties_of
+from calve.model.files import Manifest, WrittenFile
+from calve.model.progress import Progress
+from calve.model.spec import WriteOptions
+from calve.model.table import Proposal, TableState
+from calve.model.target import WriteTarget
+
+_DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
+_KNOWN_LISTS = 4
+
+log = logging.getLogger(__name__)
+
+
+class IcebergTable:
+    """A table of one sink. `key` names the key columns; their field ids are taken once and survive a rename."""
+
+    def __init__(self, table: Table, sink_id: str, key: Sequence[str], clock: Clock, ids: IdSource) -> None:
+        self._catalog = table.catalog
+        self._identifier = table.name()
+        self._name = ".".join(table.name())
+        self._sink_id = sink_id
+        self._clock = clock
+        self._ids = ids
+        self._key_ids = tuple(table.schema().find_field(name).field_id for name in key)
+        self._latest = table
+        self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
+
+    def load(self) -> TableState:
+        """The table as the catalog has it now. Raises TransientError, or TerminalError when it was dropped."""
+        reached("load")
+        with reading(f'loading table "{self._name}"'):
+            try:
+                table = self._catalog.load_table(self._identifier)
+            except NoSuchTableError as error:
+                raise TerminalError(
+                    f'table "{self._name}" does not exist any more',
+                    detail=str(error),
+                    hint="Restore it, or start a new sink into a new table.",
+                ) from error
+        self._latest = table
+        head = head_of(table.metadata)
+        return TableState(
+            uuid=str(table.metadata.table_uuid),
+            ancestors=tuple(snapshot_info(s, self._sink_id) for s in ancestors_of(table.metadata, head)),
+            stated=stated_progress(table.properties, self._sink_id),
+            has_data=has_data(head),
+            handle=table,
+        )
+
+    def commit(self, state: TableState, proposal: Proposal) -> Progress:
+        """Add one snapshot on top of exactly `state`: one attempt.
+
+        Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known, TransientError
+        when nothing was sent.
+        """
+        draft = new_draft(state.handle, self._clock, self._ids)
+        progress = replace(
+            proposal.progress,
+            table_uuid=state.uuid,
+            snapshot_id=draft.snapshot_id,
+            sequence_number=draft.sequence_number,
+        )
+        new = [manifest_file(m, draft.snapshot_id, draft.sequence_number) for m in proposal.manifests]
+        reached("manifest-list.before")
+        self._write_list(draft, (*new, *self._manifests_of(draft.table, draft.parent)))
+        reached("manifest-list.after")
+        summary = new_summary(
+            operation_of(proposal.manifests), added_counts(proposal.totals), draft.parent, progress.to_summary()
+        )
+        updates = snapshot_updates(draft, summary) + progress_updates(draft, progress) + expiry_updates(draft)
+        reached("commit.before")
+        self._send(draft, updates, f'the commit of batch {progress.lower} to {progress.frontier} to "{self._name}"')
+        reached("commit.after")
+        return progress
+
+    def merge_manifests(self, state: TableState) -> bool:
+        """Rewrite many small manifests into few by a `replace` snapshot on top of `state`; False when there is no need.
+
+        Rows, sequence numbers, the sink's progress and its tag stay as they are. Raises like `commit`.
+        """
+        table: Table = state.handle
+        manifests = self._manifests_of(table, head_of(table.metadata))
+        groups = merge_groups(manifests)
+        if not groups:
+            return False
+        draft = new_draft(table, self._clock, self._ids)
+        with reading(f'merging manifests of "{self._name}"'):
+            merged = [_merged(draft, group, number) for number, group in enumerate(groups)]
+        replaced = {manifest.manifest_path for group in groups for manifest in group.members}
+        kept = [manifest for manifest in manifests if manifest.manifest_path not in replaced]
+        self._write_list(draft, (*merged, *kept))
+        counts = {
+            "manifests-created": str(len(merged)),
+            "manifests-replaced": str(len(replaced)),
+            "manifests-kept": str(len(kept)),
+            "entries-processed": str(sum(m.existing_files_count or 0 for m in merged)),
+        }
+        updates = snapshot_updates(draft, new_summary(Operation.REPLACE, {}, draft.parent, counts))
+        reached("maintain.before")
+        self._send(draft, updates, f'the merge of manifests of "{self._name}"')
+        reached("maintain.after")
+        return True
+
+    def write_target(self, options: WriteOptions) -> WriteTarget:
+        """Where and how files are written, by the state that was loaded last."""
+        table = self._latest
+        delete_spec_id = unpartitioned_spec_id(table)
+        if delete_spec_id is None:
+            raise InvalidInput(f'table "{self._name}" has no unpartitioned spec for deletes')
+        return WriteTarget(
+            schema_json=table.schema().model_dump_json(),
+            key_ids=self._key_ids,
+            data_location=table.location_provider().data_path,
+            data_spec_id=table.metadata.default_spec_id,
+            delete_spec_id=delete_spec_id,
+            table_properties={k: v for k, v in table.properties.items() if k.startswith("write.")},
+            io_properties=io_properties_of(table.io.properties),
+            options=options,
+        )
+
+    def write_manifests(self, files: Sequence[WrittenFile], commit_id: str) -> tuple[Manifest, ...]:
+        """Manifests of the files of one batch, for any attempt. Raises TransientError."""
+        with reading(f'writing manifests of "{self._name}"'):
+            return write_manifests(self._latest, files, f"{commit_id}-{self._ids.new_id()}")
+
+    def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
+        """Manifests, and files they name, that no longer exist. Raises TransientError."""
+        table = self._latest
+        with reading(f'looking for files of "{self._name}"'):
+            return missing_files(table.io, io_properties_of(table.io.properties), manifests)
+
+    def _write_list(self, draft: Draft, manifests: tuple[ManifestFile, ...]) -> None:
+        with reading(f'writing the manifest list of "{self._name}"'):
+            write_list(draft, manifests)
+        self._remember(draft.list_location, manifests)
+
+    def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str) -> None:
+        with committing(what):
+            response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
+        _remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
+
+    def _manifests_of(self, table: Table, snapshot: Snapshot | None) -> tuple[ManifestFile, ...]:
+        if snapshot is None:
+            return ()
+        known = self._lists.get(snapshot.manifest_list)
+        if known is None:
+            with reading(f'reading the manifest list of "{self._name}"'):
+                known = tuple(snapshot.manifests(table.io))
+            self._remember(snapshot.manifest_list, known)
+        return known
+
+    def _remember(self, list_location: str, manifests: tuple[ManifestFile, ...]) -> None:
+        self._lists[list_location] = manifests
+        while len(self._lists) > _KNOWN_LISTS:
+            self._lists.popitem(last=False)
+
+
+def _merged(draft: Draft, group: MergeGroup, number: int) -> ManifestFile:
+    name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-merged{number}.avro"
+    place = manifest_place(draft.table, group.spec_id, group.content, name)
+    entries = [entry for manifest in group.members for entry in manifest.fetch_manifest_entry(draft.table.io)]
+    return write_existing(place, entries, draft.snapshot_id, draft.sequence_number)
+
+
+def _remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
+    """Delete metadata files that left the log, as the table's properties ask. A file that stays does no harm."""
+    if after.properties.get(_DELETE_OLD_METADATA, "false").lower() != "true":
+        return
+    gone = {entry.metadata_file for entry in before.metadata_log} - {
+        entry.metadata_file for entry in after.metadata_log
+    }
+    for location in gone:
+        try:
+            io.delete(location)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("old metadata file not deleted", extra={"location": location, "error": str(error)})
