@@ -1,0 +1,310 @@
+"""One simulated process: calve's real `SinkRun`, called by a stream and a committer that are greenlets.
+
+Every failpoint of the real code hands control back to the scheduler, so that each of them is a place where another process
+may go on or where this one may die.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+from calve import faults
+from calve.commit.journal import Journal
+from calve.commit.run import Decision, Outside, SinkRun, Written
+from calve.errors import FencedError, SourceLost, TerminalError, TransientError
+from calve.model.checkpoint import CheckpointIdentity
+from calve.model.files import Committable, Content, Manifest, Totals
+from calve.model.progress import Progress, Receipt
+from calve.model.spec import NoEnvelope, OnForeignCommit, SinkSpec, TableName
+from calve.model.table import Proposal, TableState
+
+from .world import File, SparkCheckpoint, World
+
+
+class SparkCrash(Exception):
+    """Spark noticed another driver on its checkpoint."""
+
+
+class Schedule:
+    """Switches between greenlets at failpoints."""
+
+    def __init__(self) -> None:
+        self.main = getcurrent()
+
+    def reached(self, point: str) -> None:
+        if getcurrent() is not self.main:
+            self.main.switch(point)
+
+
+class CooperativeLock(AbstractContextManager[None]):
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._owner: object = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        while self._owner not in {None, getcurrent()}:
+            self._schedule.reached("blocked")
+        self._owner = getcurrent()
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+
+
+class Simulated:
+    """Clock, ids, monitor, waiter, table and state location of one driver."""
+
+    def __init__(self, world: World, schedule: Schedule) -> None:
+        self._world, self._schedule = world, schedule
+        self._skew = world.rng.choice([-world.setup.skew, 0, world.setup.skew])
+
+    # clock and ids
+    def now_ms(self) -> int:
+        return max(0, self._world.now + self._skew)
+
+    def monotonic(self) -> float:
+        return float(self._world.now)
+
+    def new_id(self) -> str:
+        return self._world.new_id("id-")
+
+    def jitter(self) -> float:
+        return 1.0
+
+    # waiter
+    def pause(self, seconds: float) -> None:
+        until = self._world.now + seconds * 10
+        while self._world.now < until:
+            self._schedule.reached("waiting")
+
+    def lock(self) -> CooperativeLock:
+        return CooperativeLock(self._schedule)
+
+    # monitor
+    def recorded(self, committable: Committable) -> None: ...
+    def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None: ...
+    def failed_attempt(self, error: BaseException) -> None: ...
+    def stalled(self, cause: str) -> None: ...
+    def running(self) -> None: ...
+    def warned(self, what: str, error: BaseException) -> None: ...
+
+    # state location
+    def put(self, name: str, data: bytes) -> None:
+        faults.reached("state.put")
+        self._world.state[name] = data
+
+    def read(self, name: str) -> bytes | None:
+        return self._world.state.get(name)
+
+    def list(self, prefix: str) -> list[str]:
+        return sorted(n for n in self._world.state if n.startswith(f"{prefix}/"))
+
+    def delete(self, name: str) -> None:
+        self._world.state.pop(name, None)
+
+    # table
+    def load(self) -> TableState:
+        faults.reached("load")
+        return self._world.load()
+
+    def commit(self, state: TableState, proposal: Proposal) -> Progress:
+        faults.reached("commit.before")
+        progress = self._world.commit(state, proposal)
+        faults.reached("commit.after")
+        return progress
+
+    def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
+        return tuple(m.path for m in manifests if m.path not in self._world.files)
+
+    def merge_manifests(self, state: TableState) -> bool:
+        return False
+
+
+class Driver:
+    """One incarnation of the sink's process: boots, then runs a stream and a committer."""
+
+    early_commit_log = False
+    """Mutation: Spark's commit log is written before the record."""
+
+    def __init__(self, world: World, number: int, version: int, disk: str) -> None:
+        self.world, self.number, self.version, self.disk_kind = world, number, version, disk
+        self.schedule = Schedule()
+        self.alive, self.exit, self.paused_until = True, "", 0
+        self.started = world.now
+        self.booted: int | None = None
+        outside = Simulated(world, self.schedule)
+        policy = OnForeignCommit.ACCEPT if world.setup.accept else OnForeignCommit.HALT
+        spec = SinkSpec(
+            "s", "sink", TableName(("n",), "t"), ("k",), NoEnvelope(), version=version, on_foreign_commit=policy
+        )
+        self.outside = outside
+        self.run = SinkRun(
+            spec,
+            outside,
+            Journal(outside),
+            Outside(outside, outside, outside, outside),
+            can_reread=world.setup.seekable,
+        )
+        self.checkpoint: SparkCheckpoint | None = None
+        self.expected: tuple[SparkCheckpoint, int] | None = None
+        self.threads = {"boot": greenlet(self.boot)}
+
+    # ---- scheduling
+
+    def step(self) -> None:
+        name = self.world.rng.choice(sorted(self.threads))
+        thread = self.threads[name]
+        faults.install(self.schedule.reached)
+        try:
+            point = thread.switch()
+        except FencedError as error:
+            self.leave("fenced", error)
+            return
+        except TerminalError as error:
+            self.leave(type(error).__name__, error)
+            return
+        except TransientError as error:  # only at boot: the supervisor starts it again
+            self.leave("", error)
+            return
+        except SparkCrash as error:
+            self.leave("", error)
+            return
+        finally:
+            faults.install(None)
+        if not thread.dead:
+            if point not in {"idle", "blocked", "waiting"}:
+                self.world.say(f"run {self.number} {name}: {point}")
+            return
+        self.threads.pop(name)
+        if name == "boot":
+            self.booted = self.world.now
+            self.threads = {"stream": greenlet(self.stream), "committer": greenlet(self.committer)}
+        if self.run.frontier.sealed:
+            self.alive, self.exit = False, "sealed"
+
+    def leave(self, how: str, error: BaseException) -> None:
+        self.alive, self.exit = False, how
+        self.world.say(f"run {self.number} leaves ({how or 'crash'}): {error}".replace("\n", " "))
+
+    # ---- the process
+
+    def boot(self) -> None:
+        world = self.world
+        self.run.boot()
+        if self.run.sealed and not self.run.pending:
+            return
+        if self.disk_kind == "lost" or world.disk is None:
+            first = world.disk is None and self.run.end is None
+            self.new_checkpoint(fresh=first)
+        elif self.disk_kind == "old":
+            self.checkpoint = world.rng.choice(world.disk_copies).copy()
+        else:
+            self.checkpoint = world.disk
+        if self is world_current(world):
+            world.disk = self.checkpoint
+        assert self.checkpoint is not None
+        _, position = self.checkpoint.position()
+        if position > int(self.run.end or 0):
+            self.new_checkpoint()
+
+    def new_checkpoint(self, *, fresh: bool = False) -> None:
+        if not self.world.setup.seekable and not fresh:
+            raise SourceLost("the source cannot start at the recorded offsets")
+        end = int(self.run.end or 0)
+        faults.reached(f"new Spark checkpoint from {end}")
+        self.checkpoint = SparkCheckpoint(self.world.new_id("query-"), end)
+        if self is world_current(self.world):
+            self.world.disk = self.checkpoint
+
+    def stream(self) -> None:
+        """Spark's micro-batch loop around calve's callback."""
+        world = self.world
+        while not self.run.sealed:
+            faults.reached("idle")
+            checkpoint = self.checkpoint
+            assert checkpoint is not None
+            batch, start = checkpoint.position()
+            if self.expected and self.expected[0] is checkpoint and self.expected[1] != batch:
+                raise SparkCrash("another driver moved this checkpoint")
+            self.expected = (checkpoint, batch)
+            if batch not in checkpoint.offsets and not self.plan(checkpoint, batch, start):
+                continue
+            start, end, stamp = checkpoint.offsets[batch]
+            if self.callback(checkpoint, batch, start, end, stamp):
+                faults.reached("spark-commit.before")
+                checkpoint.commits.add(batch)
+                self.expected = (checkpoint, batch + 1)
+            elif not self.run.sealed:
+                self.new_checkpoint()
+
+
+    def plan(self, checkpoint: SparkCheckpoint, batch: int, start: int) -> bool:
+        """Spark decides on the next batch; False when there is none or the position is wrong."""
+        world = self.world
+        if start != int(self.run.end or 0):
+            if not self.run.claimed:
+                try:
+                    self.run.look_again()
+                except TransientError:
+                    return False
+            if start != int(self.run.end or 0):
+                self.new_checkpoint()
+            return False
+        if len(world.source) <= start:
+            if world.source_ended():
+                self.run.seal()
+            return False
+        end = min(len(world.source), start + world.rng.choice([1, 2, 4]))
+        faults.reached(f"offset log {checkpoint.query_id}/{batch} [{start}, {end})")
+        if batch in checkpoint.offsets:
+            raise SparkCrash("concurrent update of the offset log")
+        checkpoint.offsets[batch] = (start, end, self.outside.now_ms())
+        return True
+
+    def callback(self, checkpoint: SparkCheckpoint, batch: int, start: int, end: int, stamp: int) -> bool:
+        """What calve does in foreachBatch; False when Spark has to be repositioned."""
+        identity = CheckpointIdentity(checkpoint.query_id, batch, str(start) if start else None, str(end))
+        for claim in (False, True):
+            if claim:
+                self.run.claim()
+                if self.run.sealed:
+                    return False
+            decision = self.run.decide(identity)
+            if decision is Decision.REPLAY:
+                return True
+            if decision is Decision.REPOSITION:
+                return False
+        if self.early_commit_log:
+            checkpoint.commits.add(batch)
+        faults.reached("files.before")
+        rows = {key: value for key, value in self.world.source[start:end]}
+        deletes = frozenset(rows) if self.run.needs_deletes else frozenset()
+        name = self.world.new_id("file-")
+        live = {k: v for k, v in rows.items() if v is not None}
+        self.world.files[name] = File(live, deletes)
+        faults.reached("files.after")
+        manifest = Manifest(name, 1, 0, Content.DATA, 1, len(live), ())
+        totals = Totals(changes=end - start, data_files=1, data_rows=len(live))
+        self.run.record(identity, Written(self.outside.new_id(), (manifest,), totals), stamp)
+        return True
+
+    def committer(self) -> None:
+        while True:
+            faults.reached("idle")
+            if self.run.pending:
+                if self.run.commit_next() is None:
+                    self.outside.pause(1.0)
+                if self.run.frontier.sealed:
+                    return
+
+
+def world_current(world: Any) -> Driver | None:
+    return getattr(world, "current", None)

@@ -1,0 +1,213 @@
+"""Random schedules: the environment disturbs, drivers step, and in the end the supervised driver must catch up."""
+
+from typing import Any
+
+from .driver import Driver
+from .world import Violation, World
+
+
+class Simulation:
+    """One seed, one schedule."""
+
+    driver: type[Driver] = Driver
+
+    def __init__(self, seed: int, **fixed: Any) -> None:
+        self.world = World(seed, **fixed)
+        self.version = 1
+        self.drivers: list[Driver] = []
+        self.start()
+
+    # ---- processes
+
+    def start(self, version: int | None = None, disk: str = "same", *, supervised: bool = True) -> None:
+        if disk != "same" or self.live():
+            self.world.events.add("checkpoint")
+        driver = self.driver(self.world, len(self.drivers) + 1, version or self.version, disk)
+        self.drivers.append(driver)
+        if supervised:
+            self.world.current = driver  # type: ignore[attr-defined]
+        self.world.say(f"START run {driver.number} version {driver.version} disk {disk}")
+
+    @property
+    def current(self) -> Driver:
+        current: Driver = self.world.current  # type: ignore[attr-defined]
+        return current
+
+    def live(self) -> list[Driver]:
+        return [d for d in self.drivers if d.alive]
+
+    def crash(self, driver: Driver, why: str) -> None:
+        self.world.say(f"CRASH run {driver.number} ({why})")
+        driver.alive = False
+
+    def step(self, driver: Driver) -> None:
+        driver.step()
+        if driver.exit and driver.exit not in {"fenced", "sealed"}:
+            self.justify(driver.exit)
+
+    def justify(self, why: str) -> None:
+        """A halt is right only if the schedule did something that calls for it."""
+        events, setup = self.world.events, self.world.setup
+        reasons = {
+            "TableRolledBack": "rollback" in events,
+            "TableRecreated": "recreate" in events,
+            "ForeignCommit": "foreign" in events and not setup.accept,
+            "CheckpointGap": bool(events & {"state_lost", "orphan", "recreate", "rollback"}),
+            "ProgressUnprovable": bool(events & {"rollback", "foreign", "recreate", "expire", "property_lost"}),
+            "SourceLost": not setup.seekable and bool(events & {"checkpoint", "state_lost", "orphan"}),
+        }
+        if not reasons.get(why, False):
+            raise Violation(f"unjustified halt {why}")
+
+    # ---- the environment
+
+    def disturb(self) -> None:
+        world, rng = self.world, self.world.rng
+        draw = rng.random()
+        if draw < 0.35:
+            world.produce(rng.choice([1, 1, 2, 3]))
+            return
+        if not self.current.alive and self.current.exit != "fenced" and draw < 0.6:
+            self.restart()
+            return
+        rare = {"foreign", "rollback", "recreate", "state_lost", "record_lost", "property_lost"}
+        action = rng.choice(
+            ["zombie", "replace", "replace", "expire", "down", "idle", "stray", "deliver", "orphan", "pause", "copy", *sorted(rare)]
+        )
+        if action in rare and rng.random() < 0.5:
+            return
+        if action == "deliver" and world.in_flight:
+            world.say("a late request arrives")
+            world.try_apply(world.in_flight.pop(rng.randrange(len(world.in_flight))))
+        elif action == "copy" and world.disk:
+            world.disk_copies.append(world.disk.copy())
+        elif world.has(action):
+            self.act(action)
+
+    def restart(self) -> None:
+        world, rng = self.world, self.world.rng
+        disk = "same"
+        if world.has("checkpoint_lost") and rng.random() < 0.3:
+            disk = "lost"
+        elif world.has("checkpoint_rewound") and rng.random() < 0.4 and world.disk_copies:
+            disk = "old"
+        if world.has("version") and rng.random() < 0.3:
+            self.version += 1
+        self.start(disk=disk)
+
+    def act(self, action: str) -> None:
+        world, rng = self.world, self.world.rng
+        if action == "zombie":
+            if len(self.live()) < 3 and self.current.alive:
+                if world.has("version") and rng.random() < 0.4:
+                    self.version += 1
+                self.start(disk=rng.choice(["same", "lost"]))
+        elif action == "stray":
+            if len(self.live()) < 3:
+                self.start(version=max(1, self.version - 1), disk="lost", supervised=False)
+        elif action == "pause":
+            rng.choice(self.drivers).paused_until = world.now + rng.choice([20, 60, 200])
+        elif action == "idle":
+            world.now += rng.choice([15, 40, 90])
+        elif action == "down":
+            world.down = not world.down
+        elif action == "orphan":
+            if not self.live() and not world.in_flight:
+                world.remove_orphans()
+        elif action == "state_lost":
+            if not self.live():
+                world.wipe_state()
+        elif action == "record_lost":
+            if not self.live():
+                world.lose_record()
+        else:
+            getattr(world, f"do_{action}")()
+
+    # ---- running
+
+    def run(self) -> str:
+        world, rng = self.world, self.world.rng
+        for _ in range(world.setup.steps):
+            world.now += 1
+            live = [d for d in self.live() if d.paused_until <= world.now]
+            if not live or rng.random() < 0.18:
+                self.disturb()
+                continue
+            driver = rng.choice(live)
+            if rng.random() < world.setup.crash * (1 if driver is self.current else 0.5):
+                self.crash(driver, "killed")
+                continue
+            self.step(driver)
+        return self.settle()
+
+    def settle(self) -> str:
+        """Faults stop and zombies die: the supervised run must catch up, or have a justified halt."""
+        world = self.world
+        world.settling, world.down = True, False
+        world.say("--- faults stop")
+        for request in world.in_flight:
+            if world.rng.random() < 0.5:
+                world.try_apply(request)
+        for driver in self.live():
+            driver.paused_until = 0
+            if driver is not self.current:
+                self.crash(driver, "zombie dies")
+        if world.setup.bounded:
+            world.produce(world.source_limit)
+        self.check_successor()
+        for _ in range(6000):
+            world.now += 1
+            if self.current.exit not in {"", "sealed"}:
+                return "halted"
+            if not self.current.alive:
+                if self.current.exit == "sealed":
+                    break
+                self.start()
+            self.step(self.current)
+            if self.caught_up():
+                break
+        else:
+            raise Violation(f"not caught up: {world.truth}, source {len(world.source)}, broken {world.broken}")
+        if world.broken:
+            return "broken"
+        self.check_quiet()
+        return "ok"
+
+    def check_successor(self) -> None:
+        if self.current.exit != "fenced" or any(d.exit not in {"", "fenced", "sealed"} for d in self.drivers):
+            return
+        holder = next((d for d in self.drivers if d.run.fence == self.world.truth.fence), None)
+        if holder and holder.booted is not None and holder.booted < self.current.started:
+            if self.current.version >= self.version:
+                raise Violation("the supervised run was fenced by an older one that is gone")
+
+    def caught_up(self) -> bool:
+        world = self.world
+        all_there = int(world.truth.offsets or 0) == len(world.source)
+        return (all_there and (not world.setup.bounded or world.truth.frontier.sealed)) or bool(world.broken)
+
+    def check_quiet(self) -> None:
+        """Nothing stays pending, and a rerun with nothing new commits nothing."""
+        world = self.world
+        for _ in range(150):
+            world.now += 1
+            if self.current.alive:
+                self.step(self.current)
+        if self.current.alive and self.current.run.pending:
+            raise Violation("work stays pending")
+        if self.current.alive:
+            self.crash(self.current, "rerun")
+        head = world.table.head
+        self.start()
+        for _ in range(150):
+            world.now += 1
+            if self.current.alive:
+                self.step(self.current)
+        if world.table.head != head:
+            raise Violation("a rerun with nothing new committed")
+
+
+def simulate(seed: int, **fixed: Any) -> tuple[str, Simulation]:
+    """The outcome of one schedule: ok, halted (justified), broken (the schedule itself destroyed the table)."""
+    simulation = Simulation(seed, **fixed)
+    return simulation.run(), simulation

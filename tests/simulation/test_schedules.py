@@ -1,0 +1,192 @@
+"""Random schedules against the real protocol code, and mutations of it that the schedules must catch.
+
+A failing seed prints its trace; `CALVE_SEEDS=12345:12346` runs just that one, `CALVE_SEEDS=0:100000` many.
+"""
+
+import inspect
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from calve.commit import adoption, attempt, belief, journal, run
+from tests.simulation import driver
+from tests.simulation.schedule import Simulation, simulate
+from tests.simulation.world import Violation
+
+SHARDS = 4
+PER_SHARD = 1500
+
+
+def seeds_of(shard: int) -> range:
+    first, _, last = os.environ.get("CALVE_SEEDS", f"0:{SHARDS * PER_SHARD}").partition(":")
+    return range(int(first) + shard, int(last), SHARDS)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_no_schedule_loses_repeats_or_reorders_a_change(shard: int) -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in seeds_of(shard):
+        simulation = Simulation(seed)
+        try:
+            outcomes[simulation.run()] += 1
+        except Violation as error:
+            trace = "\n".join(simulation.world.trace[-80:])
+            pytest.fail(f"seed {seed}: {error}\n{simulation.world.setup}\n{trace}")
+    assert outcomes["ok"] >= sum(outcomes.values()) / 2, "most schedules must end with everything committed"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Protective checks taken out of the source: (module, text, what stands there instead)."""
+
+    name: str
+    edits: tuple[tuple[ModuleType, str, str], ...]
+    setup: dict[str, Any]
+
+
+def only(*faults: str, **setup: Any) -> dict[str, Any]:
+    return {"faults": frozenset(faults), **setup}
+
+
+OFF = "if False:"
+
+FENCE_OF_A_COMMIT = """if progress.fence.run_id != self.fence.run_id:
+            raise self.fenced_by(progress, landed=landed)"""
+
+MUTATIONS = [
+    Mutation("replays are not recognised", ((adoption, "if identity in self.known:", OFF),), only(crash=0.06)),
+    Mutation(
+        "the position of a checkpoint is not compared",
+        ((run, "if identity.start == self._position.end else Decision.REPOSITION", ""),),
+        only("checkpoint_rewound", "checkpoint_lost", crash=0.06, seekable=True),
+    ),
+    Mutation(
+        "a commit does not look at the fence",
+        ((attempt, FENCE_OF_A_COMMIT, "pass"),),
+        only("zombie", "stray", "pause"),
+    ),
+    Mutation(
+        "a claim does not look at the fence",
+        ((attempt, "if not progress.fence < self.fence:", OFF),),
+        only("zombie", "stray", "pause", "version"),
+    ),
+    Mutation("commit ids are not looked up", ((attempt, "        if landed:", "        if False:"),), only(error=0.3)),
+    Mutation(
+        "missing files are not noticed",
+        ((attempt, "return self._table.missing_files(committable.manifests) if committable.manifests else ()", "return ()"),),
+        only("orphan", crash=0.06),
+    ),
+    Mutation(
+        "nothing compares a batch with what comes before it",  # each of the three alone is covered by the others
+        (
+            (attempt, "if progress.frontier != committable.batch.lower:", OFF),
+            (adoption, "if entry.committable.batch.lower != position.minted:", OFF),
+            (adoption, "if isinstance(entry, CheckpointEntry) and entry.identity.start != position.end:", OFF),
+        ),
+        only("record_lost", "state_lost", "zombie", crash=0.06, error=0.3),
+    ),
+    Mutation(
+        "foreign commits are not noticed",
+        ((belief, "if foreign and policy is OnForeignCommit.HALT:", OFF),),
+        only("foreign", accept=False),
+    ),
+    Mutation("rollbacks are not noticed", ((belief, "if ahead or elsewhere:", OFF),), only("rollback", "replace")),
+    Mutation(
+        "recreated tables are not noticed",
+        ((belief, "if expected and expected != state.uuid:", OFF),),
+        only("recreate", "zombie"),
+    ),
+    Mutation(
+        "the parent of the oldest snapshot is not compared",
+        ((belief, "if oldest.parent_id != stated.snapshot_id:", OFF),),
+        only("rollback", "replace", "expire", "foreign", accept=False, steps=500),
+    ),
+    Mutation(
+        "records are read before the claim only",
+        (
+            (
+                run,
+                "position = self._patiently(lambda: self._take_over(progress))",
+                "position = self._position; self._journal.adopt(self.fence, position.to_adoption())",
+            ),
+        ),
+        only("zombie", "pause", "stray"),
+    ),
+    Mutation(
+        "runs share one directory of records",
+        ((journal, 'return f"{fence.epoch:08d}-{fence.run_id}"', 'return "00000000-shared"'),),
+        only("zombie", "pause", "stray", crash=0.03),
+    ),
+    Mutation(
+        "a pending batch does not call for deletes",
+        ((run, "return self._has_data or pending_rows or", "return self._has_data or"),),
+        only("down"),
+    ),
+    Mutation(
+        "the newest pending batch goes first",
+        ((run, "for e in self._position.entries if e.committable)", "for e in self._position.entries[::-1] if e.committable)"),),
+        only("down", error=0.3),
+    ),
+    Mutation(
+        "times may repeat",
+        ((run, "time = max(batch_ms, self._position.last_time + 1)", "time = batch_ms"),),
+        only(skew=4000, crash=0.03),
+    ),
+]
+
+PROTOCOL = (adoption, attempt, belief, journal, run)
+
+
+@pytest.fixture
+def pristine() -> Iterator[None]:
+    saved = [(module, dict(vars(module))) for module in PROTOCOL]
+    yield
+    for module, names in saved:
+        vars(module).update(names)
+
+
+def mutate(module: ModuleType, text: str, instead: str) -> None:
+    """Run the mutated source of a module in place of the real one, and point its users to it."""
+    name = module.__name__
+    source = MUTATED.get(name) or inspect.getsource(module)
+    assert source.count(text) == 1, f"the check is not (or not once) in {name}"
+    MUTATED[name] = source.replace(text, instead)
+    mutant = ModuleType(name)
+    exec(compile(MUTATED[name], name, "exec"), vars(mutant))  # noqa: S102 - our own source
+    for user in PROTOCOL:
+        for known, value in list(vars(user).items()):
+            if getattr(value, "__module__", None) == name and known in vars(mutant):
+                setattr(user, known, vars(mutant)[known])
+
+
+MUTATED: dict[str, str] = {}
+
+
+def is_caught(setup: dict[str, Any]) -> bool:
+    for seed in range(500_000, 501_500):
+        try:
+            simulate(seed, **setup)
+        except (Violation, ValueError):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name.replace(" ", "-"))
+@pytest.mark.usefixtures("pristine")
+def test_the_schedules_notice_when(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTATED.clear()
+    for edit in mutation.edits:
+        mutate(*edit)
+    for name, value in (("SinkRun", run.SinkRun), ("Journal", journal.Journal), ("Decision", run.Decision)):
+        monkeypatch.setattr(driver, name, value)
+    assert is_caught(mutation.setup), "the schedules hold without this check: it is not needed, or they are too tame"
+
+
+def test_the_schedules_notice_when_spark_is_told_before_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver.Driver, "early_commit_log", True)
+    assert is_caught(only(seekable=False, crash=0.06))

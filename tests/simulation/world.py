@@ -1,0 +1,379 @@
+"""Everything durable, in memory: source, Spark's checkpoints, state location, catalog; and the checker.
+
+The world is what the drivers of `driver.py` (which run calve's real protocol code) act upon and what the environment
+disturbs. Every own snapshot is checked when it is applied: contents equal the reference, progress moves without gap or
+overlap, the fence is respected.
+"""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from calve.errors import CommitConflict, CommitUnknown, TransientError
+from calve.model.frontier import START, Frontier
+from calve.model.progress import Fence, Progress
+from calve.model.table import REPLACE, Proposal, SnapshotInfo, TableState
+
+FAULTS = {
+    "zombie": 0.5,
+    "replace": 0.5,
+    "expire": 0.3,
+    "checkpoint_lost": 0.4,
+    "checkpoint_rewound": 0.3,
+    "down": 0.3,
+    "idle": 0.5,
+    "version": 0.2,
+    "stray": 0.15,
+    "delayed": 0.4,
+    "orphan": 0.2,
+    "foreign": 0.1,
+    "rollback": 0.1,
+    "recreate": 0.06,
+    "state_lost": 0.08,
+    "record_lost": 0.06,
+    "property_lost": 0.05,
+    "pause": 0.6,
+}
+
+FOREIGN_KEY = 100
+
+
+class Violation(AssertionError):
+    """The protocol broke a promise."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How hostile a schedule is."""
+
+    bounded: bool
+    seekable: bool
+    accept: bool
+    crash: float
+    error: float
+    skew: int
+    faults: frozenset[str]
+    steps: int
+
+    @classmethod
+    def drawn(cls, rng: random.Random, **fixed: Any) -> "Setup":
+        drawn = {
+            "bounded": rng.random() < 0.25,
+            "seekable": rng.random() < 0.8,
+            "accept": rng.random() < 0.15,
+            "crash": rng.choice([0, 0.01, 0.03, 0.06]),
+            "error": rng.choice([0, 0.1, 0.3]),
+            "skew": rng.choice([0, 0, 4000]),
+            "faults": frozenset(f for f, p in FAULTS.items() if rng.random() < p),
+            "steps": rng.choice([150, 300, 500]),
+        }
+        return cls(**{**drawn, **fixed})
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    info: SnapshotInfo
+    rows: tuple[tuple[int, int], ...]
+    files: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    uuid: str
+    snapshots: dict[int, Snapshot]
+    head: int | None
+    stated: Progress | None
+    last_sequence: int
+
+    def ancestors(self) -> list[Snapshot]:
+        found, at = [], self.head
+        while at is not None and at in self.snapshots:
+            found.append(self.snapshots[at])
+            at = self.snapshots[at].info.parent_id
+        return found
+
+
+@dataclass(frozen=True)
+class File:
+    """Rows of a data file and the keys its batch deletes."""
+
+    rows: dict[int, int]
+    deletes: frozenset[int]
+
+
+@dataclass
+class SparkCheckpoint:
+    """Spark's checkpoint directory: offsets are logged before a batch, commits after it."""
+
+    query_id: str
+    start: int
+    offsets: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    commits: set[int] = field(default_factory=set)
+
+    def copy(self) -> "SparkCheckpoint":
+        return SparkCheckpoint(self.query_id, self.start, dict(self.offsets), set(self.commits))
+
+    def position(self) -> tuple[int, int]:
+        batch = max(self.commits, default=-1) + 1
+        return batch, (self.offsets[batch - 1][1] if batch else self.start)
+
+
+@dataclass(frozen=True)
+class Request:
+    state: TableState
+    proposal: Proposal
+    snapshot_id: int
+
+
+@dataclass
+class Truth:
+    """The checker's own memory of what was committed."""
+
+    frontier: Frontier = START
+    offsets: str | None = None
+    commit_id: str = ""
+    fence: Fence = field(default_factory=lambda: Fence(0, 0, ""))
+
+
+class World:
+    def __init__(self, seed: int, **fixed: Any) -> None:
+        self.rng = random.Random(seed)
+        self.setup = Setup.drawn(self.rng, **fixed)
+        self.now = 1000
+        self.ids = 0
+        self.trace: list[str] = []
+        self.events: set[str] = set()
+        self.settling = False
+        self.keys = self.rng.choice([2, 3, 5])
+        self.source: list[tuple[int, int | None]] = []
+        self.source_limit = self.rng.choice([6, 15, 40])
+        self.references: list[dict[int, int]] = [{}]
+        self.files: dict[str, File] = {}
+        self.state: dict[str, bytes] = {}
+        self.table = self.new_table()
+        self.in_flight: list[Request] = []
+        self.down = False
+        self.truth = Truth()
+        self.broken: set[str] = set()
+        self.disk: SparkCheckpoint | None = None
+        self.disk_copies: list[SparkCheckpoint] = []
+        self.commits = Counter[str]()
+
+    def new_id(self, prefix: str) -> str:
+        self.ids += 1
+        return f"{prefix}{self.ids:06d}"
+
+    def new_number(self) -> int:
+        self.ids += 1
+        return self.ids
+
+    def new_table(self) -> Table:
+        return Table(self.new_id("table-"), {}, None, None, 0)
+
+    def say(self, text: str) -> None:
+        self.trace.append(f"{self.now:>7} {text}")
+
+    def has(self, fault: str) -> bool:
+        return fault in self.setup.faults
+
+    # ---- source
+
+    def produce(self, count: int) -> None:
+        for _ in range(min(count, self.source_limit - len(self.source))):
+            key = self.rng.randrange(self.keys)
+            value = None if self.rng.random() < 0.2 else len(self.source) + 1
+            self.source.append((key, value))
+            rows = dict(self.references[-1])
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = value
+            self.references.append(rows)
+
+    def source_ended(self) -> bool:
+        return self.setup.bounded and len(self.source) >= self.source_limit
+
+    # ---- catalog
+
+    def load(self) -> TableState:
+        if self.down or (not self.settling and self.rng.random() < self.setup.error / 3):
+            raise TransientError("the table could not be loaded")
+        table = self.table
+        ancestors = table.ancestors()
+        has_data = bool(ancestors and ancestors[0].files)
+        return TableState(table.uuid, tuple(s.info for s in ancestors), table.stated, has_data, table)
+
+    def commit(self, state: TableState, proposal: Proposal) -> Progress:
+        """A client's view: applied, or an error that may hide an application now or later."""
+        request = Request(state, proposal, self.new_number())
+        if self.down:
+            raise TransientError("the catalog is down")
+        if not self.settling and self.rng.random() < self.setup.error:
+            fate = self.rng.choice(["not applied", "applied", "delayed" if self.has("delayed") else "applied"])
+            self.say(f"    answer lost: {fate}")
+            if fate == "applied":
+                self.try_apply(request)
+            elif fate == "delayed":
+                self.in_flight.append(request)
+            raise CommitUnknown("the answer was lost")
+        return self.apply(request)
+
+    def try_apply(self, request: Request) -> None:
+        try:
+            self.apply(request)
+        except CommitConflict:
+            pass
+
+    def apply(self, request: Request) -> Progress:
+        table, base = self.table, request.state
+        sequence_number = base.handle.last_sequence + 1
+        stale = sequence_number <= table.last_sequence  # catalogs refuse it: the branch may be back where it was
+        if table.uuid != base.uuid or table.head != base.head or stale:
+            raise CommitConflict("the table changed")
+        files = table.snapshots[table.head].files if table.head else frozenset()
+        listed = list(table.snapshots[table.head].rows) if table.head else []
+        for manifest in request.proposal.manifests:
+            if manifest.path not in self.files:
+                raise Violation("a snapshot refers to a file that does not exist")
+            file = self.files[manifest.path]
+            listed = [r for r in listed if r[0] not in file.deletes] + list(file.rows.items())
+            files |= {manifest.path} if file.rows else frozenset()
+        progress = replace(
+            request.proposal.progress,
+            table_uuid=table.uuid,
+            snapshot_id=request.snapshot_id,
+            sequence_number=sequence_number,
+        )
+        stated = Progress.from_property(progress.to_property())
+        own = Progress.from_summary(
+            progress.to_summary(), snapshot_id=progress.snapshot_id, sequence_number=progress.sequence_number
+        )
+        info = SnapshotInfo(request.snapshot_id, table.head, progress.sequence_number, "overwrite", own)
+        snapshot = Snapshot(info, tuple(listed), files)
+        self.table = replace(
+            table,
+            snapshots={**table.snapshots, request.snapshot_id: snapshot},
+            head=request.snapshot_id,
+            stated=stated,
+            last_sequence=progress.sequence_number,
+        )
+        self.check(snapshot, stated)
+        return progress
+
+    # ---- the checker
+
+    def check(self, snapshot: Snapshot, stated: Progress) -> None:
+        truth = self.truth
+        claim = stated.commit_id == truth.commit_id
+        self.say(
+            f"    APPLIED {'claim' if claim else 'batch'} {snapshot.info.snapshot_id} epoch {stated.fence.epoch} "
+            f"[{stated.lower}, {stated.frontier}) offsets {stated.offsets} {stated.commit_id}"
+        )
+        if self.broken:
+            raise Violation(f"own commit after {sorted(self.broken)}")
+        rows = [r for r in snapshot.rows if r[0] < FOREIGN_KEY or not self.setup.accept]
+        if len({k for k, _ in rows}) != len(rows):
+            raise Violation(f"a key is there twice: {rows}")
+        reference = self.references[int(stated.offsets or 0)]
+        if dict(rows) != reference:
+            raise Violation(f"contents {dict(rows)} are not those at offset {stated.offsets}: {reference}")
+        if claim:
+            if (stated.frontier, stated.offsets) != (truth.frontier, truth.offsets):
+                raise Violation("a claim does not repeat the progress")
+            if not truth.fence < stated.fence:
+                raise Violation("a claim does not raise the fence")
+        else:
+            if stated.lower != truth.frontier or not stated.lower < stated.frontier:
+                raise Violation(f"batch [{stated.lower}, {stated.frontier}) after frontier {truth.frontier}")
+            if int(stated.offsets or 0) < int(truth.offsets or 0):
+                raise Violation("offsets went back")
+            if stated.fence != truth.fence:
+                raise Violation(f"{stated.fence} committed, but {truth.fence} holds the fence")
+            self.commits["batches"] += 1
+        self.truth = Truth(stated.frontier, stated.offsets, stated.commit_id, stated.fence)
+
+    # ---- what others do to the table
+
+    def foreign_snapshot(self, operation: str, rows: tuple[tuple[int, int], ...], files: frozenset[str]) -> None:
+        table = self.table
+        number = self.new_number()
+        info = SnapshotInfo(number, table.head, table.last_sequence + 1, operation, None)
+        snapshots = {**table.snapshots, number: Snapshot(info, rows, files)}
+        self.table = replace(table, snapshots=snapshots, head=number, last_sequence=table.last_sequence + 1)
+        self.say(f"foreign {operation} {number}")
+
+    def do_replace(self) -> None:
+        if self.table.head is not None and self.table.snapshots[self.table.head].files:
+            compacted = self.new_id("compacted-")
+            head = self.table.snapshots[self.table.head]
+            self.files[compacted] = File(dict(head.rows), frozenset())
+            self.foreign_snapshot(REPLACE, head.rows, frozenset({compacted}))
+
+    def do_foreign(self) -> None:
+        if self.table.head is not None:
+            head = self.table.snapshots[self.table.head]
+            self.events.add("foreign")
+            key = FOREIGN_KEY + self.new_number()
+            self.foreign_snapshot("append", (*head.rows, (key, -1)), head.files | {"foreign"})
+            self.files["foreign"] = File({}, frozenset())
+
+    def do_expire(self) -> None:
+        keep = self.rng.choice([1, 1, 2, 4])
+        kept = [s.info.snapshot_id for s in self.table.ancestors()][:keep]
+        if kept:
+            self.table = replace(self.table, snapshots={i: self.table.snapshots[i] for i in kept})
+            self.events.add("expire")
+            self.say(f"expired all but {kept}")
+
+    def do_rollback(self) -> None:
+        ancestors = self.table.ancestors()
+        if len(ancestors) > 1 and "property_lost" not in self.events:
+            back = self.rng.randrange(1, min(4, len(ancestors)))
+            self.table = replace(self.table, head=ancestors[back].info.snapshot_id)
+            self.say(f"rolled back to {ancestors[back].info.snapshot_id}")
+            self.events.add("rollback")
+            if any(s.info.own for s in ancestors[:back]):
+                self.broken.add("rollback")
+
+    def do_recreate(self) -> None:
+        had = self.table.head is not None
+        self.table = self.new_table()
+        self.say("table recreated")
+        self.events.add("recreate")
+        self.broken.discard("rollback")
+        if had and self.truth.offsets and self.state:
+            self.broken.add("recreate")
+        elif had:
+            self.truth = Truth()
+
+    def do_property_lost(self) -> None:
+        if self.table.stated and "rollback" not in self.events:  # after both, nothing in the table could tell
+            self.table = replace(self.table, stated=None)
+            self.events.add("property_lost")
+            self.say("table property removed")
+
+    def wipe_state(self) -> None:
+        self.state.clear()
+        self.events.add("state_lost")
+        self.say("state location wiped")
+        if "recreate" in self.broken:  # nothing is left that could know
+            self.broken.discard("recreate")
+            self.truth = Truth()
+
+    def lose_record(self) -> None:
+        records = sorted(n for n in self.state if n.startswith("rec/") and not n.endswith("adopt"))
+        if records:
+            name = self.rng.choice(records)
+            del self.state[name]
+            self.events.add("state_lost")
+            self.say(f"lost {name}")
+
+    def remove_orphans(self) -> None:
+        used = {f for s in self.table.snapshots.values() for f in s.files}
+        gone = [f for f in self.files if f not in used]
+        for name in gone:
+            del self.files[name]
+        if gone:
+            self.events.add("orphan")
+            self.say(f"orphan removal of {gone}")
