@@ -1,0 +1,79 @@
+# ruff: noqa: ARG002 - all actions print themselves in one way, those without secrets, too
+"""What ALTER does to an object."""
+
+from dataclasses import dataclass
+
+from calve.sql.names import Identifier
+from calve.sql.options import NO_OPTIONS, OptionName, Options, with_options
+from calve.sql.parts import PartitionField, partition_by
+
+
+@dataclass(frozen=True)
+class SetOptions:
+    """SET (...)."""
+
+    options: Options
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return f"SET {self.options.to_sql(reveal=reveal)}"
+
+
+@dataclass(frozen=True)
+class ResetOptions:
+    """RESET (...): back to the defaults."""
+
+    names: tuple[OptionName, ...]
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return "RESET (" + ", ".join(name.text for name in self.names) + ")"
+
+
+@dataclass(frozen=True)
+class SetFrom:
+    """SET FROM: another source or view for the same table."""
+
+    source: Identifier
+    options: Options = NO_OPTIONS
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return " ".join([f"SET FROM {self.source.to_sql()}", *with_options(self.options, reveal=reveal)])
+
+
+@dataclass(frozen=True)
+class SetPartitioning:
+    """SET PARTITION BY; without fields the table is not partitioned any more."""
+
+    fields: tuple[PartitionField, ...]
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return f"SET {partition_by(self.fields)}"
+
+
+@dataclass(frozen=True)
+class Pause:
+    """PAUSE."""
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return "PAUSE"
+
+
+@dataclass(frozen=True)
+class Resume:
+    """RESUME."""
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return "RESUME"
+
+
+@dataclass(frozen=True)
+class AcceptSnapshot:
+    """ACCEPT SNAPSHOT: go on from this snapshot although it is not this sink's."""
+
+    snapshot_id: int
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return f"ACCEPT SNAPSHOT {self.snapshot_id}"
+
+
+SinkAction = SetOptions | ResetOptions | SetFrom | SetPartitioning | Pause | Resume | AcceptSnapshot
+OptionsAction = SetOptions | ResetOptions

@@ -1,0 +1,1 @@
+"""The grammar: one function per statement, over a cursor of tokens."""

@@ -1,0 +1,229 @@
+"""A cursor over the tokens of a script: what the grammar functions read with.
+
+Each function sets `usage` to its statement's synopsis, which becomes the hint of any error that has no better one.
+Raising is always `raise cursor.error(...)`, so that a function's flow stays visible.
+"""
+
+import difflib
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from calve.sql.errors import SqlSyntaxError
+from calve.sql.excerpt import is_hidden
+from calve.sql.lexer import Kind, Lexer, Token
+from calve.sql.names import RESERVED, FieldPath, Identifier
+from calve.sql.text import Span, SqlText
+
+T = TypeVar("T")
+
+_CURLY_QUOTES = frozenset("\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u00b4")
+
+
+class Cursor:
+    """Reads tokens in order, with as much looking ahead as a function asks for."""
+
+    def __init__(self, source: SqlText) -> None:
+        self.source = source
+        self.usage = ""
+        self._lexer = Lexer(source.text)
+        self._ahead: deque[Token] = deque()
+        self.last = Token(Kind.END, 0, 0, "")
+        """The token taken last."""
+
+    # ---- looking and moving
+
+    def peek(self, distance: int = 0) -> Token:
+        """The token that many places ahead; nothing is looked at behind the end of a broken text."""
+        while len(self._ahead) <= distance:
+            self._ahead.append(self._lexer.next())
+        return self._ahead[distance]
+
+    def next(self) -> Token:
+        """Take a token."""
+        token = self.peek()
+        self.last = self._ahead.popleft()
+        return token
+
+    def at_words(self, *words: str) -> bool:
+        """Whether these keywords come next."""
+        return all(self.peek(index).word == word for index, word in enumerate(words))
+
+    def accept_words(self, *words: str) -> bool:
+        """Take these keywords if they come next."""
+        found = self.at_words(*words)
+        for _ in words if found else ():
+            self.next()
+        return found
+
+    def at_symbol(self, symbol: str) -> bool:
+        """Whether this character comes next."""
+        return self.peek().is_symbol(symbol)
+
+    def accept_symbol(self, symbol: str) -> bool:
+        """Take this character if it comes next."""
+        found = self.at_symbol(symbol)
+        if found:
+            self.next()
+        return found
+
+    def span_from(self, start: int) -> Span:
+        """From an offset to the end of the last token taken."""
+        return Span(self.source, start, self.last.end)
+
+    # ---- errors
+
+    def span(self, token: Token) -> Span:
+        """Where a token is; the end of a statement is right behind its last token."""
+        if token.ends_statement:
+            return Span(self.source, self.last.end, self.last.end)
+        return Span(self.source, token.start, token.end)
+
+    def error(self, primary: str, at: Token | Span | None = None, hint: str | None = None) -> SqlSyntaxError:
+        """An error at the next token or another place."""
+        where = at if isinstance(at, Span) else self.span(at or self.peek())
+        return SqlSyntaxError.at(where, primary, hint=self.usage if hint is None else hint)
+
+    def unexpected(self, expected: str, hint: str | None = None) -> SqlSyntaxError:
+        """What was expected, and what is there instead."""
+        token = self.peek()
+        broken = self._broken(token)
+        return broken or self.error(f"expected {expected}, got {self.shown(token)}", hint=hint)
+
+    def _broken(self, token: Token) -> SqlSyntaxError | None:
+        """The error of a token that cannot be right anywhere."""
+        if token.kind is Kind.BROKEN:
+            return self.error(f"this {token.value} is never closed", token, _CLOSING[token.value])
+        if token.kind is Kind.BACKTICK:
+            return self.error("names are quoted with double quotes", token, 'Write "name" instead of `name`.')
+        if token.kind is Kind.SYMBOL and token.value in _CURLY_QUOTES:
+            return self.error("this is not a quote that SQL knows", token, "Write straight quotes: 'text' or \"name\".")
+        return None
+
+    def shown(self, token: Token) -> str:
+        """A token, as messages name it."""
+        where = self.span(token)
+        if token.ends_statement:
+            return "the end of the statement"
+        if is_hidden(where):
+            return "a value that is hidden here"
+        if not where.text.isprintable() and token.kind is Kind.SYMBOL:
+            return f"the character U+{ord(token.value):04X}"
+        text = where.text if len(where.text) <= 40 else where.text[:39] + "…"
+        return text if token.kind in {Kind.STRING, Kind.QUOTED} else f'"{text}"'
+
+    # ---- expecting
+
+    def expect_words(self, *words: str, after: str) -> None:
+        """Take these keywords or raise."""
+        for word in words:
+            if not self.accept_words(word):
+                hint = f"Did you mean {word}?" if closest(self.peek().word, [word]) else None
+                raise self.unexpected(f"{' '.join(words)} after {after}", hint)
+
+    def expect_symbol(self, symbol: str, where: str) -> Token:
+        """Take this character or raise; `where` says what it belongs to, as in "before the options"."""
+        if not self.at_symbol(symbol):
+            raise self.unexpected(f'"{symbol}" {where}')
+        return self.next()
+
+    def expect_end(self, what: str) -> None:
+        """The statement ends here, or raise. A statement that starts on a new line hints at a semicolon."""
+        token = self.peek()
+        if token.ends_statement:
+            return
+        if token.word in STATEMENT_STARTS and token.word != "WITH":
+            raise self.error(f"expected ; before {token.word}", token, "Statements are separated by semicolons.")
+        raise self._broken(token) or self.error(f"{self.shown(token)} does not belong to {what}", token)
+
+    def choose(self, what: str, choices: Iterable[str], *, hint: str | None = None) -> str:
+        """Take one of several keywords or raise; `what` is what they choose, as in "mode"."""
+        names = list(choices)
+        token = self.peek()
+        if token.word in names:
+            self.next()
+            return token.word
+        if token.kind is not Kind.WORD:
+            raise self.unexpected(f"{'an' if what[0] in 'aeiou' else 'a'} {what}", hint or _one_of(names))
+        raise self.error(f"unknown {what} {self.shown(token)}", token, hint=suggestion(token.value, names) or hint)
+
+    def identifier(self, what: str) -> Identifier:
+        """Take a name or raise; `what` is what it names, as in "the name of the sink"."""
+        token = self.peek()
+        if token.kind is Kind.QUOTED and not token.value:
+            raise self.error(f"{what} is empty", token)
+        if token.kind is Kind.QUOTED or (token.kind is Kind.WORD and token.value.upper() not in RESERVED):
+            self.next()
+            return Identifier(token.value, token.kind is Kind.QUOTED, self.span(token))
+        reserved = token.kind is Kind.WORD and self.peek(1).ends_statement
+        raise self.unexpected(
+            what, f'{token.word} is a keyword; as a name write "{token.value}".' if reserved else None
+        )
+
+    def name(self, what: str) -> Identifier:
+        """Take the name of an object, which has one part."""
+        found = self.identifier(what)
+        if self.at_symbol("."):
+            raise self.error(f"{what} has more than one part", hint="Names of objects have no dots.")
+        return found
+
+    def field_path(self, what: str) -> FieldPath:
+        """Take a name with any number of parts."""
+        parts = [self.identifier(what)]
+        while self.accept_symbol("."):
+            parts.append(self.identifier(f"a name behind the dot of {what}"))
+        return FieldPath(tuple(parts))
+
+    def string(self, what: str) -> str:
+        """Take a text in single or double quotes."""
+        token = self.peek()
+        if token.kind not in {Kind.STRING, Kind.QUOTED}:
+            raise self.unexpected(f"{what} in single quotes")
+        return self.next().value
+
+    def list_of(self, item: Callable[[], T], what: str) -> tuple[T, ...]:
+        """Take `( item, ... )` with at least one item; a comma may stand before the closing parenthesis."""
+        opening = self.expect_symbol("(", f"before {what}")
+        if self.at_symbol(")"):
+            raise self.error(f"the list of {what} is empty", Span(self.source, opening.start, self.peek().end))
+        items = [item()]
+        while not self.accept_symbol(")"):
+            if not self.accept_symbol(","):
+                raise self.unclosed(opening, f'"," or ")" in the list of {what}')
+            if not self.at_symbol(")"):
+                items.append(item())
+        return tuple(items)
+
+    def unclosed(self, opening: Token, expected: str) -> SqlSyntaxError:
+        """The error of a list that does not go on: at its parenthesis if nothing follows, else at what follows."""
+        if self.peek().ends_statement:
+            return self.error("this parenthesis is never closed", opening, "")
+        return self.unexpected(expected, "")
+
+
+STATEMENT_STARTS = ("CREATE", "ALTER", "DROP", "SHOW", "EXPLAIN", "VALIDATE", "ANALYZE", "SELECT", "WITH")
+
+_CLOSING = {
+    "string": "Strings end with a single quote; a quote inside is doubled: 'it''s'.",
+    "quoted name": 'Quoted names end with a double quote; a quote inside is doubled: "a ""b""".',
+    "comment": "Comments end with */, one for each /*.",
+}
+
+
+def closest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that a misspelt word most likely means."""
+    if not 1 < len(word) <= 40:  # comparing takes time that grows with the square of the length
+        return None
+    found = difflib.get_close_matches(word.upper(), list(choices), n=1, cutoff=0.7)
+    return found[0] if found else None
+
+
+def suggestion(word: str, choices: Iterable[str]) -> str | None:
+    """A hint for a word that is none of the choices."""
+    names = list(choices)
+    found = closest(word, names)
+    return f"Did you mean {found}?" if found else _one_of(names)
+
+
+def _one_of(names: list[str]) -> str:
+    return f"It is {', '.join(names[:-1])} or {names[-1]}." if len(names) > 1 else f"It is {names[0]}."

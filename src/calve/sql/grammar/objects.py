@@ -1,0 +1,86 @@
+"""CREATE SECRET, CREATE CONNECTION, CREATE VIEW, and what all CREATE statements share."""
+
+from dataclasses import dataclass
+
+from calve.sql.grammar import spark
+from calve.sql.grammar.cursor import Cursor
+from calve.sql.grammar.options import options, options_or_none, with_clause
+from calve.sql.lexer import Kind
+from calve.sql.names import Identifier
+from calve.sql.options import SecretLiteral
+from calve.sql.parts import FromEnvironment, FromFile, FromLiteral, SecretOrigin
+from calve.sql.statements import ConnectionKind, CreateConnection, CreateSecret, CreateView, ObjectKind
+
+_ORIGIN = "FROM ENV 'VARIABLE' | FROM FILE 'path' | AS 'value'"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What stands between the kind of an object and its definition."""
+
+    name: Identifier
+    if_not_exists: bool
+
+
+def create_head(cursor: Cursor, kind: ObjectKind) -> Head:
+    """`[IF NOT EXISTS] name`."""
+    if cursor.at_words("IF", "EXISTS"):
+        raise cursor.error("CREATE takes IF NOT EXISTS", cursor.peek(1), "Write IF NOT EXISTS.")
+    if_not_exists = cursor.accept_words("IF", "NOT", "EXISTS")
+    return Head(cursor.name(f"the name of the {kind.value.lower()}"), if_not_exists)
+
+
+def create_secret(cursor: Cursor) -> CreateSecret:
+    """CREATE SECRET, behind these words."""
+    cursor.usage = f"CREATE SECRET name {_ORIGIN}"
+    head = create_head(cursor, ObjectKind.SECRET)
+    return CreateSecret(name=head.name, if_not_exists=head.if_not_exists, origin=secret_origin(cursor))
+
+
+def secret_origin(cursor: Cursor) -> SecretOrigin:
+    """Where the value of a secret comes from."""
+    if cursor.accept_words("AS"):
+        if cursor.at_symbol("<"):
+            hint = "Write the value, or FROM ENV 'VARIABLE', or FROM FILE 'path'."
+            raise cursor.error("the value of the secret is hidden in this text", hint=hint)
+        if cursor.peek().kind is not Kind.STRING:
+            raise cursor.unexpected("the value of the secret in single quotes")
+        return FromLiteral(SecretLiteral(cursor.next().value))
+    cursor.expect_words("FROM", after="the name of the secret")
+    if cursor.choose("origin", ["ENV", "FILE"]) == "ENV":
+        return FromEnvironment(cursor.string("the name of an environment variable"))
+    return FromFile(cursor.string("the path of a file"))
+
+
+def create_connection(cursor: Cursor) -> CreateConnection:
+    """CREATE CONNECTION, behind these words."""
+    cursor.usage = (
+        "CREATE CONNECTION name TO ICEBERG CATALOG | AWS | KAFKA (option = value, ...) [WITH (VALIDATE = false)]"
+    )
+    head = create_head(cursor, ObjectKind.CONNECTION)
+    cursor.expect_words("TO", after="the name of the connection")
+    kind = _connection_kind(cursor)
+    # AWS without options: whatever credentials the environment has.
+    found = options_or_none(cursor) if kind is ConnectionKind.AWS else options(cursor)
+    return CreateConnection(
+        name=head.name, if_not_exists=head.if_not_exists, kind=kind, options=found, settings=with_clause(cursor)
+    )
+
+
+def _connection_kind(cursor: Cursor) -> ConnectionKind:
+    word = cursor.choose("kind of connection", ["ICEBERG", "AWS", "KAFKA"], hint="It is ICEBERG CATALOG, AWS or KAFKA.")
+    if word == "ICEBERG":
+        cursor.expect_words("CATALOG", after="ICEBERG")
+        return ConnectionKind.ICEBERG_CATALOG
+    return ConnectionKind(word)
+
+
+def create_view(cursor: Cursor) -> CreateView:
+    """CREATE VIEW, behind these words."""
+    cursor.usage = "CREATE VIEW name AS SELECT ..."
+    head = create_head(cursor, ObjectKind.VIEW)
+    if cursor.at_symbol("("):
+        raise cursor.error("a view takes no list of columns", hint="Name the columns in the SELECT: SELECT a AS b.")
+    cursor.expect_words("AS", after="the name of the view")
+    query = spark.query(cursor, "the body of the view")
+    return CreateView(name=head.name, if_not_exists=head.if_not_exists, query=query)

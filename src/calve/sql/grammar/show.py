@@ -1,0 +1,98 @@
+"""SHOW, EXPLAIN, VALIDATE, ANALYZE, and queries."""
+
+from calve.sql.grammar import spark
+from calve.sql.grammar.cursor import Cursor, suggestion
+from calve.sql.grammar.sink import create_sink
+from calve.sql.lexer import Kind
+from calve.sql.names import FieldPath
+from calve.sql.statements import (
+    AnalyzeTarget,
+    DropMetadata,
+    Explain,
+    Listing,
+    MetadataLevel,
+    ObjectKind,
+    Query,
+    RefreshMetadata,
+    Show,
+    ShowCreate,
+    Validate,
+)
+
+_LISTINGS = [listing.value for listing in Listing]
+
+
+def show(cursor: Cursor) -> Show | ShowCreate:
+    """SHOW, behind this word."""
+    cursor.usage = f"SHOW {' | '.join(_LISTINGS)} [LIKE 'pattern'], or SHOW CREATE kind name"
+    if cursor.accept_words("CREATE"):
+        return _show_create(cursor)
+    word = cursor.peek().word
+    if f"{word}S" in _LISTINGS:
+        hint = f"Write SHOW {word}S, or SHOW CREATE {word} name."
+        raise cursor.error(f"SHOW lists all {word.lower()}s", hint=hint)
+    listing = Listing(cursor.choose("list", _LISTINGS, hint=cursor.usage))
+    like = cursor.string("a pattern") if cursor.accept_words("LIKE") else None
+    return Show(listing=listing, like=like)
+
+
+def _show_create(cursor: Cursor) -> ShowCreate:
+    kind = ObjectKind(cursor.choose("kind of object", [kind.value for kind in ObjectKind]))
+    return ShowCreate(kind=kind, name=cursor.name(f"the name of the {kind.value.lower()}"))
+
+
+def explain(cursor: Cursor) -> Explain:
+    """EXPLAIN, behind this word."""
+    cursor.usage = "EXPLAIN CREATE SINK ..."
+    if not cursor.accept_words("CREATE", "SINK"):
+        raise cursor.unexpected("CREATE SINK after EXPLAIN", "EXPLAIN shows how a sink would be run.")
+    return Explain(statement=create_sink(cursor))
+
+
+def validate(cursor: Cursor) -> Validate:
+    """VALIDATE, behind this word."""
+    cursor.usage = "VALIDATE CONNECTION name"
+    cursor.expect_words("CONNECTION", after="VALIDATE")
+    return Validate(connection=cursor.name("the name of a connection"))
+
+
+def analyze(cursor: Cursor) -> RefreshMetadata | DropMetadata:
+    """ANALYZE, behind this word."""
+    cursor.usage = (
+        "ANALYZE TABLE 'folder' | name [COLUMNS (column, ...) | COLUMNS NONE] REFRESH METADATA ['level' LEVEL], "
+        "or ANALYZE TABLE 'folder' | name DROP METADATA [IF EXISTS]"
+    )
+    cursor.expect_words("TABLE", after="ANALYZE")
+    target: AnalyzeTarget
+    if cursor.peek().kind is Kind.STRING:
+        target = cursor.next().value
+    else:
+        target = cursor.field_path("a folder or the name of a table")
+    if cursor.accept_words("DROP"):
+        cursor.expect_words("METADATA", after="DROP")
+        return DropMetadata(target=target, if_exists=cursor.accept_words("IF", "EXISTS"))
+    return _refresh(cursor, target)
+
+
+def _refresh(cursor: Cursor, target: AnalyzeTarget) -> RefreshMetadata:
+    columns: tuple[FieldPath, ...] | None = None
+    if cursor.accept_words("COLUMNS"):
+        none = cursor.accept_words("NONE")
+        columns = () if none else cursor.list_of(lambda: cursor.field_path("a column"), "columns")
+    cursor.expect_words("REFRESH", "METADATA", after="the table" if columns is None else "the columns")
+    level = _level(cursor) if cursor.peek().kind in {Kind.STRING, Kind.QUOTED} else None
+    return RefreshMetadata(target=target, columns=columns, level=level)
+
+
+def _level(cursor: Cursor) -> MetadataLevel:
+    token = cursor.next()
+    levels = [level.value for level in MetadataLevel]
+    if token.value.upper() not in levels:
+        raise cursor.error(f"unknown level {cursor.shown(token)}", token, suggestion(token.value, levels))
+    cursor.expect_words("LEVEL", after="the level")
+    return MetadataLevel(token.value.upper())
+
+
+def query(cursor: Cursor) -> Query:
+    """SELECT or WITH, with this word still to come."""
+    return Query(text=spark.query(cursor, "a query"))

@@ -1,0 +1,205 @@
+"""CREATE SOURCE."""
+
+from calve.sql.grammar.cursor import Cursor, closest
+from calve.sql.grammar.distinct import Distinct, names
+from calve.sql.grammar.envelope import envelope
+from calve.sql.grammar.objects import create_head
+from calve.sql.grammar.options import options, options_or_none
+from calve.sql.grammar.types import column_type
+from calve.sql.lexer import Kind
+from calve.sql.names import Identifier
+from calve.sql.parts import (
+    AvroFormat,
+    Column,
+    Envelope,
+    FilesInput,
+    Format,
+    GeneratorInput,
+    Include,
+    Input,
+    JsonFormat,
+    KafkaInput,
+    Metadata,
+)
+from calve.sql.statements import CreateSource, ObjectKind
+
+_USAGE = (
+    "CREATE SOURCE name [(column TYPE [NOT NULL], ..., PRIMARY KEY (column, ...) NOT ENFORCED)] "
+    "FROM KAFKA CONNECTION c (...) FORMAT JSON | FROM FILES (...) | FROM LOAD GENERATOR g (...) [ENVELOPE ...]"
+)
+_INPUTS = "It is FROM KAFKA CONNECTION c (...), FROM FILES (...) or FROM LOAD GENERATOR g (...)."
+_NOT_FOR_COLUMNS = frozenset(
+    {"CHECK", "COLLATE", "COMMENT", "CONSTRAINT", "DEFAULT", "GENERATED", "REFERENCES", "UNIQUE"}
+)
+
+
+def create_source(cursor: Cursor) -> CreateSource:
+    """CREATE SOURCE, behind these words."""
+    cursor.usage = _USAGE
+    head = create_head(cursor, ObjectKind.SOURCE)
+    columns, key = _Columns(cursor).read() if cursor.at_symbol("(") else ((), ())
+    cursor.expect_words("FROM", after="the columns of the source" if columns else "the name of the source")
+    word = cursor.choose("input", ["KAFKA", "FILES", "LOAD"], hint=_INPUTS)
+    clauses = _Clauses(cursor, kafka=word == "KAFKA")
+    found = {"KAFKA": clauses.kafka, "FILES": clauses.files, "LOAD": clauses.generator}[word]()
+    return CreateSource(
+        name=head.name,
+        if_not_exists=head.if_not_exists,
+        columns=columns,
+        primary_key=key,
+        input=found,
+        envelope=clauses.envelope,
+    )
+
+
+class _Columns:
+    """`(column TYPE [NOT NULL], ..., [PRIMARY KEY (...) NOT ENFORCED])`."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._distinct = Distinct(cursor, "column")
+        self._columns: list[Column] = []
+        self._key: tuple[Identifier, ...] = ()
+
+    def read(self) -> tuple[tuple[Column, ...], tuple[Identifier, ...]]:
+        self._cursor.list_of(self._item, "columns")
+        for name in self._key if self._columns else ():
+            self._check_key_column(name)
+        return tuple(self._columns), self._key
+
+    def _item(self) -> None:
+        if self._cursor.at_words("PRIMARY", "KEY"):
+            self._primary_key()
+        else:
+            self._column()
+
+    def _column(self) -> None:
+        cursor = self._cursor
+        name = self._distinct.add(cursor.identifier("the name of a column"))
+        if cursor.at_symbol("."):
+            raise cursor.error(
+                "the name of a column has more than one part", hint="Declare the outer column as a STRUCT<...>."
+            )
+        kind = column_type(cursor)
+        not_null = cursor.accept_words("NOT", "NULL")
+        self._columns.append(Column(name, kind, not_null))
+        self._refuse_constraints(name)
+
+    def _refuse_constraints(self, name: Identifier) -> None:
+        cursor, word = self._cursor, self._cursor.peek().word
+        if cursor.at_words("PRIMARY", "KEY"):
+            hint = f"Write PRIMARY KEY ({name.to_sql()}) NOT ENFORCED behind the columns."
+            raise cursor.error("the primary key is a clause of its own", hint=hint)
+        if cursor.at_words("NULL"):
+            raise cursor.error("a column may hold NULL unless it says NOT NULL", hint="Leave NULL out.")
+        if word in _NOT_FOR_COLUMNS:
+            raise cursor.error(f"columns of a source take no {word}", hint="A column is a name, a type and NOT NULL.")
+
+    def _primary_key(self) -> None:
+        cursor = self._cursor
+        if self._key:
+            raise cursor.error(
+                "a source has one primary key", hint="Write PRIMARY KEY (a, b) NOT ENFORCED for several columns."
+            )
+        cursor.accept_words("PRIMARY", "KEY")
+        self._key = names(cursor, "key column")
+        if not cursor.accept_words("NOT", "ENFORCED"):
+            raise cursor.unexpected(
+                "NOT ENFORCED after the primary key", "Nothing checks that a source keeps its key unique."
+            )
+
+    def _check_key_column(self, name: Identifier) -> None:
+        if not self._distinct.finds(name):
+            known = {column.upper(): column for column in self._distinct.names()}
+            guess = closest(name.name, known)
+            hint = f"Did you mean {known[guess]}?" if guess else "The primary key names columns of the source."
+            raise self._cursor.error(f'column "{name}" of the primary key is not declared', name.where, hint)
+
+
+class _Clauses:
+    """The input of a source and the clauses behind it, in any order, each once."""
+
+    def __init__(self, cursor: Cursor, *, kafka: bool) -> None:
+        self._cursor = cursor
+        self._kafka = kafka
+        self._format: Format | None = None
+        self._include: tuple[Include, ...] | None = None
+        self.envelope: Envelope | None = None
+
+    def kafka(self) -> Input:
+        cursor = self._cursor
+        cursor.expect_words("CONNECTION", after="KAFKA")
+        connection = cursor.name("the name of a connection")
+        found = options(cursor)
+        self._read()
+        if self._format is None:
+            raise cursor.unexpected("FORMAT after the topic", "Write FORMAT JSON or FORMAT AVRO.")
+        return KafkaInput(connection, found, self._format, self._include or ())
+
+    def files(self) -> Input:
+        found = FilesInput(options(self._cursor))
+        self._read()
+        return found
+
+    def generator(self) -> Input:
+        self._cursor.expect_words("GENERATOR", after="LOAD")
+        found = GeneratorInput(self._cursor.name("the name of a generator"), options_or_none(self._cursor))
+        self._read()
+        return found
+
+    def _read(self) -> None:
+        cursor = self._cursor
+        while not cursor.peek().ends_statement:
+            if cursor.at_words("FORMAT") and self._may("FORMAT", self._format):
+                self._format = _format(cursor)
+            elif cursor.at_words("INCLUDE") and self._may("INCLUDE", self._include):
+                self._include = _include(cursor)
+            elif cursor.at_words("ENVELOPE") and self._may("ENVELOPE", self.envelope):
+                self.envelope = envelope(cursor)
+            elif cursor.at_words("WITH"):
+                hint = "Options of a source stand in the parentheses behind its input."
+                raise cursor.error("a source has no WITH", hint=hint)
+            else:
+                cursor.expect_end("CREATE SOURCE")
+
+    def _may(self, word: str, before: object) -> bool:
+        cursor = self._cursor
+        if before is not None:
+            raise cursor.error(f"{word} is given twice", hint="")
+        if word != "ENVELOPE" and not self._kafka:
+            hint = "Files name theirs inside the parentheses: FROM FILES (PATH = '...', FORMAT = 'json')."
+            raise cursor.error(f"{word} belongs to Kafka", hint=hint if word == "FORMAT" else "")
+        cursor.next()
+        return True
+
+
+def _format(cursor: Cursor) -> Format:
+    if cursor.choose("format", ["JSON", "AVRO"]) == "JSON":
+        return JsonFormat()
+    if not cursor.accept_words("USING"):
+        return AvroFormat()
+    hint = "Write USING SCHEMA REGISTRY (URL = '...') or USING SCHEMA '{...}'."
+    cursor.accept_words("CONFLUENT")
+    if not cursor.accept_words("SCHEMA"):
+        raise cursor.unexpected("SCHEMA after USING", hint)
+    if cursor.accept_words("REGISTRY"):
+        if cursor.at_words("CONNECTION"):
+            raise cursor.error("a schema registry has no connection of its own", hint=hint)
+        return AvroFormat(registry=options(cursor))
+    if cursor.peek().kind is not Kind.STRING:
+        raise cursor.unexpected("REGISTRY or a schema in single quotes", hint)
+    return AvroFormat(schema=cursor.next().value)
+
+
+def _include(cursor: Cursor) -> tuple[Include, ...]:
+    """`KEY AS k, OFFSET, ...`."""
+    found: dict[Metadata, Include] = {}
+    while True:
+        token = cursor.peek()
+        metadata = Metadata(cursor.choose("metadata", [item.value for item in Metadata]))
+        if metadata in found:
+            raise cursor.error(f"{metadata.value} is included twice", token, "")
+        name = cursor.identifier("the name of a column") if cursor.accept_words("AS") else None
+        found[metadata] = Include(metadata, name)
+        if not cursor.accept_symbol(","):
+            return tuple(found.values())

@@ -1,0 +1,180 @@
+"""Column types: Spark's notation in, Spark's notation in canonical form out.
+
+Synonyms become one name (`INTEGER` -> `INT`, `DECIMAL` -> `DECIMAL(10,0)`), so that equal types are equal texts. Names
+of struct fields keep their case and get backticks where Spark needs them; they may be written in double quotes as well.
+"""
+
+from calve.sql.errors import SqlSyntaxError
+from calve.sql.grammar.cursor import Cursor, closest
+from calve.sql.lexer import Kind, Token
+from calve.sql.names import is_plain
+
+MAX_DEPTH = 64
+"""Levels of nesting; more is a mistake, and would exhaust the stack."""
+
+_SIMPLE = {
+    **{name: name for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE")},
+    **{name: name for name in ("STRING", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "VARIANT")},
+    "BYTE": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+}
+_DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
+_CHARS = {"CHAR": "CHAR", "CHARACTER": "CHAR", "VARCHAR": "VARCHAR"}
+_NESTED = ("ARRAY", "MAP", "STRUCT")
+_INTERVAL_FIELDS = (("YEAR", "MONTH"), ("DAY", "HOUR", "MINUTE", "SECOND"))
+_KNOWN = (*_SIMPLE, *_DECIMALS, *_CHARS, *_NESTED, "INTERVAL", "TIME")
+
+_ELSEWHERE = {
+    **dict.fromkeys(("TEXT", "CLOB", "NVARCHAR", "VARCHAR2", "UUID", "JSON", "JSONB", "XML", "ENUM"), "STRING"),
+    **dict.fromkeys(("BYTEA", "BLOB", "BYTES", "VARBINARY"), "BINARY"),
+    **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPLTZ", "INSTANT"), "TIMESTAMP"),
+    **dict.fromkeys(("DATETIME", "DATETIME2", "TIMESTAMPNTZ"), "TIMESTAMP_NTZ"),
+    "BOOL": "BOOLEAN",
+    "BIT": "BOOLEAN",
+    "INT2": "SMALLINT",
+    "INT4": "INT",
+    "INT8": "BIGINT",
+    "MEDIUMINT": "INT",
+    "SERIAL": "INT",
+    "BIGSERIAL": "BIGINT",
+    "FLOAT4": "FLOAT",
+    "FLOAT8": "DOUBLE",
+    "NUMBER": "DECIMAL(p,s)",
+    "MONEY": "DECIMAL(19,4)",
+    "LIST": "ARRAY<...>",
+    "ROW": "STRUCT<...>",
+    "RECORD": "STRUCT<...>",
+}
+"""What types of other systems are called here."""
+
+
+def column_type(cursor: Cursor, depth: int = 0) -> str:
+    """A type."""
+    token = cursor.peek()
+    word = token.word
+    if depth > MAX_DEPTH:
+        raise cursor.error(f"types nest more than {MAX_DEPTH} levels deep", hint="")
+    if token.kind is not Kind.WORD or word not in _KNOWN:
+        raise _unknown(cursor, token)
+    cursor.next()
+    if word in _SIMPLE:
+        return _simple(cursor, token)
+    if word in _DECIMALS:
+        return _decimal(cursor)
+    if word in _CHARS:
+        return f"{_CHARS[word]}({_length(cursor, word)})"
+    if word == "INTERVAL":
+        return _interval(cursor)
+    if word == "TIME":
+        return f"TIME({_numbers(cursor, 1)[0] if cursor.at_symbol('(') else 6})"
+    return _nested(cursor, word, depth + 1)
+
+
+def _unknown(cursor: Cursor, token: Token) -> SqlSyntaxError:
+    if token.kind is not Kind.WORD:
+        return cursor.unexpected("a type", "A column is a name and a type: id BIGINT.")
+    guess = _ELSEWHERE.get(token.word) or closest(token.value, _KNOWN)
+    hint = f"Did you mean {guess}?" if guess else "Types are those of Spark SQL, such as BIGINT, STRING or ARRAY<INT>."
+    return cursor.error(f"unknown type {cursor.shown(token)}", token, hint)
+
+
+def _simple(cursor: Cursor, token: Token) -> str:
+    if token.word == "DOUBLE" and cursor.at_words("PRECISION"):
+        raise cursor.error("unknown type DOUBLE PRECISION", hint="Write DOUBLE.")
+    if token.word.startswith("TIMESTAMP") and (cursor.at_words("WITH") or cursor.at_words("WITHOUT")):
+        hint = "TIMESTAMP has a time zone, TIMESTAMP_NTZ has none."
+        raise cursor.error(f"{token.word} takes no words about the time zone", hint=hint)
+    if cursor.at_symbol("("):
+        raise cursor.error(f"{token.word} takes no number", hint=f"Write {_SIMPLE[token.word]}.")
+    return _SIMPLE[token.word]
+
+
+def _decimal(cursor: Cursor) -> str:
+    if not cursor.at_symbol("("):
+        return "DECIMAL(10,0)"
+    opening = cursor.peek()
+    precision, *rest = _numbers(cursor, 2)
+    scale = rest[0] if rest else 0
+    where = cursor.span_from(opening.start)
+    if not 1 <= precision <= 38:
+        raise cursor.error(f"a decimal has 1 to 38 digits, not {precision}", where, "")
+    if scale > precision:
+        raise cursor.error(f"a decimal of {precision} digits cannot have {scale} of them behind the point", where, "")
+    return f"DECIMAL({precision},{scale})"
+
+
+def _length(cursor: Cursor, word: str) -> int:
+    if not cursor.at_symbol("("):
+        raise cursor.error(f"{word} needs a length", hint=f"Write {word}(10), or STRING for any length.")
+    where = cursor.peek()
+    length = _numbers(cursor, 1)[0]
+    if not 1 <= length < 2**31:
+        raise cursor.error(f"a length of {length} is out of range", cursor.span_from(where.start), "")
+    return length
+
+
+def _numbers(cursor: Cursor, at_most: int) -> list[int]:
+    """`(n)` or `(n, n)`."""
+    opening = cursor.expect_symbol("(", "before a number")
+    found: list[int] = []
+    while True:
+        token = cursor.peek()
+        if token.kind is not Kind.NUMBER or not token.value.isdecimal() or len(token.value) > 10:
+            raise cursor.unexpected("a whole number", "")
+        found.append(int(cursor.next().value))
+        if len(found) == at_most or not cursor.accept_symbol(","):
+            break
+    if not cursor.accept_symbol(")"):
+        raise cursor.unclosed(opening, '")" behind the number')
+    return found
+
+
+def _interval(cursor: Cursor) -> str:
+    known = [name for names in _INTERVAL_FIELDS for name in names]
+    first = cursor.choose("unit of an interval", known)
+    if not cursor.accept_words("TO"):
+        return f"INTERVAL {first}"
+    token = cursor.peek()
+    last = cursor.choose("unit of an interval", known)
+    family = next(names for names in _INTERVAL_FIELDS if first in names)
+    if last not in family or family.index(last) <= family.index(first):
+        raise cursor.error(
+            f"an interval cannot go from {first} to {last}", token, "Write YEAR TO MONTH or DAY TO SECOND."
+        )
+    return f"INTERVAL {first} TO {last}"
+
+
+def _nested(cursor: Cursor, word: str, depth: int) -> str:
+    cursor.expect_symbol("<", f"behind {word}")
+    if word == "ARRAY":
+        inside = column_type(cursor, depth)
+    elif word == "MAP":
+        key = column_type(cursor, depth)
+        cursor.expect_symbol(",", "between the key and the value of a map")
+        inside = f"{key}, {column_type(cursor, depth)}"
+    else:
+        fields = [_struct_field(cursor, depth)]
+        while cursor.accept_symbol(","):
+            fields.append(_struct_field(cursor, depth))
+        inside = ", ".join(fields)
+    cursor.expect_symbol(">", f"behind the inside of {word}")
+    return f"{word}<{inside}>"
+
+
+def _struct_field(cursor: Cursor, depth: int) -> str:
+    token = cursor.peek()
+    if token.kind not in {Kind.WORD, Kind.QUOTED, Kind.BACKTICK} or not token.value:
+        raise cursor.unexpected("the name of a field", "A struct is STRUCT<name: TYPE, ...>.")
+    cursor.next()
+    cursor.accept_symbol(":")
+    inside = column_type(cursor, depth)
+    not_null = " NOT NULL" if cursor.accept_words("NOT", "NULL") else ""
+    # A reserved word is plain to Spark, but quoting it does no harm.
+    name = (
+        token.value if is_plain(token.value) and token.value.isascii() else "`" + token.value.replace("`", "``") + "`"
+    )
+    return f"{name}: {inside}{not_null}"

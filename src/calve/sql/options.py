@@ -1,0 +1,161 @@
+"""Options: `NAME = value` pairs in parentheses, with names of several words, in any order.
+
+Statements with the same options in another order are equal and print alike. A literal that must not be shown (a
+password, a key) is a `SecretLiteral` from the moment it is read: it prints as `<hidden>`, which the parser refuses with
+a clear message, and its text is had by `reveal()` only.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import pairwise
+
+from calve.errors import InvalidInput
+from calve.sql.names import Identifier, quoted_text
+from calve.sql.text import Span
+
+HIDDEN = "<hidden>"
+
+_SENSITIVE = frozenset({"CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWORD", "SECRET", "TOKEN"})
+_REFERENCES = frozenset({"COLUMN", "CONNECTION"})
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether an option's literal must not be shown: its last word says so (SECRET ACCESS KEY, SASL PASSWORD, ...)."""
+    return name.rpartition(" ")[2] in _SENSITIVE
+
+
+def is_reference(name: str) -> bool:
+    """Whether an option names a thing (AWS CONNECTION, TIME COLUMN), so that its value is an identifier."""
+    return name.rpartition(" ")[2] in _REFERENCES
+
+
+class SecretLiteral:
+    """A text that is compared like any other, and never shown."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself: for the one place that stores or uses it."""
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretLiteral) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash((SecretLiteral, self._text))
+
+    def __repr__(self) -> str:
+        return f"SecretLiteral({HIDDEN})"
+
+    def to_sql(self, *, reveal: bool = False) -> str:
+        return quoted_text(self._text) if reveal else HIDDEN
+
+
+@dataclass(frozen=True)
+class SecretName:
+    """`SECRET name`: the value is looked up when it is used."""
+
+    name: Identifier
+
+    def to_sql(self) -> str:
+        return f"SECRET {self.name.to_sql()}"
+
+
+Value = str | bool | int | Decimal | Identifier | SecretName | SecretLiteral
+
+
+def value_to_sql(value: Value, *, reveal: bool = False) -> str:
+    """An option's value, as SQL writes it."""
+    match value:
+        case SecretLiteral():
+            return value.to_sql(reveal=reveal)
+        case SecretName() | Identifier():
+            return value.to_sql()
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case Decimal():
+            return format(value, "f")
+        case str():
+            return quoted_text(value)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option. The name is in capitals, its words one space apart."""
+
+    name: str
+    value: Value
+    where: Span | None = field(default=None, compare=False, repr=False)
+    value_where: Span | None = field(default=None, compare=False, repr=False)
+
+    def to_sql(self, *, reveal: bool = False) -> str:
+        return f"{self.name} = {value_to_sql(self.value, reveal=reveal)}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options by name: sorted, each at most once."""
+
+    entries: tuple[Option, ...] = ()
+
+    def __post_init__(self) -> None:
+        entries = tuple(sorted(self.entries, key=lambda option: option.name))
+        for left, right in pairwise(entries):
+            if left.name == right.name:
+                raise InvalidInput(f"option {left.name} is given twice")
+        object.__setattr__(self, "entries", entries)
+
+    def __iter__(self) -> Iterator[Option]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In alphabetical order."""
+        return tuple(option.name for option in self.entries)
+
+    def find(self, name: str) -> Option | None:
+        """The option of this name, if it is given."""
+        return next((option for option in self.entries if option.name == name), None)
+
+    def value(self, name: str) -> Value | None:
+        """The value of this option, if it is given."""
+        option = self.find(name)
+        return None if option is None else option.value
+
+    def updated(self, other: "Options") -> "Options":
+        """These options, with those of `other` added or in their place."""
+        kept = tuple(option for option in self.entries if other.find(option.name) is None)
+        return Options(kept + other.entries)
+
+    def without(self, names: Iterable[str]) -> "Options":
+        """These options but for the named ones."""
+        dropped = set(names)
+        return Options(tuple(option for option in self.entries if option.name not in dropped))
+
+    def to_sql(self, *, reveal: bool = False) -> str:
+        return "(" + ", ".join(option.to_sql(reveal=reveal) for option in self.entries) + ")"
+
+
+NO_OPTIONS = Options()
+
+
+def with_options(options: Options, *, reveal: bool) -> list[str]:
+    """The clause WITH, if there is anything in it."""
+    return [f"WITH {options.to_sql(reveal=reveal)}"] if options else []
+
+
+@dataclass(frozen=True)
+class OptionName:
+    """The name of an option alone, as RESET takes it."""
+
+    text: str
+    where: Span | None = field(default=None, compare=False, repr=False)

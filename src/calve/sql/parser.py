@@ -1,0 +1,128 @@
+"""The way in: text -> statements.
+
+`parse` reads a whole script before anything of it is run: a mistake in the last statement stops the first one, too.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from calve.sql.errors import SqlSyntaxError
+from calve.sql.grammar.alter import alter, drop
+from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, suggestion
+from calve.sql.grammar.objects import create_connection, create_secret, create_view
+from calve.sql.grammar.show import analyze, explain, query, show, validate
+from calve.sql.grammar.sink import create_sink
+from calve.sql.grammar.source import create_source
+from calve.sql.lexer import Kind, Lexer
+from calve.sql.statements import Statement
+from calve.sql.text import SqlText
+
+_CREATE: dict[str, Callable[[Cursor], Statement]] = {
+    "SECRET": create_secret,
+    "CONNECTION": create_connection,
+    "SOURCE": create_source,
+    "VIEW": create_view,
+    "SINK": create_sink,
+}
+_STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
+    "ALTER": alter,
+    "DROP": drop,
+    "SHOW": show,
+    "EXPLAIN": explain,
+    "VALIDATE": validate,
+    "ANALYZE": analyze,
+}
+_NOT_HERE = {
+    **dict.fromkeys(
+        ("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "COPY"), "Tables are written by sinks: CREATE SINK."
+    ),
+    **dict.fromkeys(("DESCRIBE", "DESC"), "Write SHOW CREATE kind name."),
+    **dict.fromkeys(("SET", "RESET", "USE"), "Give options in WITH (...) of a statement."),
+    **dict.fromkeys(("BEGIN", "COMMIT", "ROLLBACK"), "Each statement stands for itself."),
+    "REFRESH": "Write ANALYZE TABLE 'folder' REFRESH METADATA.",
+    "OPTIMIZE": "Maintenance runs by itself, or by the command: calve maintain.",
+    "VACUUM": "Maintenance runs by itself, or by the command: calve maintain.",
+}
+_NOT_CREATED = {
+    "TABLE": 'A sink creates its table: CREATE SINK ... TABLE "name".',
+    "MATERIALIZED": "Write CREATE VIEW, and CREATE SINK to keep a table equal to it.",
+    "TEMPORARY": "Write CREATE VIEW.",
+    "TEMP": "Write CREATE VIEW.",
+    "SCHEMA": 'A sink creates its namespace: CREATE SINK ... NAMESPACE "name".',
+    "NAMESPACE": 'A sink creates its namespace: CREATE SINK ... NAMESPACE "name".',
+    "DATABASE": 'A sink creates its namespace: CREATE SINK ... NAMESPACE "name".',
+    "CATALOG": "Write CREATE CONNECTION name TO ICEBERG CATALOG (...).",
+}
+
+
+def parse(text: str) -> tuple[Statement, ...]:
+    """All statements of a script, separated by semicolons. Raises `SqlSyntaxError` at the first mistake."""
+    cursor = Cursor(SqlText(text))
+    found: list[Statement] = []
+    while cursor.peek().kind is not Kind.END:
+        if not cursor.accept_symbol(";"):
+            found.append(_statement(cursor))
+    return tuple(found)
+
+
+def parse_one(text: str) -> Statement:
+    """The one statement of a text."""
+    found = parse(text)
+    if len(found) != 1:
+        where = found[1].where if found else None
+        raise SqlSyntaxError.at(where, "expected one statement" + (", got more" if found else ", got none"))
+    return found[0]
+
+
+def split_complete(text: str) -> tuple[tuple[str, ...], str]:
+    """The statements that are complete (they end with a semicolon, which is left out), and what is left over.
+
+    For a prompt: it asks for more lines while there is something left. Nothing is checked. A rest of spaces and
+    comments is no rest.
+    """
+    lexer, found, start, empty = Lexer(text), list[str](), 0, True
+    while (token := lexer.next()).kind is not Kind.END:
+        if not token.is_symbol(";"):
+            empty = False
+            continue
+        if not empty:
+            found.append(text[start : token.start].strip())
+        start, empty = token.end, True
+    return tuple(found), "" if empty else text[start:]
+
+
+def _statement(cursor: Cursor) -> Statement:
+    token = cursor.peek()
+    cursor.usage = ""
+    found = _dispatch(cursor)
+    cursor.expect_end(f"this {token.word} statement")
+    return replace(found, where=cursor.span_from(token.start))
+
+
+def _dispatch(cursor: Cursor) -> Statement:
+    word = cursor.peek().word
+    if word in {"SELECT", "WITH"}:
+        return query(cursor)
+    if word == "CREATE":
+        cursor.next()
+        return _create(cursor)
+    if word in _STATEMENTS:
+        cursor.next()
+        return _STATEMENTS[word](cursor)
+    if cursor.peek().kind is not Kind.WORD:
+        raise cursor.unexpected(
+            "a statement", "Statements start with a word such as CREATE, ALTER, DROP, SHOW or SELECT."
+        )
+    hint = _NOT_HERE.get(word) or suggestion(word, STATEMENT_STARTS)
+    raise cursor.error(f"unknown statement {cursor.shown(cursor.peek())}", hint=hint)
+
+
+def _create(cursor: Cursor) -> Statement:
+    if cursor.at_words("OR", "REPLACE"):
+        kind = cursor.peek(2).word
+        hint = f"Use ALTER {kind if kind in _CREATE else 'SINK'}, or DROP it and CREATE it."
+        raise cursor.error("CREATE takes no OR REPLACE", hint=hint)
+    word = cursor.peek().word
+    if word in _NOT_CREATED:
+        raise cursor.error(f"calve has no CREATE {word}", hint=_NOT_CREATED[word])
+    return _CREATE[cursor.choose("kind of object", _CREATE)](cursor)

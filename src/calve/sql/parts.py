@@ -1,0 +1,269 @@
+# ruff: noqa: ARG002 - all parts of one kind print themselves in one way, those without secrets, too
+"""The parts that statements are made of: where a secret comes from, columns, inputs, envelopes, partition fields."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from calve.sql.names import FieldPath, Identifier, quoted_name, quoted_text
+from calve.sql.options import NO_OPTIONS, Options, SecretLiteral
+
+# ---- secrets
+
+
+@dataclass(frozen=True)
+class FromEnvironment:
+    """The value of an environment variable, read when it is used."""
+
+    variable: str
+
+    def to_sql(self, *, reveal: bool = False) -> str:
+        return f"FROM ENV {quoted_text(self.variable)}"
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """The contents of a file, read when it is used."""
+
+    path: str
+
+    def to_sql(self, *, reveal: bool = False) -> str:
+        return f"FROM FILE {quoted_text(self.path)}"
+
+
+@dataclass(frozen=True)
+class FromLiteral:
+    """The value itself."""
+
+    value: SecretLiteral
+
+    def to_sql(self, *, reveal: bool = False) -> str:
+        return f"AS {self.value.to_sql(reveal=reveal)}"
+
+
+SecretOrigin = FromEnvironment | FromFile | FromLiteral
+
+# ---- sources
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a source. `type` is Spark's own notation, in its canonical form (see `grammar/types.py`)."""
+
+    name: Identifier
+    type: str
+    not_null: bool = False
+
+    def to_sql(self) -> str:
+        return f"{self.name.to_sql()} {self.type}" + (" NOT NULL" if self.not_null else "")
+
+
+@dataclass(frozen=True)
+class JsonFormat:
+    """Records are JSON text."""
+
+    def to_sql(self, *, reveal: bool = False) -> str:
+        return "FORMAT JSON"
+
+
+@dataclass(frozen=True)
+class AvroFormat:
+    """Records are Avro: with the writer's schema, with a schema registry, or neither (the columns are the schema)."""
+
+    schema: str | None = None
+    registry: Options | None = None
+
+    def to_sql(self, *, reveal: bool = False) -> str:
+        if self.schema is not None:
+            return f"FORMAT AVRO USING SCHEMA {quoted_text(self.schema)}"
+        if self.registry is not None:
+            return f"FORMAT AVRO USING SCHEMA REGISTRY {self.registry.to_sql(reveal=reveal)}"
+        return "FORMAT AVRO"
+
+
+Format = JsonFormat | AvroFormat
+
+
+class Metadata(StrEnum):
+    """What a Kafka record has besides its value."""
+
+    KEY = "KEY"
+    TOPIC = "TOPIC"
+    PARTITION = "PARTITION"
+    OFFSET = "OFFSET"
+    TIMESTAMP = "TIMESTAMP"
+    HEADERS = "HEADERS"
+
+
+@dataclass(frozen=True)
+class Include:
+    """A column filled from a record's metadata; without a name it is called like the metadata, in lower case."""
+
+    metadata: Metadata
+    name: Identifier | None = None
+
+    def to_sql(self) -> str:
+        return self.metadata.value + (f" AS {self.name.to_sql()}" if self.name else "")
+
+
+@dataclass(frozen=True)
+class KafkaInput:
+    """Records of a topic."""
+
+    connection: Identifier
+    options: Options
+    format: Format
+    include: tuple[Include, ...] = ()
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        found = [f"FROM KAFKA CONNECTION {self.connection.to_sql()} {self.options.to_sql(reveal=reveal)}"]
+        found.append(self.format.to_sql(reveal=reveal))
+        if self.include:
+            found.append("INCLUDE " + ", ".join(item.to_sql() for item in self.include))
+        return found
+
+
+@dataclass(frozen=True)
+class FilesInput:
+    """Files of a folder."""
+
+    options: Options
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [f"FROM FILES {self.options.to_sql(reveal=reveal)}"]
+
+
+@dataclass(frozen=True)
+class GeneratorInput:
+    """Rows that calve makes up, the same ones for the same options."""
+
+    generator: Identifier
+    options: Options = NO_OPTIONS
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        options = f" {self.options.to_sql(reveal=reveal)}" if self.options else ""
+        return [f"FROM LOAD GENERATOR {self.generator.to_sql()}{options}"]
+
+
+Input = KafkaInput | FilesInput | GeneratorInput
+
+# ---- envelopes
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which change of a key is the last one: the greatest wins.
+
+    With `across_checkpoints` (GLOBAL) an older change that arrives in a later checkpoint is recognised, too.
+    """
+
+    fields: tuple[FieldPath, ...]
+    across_checkpoints: bool = False
+
+    def to_sql(self) -> str:
+        return "ORDER BY " + ", ".join(path.to_sql() for path in self.fields) + (" GLOBAL" * self.across_checkpoints)
+
+
+@dataclass(frozen=True)
+class NoneEnvelope:
+    """Every record is an insert."""
+
+    def to_sql(self) -> str:
+        return "ENVELOPE NONE"
+
+
+@dataclass(frozen=True)
+class UpsertEnvelope:
+    """A record replaces its key. `delete_when` is a condition in Spark's language, as it was written."""
+
+    order: Order | None = None
+    delete_when: str | None = None
+
+    def to_sql(self) -> str:
+        found = [self.order.to_sql()] if self.order else []
+        found += [f"DELETE WHEN {self.delete_when}"] if self.delete_when is not None else []
+        return "ENVELOPE UPSERT" + (f" ({', '.join(found)})" if found else "")
+
+
+@dataclass(frozen=True)
+class DebeziumEnvelope:
+    """Records with before, after and op."""
+
+    order: Order | None = None
+
+    def to_sql(self) -> str:
+        return "ENVELOPE DEBEZIUM" + (f" ({self.order.to_sql()})" if self.order else "")
+
+
+@dataclass(frozen=True)
+class DiffEnvelope:
+    """Records with a time and a multiplicity; a record with a progress mark moves the frontier."""
+
+    time: FieldPath
+    diff: FieldPath
+    progress: FieldPath | None = None
+
+    def to_sql(self) -> str:
+        progress = f", PROGRESS {self.progress.to_sql()}" if self.progress else ""
+        return f"ENVELOPE DIFF (TIME {self.time.to_sql()}, DIFF {self.diff.to_sql()}{progress})"
+
+
+Envelope = NoneEnvelope | UpsertEnvelope | DebeziumEnvelope | DiffEnvelope
+
+# ---- sinks
+
+
+class SinkMode(StrEnum):
+    """What a sink does with a change."""
+
+    UPSERT = "UPSERT"
+    APPEND = "APPEND"
+
+
+class Transform(StrEnum):
+    """How a partition value is made from a column."""
+
+    IDENTITY = "identity"
+    BUCKET = "bucket"
+    TRUNCATE = "truncate"
+    YEAR = "year"
+    MONTH = "month"
+    DAY = "day"
+    HOUR = "hour"
+    VOID = "void"
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """A field of the partition spec. `width` is the number of buckets, or the width of truncation."""
+
+    transform: Transform
+    column: FieldPath
+    width: int | None = None
+
+    def to_sql(self) -> str:
+        if self.transform is Transform.IDENTITY:
+            return self.column.to_sql()
+        width = "" if self.width is None else f"{self.width}, "
+        return f"{self.transform.value}({width}{self.column.to_sql()})"
+
+
+def partition_by(fields: tuple[PartitionField, ...]) -> str:
+    """The clause PARTITION BY."""
+    return "PARTITION BY (" + ", ".join(item.to_sql() for item in fields) + ")"
+
+
+@dataclass(frozen=True)
+class IcebergTarget:
+    """The table that a sink writes; `aws` has the credentials of its store, if they are not the catalog's."""
+
+    catalog: Identifier
+    namespace: tuple[str, ...]
+    table: str
+    aws: Identifier | None = None
+
+    def clauses(self) -> list[str]:
+        found = [f"TO ICEBERG CATALOG {self.catalog.to_sql()}"]
+        if self.aws:
+            found.append(f"USING AWS CONNECTION {self.aws.to_sql()}")
+        found.append(f"NAMESPACE {quoted_name('.'.join(self.namespace))} TABLE {quoted_name(self.table)}")
+        return found

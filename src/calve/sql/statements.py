@@ -1,0 +1,338 @@
+# ruff: noqa: ARG002 - all statements print themselves in one way, those without secrets, too
+"""Statements as values. `to_sql()` is the canonical text on one line, `pretty()` the same with a line per clause.
+
+    parse_one(statement.to_sql()) == statement
+
+Equal statements print alike. The one exception to the rule above is a literal that must not be shown: it prints as
+`<hidden>`, and only `to_sql(reveal=True)` can be read back.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from calve.sql.actions import OptionsAction, SinkAction
+from calve.sql.names import FieldPath, Identifier, in_parentheses, quoted_text
+from calve.sql.options import NO_OPTIONS, Options, with_options
+from calve.sql.parts import (
+    Column,
+    Envelope,
+    IcebergTarget,
+    Input,
+    PartitionField,
+    SecretOrigin,
+    SinkMode,
+    partition_by,
+)
+from calve.sql.text import Span
+
+
+class ObjectKind(StrEnum):
+    """What can be created and dropped."""
+
+    SECRET = "SECRET"  # noqa: S105 - a keyword
+    CONNECTION = "CONNECTION"
+    SOURCE = "SOURCE"
+    VIEW = "VIEW"
+    SINK = "SINK"
+
+
+class Listing(StrEnum):
+    """What SHOW lists."""
+
+    SECRETS = "SECRETS"
+    CONNECTIONS = "CONNECTIONS"
+    SOURCES = "SOURCES"
+    VIEWS = "VIEWS"
+    SINKS = "SINKS"
+    TABLES = "TABLES"
+    OPTIONS = "OPTIONS"
+
+
+class ConnectionKind(StrEnum):
+    """What a connection leads to."""
+
+    ICEBERG_CATALOG = "ICEBERG CATALOG"
+    AWS = "AWS"
+    KAFKA = "KAFKA"
+
+
+class MetadataLevel(StrEnum):
+    """How deep ANALYZE looks."""
+
+    TABLE = "TABLE"
+    SEGMENT = "SEGMENT"
+    PARTITION = "PARTITION"
+    FILE = "FILE"
+    ROW_GROUP = "ROW_GROUP"
+    ALL = "ALL"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """One statement; `where` is its text, without the semicolon."""
+
+    where: Span | None = field(default=None, compare=False, repr=False)
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        """The canonical text in pieces, each of which may start a line."""
+        raise NotImplementedError
+
+    def to_sql(self, *, reveal: bool = False) -> str:
+        """The canonical text on one line (a view's query keeps its own lines)."""
+        return " ".join(self.clauses(reveal=reveal))
+
+    def pretty(self, *, reveal: bool = False) -> str:
+        """The canonical text for people: a line for each clause."""
+        return "\n  ".join(self.clauses(reveal=reveal))
+
+
+def _words(*words: str | bool | None) -> str:
+    return " ".join(word for word in words if isinstance(word, str) and word)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Create(Statement):
+    """What all CREATE statements share."""
+
+    name: Identifier
+    if_not_exists: bool = False
+
+    def _head(self, kind: ObjectKind) -> str:
+        return _words("CREATE", kind.value, self.if_not_exists and "IF NOT EXISTS", self.name.to_sql())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSecret(Create):
+    """CREATE SECRET."""
+
+    origin: SecretOrigin
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [self._head(ObjectKind.SECRET), self.origin.to_sql(reveal=reveal)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateConnection(Create):
+    """CREATE CONNECTION. `settings` are the options of WITH, about the statement rather than the connection."""
+
+    kind: ConnectionKind
+    options: Options
+    settings: Options = NO_OPTIONS
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        target = f"TO {self.kind.value} {self.options.to_sql(reveal=reveal)}"
+        return [self._head(ObjectKind.CONNECTION), target, *with_options(self.settings, reveal=reveal)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSource(Create):
+    """CREATE SOURCE. No columns: the input brings its own. No envelope: the input's usual one."""
+
+    input: Input
+    columns: tuple[Column, ...] = ()
+    primary_key: tuple[Identifier, ...] = ()
+    envelope: Envelope | None = None
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        items = [column.to_sql() for column in self.columns]
+        if self.primary_key:
+            items.append(f"PRIMARY KEY {in_parentheses(self.primary_key)} NOT ENFORCED")
+        head = _words(self._head(ObjectKind.SOURCE), f"({', '.join(items)})" if items else "")
+        return [head, *self.input.clauses(reveal=reveal), *([self.envelope.to_sql()] if self.envelope else [])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateView(Create):
+    """CREATE VIEW. The query is in Spark's language, as it was written."""
+
+    query: str
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [f"{self._head(ObjectKind.VIEW)} AS", self.query]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSink(Create):
+    """CREATE SINK. No key: that of the source. No mode: UPSERT with a key."""
+
+    source: Identifier
+    target: IcebergTarget
+    key: tuple[Identifier, ...] = ()
+    key_not_enforced: bool = False
+    mode: SinkMode | None = None
+    partition_by: tuple[PartitionField, ...] = ()
+    options: Options = NO_OPTIONS
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        found = [self._head(ObjectKind.SINK), f"FROM {self.source.to_sql()}", *self.target.clauses()]
+        if self.key:
+            found.append(_words("KEY", in_parentheses(self.key), self.key_not_enforced and "NOT ENFORCED"))
+        if self.mode:
+            found.append(f"MODE {self.mode.value}")
+        if self.partition_by:
+            found.append(partition_by(self.partition_by))
+        return [*found, *with_options(self.options, reveal=reveal)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alter(Statement):
+    """What all ALTER statements share."""
+
+    name: Identifier
+    if_exists: bool = False
+
+    def _head(self, kind: ObjectKind) -> str:
+        return _words("ALTER", kind.value, self.if_exists and "IF EXISTS", self.name.to_sql())
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterSecret(Alter):
+    """ALTER SECRET: another origin or value."""
+
+    origin: SecretOrigin
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [self._head(ObjectKind.SECRET), self.origin.to_sql(reveal=reveal)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterConnection(Alter):
+    """ALTER CONNECTION. `settings` are the options of WITH."""
+
+    action: OptionsAction
+    settings: Options = NO_OPTIONS
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        head = self._head(ObjectKind.CONNECTION)
+        return [head, self.action.to_sql(reveal=reveal), *with_options(self.settings, reveal=reveal)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterSource(Alter):
+    """ALTER SOURCE: options of its input."""
+
+    action: OptionsAction
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [self._head(ObjectKind.SOURCE), self.action.to_sql(reveal=reveal)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterView(Alter):
+    """ALTER VIEW: another query."""
+
+    query: str
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [f"{self._head(ObjectKind.VIEW)} AS", self.query]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterSink(Alter):
+    """ALTER SINK."""
+
+    action: SinkAction
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [self._head(ObjectKind.SINK), self.action.to_sql(reveal=reveal)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop(Statement):
+    """DROP; with `cascade` also everything that depends on the object."""
+
+    kind: ObjectKind
+    name: Identifier
+    if_exists: bool = False
+    cascade: bool = False
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        exists, cascade = self.if_exists and "IF EXISTS", self.cascade and "CASCADE"
+        return [_words("DROP", self.kind.value, exists, self.name.to_sql(), cascade)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Statement):
+    """SHOW SINKS and the like; `like` is a pattern with % and _."""
+
+    listing: Listing
+    like: str | None = None
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [f"SHOW {self.listing.value}" + (f" LIKE {quoted_text(self.like)}" if self.like is not None else "")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowCreate(Statement):
+    """SHOW CREATE."""
+
+    kind: ObjectKind
+    name: Identifier
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [f"SHOW CREATE {self.kind.value} {self.name.to_sql()}"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain(Statement):
+    """EXPLAIN CREATE SINK: plan and check it, create nothing."""
+
+    statement: CreateSink
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        first, *rest = self.statement.clauses(reveal=reveal)
+        return [f"EXPLAIN {first}", *rest]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validate(Statement):
+    """VALIDATE CONNECTION: try it."""
+
+    connection: Identifier
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [f"VALIDATE CONNECTION {self.connection.to_sql()}"]
+
+
+AnalyzeTarget = str | FieldPath
+"""A folder, or the name of a table."""
+
+
+def _target(target: AnalyzeTarget) -> str:
+    return quoted_text(target) if isinstance(target, str) else target.to_sql()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshMetadata(Statement):
+    """ANALYZE TABLE ... REFRESH METADATA. `columns` is None for all of them and empty for none."""
+
+    target: AnalyzeTarget
+    columns: tuple[FieldPath, ...] | None = None
+    level: MetadataLevel | None = None
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        found = [f"ANALYZE TABLE {_target(self.target)}"]
+        if self.columns is not None:
+            found.append(f"COLUMNS {in_parentheses(self.columns) if self.columns else 'NONE'}")
+        return [*found, "REFRESH METADATA" + (f" {quoted_text(self.level.value)} LEVEL" if self.level else "")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropMetadata(Statement):
+    """ANALYZE TABLE ... DROP METADATA."""
+
+    target: AnalyzeTarget
+    if_exists: bool = False
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [_words("ANALYZE TABLE", _target(self.target), "DROP METADATA", self.if_exists and "IF EXISTS")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query(Statement):
+    """SELECT or WITH ... SELECT, in Spark's language, as it was written."""
+
+    text: str
+
+    def clauses(self, *, reveal: bool) -> list[str]:
+        return [self.text]
