@@ -151,7 +151,7 @@ class Driver:
             outside,
             Journal(outside),
             Outside(outside, outside, outside, outside),
-            can_reread=world.setup.seekable,
+            lambda _: world.setup.seekable,
         )
         self.checkpoint: SparkCheckpoint | None = None
         self.expected: tuple[SparkCheckpoint, int] | None = None
@@ -275,13 +275,9 @@ class Driver:
         for claim in (False, True):
             if claim:
                 self.run.claim()
-                if self.run.sealed:
-                    return False
             decision = self.run.decide(identity)
-            if decision is Decision.REPLAY:
-                return True
-            if decision is Decision.REPOSITION:
-                return False
+            if decision is not Decision.ACCEPT:
+                return decision is Decision.REPLAY
         if self.early_commit_log:
             checkpoint.commits.add(batch)
         faults.reached("files.before")

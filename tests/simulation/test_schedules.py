@@ -111,7 +111,7 @@ MUTATIONS = [
         (
             (
                 run,
-                "position = self._patiently(lambda: self._take_over(progress))",
+                "position = self.patiently(lambda: self._take_over(progress))",
                 "position = self._position; self._journal.adopt(self.fence, position.to_adoption())",
             ),
         ),

@@ -20,6 +20,14 @@ KNOWN_KEPT = 2
 
 Missing = Callable[[Committable], tuple[str, ...]]
 
+CanReread = Callable[[Offsets], bool]
+"""Whether the source can start at these offsets."""
+
+
+def anywhere(_offsets: Offsets) -> bool:
+    """A source that can start at all offsets, or a view that leaves the question open."""
+    return True
+
 
 @dataclass
 class Position:
@@ -59,7 +67,7 @@ class Position:
         return Adoption(tuple(self.entries), tuple(known[-KNOWN_KEPT:]), self.last_time, self.end)
 
 
-def adopt(progress: Progress | None, records: RunRecords | None, missing: Missing, *, can_reread: bool) -> Position:
+def adopt(progress: Progress | None, records: RunRecords | None, missing: Missing, can_reread: CanReread) -> Position:
     """The position of a run that builds on `progress` and takes over `records`."""
     position = Position(committed=progress)
     if progress:
@@ -72,11 +80,11 @@ def adopt(progress: Progress | None, records: RunRecords | None, missing: Missin
     recorded = [*records.adoption.entries, *records.entries]
     position.known = list(records.adoption.known)
     position.last_time = max(position.last_time, records.adoption.last_time, *(e.time for e in recorded), -1)
-    _take(position, recorded, missing, can_reread=can_reread)
+    _take(position, recorded, missing, can_reread)
     return position
 
 
-def _take(position: Position, recorded: Iterable[Entry], missing: Missing, *, can_reread: bool) -> None:
+def _take(position: Position, recorded: Iterable[Entry], missing: Missing, can_reread: CanReread) -> None:
     unusable: list[tuple[Entry, str]] = []
     for entry in recorded:
         committable = entry.committable
@@ -95,7 +103,7 @@ def _take(position: Position, recorded: Iterable[Entry], missing: Missing, *, ca
             break
         position.entries.pop()  # a frontier that moved without rows is no work to take over
         position.minted = last.committable.batch.lower
-    if unusable and not can_reread:
+    if unusable and not can_reread(position.end):
         raise _gap(unusable)
 
 

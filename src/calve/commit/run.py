@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from calve import faults
 from calve.clock import Clock, IdSource
-from calve.commit.adoption import KNOWN_KEPT, Position, adopt, extend
+from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhere, extend
 from calve.commit.attempt import Attempts
 from calve.commit.journal import Journal
 from calve.commit.ports import Monitor, TableStore, Waiter
@@ -44,6 +44,8 @@ class Decision(Enum):
     """It is recorded already: return, nothing to do."""
     REPOSITION = auto()
     """It starts elsewhere: the source has to go to `end` first."""
+    SEALED = auto()
+    """The sink is complete: nothing is taken any more."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,10 @@ class Written:
 
 
 class SinkRun:
-    """State machine of one run. `can_reread` says whether the source can start at any recorded offsets."""
+    """State machine of one run. `can_reread` says whether the source can start at given offsets."""
 
     def __init__(
-        self, spec: SinkSpec, table: TableStore, journal: Journal, outside: Outside, *, can_reread: bool
+        self, spec: SinkSpec, table: TableStore, journal: Journal, outside: Outside, can_reread: CanReread
     ) -> None:
         self._spec = spec
         self._journal = journal
@@ -137,6 +139,19 @@ class SinkRun:
             pending_rows = any(e.committable and e.committable.totals.data_rows for e in self._position.entries)
             return self._has_data or pending_rows or self._spec.on_foreign_commit is OnForeignCommit.ACCEPT
 
+    @property
+    def committed_offsets(self) -> Offsets:
+        """Offsets of the last commit: what lies before them is not read again."""
+        with self._memory:
+            return self._position.committed.offsets if self._position.committed else None
+
+    @property
+    def last_query_id(self) -> str:
+        """Query id of the last recorded checkpoint, empty when there is none."""
+        with self._memory:
+            known, committed = self._position.known, self._position.committed
+            return known[-1].query_id if known else committed.query_id if committed else ""
+
     def knows(self, identity: CheckpointIdentity) -> bool:
         """True when a checkpoint is recorded already."""
         with self._memory:
@@ -168,14 +183,14 @@ class SinkRun:
 
     def _view(self, progress: Progress | None) -> None:
         records = self._journal.predecessor(self.fence.epoch)
-        position = adopt(progress, records, self._attempts.missing, can_reread=True)
+        position = adopt(progress, records, self._attempts.missing, anywhere)
         with self._memory:
             if not self._claimed:
                 self._position = position
 
     def _stand_on(self, progress: Progress) -> None:
         with self._memory:
-            self._position = adopt(progress, None, self._attempts.missing, can_reread=True)
+            self._position = adopt(progress, None, self._attempts.missing, anywhere)
 
     # ---- the claim
 
@@ -184,11 +199,11 @@ class SinkRun:
         with self._claiming:
             if self._claimed:
                 return
-            progress = self._patiently(self._claim_table)
+            progress = self.patiently(self._claim_table)
             if progress and progress.frontier.sealed:
                 self._stand_on(progress)
                 return
-            position = self._patiently(lambda: self._take_over(progress))
+            position = self.patiently(lambda: self._take_over(progress))
             with self._memory:
                 self._position = position
                 self._claimed = True
@@ -204,7 +219,7 @@ class SinkRun:
     def _take_over(self, progress: Progress | None) -> Position:
         records = self._journal.predecessor(self.fence.epoch)
         try:
-            position = adopt(progress, records, self._attempts.missing, can_reread=self._can_reread)
+            position = adopt(progress, records, self._attempts.missing, self._can_reread)
         except CheckpointGap:
             self._attempts.check_fence()
             raise
@@ -213,7 +228,7 @@ class SinkRun:
         faults.reached("adopt.after")
         return position
 
-    def _patiently(self, action: Callable[[], T]) -> T:
+    def patiently(self, action: Callable[[], T]) -> T:
         """Repeat what must work before anything else can, until it does or the run is stopped."""
         delay = 0.1
         while True:
@@ -232,6 +247,8 @@ class SinkRun:
         with self._memory:
             if self._position.knows(identity):
                 return Decision.REPLAY
+            if self._position.minted.sealed:
+                return Decision.SEALED
             return Decision.ACCEPT if identity.start == self._position.end else Decision.REPOSITION
 
     def record(self, identity: CheckpointIdentity, written: Written, batch_ms: int, *, final: bool = False) -> None:
@@ -260,7 +277,7 @@ class SinkRun:
             committable = Committable(
                 commit_id=self._ids.new_id(),
                 batch=BatchDescription(position.minted, SEALED),
-                query_id=position.known[-1].query_id if position.known else "",
+                query_id=self.last_query_id,
                 checkpoint=position.checkpoint,
                 offsets=position.end,
             )
@@ -275,7 +292,7 @@ class SinkRun:
             self._journal.append(self.fence, number, entry)
             faults.reached("record.after")
 
-        self._patiently(put)
+        self.patiently(put)
         with self._memory:
             self._next_number = number + 1
             self._records.append((number, entry))

@@ -1,0 +1,128 @@
+"""The committer thread of a sink: brings pending committables into the table, in order, whatever the stream does.
+
+It wakes when something was recorded, and by itself while work is pending or the sink is idle: a source that stands still
+must not keep pending commits from being tried again, nor a rollback from being noticed.
+"""
+
+import logging
+import threading
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from calve.commit.ports import Stopped
+from calve.commit.run import SinkRun
+from calve.errors import CalveError, TransientError
+
+FIRST_WAIT: Final = 0.5
+LONGEST_WAIT: Final = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class Signals:
+    """How a run is woken and stopped. Fits the port `Waiter`."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._stopping = False
+        self._work = 0
+
+    @property
+    def stopping(self) -> bool:
+        """True once a stop was asked for."""
+        return self._stopping
+
+    def stop(self) -> None:
+        """Ask everything that waits to end."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+
+    def wake(self) -> None:
+        """There is new work."""
+        with self._condition:
+            self._work += 1
+            self._condition.notify_all()
+
+    def pause(self, seconds: float) -> None:
+        """Wait; raises Stopped when a stop was asked for."""
+        with self._condition:
+            if self._condition.wait_for(lambda: self._stopping, timeout=seconds):
+                raise Stopped
+
+    @property
+    def calls(self) -> int:
+        """How often `wake` was called: look at it before looking for work."""
+        return self._work
+
+    def await_call(self, after: int, seconds: float) -> None:
+        """Wait until `calls` is above `after`, a stop, or the time to pass."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._stopping or self._work > after, timeout=seconds)
+
+    def lock(self) -> AbstractContextManager[Any]:
+        """A reentrant lock."""
+        return threading.RLock()
+
+
+class Committer:
+    """One thread. `failure` is why it ended, None after a stop or a seal."""
+
+    def __init__(self, run: SinkRun, signals: Signals, *, idle_check_seconds: float) -> None:
+        self._run = run
+        self._signals = signals
+        self._idle_check = idle_check_seconds
+        self._thread = threading.Thread(target=self._main, name="calve-committer", daemon=True)
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin to commit."""
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False when it is not there yet."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    @property
+    def alive(self) -> bool:
+        """True while the thread runs."""
+        return self._thread.is_alive()
+
+    def _main(self) -> None:
+        try:
+            self._loop()
+        except Stopped:
+            pass
+        except CalveError as error:
+            self.failure = error
+        except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
+            _log.exception("the committer broke")
+            self.failure = error
+        finally:
+            self._signals.wake()
+
+    def _loop(self) -> None:
+        delay = FIRST_WAIT
+        while not self._run.frontier.sealed:
+            calls = self._signals.calls
+            if not self._run.pending:
+                if self._signals.stopping:
+                    return
+                self._idle(calls)
+                delay = FIRST_WAIT
+            elif self._run.commit_next() is not None:
+                delay = FIRST_WAIT
+                self._signals.wake()
+            else:  # absorbed: the work stays pending and goes out later, in order
+                self._signals.pause(delay)
+                delay = min(delay * 2, LONGEST_WAIT)
+
+    def _idle(self, calls: int) -> None:
+        self._signals.await_call(calls, self._idle_check)
+        if self._run.pending or self._signals.stopping or self._signals.calls > calls or not self._run.claimed:
+            return
+        try:
+            self._run.look_again()
+        except TransientError as error:
+            _log.warning("an idle look at the table failed: %s", error.primary)

@@ -1,0 +1,38 @@
+"""Every metric calve has: name, help, labels. All carry the sink's name."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+REGISTRY = CollectorRegistry()
+"""calve's own: importing calve adds nothing to the process-wide registry."""
+
+_SINK = ("sink",)
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+CHANGES = Counter("calve_changes", "Changes recorded by checkpoints.", _SINK, registry=REGISTRY)
+CHECKPOINTS = Counter("calve_checkpoints", "Checkpoints recorded.", _SINK, registry=REGISTRY)
+WRITE_SECONDS = Histogram(
+    "calve_write_seconds", "Time to write the files of a checkpoint.", _SINK, buckets=_SECONDS, registry=REGISTRY
+)
+WRITTEN_BYTES = Counter(
+    "calve_written_bytes", "Bytes of committed files by content.", (*_SINK, "content"), registry=REGISTRY
+)
+WRITTEN_ROWS = Counter(
+    "calve_written_rows", "Rows of committed files by content.", (*_SINK, "content"), registry=REGISTRY
+)
+WRITTEN_FILES = Counter("calve_written_files", "Committed files by content.", (*_SINK, "content"), registry=REGISTRY)
+COMMITS = Counter("calve_commits", "Commits in the table.", _SINK, registry=REGISTRY)
+COMMIT_SECONDS = Histogram(
+    "calve_commit_seconds", "Time of the successful commit attempt.", _SINK, buckets=_SECONDS, registry=REGISTRY
+)
+COMMIT_FAILURES = Counter(
+    "calve_commit_failures", "Failed attempts to commit or claim by type of error.", (*_SINK, "error"), registry=REGISTRY
+)
+COMMIT_CONFLICTS = Counter(
+    "calve_commit_conflicts", "Attempts that met another change of the table.", _SINK, registry=REGISTRY
+)
+COMMIT_RETRIES = Counter("calve_commit_retries", "Attempts after the first.", _SINK, registry=REGISTRY)
+FENCED = Counter("calve_fenced", "Times a run found a newer one in the table.", _SINK, registry=REGISTRY)
+FAILURES = Counter("calve_failures", "Runs that ended with an error, by its type.", (*_SINK, "error"), registry=REGISTRY)
+PENDING = Gauge("calve_pending_commits", "Recorded batches that are not in the table.", _SINK, registry=REGISTRY)
+FRONTIER = Gauge("calve_frontier_ms", "Committed frontier; -1 when sealed.", _SINK, registry=REGISTRY)
+STALLED = Gauge("calve_stalled", "1 while work waits for something outside.", _SINK, registry=REGISTRY)

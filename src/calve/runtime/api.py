@@ -1,0 +1,216 @@
+"""The Python interface: `calve.connect`, `calve.sink(...).start()`.
+
+    lake = calve.connect()
+    query = calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=["id"]).start()
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyspark.sql import DataFrame, SparkSession
+
+from calve.catalog.connect import connect_embedded, open_catalog
+from calve.catalog.tables import load_or_create_table
+from calve.clock import Clock, IdSource, RandomIds, SystemClock, sink_id_of
+from calve.commit.committer import Committer, Signals
+from calve.commit.journal import Journal
+from calve.commit.run import Outside, SinkRun
+from calve.errors import InvalidInput
+from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.table import IcebergTable
+from calve.model.spec import Envelope, NoEnvelope, OnForeignCommit, SinkSpec, TableName, WriteOptions
+from calve.runtime.feed import Feed, SourceFeed
+from calve.runtime.monitor import RunMonitor, status_file
+from calve.runtime.pipeline import Pipeline
+from calve.runtime.query import Query
+from calve.runtime.session import embedded_session
+from calve.runtime.sparkfeed import SparkFeed
+from calve.source.bounded import BoundedFrame
+from calve.source.envelope import table_schema
+from calve.source.port import Source, SourceDefinition
+from calve.state import Folder, StateStore, open_state
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+IDLE_CHECK_SECONDS = 60.0
+"""How often an idle sink looks at its table, to notice rollback, recreation and a lost fence."""
+
+
+def default_home() -> Path:
+    """`CALVE_HOME`, or `.calve` in the working directory."""
+    return Path(os.environ.get("CALVE_HOME", ".calve")).absolute()
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A catalog. Every sink opens its own client of it."""
+
+    home: Path
+    properties: Mapping[str, str]
+
+    def table(self, name: str) -> "TableRef":
+        """A table by `namespace.table`; it need not exist yet."""
+        return TableRef(self, TableName.parse(name))
+
+    def open(self) -> Catalog:
+        """A new client."""
+        return open_catalog(self.properties) if self.properties else connect_embedded(self.home)
+
+    def spark(self, *, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
+        """The active Spark session, or a quiet local one."""
+        return SparkSession.getActiveSession() or embedded_session(self.home, master=master, conf=conf or {})
+
+
+@dataclass(frozen=True)
+class TableRef:
+    """A table of a lake."""
+
+    lake: Lake
+    name: TableName
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
+    """A lake: the embedded one of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`)."""
+    settings = {key.replace("_", "-"): value for key, value in properties.items()}
+    return Lake(Path(home).absolute() if home else default_home(), settings)
+
+
+Changes = DataFrame | SourceDefinition
+
+
+def sink(
+    changes: Changes,
+    *,
+    name: str,
+    into: TableRef,
+    key: Sequence[str],
+    envelope: Envelope | None = None,
+) -> "Sink":
+    """A sink that keeps the table `into` equal to `changes`, by `key`. Nothing happens before `start`.
+
+    `changes` is a streaming or bounded DataFrame, or one of calve's own sources (`calve.files`, `calve.orders`), which bring
+    their envelope with them.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f'"{name}" is not a name for a sink', hint="Use letters, digits, and the characters _ . - after the first."
+        )
+    if isinstance(key, str):
+        raise InvalidInput("key is a list of columns", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
+    if isinstance(changes, DataFrame) and not hasattr(changes, "_jdf"):
+        raise InvalidInput("Spark Connect is not supported", hint="Use a classic Spark session.")
+    natural = None if isinstance(changes, DataFrame) else changes.envelope
+    chosen = envelope or natural or NoEnvelope()
+    spec = SinkSpec(name, sink_id_of(name, str(into)), into.name, tuple(key), chosen)
+    return Sink(changes, into.lake, spec)
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A sink that is defined and not started."""
+
+    changes: Changes
+    lake: Lake
+    spec: SinkSpec
+
+    def options(
+        self,
+        *,
+        version: int | None = None,
+        on_foreign_commit: str | None = None,
+        target_file_size: int | None = None,
+        compression: str | None = None,
+    ) -> "Sink":
+        """The same sink with other options."""
+        write = WriteOptions(
+            target_file_size=target_file_size or self.spec.write.target_file_size,
+            compression=compression or self.spec.write.compression,
+        )
+        policy = self.spec.on_foreign_commit if on_foreign_commit is None else _policy(on_foreign_commit)
+        return replace(
+            self, spec=replace(self.spec, write=write, on_foreign_commit=policy, version=version or self.spec.version)
+        )
+
+    def start(self, *, state: str | None = None, checkpoint_interval: str | timedelta | float = 0.0) -> Query:
+        """Create the table when it is missing, and run until stopped. Returns once the sink knows where to go on.
+
+        `state` is a folder or URI for calve's records (default: below the home folder). `checkpoint_interval` is the least
+        time between two checkpoints; by default they follow the data.
+        """
+        return _Start(self, state, _seconds(checkpoint_interval)).query()
+
+
+class _Start:
+    """Puts the parts of one run together."""
+
+    def __init__(self, sink: Sink, state: str | None, every: float) -> None:
+        self._sink, self._spec, self._home = sink, sink.spec, sink.lake.home
+        self._every = every
+        self._clock: Clock = SystemClock()
+        self._ids: IdSource = RandomIds()
+        self._signals = Signals()
+        changes = sink.changes
+        self._spark = changes.sparkSession if isinstance(changes, DataFrame) else sink.lake.spark()
+        if state is None and not self._spark.sparkContext.master.startswith("local"):
+            raise InvalidInput("a sink on a cluster needs a state location", hint='Give start(state="s3://...").')
+        self._state: StateStore = Folder(open_state(state or str(self._home / "state")), self._spec.sink_id)
+
+    def query(self) -> Query:
+        spec = self._spec
+        source = self._source()
+        frame_schema = self._sink.changes.schema if isinstance(self._sink.changes, DataFrame) else source.schema(self._spark)
+        columns = table_schema(frame_schema, spec.envelope, spec.key)
+        catalog = self._sink.lake.open()
+        iceberg = load_or_create_table(catalog, spec.table, iceberg_schema(columns, spec.key), spec.key)
+        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids)
+        monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
+        feed = self._feed(source)
+        outside = Outside(self._clock, self._ids, monitor, self._signals)
+        run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
+        committer = Committer(run, self._signals, idle_check_seconds=IDLE_CHECK_SECONDS)
+        query = Query(run, feed, committer, self._signals, monitor, self._clock)
+        query.begin(Pipeline(spec, run, table, monitor, self._clock, self._ids))
+        return query
+
+    def _source(self) -> Source | None:
+        changes = self._sink.changes
+        if not isinstance(changes, DataFrame):
+            return changes.open(Folder(self._state, "source"), self._clock)
+        return None if changes.isStreaming else BoundedFrame(changes)
+
+    def _feed(self, source: Source | None) -> Feed:
+        if source is not None:
+            return SourceFeed(self._spark, source, self._signals, self._clock, every=self._every)
+        folder = self._home / "spark" / self._spec.sink_id
+        assert isinstance(self._sink.changes, DataFrame)
+        return SparkFeed(self._sink.changes, folder, self._signals, self._clock, self._ids, self._every)
+
+
+def _policy(text: str) -> OnForeignCommit:
+    try:
+        return OnForeignCommit(text)
+    except ValueError:
+        allowed = ", ".join(repr(p.value) for p in OnForeignCommit)
+        raise InvalidInput(f'unknown policy on_foreign_commit="{text}"', hint=f"Use one of {allowed}.") from None
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _seconds(value: str | timedelta | float) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, str):
+        parts = re.findall(r"([0-9.]+)\s*(ms|s|m|h|d)", value)
+        if not parts or re.sub(r"[0-9.]+\s*(ms|s|m|h|d)", "", value).strip():
+            raise InvalidInput(f'"{value}" is not a duration', hint="Write '1h 2m 30s', '500ms' or '10s'.")
+        return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return float(value)

@@ -1,0 +1,150 @@
+"""What brings checkpoints to a sink: Spark's streaming engine, or a source that calve drives itself.
+
+Both hand over the same thing: an identity, a static frame, a time. A feed never decides whether a checkpoint counts; it
+asks `take` and goes where the run's records end.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from calve.clock import Clock
+from calve.commit.committer import Signals
+from calve.commit.ports import Stopped
+from calve.commit.run import Decision, SinkRun
+from calve.model.checkpoint import CheckpointIdentity, Offsets
+from calve.model.size import SizeHint
+from calve.source.port import Source
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One micro-batch on its way to a record. `final` is True for the last one of a bounded input."""
+
+    identity: CheckpointIdentity
+    frame: DataFrame
+    batch_ms: int
+    size: SizeHint
+    final: bool = False
+
+
+Take = Callable[[Checkpoint], Decision]
+
+
+class Feed(Protocol):
+    """A thread that reads."""
+
+    def can_reread(self, offsets: Offsets) -> bool:
+        """Whether reading can start at these offsets."""
+        ...
+
+    def start(self, run: SinkRun, take: Take) -> None:
+        """Begin to read where the records end."""
+        ...
+
+    def stop(self) -> None:
+        """Finish the checkpoint in hand, then end."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """True while it reads."""
+        ...
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it ended, None after a stop or the end of a bounded input."""
+        ...
+
+    def await_idle(self, timeout: float) -> bool:
+        """Wait until everything that is there now was handed over; False when time ran out or the feed ended before."""
+        ...
+
+
+class SourceFeed:
+    """Drives a source of calve's own: asks what is new, and takes it checkpoint by checkpoint."""
+
+    def __init__(self, spark: SparkSession, source: Source, signals: Signals, clock: Clock, *, every: float) -> None:
+        self._spark = spark
+        self._source = source
+        self._signals = signals
+        self._clock = clock
+        self._every = every
+        self._idle = threading.Condition()
+        self._asked = self._answered = 0
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def can_reread(self, offsets: Offsets) -> bool:
+        """These sources can start anywhere they have been."""
+        del offsets
+        return True
+
+    def start(self, run: SinkRun, take: Take) -> None:
+        self._thread = threading.Thread(target=self._main, args=(run, take), name="calve-feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread:
+            self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._thread and self._thread.is_alive())
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def await_idle(self, timeout: float) -> bool:
+        with self._idle:
+            self._asked += 1
+            asked = self._asked
+        self._signals.wake()
+        with self._idle:
+            return self._idle.wait_for(lambda: self._answered >= asked or not self.alive, timeout)
+
+    def _main(self, run: SinkRun, take: Take) -> None:
+        try:
+            self._loop(run, take)
+        except Stopped:
+            pass
+        except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
+            self._failure = error
+        finally:
+            self._signals.wake()
+            with self._idle:
+                self._answered = self._asked
+                self._idle.notify_all()
+
+    def _loop(self, run: SinkRun, take: Take) -> None:
+        while not self._signals.stopping and not run.sealed:
+            calls, asked, started = self._signals.calls, self._asked, self._clock.monotonic()
+            start = run.end
+            if self._source.ended(start):
+                run.seal()
+                continue
+            end = self._source.next_end(start)
+            if end is None:
+                self._answer(asked)
+                self._signals.await_call(calls, max(self._every, 0.2))
+                continue
+            take(self._checkpoint(run, start, end))
+            self._source.committed(run.committed_offsets)
+            rest = self._every - (self._clock.monotonic() - started)
+            if rest > 0 and asked == self._asked:
+                self._signals.await_call(calls, rest)
+
+    def _checkpoint(self, run: SinkRun, start: Offsets, end: Offsets) -> Checkpoint:
+        identity = CheckpointIdentity(self._source.name, run.next_checkpoint, start, end)
+        frame = self._source.frame(self._spark, start, end)
+        size = self._source.size(start, end)
+        return Checkpoint(identity, frame, self._clock.now_ms(), size, final=self._source.ended(end))
+
+    def _answer(self, asked: int) -> None:
+        with self._idle:
+            self._answered = asked
+            self._idle.notify_all()

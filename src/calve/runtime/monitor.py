@@ -1,0 +1,180 @@
+"""What happens in a run, as metrics, as log lines and as a status that other processes can read.
+
+The status is a small JSON file under the home folder, replaced atomically; `calve status` reads it. It is a report, not
+state: nothing is decided by it.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from calve import metrics
+from calve.clock import Clock
+from calve.errors import CalveError, CommitConflict, FencedError
+from calve.model.files import Committable
+from calve.model.health import Health, Status
+from calve.model.progress import Receipt
+from calve.model.spec import SinkSpec
+
+_log = logging.getLogger("calve")
+
+WRITE_EVERY_MS = 500
+
+
+class RunMonitor:
+    """Fits the port `Monitor`. Called by both threads of a run."""
+
+    def __init__(self, spec: SinkSpec, clock: Clock, file: Path, on_record: Callable[[], None]) -> None:
+        self._sink = spec.name
+        self._clock = clock
+        self._file = file
+        self._on_record = on_record
+        self._lock = threading.RLock()
+        self._written_ms = 0
+        self._status = Status(
+            sink=spec.name,
+            table=str(spec.table),
+            health=Health.STARTING,
+            cause="",
+            frontier="",
+            epoch=0,
+            pending=0,
+            commits=0,
+            last_snapshot_id=None,
+            last_commit_ms=None,
+            rows=0,
+            updated_ms=clock.now_ms(),
+        )
+
+    @property
+    def status(self) -> Status:
+        """One look at the sink."""
+        with self._lock:
+            return self._status
+
+    # ---- the port
+
+    def recorded(self, committable: Committable) -> None:
+        metrics.CHECKPOINTS.labels(self._sink).inc()
+        metrics.CHANGES.labels(self._sink).inc(committable.totals.changes)
+        with self._lock:
+            self._set(rows=self._status.rows + committable.totals.changes, pending=self._status.pending + 1)
+        self._on_record()
+
+    def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None:
+        totals, sink = committable.totals, self._sink
+        metrics.COMMITS.labels(sink).inc()
+        metrics.COMMIT_SECONDS.labels(sink).observe(seconds)
+        metrics.FRONTIER.labels(sink).set(-1 if receipt.frontier.time is None else receipt.frontier.time)
+        for content, files, rows, size in (
+            ("data", totals.data_files, totals.data_rows, totals.data_bytes),
+            (
+                "deletes",
+                totals.equality_delete_files + totals.position_delete_files,
+                totals.equality_deletes + totals.position_deletes,
+                totals.delete_bytes,
+            ),
+        ):
+            metrics.WRITTEN_FILES.labels(sink, content).inc(files)
+            metrics.WRITTEN_ROWS.labels(sink, content).inc(rows)
+            metrics.WRITTEN_BYTES.labels(sink, content).inc(size)
+        with self._lock:
+            self._set(
+                commits=self._status.commits + 1,
+                pending=max(0, self._status.pending - 1),
+                frontier=receipt.frontier.to_json(),
+                last_snapshot_id=receipt.snapshot_id,
+                last_commit_ms=self._clock.now_ms(),
+            )
+        _log.info("committed snapshot %d of sink %s up to %s", receipt.snapshot_id, sink, receipt.frontier)
+
+    def failed_attempt(self, error: BaseException) -> None:
+        metrics.COMMIT_FAILURES.labels(self._sink, type(error).__name__).inc()
+        metrics.COMMIT_RETRIES.labels(self._sink).inc()
+        if isinstance(error, CommitConflict):
+            metrics.COMMIT_CONFLICTS.labels(self._sink).inc()
+        _log.info("an attempt of sink %s failed: %s", self._sink, error)
+
+    def stalled(self, cause: str) -> None:
+        metrics.STALLED.labels(self._sink).set(1)
+        with self._lock:
+            fresh = self._status.health is not Health.STALLED
+            self._set(health=Health.STALLED, cause=cause)
+        if fresh:
+            _log.warning("sink %s is stalled: %s", self._sink, cause)
+
+    def running(self) -> None:
+        metrics.STALLED.labels(self._sink).set(0)
+        with self._lock:
+            if self._status.health in {Health.STARTING, Health.STALLED}:
+                if self._status.health is Health.STALLED:
+                    _log.warning("sink %s is running again", self._sink)
+                self._set(health=Health.RUNNING, cause="")
+
+    def warned(self, what: str, error: BaseException) -> None:
+        _log.warning("%s of sink %s did not work: %s", what, self._sink, error)
+
+    # ---- the query
+
+    def started(self, epoch: int, frontier: str, pending: int) -> None:
+        """The run looked at its table; `pending` committables of its predecessor wait."""
+        with self._lock:
+            self._set(epoch=epoch, frontier=frontier, pending=pending)
+
+    def wrote(self, seconds: float) -> None:
+        """The files of a checkpoint are there."""
+        metrics.WRITE_SECONDS.labels(self._sink).observe(seconds)
+
+    def ended(self, failure: BaseException | None, *, sealed: bool, pending: int) -> None:
+        """The run is over."""
+        if isinstance(failure, FencedError):
+            metrics.FENCED.labels(self._sink).inc()
+            health = Health.FENCED
+        elif failure is not None:
+            metrics.FAILURES.labels(self._sink, type(failure).__name__).inc()
+            health = Health.HALTED
+        else:
+            health = Health.SEALED if sealed else Health.STOPPED
+        cause = "" if failure is None else _words_of(failure)
+        with self._lock:
+            self._set(health=health, cause=cause, pending=pending)
+            self._write()
+
+    def _set(self, **values: object) -> None:
+        before = self._status.health
+        now = self._clock.now_ms()
+        self._status = replace(self._status, updated_ms=now, **values)  # type: ignore[arg-type]
+        metrics.PENDING.labels(self._sink).set(self._status.pending)
+        if before is not self._status.health or now - self._written_ms >= WRITE_EVERY_MS:
+            self._write()
+
+    def _write(self) -> None:
+        self._written_ms = self._clock.now_ms()
+        part = self._file.with_suffix(".part")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(asdict(self._status)))
+            part.replace(self._file)
+        except OSError as error:
+            _log.warning("the status of sink %s could not be written: %s", self._sink, error)
+
+
+def read_statuses(home: Path) -> list[Status]:
+    """What all sinks of a home folder said last."""
+    found = []
+    for file in sorted((home / "status").glob("*.json")):
+        body = json.loads(file.read_text())
+        found.append(Status(**{**body, "health": Health(body["health"])}))
+    return found
+
+
+def status_file(home: Path, sink: str) -> Path:
+    """Where the status of a sink is."""
+    return home / "status" / f"{sink}.json"
+
+
+def _words_of(failure: BaseException) -> str:
+    return str(failure) if isinstance(failure, CalveError) else f"{type(failure).__name__}: {failure}"

@@ -1,0 +1,62 @@
+"""One sink from top to bottom: where all stages meet.
+
+    feed ──► take ──► envelope ──► files ──► manifests ──► record           (the feed's thread)
+                                                              │
+                                              committer: claim, commit, receipt   (its own thread)
+"""
+
+from calve import faults
+from calve.clock import Clock, IdSource
+from calve.commit.run import Decision, SinkRun, Written
+from calve.iceberg.table import IcebergTable
+from calve.model.files import Totals
+from calve.model.spec import SinkSpec
+from calve.runtime.feed import Checkpoint
+from calve.runtime.monitor import RunMonitor
+from calve.source.envelope import changes_of
+from calve.write.batch import write_batch
+
+
+class Pipeline:
+    """Makes checkpoints durable: every checkpoint closes its own batch."""
+
+    def __init__(
+        self, spec: SinkSpec, run: SinkRun, table: IcebergTable, monitor: RunMonitor, clock: Clock, ids: IdSource
+    ) -> None:
+        self._spec = spec
+        self._run = run
+        self._table = table
+        self._monitor = monitor
+        self._clock = clock
+        self._ids = ids
+
+    def take(self, checkpoint: Checkpoint) -> Decision:
+        """Record one checkpoint, unless it is a replay or not where the records end.
+
+        Identity and position are looked at before the claim, so that a replay claims nothing, and again after it, since
+        the claim may have taken over records that were not seen before.
+        """
+        decision = self._run.decide(checkpoint.identity)
+        if decision is Decision.ACCEPT and not self._run.claimed:
+            self._run.claim()
+            decision = self._run.decide(checkpoint.identity)
+        if decision is not Decision.ACCEPT:
+            return decision
+        written = self._run.patiently(lambda: self._write(checkpoint))
+        self._run.record(checkpoint.identity, written, checkpoint.batch_ms, final=checkpoint.final)
+        return decision
+
+    def _write(self, checkpoint: Checkpoint) -> Written:
+        started = self._clock.monotonic()
+        changes = changes_of(checkpoint.frame, self._spec.envelope, self._spec.key)
+        target = self._table.write_target(self._spec.write)
+        faults.reached("files.before")
+        result = write_batch(
+            changes, target, deletes=self._run.needs_deletes, size=checkpoint.size, ids=self._ids
+        )
+        faults.reached("files.after")
+        commit_id = self._ids.new_id()
+        manifests = self._table.write_manifests(result.files, commit_id) if result.files else ()
+        faults.reached("manifests.after")
+        self._monitor.wrote(self._clock.monotonic() - started)
+        return Written(commit_id, manifests, Totals.of(result))

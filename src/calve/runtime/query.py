@@ -1,0 +1,123 @@
+"""A running sink: the handle that `start` returns."""
+
+import threading
+
+from calve.clock import Clock
+from calve.commit.committer import Committer, Signals
+from calve.commit.run import SinkRun
+from calve.errors import CalveError, TransientError
+from calve.model.health import Health, Status
+from calve.runtime.feed import Feed
+from calve.runtime.monitor import RunMonitor
+from calve.runtime.pipeline import Pipeline
+
+
+class Query:
+    """Two threads, the feed and the committer, and one that watches them.
+
+    A feed that fails does not keep recorded work from being committed; a committer that fails ends the feed.
+    """
+
+    def __init__(
+        self, run: SinkRun, feed: Feed, committer: Committer, signals: Signals, monitor: RunMonitor, clock: Clock
+    ) -> None:
+        self._run = run
+        self._feed = feed
+        self._committer = committer
+        self._signals = signals
+        self._monitor = monitor
+        self._clock = clock
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._watcher = threading.Thread(target=self._watch, name="calve-query", daemon=True)
+
+    def begin(self, pipeline: Pipeline) -> None:
+        """Look at the table, then start the threads; a sealed sink has nothing to do."""
+        self._run.boot()
+        self._monitor.started(self._run.fence.epoch, self._run.frontier.to_json(), self._run.pending)
+        if self._run.sealed and not self._run.pending:
+            self._finish(None)
+            return
+        self._monitor.running()
+        self._committer.start()
+        self._feed.start(self._run, pipeline.take)
+        self._watcher.start()
+
+    # ---- what users call
+
+    def status(self) -> Status:
+        """Health, frontier, pending work."""
+        return self._monitor.status
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the sink ended, None while it runs and after an orderly end."""
+        return self._failure
+
+    @property
+    def active(self) -> bool:
+        """True until the sink has ended."""
+        return not self._ended.is_set()
+
+    def await_caught_up(self, timeout: float = 3600.0) -> None:
+        """Wait until what the source holds now is in the table. Raises why not."""
+        deadline = self._clock.monotonic() + timeout
+        self._feed.await_idle(timeout)
+        while self.active and self._run.pending and self._clock.monotonic() < deadline:
+            self._signals.await_call(self._signals.calls, 0.1)
+        if not self.active and self._failure:
+            raise self._failure
+        if self._feed.failure or self._committer.failure:
+            self._ended.wait(max(0.0, deadline - self._clock.monotonic()))
+            raise self._failure or TransientError("the sink ended before it caught up")
+        if self._run.pending or self._clock.monotonic() >= deadline:
+            raise TransientError(
+                "the sink did not catch up in time",
+                detail=f"{self._run.pending} batches are pending after {timeout:g} s. {self.status().cause}".strip(),
+            )
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False when time ran out. Raises why the sink ended, if not by a stop or a seal."""
+        if not self._ended.wait(timeout):
+            return False
+        if self._failure:
+            raise self._failure
+        return True
+
+    def stop(self) -> None:
+        """Finish the checkpoint and the commits in hand, then end. Pending work stays recorded for the next start."""
+        self._signals.stop()
+        if self._watcher.is_alive():
+            self._watcher.join()
+
+    # ---- the watcher
+
+    def _watch(self) -> None:
+        while not self._signals.stopping:
+            calls = self._signals.calls
+            if not self._committer.alive:
+                break
+            if not self._feed.alive and (not self._run.pending or self._status_is_stuck()):
+                break
+            self._signals.await_call(calls, 1.0)
+        self._signals.stop()
+        self._feed.stop()
+        self._committer.join()
+        self._finish(self._committer.failure or self._feed.failure)
+
+    def _status_is_stuck(self) -> bool:
+        """The feed failed and the rest cannot go out now: it stays recorded, and the failure is told."""
+        return self._feed.failure is not None and self._monitor.status.health is Health.STALLED
+
+    def _finish(self, failure: BaseException | None) -> None:
+        self._failure = failure
+        self._monitor.ended(failure, sealed=self._run.frontier.sealed, pending=self._run.pending)
+        self._ended.set()
+
+
+def exit_code(query: Query) -> int:
+    """0 done, 1 failed or work left pending, 2 invalid input, 3 fenced."""
+    failure = query.failure
+    if isinstance(failure, CalveError):
+        return failure.exit_code
+    return 1 if failure or query.status().pending else 0

@@ -1,0 +1,212 @@
+"""Feeds a sink from a streaming DataFrame through Spark's `foreachBatch`.
+
+Spark's checkpoint lives in numbered folders on the driver's disk; `current` names the one in use. Whenever it is not where
+the run's records end (lost, rewound, put back, foreign, or ahead), a new folder is started there if the source's offsets
+allow it, and otherwise the sink stops and says why. A folder is never changed by calve once Spark uses it.
+"""
+
+import threading
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from calve import faults
+from calve.clock import Clock, IdSource
+from calve.commit.committer import Signals
+from calve.commit.ports import Stopped
+from calve.commit.run import Decision, SinkRun
+from calve.errors import CalveError, SourceLost, TerminalError, decode
+from calve.model.checkpoint import Offsets
+from calve.model.size import UNKNOWN, SizeHint
+from calve.runtime.feed import Checkpoint, Take
+from calve.runtime.sparklog import DamagedLog, SparkLog, SparkPosition, self_describing
+
+_STATISTICS_LIMIT = 1 << 50
+"""Spark reports absurd sizes for plans whose size it does not know."""
+
+
+class _Moved(Exception):
+    """Ends a query whose position is wrong, so that it is started again elsewhere."""
+
+
+class SparkFeed:
+    """One streaming DataFrame. The thread here starts Spark's query and starts it again where the records end."""
+
+    def __init__(self, frame: DataFrame, folder: Path, signals: Signals, clock: Clock, ids: IdSource, every: float) -> None:
+        self._frame = frame
+        self._folder = folder
+        self._signals = signals
+        self._clock, self._ids = clock, ids
+        self._every = every
+        self._query: StreamingQuery | None = None
+        self._log = SparkLog(folder)
+        self._failure: BaseException | None = None
+        self._moved = False
+        self._stopping = False
+        self._state = threading.Condition()
+        self._busy = False
+        self._thread: threading.Thread | None = None
+
+    def can_reread(self, offsets: Offsets) -> bool:
+        return self_describing(offsets)
+
+    def start(self, run: SinkRun, take: Take) -> None:
+        self._thread = threading.Thread(target=self._main, args=(run, take), name="calve-feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._state:
+            self._stopping = True
+            self._state.wait_for(lambda: not self._busy)  # Spark does not wait for a Python callback
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+        if self._thread:
+            self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._thread and self._thread.is_alive())
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def await_idle(self, timeout: float) -> bool:
+        deadline = self._clock.monotonic() + timeout
+        while self.alive and self._clock.monotonic() < deadline:
+            query = self._query
+            if query is None or not query.isActive:
+                self._signals.await_call(self._signals.calls, 0.05)
+                continue
+            try:
+                query.processAllAvailable()
+            except PySparkException:
+                continue  # the query ended: for good, or to be started elsewhere
+            if query is self._query and not self._moved:
+                return True
+        return False
+
+    # ---- the thread
+
+    def _main(self, run: SinkRun, take: Take) -> None:
+        try:
+            while not self._signals.stopping and not self._stopping and not run.sealed:
+                self._log = self._folder_for(run)
+                self._run_query(run, take)
+        except Stopped:
+            pass
+        except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
+            self._failure = error
+        finally:
+            self._signals.wake()
+
+    def _run_query(self, run: SinkRun, take: Take) -> None:
+        self._moved = False
+
+        def on_batch(frame: DataFrame, batch_id: int) -> None:
+            self._on_batch(frame, batch_id, take)
+
+        writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", self._log.folder.as_uri())
+        if self._every > 0:
+            writer = writer.trigger(processingTime=f"{self._every} seconds")
+        self._query = writer.start()
+        try:
+            self._query.awaitTermination()
+        except PySparkException as error:
+            if self._stopping or self._moved or run.sealed:
+                return
+            raise self._failure or decode(str(error)) or _broken(error) from error
+
+    def _on_batch(self, frame: DataFrame, batch_id: int, take: Take) -> None:
+        with self._state:
+            if self._stopping:
+                raise Stopped
+            self._busy = True
+        try:
+            batch = self._log.batch(batch_id)
+            decision = take(Checkpoint(batch.identity, frame, batch.batch_ms, _size_of(frame)))
+            if decision in {Decision.REPOSITION, Decision.SEALED}:
+                self._moved = True
+                raise _Moved
+            faults.reached("spark-commit.before")
+        except (_Moved, Stopped):
+            raise
+        except CalveError as error:
+            self._failure = error
+            raise
+        finally:
+            with self._state:
+                self._busy = False
+                self._state.notify_all()
+
+    # ---- where to go on
+
+    def _folder_for(self, run: SinkRun) -> SparkLog:
+        current = self._current()
+        problem, position = "it is lost", None
+        if current is not None:
+            try:
+                position = SparkLog(current).position()
+                problem = "it is empty" if position is None else "it is not where the records end"
+            except DamagedLog as error:
+                problem = error.detail
+        if current is not None and self._fits(position, run):
+            return SparkLog(current)
+        if not run.claimed:  # the predecessor may have gone on since this run looked
+            run.look_again()
+            if current is not None and self._fits(position, run):
+                return SparkLog(current)
+        fresh = run.end is None and position is None
+        if not fresh and not self.can_reread(run.end):
+            raise self._lost(problem, run.end)
+        return self._new_folder(run.end)
+
+    def _fits(self, position: SparkPosition | None, run: SinkRun) -> bool:
+        """Spark's next batch is one that is recorded, or starts where the records end."""
+        if position is None:
+            return False
+        if position.planned and run.knows(position.planned.identity):
+            return True
+        same_query = position.query_id == run.last_query_id or not run.last_query_id
+        return position.committed == run.end and (same_query or self_describing(run.end))
+
+    def _current(self) -> Path | None:
+        try:
+            folder = self._folder / (self._folder / "current").read_text().strip()
+        except FileNotFoundError:
+            return None
+        return folder if folder.is_dir() else None
+
+    def _new_folder(self, offsets: Offsets) -> SparkLog:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        used = [int(p.name) for p in self._folder.iterdir() if p.name.isdigit()]
+        log = SparkLog(self._folder / str(max(used, default=0) + 1))
+        log.start_at(offsets, self._ids.new_id(), self._clock.now_ms())
+        part = self._folder / f"current.{self._ids.new_id()}"
+        part.write_text(log.folder.name)
+        part.replace(self._folder / "current")
+        return log
+
+    def _lost(self, problem: str, offsets: Offsets) -> SourceLost:
+        return SourceLost(
+            "Spark's checkpoint cannot be continued, and its source cannot start at the recorded offsets",
+            detail=f"{self._folder}: {problem}; the records end at {offsets}.",
+            hint="Put the newest checkpoint directory back, or use calve.files(), which keeps its own position.",
+        )
+
+
+def _size_of(frame: DataFrame) -> SizeHint:
+    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - statistics have no Python API
+    size = int(plan.stats().sizeInBytes().toString())
+    return SizeHint(bytes=size) if 0 < size < _STATISTICS_LIMIT else UNKNOWN
+
+
+def _broken(error: PySparkException) -> TerminalError:
+    lines = str(error).strip().splitlines()
+    return TerminalError(
+        "the streaming query failed",
+        detail=lines[0] if lines else type(error).__name__,
+        hint="The cause is in Spark's log; the sink goes on from its last checkpoint when it is started again.",
+    )
