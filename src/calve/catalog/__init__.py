@@ -1,5 +1,10 @@
 """Catalogs: connect, and load or create tables.
 
-connect   properties -> a pyiceberg catalog; the embedded SQLite catalog
-tables    a table name and a schema -> a table, created when missing
+    connect        properties -> a pyiceberg catalog
+    embedded       the SQLite catalog of one machine
+    metadata_text  metadata files, quickly
+    tables         a table name and a schema -> a table, created when missing
+    failures       what a failing catalog or store means
+
+With `iceberg`, which builds on it, the only package that touches pyiceberg's internals.
 """

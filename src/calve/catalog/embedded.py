@@ -26,7 +26,8 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Identifier
 from sqlalchemy import event, select, update
-from sqlalchemy.orm import Session
+
+from calve.catalog.metadata_text import MetadataTexts
 
 BUSY_MS = 30_000
 """How long a process waits for another one's write to the database; a write takes milliseconds."""
@@ -40,6 +41,7 @@ class EmbeddedCatalog(SqlCatalog):
     def _init_catalog(self) -> None:
         self._known: dict[Identifier, tuple[str, TableMetadata]] = {}
         self._known_lock = threading.Lock()
+        self._texts: dict[Identifier, MetadataTexts] = {}
         event.listen(self.engine, "connect", _prepare)
         database = self.engine.url.database
         if not database:
@@ -64,33 +66,39 @@ class EmbeddedCatalog(SqlCatalog):
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         """Apply updates when the requirements hold."""
-        name = table.name()
-        if self._location(name) != table.metadata_location:
+        try:
+            for requirement in requirements:
+                requirement.validate(table.metadata)
+            return self._commit_on(table, updates)
+        except CommitFailedException:
+            # `table` is not the newest: what the updates need may hold for the newest all the same.
+            if self._location(table.name()) == table.metadata_location:
+                raise
             return super().commit_table(table, requirements, updates)
-        for requirement in requirements:
-            requirement.validate(table.metadata)
+
+    def _commit_on(self, table: Table, updates: tuple[TableUpdate, ...]) -> CommitTableResponse:
         metadata = _updated(table.metadata, updates, table.metadata_location)
         version = self._parse_metadata_version(table.metadata_location) + 1
         provider = load_location_provider(metadata.location, metadata.properties)
         location = provider.new_table_metadata_file_location(version)
-        self._write_metadata(metadata, table.io, location)
-        self._swap(name, table.metadata_location, location)
-        self._remember(name, location, metadata)
+        text = self._texts.setdefault(table.name(), MetadataTexts()).text(metadata)
+        with table.io.new_output(location).create() as stream:
+            stream.write(text.encode())
+        self._swap(table.name(), table.metadata_location, location)
+        self._remember(table.name(), location, metadata)
         answer: dict[str, Any] = {"metadata": metadata, "metadata-location": location}
         return CommitTableResponse(**answer)
 
     def _location(self, name: Identifier) -> str | None:
-        with Session(self.engine) as session:
-            return session.scalar(select(IcebergTables.metadata_location).where(*self._row(name)))
+        with self.engine.connect() as connection:
+            return connection.scalar(select(IcebergTables.metadata_location).where(*self._row(name)))
 
     def _swap(self, name: Identifier, old: str, new: str) -> None:
         values = {"metadata_location": new, "previous_metadata_location": old}
-        with Session(self.engine) as session:
-            statement = update(IcebergTables).where(*self._row(name), IcebergTables.metadata_location == old)
-            result: Any = session.execute(statement.values(**values))
-            if result.rowcount < 1:
+        statement = update(IcebergTables).where(*self._row(name), IcebergTables.metadata_location == old)
+        with self.engine.begin() as connection:
+            if connection.execute(statement.values(**values)).rowcount < 1:
                 raise CommitFailedException(f"Table has been updated by another process: {'.'.join(name)}")
-            session.commit()
 
     def _row(self, name: Identifier) -> tuple[Any, ...]:
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(name))

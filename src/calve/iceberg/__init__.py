@@ -3,9 +3,13 @@
     schema      Spark columns -> Iceberg schema with field ids
     metrics     Arrow schemas with field ids; Parquet footers -> column metrics        (executors)
     store       locations -> filesystems: write, size, existence                      (executors)
-    manifests   written files -> manifests that any attempt can use; merged manifests
-    snapshots   summaries, operations and totals of a snapshot
+    manifests   written files -> manifests that any attempt can use; entries of manifests
+    listing     manifest lists
+    avro        the Avro files of both
+    snapshots   what the protocol sees of snapshots; summaries
+    draft       a snapshot on its way into the table: updates and requirements
     retention   which snapshots expire
+    merging     which manifests are merged
     table       load, one commit attempt, manifest merge                              (driver)
 
 A location is a URI whose path is written as it is, without percent-encoding: that is how pyiceberg, DuckDB and Hadoop

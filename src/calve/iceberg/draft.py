@@ -5,11 +5,8 @@ one of them changed, the catalog applies nothing.
 """
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from pyiceberg.manifest import ManifestFile, write_manifest_list
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -28,11 +25,10 @@ from pyiceberg.table.update import (
 )
 
 from calve.clock import Clock, IdSource
+from calve.iceberg.listing import ListHeader
 from calve.iceberg.retention import Aged, Retention, expired
 from calve.iceberg.snapshots import head_of, protected_snapshots
 from calve.model.progress import Progress, property_key, tag_name
-
-_CODEC: Final = "deflate"
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,12 @@ class Draft:
         """The head it builds on."""
         return head_of(self.metadata)
 
+    @property
+    def list_header(self) -> ListHeader:
+        """The header of its manifest list."""
+        parent = self.parent
+        return ListHeader(self.snapshot_id, parent.snapshot_id if parent else None, self.sequence_number)
+
 
 def new_draft(table: Table, clock: Clock, ids: IdSource) -> Draft:
     """A draft with a fresh id. Its time is never before the table's last change: time travel needs them in order."""
@@ -71,15 +73,6 @@ def new_draft(table: Table, clock: Clock, ids: IdSource) -> Draft:
         timestamp_ms=max(clock.now_ms(), metadata.last_updated_ms),
         list_location=table.location_provider().new_metadata_location(f"snap-{snapshot_id}-{unique}.avro"),
     )
-
-
-def write_list(draft: Draft, manifests: Sequence[ManifestFile]) -> None:
-    """Write the manifest list. Raises OSError."""
-    parent = draft.parent
-    output = draft.table.io.new_output(draft.list_location)
-    parent_id = parent.snapshot_id if parent else None
-    with write_manifest_list(2, output, draft.snapshot_id, parent_id, draft.sequence_number, _CODEC) as writer:
-        writer.add_manifests(list(manifests))
 
 
 def requirements(metadata: TableMetadata) -> tuple[TableRequirement, ...]:

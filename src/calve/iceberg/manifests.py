@@ -4,16 +4,15 @@ Entries of added files have neither snapshot id nor sequence number; they inheri
 whichever attempt is applied. So the manifests of a batch are written once and named in its committable.
 
 pyiceberg declares `equality_ids` as list<long>; the specification says list<int>, and Spark's reader fails on the
-former. Manifests are therefore written here, with the right Avro schema, and read by pyiceberg.
+former. Manifests are therefore written here, with the right Avro schema.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Final
 
 from pydantic_core import to_json
-from pyiceberg.avro.codecs import AVRO_CODEC_KEY
-from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -25,6 +24,7 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     PartitionFieldSummary,
+    _inherit_from_manifest,
     construct_partition_summaries,
     manifest_entry_schema_with_data_file,
 )
@@ -34,7 +34,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
-from calve.iceberg.store import absent
+from calve.iceberg.avro import RecordFormat, read_entries
 from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
 
 TARGET_BYTES = 8 << 20
@@ -44,9 +44,6 @@ OWN_PREFIX = "calve-"
 """File names of manifests that were written here; only these are merged."""
 
 _FORMAT_VERSION: Final = 2
-_CODEC = "deflate"
-_BLOCK = 500
-"""Entries per Avro block."""
 _PARTITION_ID, _EQUALITY_IDS_ID = 102, 135
 
 
@@ -139,16 +136,21 @@ def manifest_file(manifest: Manifest, snapshot_id: int, sequence_number: int) ->
     )
 
 
-def missing_files(io: FileIO, io_properties: Mapping[str, str], manifests: Sequence[Manifest]) -> tuple[str, ...]:
-    """Those manifests that do not exist any more, and the files named by the others that do not. Raises OSError."""
-    gone = absent([manifest.path for manifest in manifests], io_properties)
-    there = [manifest for manifest in manifests if manifest.path not in gone]
-    named = [
-        entry.data_file.file_path
-        for manifest in there
-        for entry in manifest_file(manifest, snapshot_id=0, sequence_number=0).fetch_manifest_entry(io)
+def entries_of(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    """The live entries of a manifest that calve wrote, with everything they inherit. Raises OSError."""
+    with io.new_input(manifest.manifest_path).open() as stream:
+        content = stream.read()
+    return [
+        _inherit_from_manifest(entry, manifest)
+        for entry in read_entries(content)
+        if entry.status != ManifestEntryStatus.DELETED
     ]
-    return gone + absent(named, io_properties)
+
+
+def named_files(io: FileIO, manifest: Manifest) -> tuple[str, ...]:
+    """Locations of the files of a manifest. Raises OSError."""
+    listed = manifest_file(manifest, snapshot_id=0, sequence_number=0)
+    return tuple(entry.data_file.file_path for entry in entries_of(io, listed))
 
 
 def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: str) -> ManifestPlace:
@@ -201,24 +203,21 @@ def _data_file(file: WrittenFile) -> DataFile:
 
 def _write_entries(place: ManifestPlace, entries: Sequence[ManifestEntry]) -> int:
     """Write a manifest; its length in bytes."""
+    schema_json = place.schema.model_dump_json()
     header = {
-        "schema": place.schema.model_dump_json(),
+        "schema": schema_json,
         "partition-spec": to_json(place.spec.fields).decode(),
         "partition-spec-id": str(place.spec.spec_id),
         "format-version": str(_FORMAT_VERSION),
         "content": "data" if place.content is ManifestContent.DATA else "deletes",
-        AVRO_CODEC_KEY: _CODEC,
     }
-    avro: AvroOutputFile[ManifestEntry] = AvroOutputFile(
-        place.io.new_output(place.location), _entry_schema(place.spec, place.schema), "manifest_entry", metadata=header
-    )
-    with avro:
-        for start in range(0, len(entries), _BLOCK):
-            avro.write_block(list(entries[start : start + _BLOCK]))
-        return avro.tell()
+    form = _entry_format(schema_json, place.spec.model_dump_json())
+    return form.write(place.io.new_output(place.location), header, [form.encode(entry) for entry in entries])
 
 
-def _entry_schema(spec: PartitionSpec, schema: Schema) -> Schema:
+@lru_cache(maxsize=32)
+def _entry_format(schema_json: str, spec_json: str) -> RecordFormat:
+    schema, spec = Schema.model_validate_json(schema_json), PartitionSpec.model_validate_json(spec_json)
     partition = StructType(
         *[
             NestedField(f.field_id, f.name, f.field_type, required=f.required)
@@ -230,7 +229,8 @@ def _entry_schema(spec: PartitionSpec, schema: Schema) -> Schema:
         NestedField(f.field_id, f.name, types.get(f.field_id, f.field_type), required=f.required)
         for f in DATA_FILE_TYPE[_FORMAT_VERSION].fields
     ]
-    return manifest_entry_schema_with_data_file(_FORMAT_VERSION, StructType(*fields))
+    entry = manifest_entry_schema_with_data_file(_FORMAT_VERSION, StructType(*fields))
+    return RecordFormat(entry, "manifest_entry")
 
 
 def _pieces(files: Sequence[WrittenFile]) -> Iterator[Sequence[WrittenFile]]:

@@ -1,6 +1,6 @@
 """Snapshots: what the protocol sees of those in a table, and the summary of a new one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -47,8 +47,27 @@ def protected_snapshots(metadata: TableMetadata) -> set[int]:
     return kept
 
 
-def snapshot_info(snapshot: Snapshot, sink_id: str) -> SnapshotInfo:
-    """A snapshot as the protocol sees it; `own` for this sink's snapshots alone."""
+class SnapshotInfos:
+    """Snapshots as the protocol sees them; those seen before are not looked into again, for they never change.
+
+    (But for the parent id, which an expiry clears.)
+    """
+
+    def __init__(self, sink_id: str) -> None:
+        self._sink_id = sink_id
+        self._known: dict[tuple[int, int | None], SnapshotInfo] = {}
+
+    def of(self, snapshots: Iterable[Snapshot]) -> tuple[SnapshotInfo, ...]:
+        """In the same order."""
+        known = self._known
+        self._known = {}
+        for snapshot in snapshots:
+            key = (snapshot.snapshot_id, snapshot.parent_snapshot_id)
+            self._known[key] = known.get(key) or _info(snapshot, self._sink_id)
+        return tuple(self._known.values())
+
+
+def _info(snapshot: Snapshot, sink_id: str) -> SnapshotInfo:
     summary = snapshot.summary
     properties = summary.additional_properties if summary is not None else {}
     own = None

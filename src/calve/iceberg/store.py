@@ -51,7 +51,7 @@ def file_sizes(locations: Iterable[str], io_properties: Mapping[str, str]) -> di
         return None if info.type is not FileType.File else int(info.size)
 
     wanted = list(dict.fromkeys(locations))
-    if len(wanted) <= 1:
+    if len(wanted) <= _LOOKUPS:
         return {location: size(location) for location in wanted}
     with ThreadPoolExecutor(min(_LOOKUPS, len(wanted))) as pool:
         return dict(zip(wanted, pool.map(size, wanted), strict=True))

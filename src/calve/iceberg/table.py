@@ -11,12 +11,11 @@ time, `write_target`, `write_manifests` and `missing_files` by any.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -27,35 +26,29 @@ from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
 from calve.faults import reached
-from calve.iceberg.draft import (
-    Draft,
-    expiry_updates,
-    new_draft,
-    progress_updates,
-    requirements,
-    snapshot_updates,
-    write_list,
-)
+from calve.iceberg.draft import Draft, expiry_updates, new_draft, progress_updates, requirements, snapshot_updates
+from calve.iceberg.listing import Line, ManifestLists
 from calve.iceberg.manifests import (
     OWN_PREFIX,
+    entries_of,
     manifest_file,
     manifest_place,
-    missing_files,
+    named_files,
     write_existing,
     write_manifests,
 )
 from calve.iceberg.merging import MergeGroup, merge_groups
 from calve.iceberg.snapshots import (
+    SnapshotInfos,
     added_counts,
     ancestors_of,
     has_data,
     head_of,
     new_summary,
     operation_of,
-    snapshot_info,
     stated_progress,
 )
-from calve.iceberg.store import io_properties_of
+from calve.iceberg.store import absent, io_properties_of
 from calve.model.files import Manifest, WrittenFile
 from calve.model.progress import Progress
 from calve.model.spec import WriteOptions
@@ -63,7 +56,7 @@ from calve.model.table import Proposal, TableState
 from calve.model.target import WriteTarget
 
 _DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
-_KNOWN_LISTS = 4
+_KNOWN_MANIFESTS = 256
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +73,10 @@ class IcebergTable:
         self._ids = ids
         self._key_ids = tuple(table.schema().find_field(name).field_id for name in key)
         self._latest = table
-        self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
+        self._infos = SnapshotInfos(sink_id)
+        self._lists = ManifestLists()
+        self._named: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        """Files of the manifests that were written or read last, so that they are not read for every attempt."""
 
     def load(self) -> TableState:
         """The table as the catalog has it now. Raises TransientError, or TerminalError when it was dropped."""
@@ -98,7 +94,7 @@ class IcebergTable:
         head = head_of(table.metadata)
         return TableState(
             uuid=str(table.metadata.table_uuid),
-            ancestors=tuple(snapshot_info(s, self._sink_id) for s in ancestors_of(table.metadata, head)),
+            ancestors=self._infos.of(ancestors_of(table.metadata, head)),
             stated=stated_progress(table.properties, self._sink_id),
             has_data=has_data(head),
             handle=table,
@@ -117,9 +113,10 @@ class IcebergTable:
             snapshot_id=draft.snapshot_id,
             sequence_number=draft.sequence_number,
         )
-        new = [manifest_file(m, draft.snapshot_id, draft.sequence_number) for m in proposal.manifests]
+        new = [Line.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in proposal.manifests]
+        before = self._lines_of(draft.table, draft.parent)
         reached("manifest-list.before")
-        self._write_list(draft, (*new, *self._manifests_of(draft.table, draft.parent)))
+        self._write_list(draft, (*new, *before))
         reached("manifest-list.after")
         summary = new_summary(
             operation_of(proposal.manifests), added_counts(proposal.totals), draft.parent, progress.to_summary()
@@ -136,21 +133,21 @@ class IcebergTable:
         Rows, sequence numbers, the sink's progress and its tag stay as they are. Raises like `commit`.
         """
         table: Table = state.handle
-        manifests = self._manifests_of(table, head_of(table.metadata))
-        groups = merge_groups(manifests)
+        lines = self._lines_of(table, head_of(table.metadata))
+        groups = merge_groups(line.manifest for line in lines)
         if not groups:
             return False
         draft = new_draft(table, self._clock, self._ids)
         with reading(f'merging manifests of "{self._name}"'):
             merged = [_merged(draft, group, number) for number, group in enumerate(groups)]
         replaced = {manifest.manifest_path for group in groups for manifest in group.members}
-        kept = [manifest for manifest in manifests if manifest.manifest_path not in replaced]
+        kept = [line for line in lines if line.manifest.manifest_path not in replaced]
         self._write_list(draft, (*merged, *kept))
         counts = {
             "manifests-created": str(len(merged)),
             "manifests-replaced": str(len(replaced)),
             "manifests-kept": str(len(kept)),
-            "entries-processed": str(sum(m.existing_files_count or 0 for m in merged)),
+            "entries-processed": str(sum(line.manifest.existing_files_count or 0 for line in merged)),
         }
         updates = snapshot_updates(draft, new_summary(Operation.REPLACE, {}, draft.parent, counts))
         reached("maintain.before")
@@ -183,40 +180,41 @@ class IcebergTable:
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
         """Manifests, and files they name, that no longer exist. Raises TransientError."""
         table = self._latest
+        settings = io_properties_of(table.io.properties)
         with reading(f'looking for files of "{self._name}"'):
-            return missing_files(table.io, io_properties_of(table.io.properties), manifests)
+            gone = absent([manifest.path for manifest in manifests], settings)
+            named = [self._files_of(table.io, manifest) for manifest in manifests if manifest.path not in gone]
+            return gone + absent([file for files in named for file in files], settings)
 
-    def _write_list(self, draft: Draft, manifests: tuple[ManifestFile, ...]) -> None:
+    def _files_of(self, io: FileIO, manifest: Manifest) -> tuple[str, ...]:
+        known = self._named.get(manifest.path)
+        if known is None:
+            known = self._named[manifest.path] = named_files(io, manifest)
+            while len(self._named) > _KNOWN_MANIFESTS:
+                self._named.popitem(last=False)
+        return known
+
+    def _lines_of(self, table: Table, snapshot: Snapshot | None) -> tuple[Line, ...]:
+        if snapshot is None:
+            return ()
+        with reading(f'reading the manifest list of "{self._name}"'):
+            return self._lists.read(table.io, snapshot.manifest_list)
+
+    def _write_list(self, draft: Draft, lines: Iterable[Line]) -> None:
         with reading(f'writing the manifest list of "{self._name}"'):
-            write_list(draft, manifests)
-        self._remember(draft.list_location, manifests)
+            self._lists.write(draft.table.io, draft.list_location, draft.list_header, lines)
 
     def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str) -> None:
         with committing(what):
             response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
         _remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
 
-    def _manifests_of(self, table: Table, snapshot: Snapshot | None) -> tuple[ManifestFile, ...]:
-        if snapshot is None:
-            return ()
-        known = self._lists.get(snapshot.manifest_list)
-        if known is None:
-            with reading(f'reading the manifest list of "{self._name}"'):
-                known = tuple(snapshot.manifests(table.io))
-            self._remember(snapshot.manifest_list, known)
-        return known
 
-    def _remember(self, list_location: str, manifests: tuple[ManifestFile, ...]) -> None:
-        self._lists[list_location] = manifests
-        while len(self._lists) > _KNOWN_LISTS:
-            self._lists.popitem(last=False)
-
-
-def _merged(draft: Draft, group: MergeGroup, number: int) -> ManifestFile:
+def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:
     name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-merged{number}.avro"
     place = manifest_place(draft.table, group.spec_id, group.content, name)
-    entries = [entry for manifest in group.members for entry in manifest.fetch_manifest_entry(draft.table.io)]
-    return write_existing(place, entries, draft.snapshot_id, draft.sequence_number)
+    entries = [entry for manifest in group.members for entry in entries_of(draft.table.io, manifest)]
+    return Line.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
 
 
 def _remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:

@@ -1,0 +1,44 @@
+"""Table metadata as JSON, made quickly: of a commit's metadata all but one snapshot was written before.
+
+The lists that grow with the history (snapshots and the two logs) are put together from texts, the snapshots' from those
+that are known already; everything else is pyiceberg's.
+"""
+
+import json
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+_GROWING = {"snapshots", "snapshot_log", "metadata_log"}
+
+
+class MetadataTexts:
+    """Writes the metadata of one table, again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int | None], str] = {}
+
+    def text(self, metadata: TableMetadata) -> str:
+        """The content of a metadata file."""
+        base = metadata.model_dump_json(exclude_none=True, exclude=set(_GROWING))
+        known, self._known = self._known, {}
+        for snapshot in metadata.snapshots:
+            # A snapshot never changes, but for its parent id, which an expiry clears.
+            key = (snapshot.snapshot_id, snapshot.parent_snapshot_id)
+            self._known[key] = known.get(key) or _snapshot(snapshot)
+        lists = {
+            "snapshots": self._known.values(),
+            "snapshot-log": (
+                f'{{"snapshot-id":{entry.snapshot_id},"timestamp-ms":{entry.timestamp_ms}}}'
+                for entry in metadata.snapshot_log
+            ),
+            "metadata-log": (
+                f'{{"metadata-file":{json.dumps(entry.metadata_file)},"timestamp-ms":{entry.timestamp_ms}}}'
+                for entry in metadata.metadata_log
+            ),
+        }
+        return base[:-1] + "".join(f',"{name}":[{",".join(texts)}]' for name, texts in lists.items()) + "}"
+
+
+def _snapshot(snapshot: Snapshot) -> str:
+    return snapshot.model_dump_json(exclude_none=True)

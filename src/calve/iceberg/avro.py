@@ -1,0 +1,96 @@
+"""Avro files of manifests and manifest lists, written in one piece and read with what earlier files taught.
+
+pyiceberg derives Avro's schema, the encoders and the decoders anew for every file, which takes longer than the few
+records of a manifest; here they are made once per schema. Encoding and decoding themselves are pyiceberg's.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY
+from pyiceberg.avro.codecs.deflate import DeflateCodec
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.encoder import BinaryEncoder
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
+from pyiceberg.avro.reader import Reader
+from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_reader
+from pyiceberg.io import OutputFile
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+_SCHEMA_KEY = "avro.schema"
+_CODEC = "deflate"
+_BLOCK = 1000
+"""Records per block."""
+
+_META_WRITER = construct_writer(META_SCHEMA)
+_META_READER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+
+
+class RecordFormat:
+    """The Avro form of the records of one schema."""
+
+    def __init__(self, schema: Schema, name: str) -> None:
+        self._schema_json = json.dumps(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name))
+        self._writer = construct_writer(schema)
+
+    def encode(self, record: Record) -> bytes:
+        """One record."""
+        out = io.BytesIO()
+        self._writer.write(BinaryEncoder(out), record)
+        return out.getvalue()
+
+    def write(self, output: OutputFile, header: Mapping[str, str], records: Sequence[bytes]) -> int:
+        """Write encoded records as a file; its length in bytes. Raises OSError."""
+        buffer = io.BytesIO()
+        encoder = BinaryEncoder(buffer)
+        meta = {**header, _SCHEMA_KEY: self._schema_json, AVRO_CODEC_KEY: _CODEC}
+        sync = hashlib.blake2b(b"".join(records), digest_size=SYNC_SIZE).digest()
+        _META_WRITER.write(encoder, AvroFileHeader(MAGIC, meta, sync))
+        for start in range(0, len(records), _BLOCK):
+            block = records[start : start + _BLOCK]
+            content, length = DeflateCodec.compress(b"".join(block))
+            encoder.write_int(len(block))
+            encoder.write_int(length)
+            encoder.write(content)
+            encoder.write(sync)
+        with output.create(overwrite=True) as stream:
+            stream.write(buffer.getvalue())
+        return len(buffer.getvalue())
+
+
+def read_entries(content: bytes) -> Iterator[ManifestEntry]:
+    """The entries in the bytes of a manifest, as they are written: nothing is inherited yet."""
+    decoder = new_decoder(content)
+    header: AvroFileHeader = _META_READER.read(decoder)
+    reader = _entry_reader(header.meta[_SCHEMA_KEY])
+    codec = header.compression_codec()
+    while decoder.tell() < len(content):
+        count = decoder.read_int()
+        block = decoder.read_bytes()
+        inner = new_decoder(codec.decompress(block) if codec else block)
+        for _ in range(count):
+            yield reader.read(inner)
+        decoder.skip(SYNC_SIZE)
+
+
+@lru_cache(maxsize=32)
+def _entry_reader(schema_json: str) -> Reader:
+    return resolve_reader(
+        AvroSchemaConversion().avro_to_iceberg(json.loads(schema_json)),
+        MANIFEST_ENTRY_SCHEMAS[2],
+        {-1: ManifestEntry, 2: DataFile},
+        {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    )
