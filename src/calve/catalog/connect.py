@@ -11,6 +11,8 @@ from calve.catalog.embedded import EmbeddedCatalog
 from calve.catalog.failures import reading
 from calve.errors import InvalidInput
 
+__all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog"]
+
 DEFAULT_NAME = "calve"
 """SQL catalogs keep this name beside every table: others find the tables under the same name only."""
 

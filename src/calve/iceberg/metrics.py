@@ -4,6 +4,7 @@ Every file carries field ids on every level: readers resolve columns by id, and 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,8 +15,11 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from calve.model.files import ColumnMetrics
+
+_MODE_OF = "write.metadata.metrics.column."
 
 
 def parse_schema(schema_json: str) -> Schema:
@@ -45,9 +49,12 @@ def metrics_of(
     `schema` is the one the file was written with (`key_schema` for a file of equality deletes); the table's properties
     `write.metadata.metrics.*` say which metrics are kept and where bounds are cut.
     """
-    statistics = data_file_statistics_from_parquet_metadata(
-        footer, compute_statistics_plan(schema, dict(table_properties)), parquet_path_to_id_mapping(schema)
-    ).to_serialized_dict()
+    try:
+        statistics = _statistics(footer, schema, dict(table_properties))
+    except (OverflowError, ValueError):
+        # Python's dates end with the year 9999, Spark's do not: such columns get counts and no bounds.
+        without_bounds = {f"{_MODE_OF}{name}": "counts" for name in _columns_of_time(schema)}
+        statistics = _statistics(footer, schema, {**table_properties, **without_bounds})
     metrics = ColumnMetrics(
         column_sizes=statistics["column_sizes"],
         value_counts=statistics["value_counts"],
@@ -57,3 +64,18 @@ def metrics_of(
         upper_bounds=statistics["upper_bounds"],
     )
     return metrics, tuple(statistics["split_offsets"])
+
+
+def _statistics(footer: pq.FileMetaData, schema: Schema, table_properties: dict[str, str]) -> dict[str, Any]:
+    return data_file_statistics_from_parquet_metadata(
+        footer, compute_statistics_plan(schema, table_properties), parquet_path_to_id_mapping(schema)
+    ).to_serialized_dict()
+
+
+def _columns_of_time(schema: Schema) -> list[str]:
+    times = (DateType, TimestampType, TimestamptzType)
+    return [
+        name
+        for field_id in schema.field_ids
+        if isinstance(schema.find_type(field_id), times) and (name := schema.find_column_name(field_id))
+    ]
