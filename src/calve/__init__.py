@@ -1,1 +1,41 @@
-"""calve keeps Apache Iceberg tables equal to a stream of changes, exactly once, on Spark."""
+"""calve keeps Apache Iceberg tables equal to a stream of changes, exactly once, on Spark.
+
+    lake = calve.connect()
+    query = calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=["id"]).start()
+
+The names below are loaded when they are first used: executors import calve for every Python worker, and need none of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calve.errors import CalveError as CalveError
+    from calve.model.spec import Debezium as Debezium
+    from calve.model.spec import NoEnvelope as NoEnvelope
+    from calve.model.spec import Upsert as Upsert
+    from calve.runtime.api import connect as connect
+    from calve.runtime.api import sink as sink
+    from calve.source.files import files as files
+    from calve.source.generator import orders as orders
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "CalveError": "calve.errors",
+    "Debezium": "calve.model.spec",
+    "NoEnvelope": "calve.model.spec",
+    "Upsert": "calve.model.spec",
+    "connect": "calve.runtime.api",
+    "files": "calve.source.files",
+    "orders": "calve.source.generator",
+    "sink": "calve.runtime.api",
+}
+
+__all__ = ["CalveError", "Debezium", "NoEnvelope", "Upsert", "connect", "files", "orders", "sink"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'calve' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)

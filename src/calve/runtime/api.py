@@ -33,6 +33,7 @@ from calve.runtime.sparkfeed import SparkFeed
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import table_schema
 from calve.source.port import Source, SourceDefinition
+from calve.sql.values import parse_duration, parse_size
 from calve.state import Folder, StateStore, open_state
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -126,12 +127,13 @@ class Sink:
         *,
         version: int | None = None,
         on_foreign_commit: str | None = None,
-        target_file_size: int | None = None,
+        target_file_size: int | str | None = None,
         compression: str | None = None,
     ) -> "Sink":
         """The same sink with other options."""
+        size = parse_size(target_file_size) if isinstance(target_file_size, str) else target_file_size
         write = WriteOptions(
-            target_file_size=target_file_size or self.spec.write.target_file_size,
+            target_file_size=size or self.spec.write.target_file_size,
             compression=compression or self.spec.write.compression,
         )
         policy = self.spec.on_foreign_commit if on_foreign_commit is None else _policy(on_foreign_commit)
@@ -202,15 +204,6 @@ def _policy(text: str) -> OnForeignCommit:
         raise InvalidInput(f'unknown policy on_foreign_commit="{text}"', hint=f"Use one of {allowed}.") from None
 
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
 def _seconds(value: str | timedelta | float) -> float:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, str):
-        parts = re.findall(r"([0-9.]+)\s*(ms|s|m|h|d)", value)
-        if not parts or re.sub(r"[0-9.]+\s*(ms|s|m|h|d)", "", value).strip():
-            raise InvalidInput(f'"{value}" is not a duration', hint="Write '1h 2m 30s', '500ms' or '10s'.")
-        return sum(float(number) * _UNITS[unit] for number, unit in parts)
-    return float(value)
+    duration = parse_duration(value) if isinstance(value, str) else value
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)

@@ -1,0 +1,115 @@
+from dataclasses import replace
+
+import pytest
+
+from calve.commit.belief import believe
+from calve.errors import ForeignCommit, ProgressUnprovable, TableRecreated, TableRolledBack
+from calve.model.checkpoint import offsets_digest
+from calve.model.frontier import START, Frontier
+from calve.model.progress import Fence, Progress
+from calve.model.spec import OnForeignCommit
+from calve.model.table import SnapshotInfo, TableState
+
+HALT, ACCEPT = OnForeignCommit.HALT, OnForeignCommit.ACCEPT
+
+
+def progress(number: int) -> Progress:
+    offsets = str(number)
+    return Progress(
+        sink_id="s",
+        fence=Fence(1, 1, "run"),
+        frontier=Frontier(number),
+        lower=START,
+        commit_id=f"c{number}",
+        query_id="q",
+        checkpoint=number,
+        offsets=offsets,
+        digest=offsets_digest(offsets),
+        table_uuid="t",
+        snapshot_id=number,
+        sequence_number=number,
+    )
+
+
+def own(number: int, parent: int | None = None) -> SnapshotInfo:
+    return SnapshotInfo(number, parent or number - 1, number, "overwrite", replace(progress(number), offsets=None))
+
+
+def foreign(number: int, operation: str = "append", parent: int | None = None) -> SnapshotInfo:
+    return SnapshotInfo(number, parent or number - 1, number, operation, None)
+
+
+def table(*ancestors: SnapshotInfo, stated: int | None = None, uuid: str = "t") -> TableState:
+    return TableState(uuid, ancestors, progress(stated) if stated else None, has_data=True)
+
+
+def test_a_table_nobody_wrote_to_has_no_progress() -> None:
+    assert believe(table(), None, HALT) is None
+
+
+def test_the_newest_own_ancestor_wins_and_takes_its_offsets_from_the_property() -> None:
+    found = believe(table(own(3), own(2), stated=3), "t", HALT)
+    assert found is not None
+    assert (found.snapshot_id, found.offsets, found.offsets_known) == (3, "3", True)
+
+
+def test_a_compaction_on_top_is_fine() -> None:
+    found = believe(table(foreign(4, "replace"), own(3), stated=3), "t", HALT)
+    assert found is not None
+    assert found.snapshot_id == 3
+
+
+@pytest.mark.parametrize("operation", ["append", "overwrite", "delete"])
+def test_foreign_rows_halt_the_sink_unless_they_are_accepted(operation: str) -> None:
+    state = table(foreign(5, "replace"), foreign(4, operation), own(3), stated=3)
+    with pytest.raises(ForeignCommit, match=rf"Snapshot 4 \({operation}\)"):
+        believe(state, "t", HALT)
+    assert believe(state, "t", ACCEPT) is not None
+
+
+def test_a_property_ahead_of_the_branch_is_a_rollback() -> None:
+    with pytest.raises(TableRolledBack, match="snapshot 5"):
+        believe(table(own(3), stated=5), "t", HALT)
+
+
+def test_the_same_sequence_number_under_another_snapshot_is_a_rollback() -> None:
+    state = replace(table(own(3)), stated=replace(progress(3), snapshot_id=99))
+    with pytest.raises(TableRolledBack, match="snapshot 99"):
+        believe(state, "t", HALT)
+
+
+def test_a_rollback_behind_every_own_snapshot_is_noticed() -> None:
+    with pytest.raises(TableRolledBack):
+        believe(table(foreign(2, "replace"), stated=3), "t", HALT)
+
+
+def test_the_property_serves_when_own_snapshots_have_expired() -> None:
+    found = believe(table(foreign(4, "replace", parent=3), stated=3), "t", HALT)
+    assert found == progress(3)
+
+
+def test_a_hole_between_the_property_and_the_oldest_snapshot_proves_nothing() -> None:
+    with pytest.raises(ProgressUnprovable, match="are gone"):
+        believe(table(foreign(6, "replace", parent=5), stated=3), "t", HALT)
+
+
+def test_a_property_behind_the_newest_own_ancestor_does_not_lend_its_offsets() -> None:
+    found = believe(table(own(4), own(3), stated=3), "t", HALT)
+    assert found is not None
+    assert not found.offsets_known
+
+
+def test_snapshots_without_any_progress_are_not_ours() -> None:
+    with pytest.raises(ProgressUnprovable, match="none of this sink"):
+        believe(table(foreign(1)), None, HALT)
+
+
+@pytest.mark.parametrize("state", [table(own(3), stated=3, uuid="other"), table(uuid="other")])
+def test_another_uuid_is_a_recreated_table(state: TableState) -> None:
+    with pytest.raises(TableRecreated, match="other"):
+        believe(state, "t", HALT)
+
+
+def test_progress_without_any_snapshot_is_a_recreated_table() -> None:
+    with pytest.raises(TableRecreated, match="no snapshot"):
+        believe(table(stated=3), None, HALT)
