@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from calve.sql.layout import one_line
 from calve.sql.names import Identifier
 from calve.sql.options import NO_OPTIONS, OptionName, Options, with_options
 from calve.sql.parts import PartitionField, partition_by
@@ -36,7 +37,7 @@ class SetFrom:
     options: Options = NO_OPTIONS
 
     def to_sql(self, *, reveal: bool) -> str:
-        return " ".join([f"SET FROM {self.source.to_sql()}", *with_options(self.options, reveal=reveal)])
+        return one_line([f"SET FROM {self.source.to_sql()}", *with_options(self.options, reveal=reveal)])
 
 
 @dataclass(frozen=True)

@@ -147,24 +147,24 @@ def _hidden_in(tokens: list[Token]) -> Iterator[tuple[int, int]]:
 def _hidden_in_secret(tokens: list[Token]) -> Iterator[tuple[int, int]]:
     """Everything after the name, unless it says where the value comes from."""
     body = [token for token in tokens[2:] if token.word not in {"IF", "NOT", "EXISTS"}][1:]
-    if body and body[0].word == "AS":
+    if body and (body[0].word == "AS" or (len(body) > 1 and body[1].word in {"ENV", "FILE"})):
         body = body[1:]
-    if body and body[0].word != "FROM" and not body[0].ends_statement:
+    if body and body[0].word not in {"FROM", "ENV", "FILE"} and not body[0].ends_statement:
         last = body[-2] if body[-1].ends_statement else body[-1]
         yield body[0].start, last.end
 
 
 def _hidden_values(tokens: list[Token], shown: frozenset[str] | None) -> Iterator[tuple[int, int]]:
     """Values of options whose name is sensitive; with `shown`, texts of all options but those."""
-    name, after_equals = "", False
+    name = ""
     for before, token in pairwise(tokens):
-        if before.is_symbol("="):
-            after_equals = True
-        else:
-            name, after_equals = before.word, False
+        if before.word or (before.kind is Kind.SYMBOL and before.value in ",()"):
+            name = before.word
         literal = token.kind in {Kind.STRING, Kind.QUOTED, Kind.BROKEN}
         if is_sensitive(name):
-            hide = literal or (after_equals and token.word != "SECRET")
+            hide = literal or (
+                before.is_symbol("=") and token.kind in {Kind.WORD, Kind.NUMBER} and token.word != "SECRET"
+            )
         else:
             hide = literal and ((shown is not None and name not in shown) or _has_login(token))
         if hide:

@@ -50,7 +50,7 @@ class Kind(Enum):
     END = auto()
 
 
-_BROKEN_BY = {"'": "string", '"': "quoted name", "`": "quoted name"}
+_BROKEN_BY = {"'": "string", '"': "quoted name", "`": "name in backticks"}
 
 
 class Token(NamedTuple):

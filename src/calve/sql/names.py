@@ -15,7 +15,7 @@ RESERVED = frozenset(
         *("OR", "SELECT", "TO", "TRUE", "USING", "WHERE", "WITH"),
     }
 )
-"""Words that are a name only in double quotes: without them a forgotten name would swallow the clause behind it."""
+"""Words that are a name only in double quotes: without them a forgotten name would swallow the clause after it."""
 
 _PLAIN = re.compile(r"[^\W\d]\w*")
 

@@ -11,6 +11,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from calve.errors import InvalidInput
+from calve.sql.layout import Clause, Listed
 from calve.sql.names import Identifier, quoted_text
 from calve.sql.text import Span
 
@@ -141,16 +142,20 @@ class Options:
         dropped = set(names)
         return Options(tuple(option for option in self.entries if option.name not in dropped))
 
+    def items(self, *, reveal: bool = False) -> tuple[str, ...]:
+        """Each option as SQL writes it."""
+        return tuple(option.to_sql(reveal=reveal) for option in self.entries)
+
     def to_sql(self, *, reveal: bool = False) -> str:
-        return "(" + ", ".join(option.to_sql(reveal=reveal) for option in self.entries) + ")"
+        return f"({', '.join(self.items(reveal=reveal))})"
 
 
 NO_OPTIONS = Options()
 
 
-def with_options(options: Options, *, reveal: bool) -> list[str]:
+def with_options(options: Options, *, reveal: bool) -> list[Clause]:
     """The clause WITH, if there is anything in it."""
-    return [f"WITH {options.to_sql(reveal=reveal)}"] if options else []
+    return [Listed("WITH", options.items(reveal=reveal))] if options else []
 
 
 @dataclass(frozen=True)

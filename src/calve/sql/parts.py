@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from calve.sql.layout import Clause, Listed
 from calve.sql.names import FieldPath, Identifier, quoted_name, quoted_text
 from calve.sql.options import NO_OPTIONS, Options, SecretLiteral
 
@@ -114,8 +115,9 @@ class KafkaInput:
     format: Format
     include: tuple[Include, ...] = ()
 
-    def clauses(self, *, reveal: bool) -> list[str]:
-        found = [f"FROM KAFKA CONNECTION {self.connection.to_sql()} {self.options.to_sql(reveal=reveal)}"]
+    def clauses(self, *, reveal: bool) -> list[Clause]:
+        head = f"FROM KAFKA CONNECTION {self.connection.to_sql()}"
+        found: list[Clause] = [Listed(head, self.options.items(reveal=reveal))]
         found.append(self.format.to_sql(reveal=reveal))
         if self.include:
             found.append("INCLUDE " + ", ".join(item.to_sql() for item in self.include))
@@ -128,8 +130,8 @@ class FilesInput:
 
     options: Options
 
-    def clauses(self, *, reveal: bool) -> list[str]:
-        return [f"FROM FILES {self.options.to_sql(reveal=reveal)}"]
+    def clauses(self, *, reveal: bool) -> list[Clause]:
+        return [Listed("FROM FILES", self.options.items(reveal=reveal))]
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,9 @@ class GeneratorInput:
     generator: Identifier
     options: Options = NO_OPTIONS
 
-    def clauses(self, *, reveal: bool) -> list[str]:
-        options = f" {self.options.to_sql(reveal=reveal)}" if self.options else ""
-        return [f"FROM LOAD GENERATOR {self.generator.to_sql()}{options}"]
+    def clauses(self, *, reveal: bool) -> list[Clause]:
+        head = f"FROM LOAD GENERATOR {self.generator.to_sql()}"
+        return [Listed(head, self.options.items(reveal=reveal)) if self.options else head]
 
 
 Input = KafkaInput | FilesInput | GeneratorInput

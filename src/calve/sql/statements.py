@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from calve.sql.actions import OptionsAction, SinkAction
+from calve.sql.layout import Clause, Listed, many_lines, one_line
 from calve.sql.names import FieldPath, Identifier, in_parentheses, quoted_text
 from calve.sql.options import NO_OPTIONS, Options, with_options
 from calve.sql.parts import (
@@ -73,17 +74,17 @@ class Statement:
 
     where: Span | None = field(default=None, compare=False, repr=False)
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         """The canonical text in pieces, each of which may start a line."""
         raise NotImplementedError
 
     def to_sql(self, *, reveal: bool = False) -> str:
         """The canonical text on one line (a view's query keeps its own lines)."""
-        return " ".join(self.clauses(reveal=reveal))
+        return one_line(self.clauses(reveal=reveal))
 
     def pretty(self, *, reveal: bool = False) -> str:
-        """The canonical text for people: a line for each clause."""
-        return "\n  ".join(self.clauses(reveal=reveal))
+        """The same for people, on several lines if it is long."""
+        return many_lines(self.clauses(reveal=reveal))
 
 
 def _words(*words: str | bool | None) -> str:
@@ -107,7 +108,7 @@ class CreateSecret(Create):
 
     origin: SecretOrigin
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [self._head(ObjectKind.SECRET), self.origin.to_sql(reveal=reveal)]
 
 
@@ -119,8 +120,9 @@ class CreateConnection(Create):
     options: Options
     settings: Options = NO_OPTIONS
 
-    def clauses(self, *, reveal: bool) -> list[str]:
-        target = f"TO {self.kind.value} {self.options.to_sql(reveal=reveal)}"
+    def clauses(self, *, reveal: bool) -> list[Clause]:
+        head = f"TO {self.kind.value}"
+        target = Listed(head, self.options.items(reveal=reveal)) if self.options else head
         return [self._head(ObjectKind.CONNECTION), target, *with_options(self.settings, reveal=reveal)]
 
 
@@ -133,12 +135,13 @@ class CreateSource(Create):
     primary_key: tuple[Identifier, ...] = ()
     envelope: Envelope | None = None
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         items = [column.to_sql() for column in self.columns]
         if self.primary_key:
             items.append(f"PRIMARY KEY {in_parentheses(self.primary_key)} NOT ENFORCED")
-        head = _words(self._head(ObjectKind.SOURCE), f"({', '.join(items)})" if items else "")
-        return [head, *self.input.clauses(reveal=reveal), *([self.envelope.to_sql()] if self.envelope else [])]
+        head = self._head(ObjectKind.SOURCE)
+        envelope = [self.envelope.to_sql()] if self.envelope else []
+        return [Listed(head, tuple(items)) if items else head, *self.input.clauses(reveal=reveal), *envelope]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +150,7 @@ class CreateView(Create):
 
     query: str
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [f"{self._head(ObjectKind.VIEW)} AS", self.query]
 
 
@@ -163,8 +166,8 @@ class CreateSink(Create):
     partition_by: tuple[PartitionField, ...] = ()
     options: Options = NO_OPTIONS
 
-    def clauses(self, *, reveal: bool) -> list[str]:
-        found = [self._head(ObjectKind.SINK), f"FROM {self.source.to_sql()}", *self.target.clauses()]
+    def clauses(self, *, reveal: bool) -> list[Clause]:
+        found: list[Clause] = [self._head(ObjectKind.SINK), f"FROM {self.source.to_sql()}", *self.target.clauses()]
         if self.key:
             found.append(_words("KEY", in_parentheses(self.key), self.key_not_enforced and "NOT ENFORCED"))
         if self.mode:
@@ -191,7 +194,7 @@ class AlterSecret(Alter):
 
     origin: SecretOrigin
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [self._head(ObjectKind.SECRET), self.origin.to_sql(reveal=reveal)]
 
 
@@ -202,7 +205,7 @@ class AlterConnection(Alter):
     action: OptionsAction
     settings: Options = NO_OPTIONS
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         head = self._head(ObjectKind.CONNECTION)
         return [head, self.action.to_sql(reveal=reveal), *with_options(self.settings, reveal=reveal)]
 
@@ -213,7 +216,7 @@ class AlterSource(Alter):
 
     action: OptionsAction
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [self._head(ObjectKind.SOURCE), self.action.to_sql(reveal=reveal)]
 
 
@@ -223,7 +226,7 @@ class AlterView(Alter):
 
     query: str
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [f"{self._head(ObjectKind.VIEW)} AS", self.query]
 
 
@@ -233,7 +236,7 @@ class AlterSink(Alter):
 
     action: SinkAction
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [self._head(ObjectKind.SINK), self.action.to_sql(reveal=reveal)]
 
 
@@ -246,7 +249,7 @@ class Drop(Statement):
     if_exists: bool = False
     cascade: bool = False
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         exists, cascade = self.if_exists and "IF EXISTS", self.cascade and "CASCADE"
         return [_words("DROP", self.kind.value, exists, self.name.to_sql(), cascade)]
 
@@ -258,7 +261,7 @@ class Show(Statement):
     listing: Listing
     like: str | None = None
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [f"SHOW {self.listing.value}" + (f" LIKE {quoted_text(self.like)}" if self.like is not None else "")]
 
 
@@ -269,7 +272,7 @@ class ShowCreate(Statement):
     kind: ObjectKind
     name: Identifier
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [f"SHOW CREATE {self.kind.value} {self.name.to_sql()}"]
 
 
@@ -279,7 +282,7 @@ class Explain(Statement):
 
     statement: CreateSink
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         first, *rest = self.statement.clauses(reveal=reveal)
         return [f"EXPLAIN {first}", *rest]
 
@@ -290,7 +293,7 @@ class Validate(Statement):
 
     connection: Identifier
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [f"VALIDATE CONNECTION {self.connection.to_sql()}"]
 
 
@@ -310,8 +313,8 @@ class RefreshMetadata(Statement):
     columns: tuple[FieldPath, ...] | None = None
     level: MetadataLevel | None = None
 
-    def clauses(self, *, reveal: bool) -> list[str]:
-        found = [f"ANALYZE TABLE {_target(self.target)}"]
+    def clauses(self, *, reveal: bool) -> list[Clause]:
+        found: list[Clause] = [f"ANALYZE TABLE {_target(self.target)}"]
         if self.columns is not None:
             found.append(f"COLUMNS {in_parentheses(self.columns) if self.columns else 'NONE'}")
         return [*found, "REFRESH METADATA" + (f" {quoted_text(self.level.value)} LEVEL" if self.level else "")]
@@ -324,7 +327,7 @@ class DropMetadata(Statement):
     target: AnalyzeTarget
     if_exists: bool = False
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [_words("ANALYZE TABLE", _target(self.target), "DROP METADATA", self.if_exists and "IF EXISTS")]
 
 
@@ -334,5 +337,5 @@ class Query(Statement):
 
     text: str
 
-    def clauses(self, *, reveal: bool) -> list[str]:
+    def clauses(self, *, reveal: bool) -> list[Clause]:
         return [self.text]

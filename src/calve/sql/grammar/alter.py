@@ -40,7 +40,7 @@ _SINK_USAGE = (
 
 
 def drop(cursor: Cursor) -> Drop:
-    """DROP, behind this word."""
+    """DROP, after this word."""
     cursor.usage = "DROP SECRET | CONNECTION | SOURCE | VIEW | SINK [IF EXISTS] name [CASCADE]"
     kind = _kind(cursor)
     thing = _thing(cursor, kind)
@@ -54,7 +54,7 @@ def drop(cursor: Cursor) -> Drop:
 
 
 def alter(cursor: Cursor) -> Alter:
-    """ALTER, behind this word."""
+    """ALTER, after this word."""
     cursor.usage = "ALTER SECRET | CONNECTION | SOURCE | VIEW | SINK [IF EXISTS] name ..."
     kind = _kind(cursor)
     thing = _thing(cursor, kind)

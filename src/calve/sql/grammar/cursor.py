@@ -34,7 +34,7 @@ class Cursor:
     # ---- looking and moving
 
     def peek(self, distance: int = 0) -> Token:
-        """The token that many places ahead; nothing is looked at behind the end of a broken text."""
+        """The token that many places ahead; nothing is looked at after the end of a broken text."""
         while len(self._ahead) <= distance:
             self._ahead.append(self._lexer.next())
         return self._ahead[distance]
@@ -74,7 +74,7 @@ class Cursor:
     # ---- errors
 
     def span(self, token: Token) -> Span:
-        """Where a token is; the end of a statement is right behind its last token."""
+        """Where a token is; the end of a statement is right after its last token."""
         if token.ends_statement:
             return Span(self.source, self.last.end, self.last.end)
         return Span(self.source, token.start, token.end)
@@ -116,10 +116,10 @@ class Cursor:
 
     def expect_words(self, *words: str, after: str) -> None:
         """Take these keywords or raise."""
-        for word in words:
+        for index, word in enumerate(words):
             if not self.accept_words(word):
                 hint = f"Did you mean {word}?" if closest(self.peek().word, [word]) else None
-                raise self.unexpected(f"{' '.join(words)} after {after}", hint)
+                raise self.unexpected(f"{' '.join(words[index:])} after {words[index - 1] if index else after}", hint)
 
     def expect_symbol(self, symbol: str, where: str) -> Token:
         """Take this character or raise; `where` says what it belongs to, as in "before the options"."""
@@ -132,9 +132,9 @@ class Cursor:
         token = self.peek()
         if token.ends_statement:
             return
-        if token.word in STATEMENT_STARTS and token.word != "WITH":
+        if token.word in STATEMENT_STARTS and token.word != "WITH" and self.peek(1).kind is Kind.WORD:
             raise self.error(f"expected ; before {token.word}", token, "Statements are separated by semicolons.")
-        raise self._broken(token) or self.error(f"{self.shown(token)} does not belong to {what}", token)
+        raise self._broken(token) or self.unexpected(f"the end of {what}")
 
     def choose(self, what: str, choices: Iterable[str], *, hint: str | None = None) -> str:
         """Take one of several keywords or raise; `what` is what they choose, as in "mode"."""
@@ -144,8 +144,8 @@ class Cursor:
             self.next()
             return token.word
         if token.kind is not Kind.WORD:
-            raise self.unexpected(f"{'an' if what[0] in 'aeiou' else 'a'} {what}", hint or _one_of(names))
-        raise self.error(f"unknown {what} {self.shown(token)}", token, hint=suggestion(token.value, names) or hint)
+            raise self.unexpected(f"{'an' if what[0] in 'aeio' else 'a'} {what}", hint or _one_of(names))
+        raise self.error(f"unknown {what} {self.shown(token)}", token, suggestion(token.value, names, otherwise=hint))
 
     def identifier(self, what: str) -> Identifier:
         """Take a name or raise; `what` is what it names, as in "the name of the sink"."""
@@ -171,7 +171,7 @@ class Cursor:
         """Take a name with any number of parts."""
         parts = [self.identifier(what)]
         while self.accept_symbol("."):
-            parts.append(self.identifier(f"a name behind the dot of {what}"))
+            parts.append(self.identifier(f"a name after the dot of {what}"))
         return FieldPath(tuple(parts))
 
     def string(self, what: str) -> str:
@@ -190,6 +190,8 @@ class Cursor:
         while not self.accept_symbol(")"):
             if not self.accept_symbol(","):
                 raise self.unclosed(opening, f'"," or ")" in the list of {what}')
+            if self.peek().ends_statement:
+                raise self.unclosed(opening, "")
             if not self.at_symbol(")"):
                 items.append(item())
         return tuple(items)
@@ -206,6 +208,7 @@ STATEMENT_STARTS = ("CREATE", "ALTER", "DROP", "SHOW", "EXPLAIN", "VALIDATE", "A
 _CLOSING = {
     "string": "Strings end with a single quote; a quote inside is doubled: 'it''s'.",
     "quoted name": 'Quoted names end with a double quote; a quote inside is doubled: "a ""b""".',
+    "name in backticks": "Names in backticks end with a backtick; a backtick inside is doubled.",
     "comment": "Comments end with */, one for each /*.",
 }
 
@@ -214,15 +217,17 @@ def closest(word: str, choices: Iterable[str]) -> str | None:
     """The choice that a misspelt word most likely means."""
     if not 1 < len(word) <= 40:  # comparing takes time that grows with the square of the length
         return None
-    found = difflib.get_close_matches(word.upper(), list(choices), n=1, cutoff=0.7)
+    names, given = list(choices), word.upper()
+    swapped = [name for name in names if sorted(name) == sorted(given)]
+    found = swapped or difflib.get_close_matches(given, names, n=1, cutoff=0.76)
     return found[0] if found else None
 
 
-def suggestion(word: str, choices: Iterable[str]) -> str | None:
-    """A hint for a word that is none of the choices."""
+def suggestion(word: str, choices: Iterable[str], *, otherwise: str | None = None) -> str:
+    """A hint for a word that is none of the choices: the closest one, else this text, else all of them."""
     names = list(choices)
     found = closest(word, names)
-    return f"Did you mean {found}?" if found else _one_of(names)
+    return f"Did you mean {found}?" if found else otherwise or _one_of(names)
 
 
 def _one_of(names: list[str]) -> str:

@@ -17,8 +17,9 @@ _USAGE = {
 
 
 def envelope(cursor: Cursor) -> Envelope:
-    """The envelope, behind the word ENVELOPE."""
+    """The envelope, after the word ENVELOPE."""
     name = cursor.choose("envelope", _NAMES)
+    cursor.usage = _USAGE[name]
     clauses = _EnvelopeClauses(cursor, name)
     if cursor.at_symbol("("):
         clauses.read()
@@ -36,7 +37,7 @@ def envelope(cursor: Cursor) -> Envelope:
 def _diff(cursor: Cursor, fields: dict[str, FieldPath]) -> DiffEnvelope:
     for word in ("TIME", "DIFF"):
         if word not in fields:
-            raise cursor.error(f"the envelope DIFF needs {word}", hint=_USAGE["DIFF"])
+            raise cursor.error(f"the envelope DIFF lacks its clause {word}")
     return DiffEnvelope(fields["TIME"], fields["DIFF"], fields.get("PROGRESS"))
 
 
@@ -56,7 +57,7 @@ class _EnvelopeClauses:
         if self._name == "NONE":
             raise cursor.error("the envelope NONE takes nothing in parentheses", opening, "")
         if cursor.at_symbol(")"):
-            raise cursor.error("the parentheses are empty", hint=_USAGE[self._name])
+            raise cursor.error("the parentheses are empty")
         while not cursor.accept_symbol(")"):
             self._clause()
             if not cursor.accept_symbol(",") and not cursor.at_symbol(")"):
@@ -81,7 +82,7 @@ class _EnvelopeClauses:
             self._once(self.fields.get(token.word), token.word, token)
             self.fields[token.word] = cursor.field_path(f"a field after {token.word}")
         else:
-            raise cursor.unexpected(f"a clause of the envelope {self._name}", _USAGE[self._name])
+            raise cursor.unexpected(f"a clause of the envelope {self._name}")
 
     def _once(self, before: object, words: str, token: Token) -> None:
         if before is not None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from calve.sql.grammar import spark
 from calve.sql.grammar.cursor import Cursor
 from calve.sql.grammar.options import options, options_or_none, with_clause
-from calve.sql.lexer import Kind
 from calve.sql.names import Identifier
 from calve.sql.options import SecretLiteral
 from calve.sql.parts import FromEnvironment, FromFile, FromLiteral, SecretOrigin
@@ -31,7 +30,7 @@ def create_head(cursor: Cursor, kind: ObjectKind) -> Head:
 
 
 def create_secret(cursor: Cursor) -> CreateSecret:
-    """CREATE SECRET, behind these words."""
+    """CREATE SECRET, after these words."""
     cursor.usage = f"CREATE SECRET name {_ORIGIN}"
     head = create_head(cursor, ObjectKind.SECRET)
     return CreateSecret(name=head.name, if_not_exists=head.if_not_exists, origin=secret_origin(cursor))
@@ -43,17 +42,16 @@ def secret_origin(cursor: Cursor) -> SecretOrigin:
         if cursor.at_symbol("<"):
             hint = "Write the value, or FROM ENV 'VARIABLE', or FROM FILE 'path'."
             raise cursor.error("the value of the secret is hidden in this text", hint=hint)
-        if cursor.peek().kind is not Kind.STRING:
-            raise cursor.unexpected("the value of the secret in single quotes")
-        return FromLiteral(SecretLiteral(cursor.next().value))
-    cursor.expect_words("FROM", after="the name of the secret")
+        return FromLiteral(SecretLiteral(cursor.string("the value of the secret")))
+    if not cursor.accept_words("FROM"):
+        raise cursor.unexpected("FROM or AS after the name of the secret")
     if cursor.choose("origin", ["ENV", "FILE"]) == "ENV":
         return FromEnvironment(cursor.string("the name of an environment variable"))
     return FromFile(cursor.string("the path of a file"))
 
 
 def create_connection(cursor: Cursor) -> CreateConnection:
-    """CREATE CONNECTION, behind these words."""
+    """CREATE CONNECTION, after these words."""
     cursor.usage = (
         "CREATE CONNECTION name TO ICEBERG CATALOG | AWS | KAFKA (option = value, ...) [WITH (VALIDATE = false)]"
     )
@@ -76,7 +74,7 @@ def _connection_kind(cursor: Cursor) -> ConnectionKind:
 
 
 def create_view(cursor: Cursor) -> CreateView:
-    """CREATE VIEW, behind these words."""
+    """CREATE VIEW, after these words."""
     cursor.usage = "CREATE VIEW name AS SELECT ..."
     head = create_head(cursor, ObjectKind.VIEW)
     if cursor.at_symbol("("):

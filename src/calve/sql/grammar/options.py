@@ -29,6 +29,8 @@ def options(cursor: Cursor, what: str = "options") -> Options:
 
     def item() -> Option:
         option = _option(cursor)
+        if cursor.at_symbol("|"):
+            raise cursor.error("an option has one value", hint="Choose one of the alternatives.")
         _refuse_twice(cursor, option.name, option.where, seen)
         return option
 
@@ -93,9 +95,9 @@ def _option(cursor: Cursor) -> Option:
     following = cursor.peek()
     if following.kind in {Kind.STRING, Kind.QUOTED, Kind.NUMBER} or following.is_symbol("-"):
         return _with_value(cursor, words)
-    if following.kind is Kind.BROKEN or following.is_symbol("<"):
-        raise _no_value(cursor, following)
-    return _split_words(cursor, words)
+    if following.is_symbol(",") or following.is_symbol(")") or following.ends_statement:
+        return _split_words(cursor, words)
+    raise _no_value(cursor, following)
 
 
 def _with_value(cursor: Cursor, words: list[Token]) -> Option:
@@ -172,9 +174,10 @@ def _word_value(cursor: Cursor, name: str, token: Token) -> Value:
         raise cursor.error("an option cannot be NULL", token, "Leave it out for its default.")
     if token.word == "SECRET":
         raise cursor.error("expected the name of a secret after SECRET", token, f"Write {name} = SECRET its_name.")
-    if cursor.at_symbol(".") or cursor.at_symbol("/") or cursor.at_symbol(":") or cursor.at_symbol("-"):
-        raise cursor.error("a value with punctuation is a string", hint="Write it in single quotes.")
     _refuse_bare_secret(cursor, name, token)
+    if cursor.peek().kind is Kind.SYMBOL and cursor.peek().value in "./:-@":
+        hint = f"{name} is a name without dots." if is_reference(name) else "Write it in single quotes."
+        raise cursor.error("a value with punctuation is a string", hint=hint)
     return _name_of(cursor, token) if is_reference(name) else token.value
 
 
@@ -206,7 +209,9 @@ def _number(cursor: Cursor, name: str) -> Value:
         raise cursor.error(
             "a number with a unit is a string", whole, f"Write {name} = '{text}'." if len(text) < 40 else ""
         )
-    if not set(token.value) <= set("0123456789.") or len(token.value) > _MAX_DIGITS:
-        raise cursor.error("this number is too long or has an exponent", token, "Write it with at most 30 digits.")
+    if not set(token.value) <= set("0123456789."):
+        raise cursor.error("numbers of options have no exponent", token, "Write all digits.")
+    if len(token.value) > _MAX_DIGITS:
+        raise cursor.error(f"this number has more than {_MAX_DIGITS} digits", token, "")
     text = sign + token.value
     return Decimal(text) if "." in text else int(text)

@@ -10,7 +10,7 @@ _USAGE = "Transforms are bucket(n, col), truncate(w, col), year(col), month(col)
 
 
 def partition_by(cursor: Cursor) -> tuple[PartitionField, ...]:
-    """`(field, ...)`, behind PARTITION BY."""
+    """`(field, ...)`, after PARTITION BY."""
     return cursor.list_of(lambda: _field(cursor), "partition fields")
 
 
@@ -42,7 +42,7 @@ def _transform(cursor: Cursor) -> PartitionField:
         raise cursor.error(f"{transform.value} takes a column alone", hint=f"Write {transform.value}(column).")
     column = cursor.field_path(f"a column of {transform.value}")
     if not cursor.accept_symbol(")"):
-        raise cursor.unclosed(opening, f'")" behind the column of {transform.value}')
+        raise cursor.unclosed(opening, f'")" after the column of {transform.value}')
     return PartitionField(transform, column, width)
 
 
@@ -55,7 +55,7 @@ def _width(cursor: Cursor, transform: Transform) -> int:
         raise cursor.unexpected(f"a positive whole number in {transform.value}", example)
     cursor.next()
     if not cursor.accept_symbol(","):
-        raise cursor.unexpected(f'"," behind the number of {transform.value}', example)
+        raise cursor.unexpected(f'"," after the number of {transform.value}', example)
     return int(token.value)
 
 

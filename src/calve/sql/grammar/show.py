@@ -23,7 +23,7 @@ _LISTINGS = [listing.value for listing in Listing]
 
 
 def show(cursor: Cursor) -> Show | ShowCreate:
-    """SHOW, behind this word."""
+    """SHOW, after this word."""
     cursor.usage = f"SHOW {' | '.join(_LISTINGS)} [LIKE 'pattern'], or SHOW CREATE kind name"
     if cursor.accept_words("CREATE"):
         return _show_create(cursor)
@@ -42,7 +42,7 @@ def _show_create(cursor: Cursor) -> ShowCreate:
 
 
 def explain(cursor: Cursor) -> Explain:
-    """EXPLAIN, behind this word."""
+    """EXPLAIN, after this word."""
     cursor.usage = "EXPLAIN CREATE SINK ..."
     if not cursor.accept_words("CREATE", "SINK"):
         raise cursor.unexpected("CREATE SINK after EXPLAIN", "EXPLAIN shows how a sink would be run.")
@@ -50,14 +50,14 @@ def explain(cursor: Cursor) -> Explain:
 
 
 def validate(cursor: Cursor) -> Validate:
-    """VALIDATE, behind this word."""
+    """VALIDATE, after this word."""
     cursor.usage = "VALIDATE CONNECTION name"
     cursor.expect_words("CONNECTION", after="VALIDATE")
     return Validate(connection=cursor.name("the name of a connection"))
 
 
 def analyze(cursor: Cursor) -> RefreshMetadata | DropMetadata:
-    """ANALYZE, behind this word."""
+    """ANALYZE, after this word."""
     cursor.usage = (
         "ANALYZE TABLE 'folder' | name [COLUMNS (column, ...) | COLUMNS NONE] REFRESH METADATA ['level' LEVEL], "
         "or ANALYZE TABLE 'folder' | name DROP METADATA [IF EXISTS]"

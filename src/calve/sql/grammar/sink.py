@@ -3,16 +3,16 @@
     TO ICEBERG CATALOG c NAMESPACE "n" TABLE "t"
     INTO ICEBERG CATALOG CONNECTION c (NAMESPACE = 'n', TABLE = 't')
 
-The clauses behind the catalog may stand in any order.
+The clauses after the catalog may stand in any order.
 """
 
-from calve.sql.grammar.cursor import Cursor
+from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, suggestion
 from calve.sql.grammar.distinct import names
 from calve.sql.grammar.objects import create_head
 from calve.sql.grammar.options import options
 from calve.sql.grammar.partition import partition_by
 from calve.sql.lexer import Kind
-from calve.sql.names import Identifier
+from calve.sql.names import RESERVED, Identifier
 from calve.sql.options import NO_OPTIONS, Options
 from calve.sql.parts import IcebergTarget, PartitionField, SinkMode
 from calve.sql.statements import CreateSink, ObjectKind
@@ -22,6 +22,15 @@ _USAGE = (
     'CREATE SINK name FROM source TO ICEBERG CATALOG c [USING AWS CONNECTION a] NAMESPACE "n" TABLE "t" '
     "[KEY (column, ...)] [MODE UPSERT | APPEND] [PARTITION BY (...)] [WITH (...)]"
 )
+_CLAUSE_USAGE = {
+    "USING": "USING AWS CONNECTION name",
+    "NAMESPACE": 'NAMESPACE "name"',
+    "TABLE": 'TABLE "name"',
+    "KEY": "KEY (column, ...) [NOT ENFORCED]",
+    "MODE": "MODE UPSERT | APPEND",
+    "PARTITION": "PARTITION BY (column, bucket(16, column), day(column), ...)",
+    "WITH": "WITH (option = value, ...)",
+}
 _FOREIGN = {
     "ENVELOPE": ("a sink into Iceberg has a mode, not an envelope", "Write MODE UPSERT or MODE APPEND."),
     "FORMAT": (
@@ -35,7 +44,7 @@ _FOREIGN = {
 
 
 def create_sink(cursor: Cursor) -> CreateSink:
-    """CREATE SINK, behind these words."""
+    """CREATE SINK, after these words."""
     cursor.usage = _USAGE
     head = create_head(cursor, ObjectKind.SINK)
     _refuse_foreign(cursor)
@@ -64,7 +73,7 @@ def _refuse_foreign(cursor: Cursor) -> None:
 
 
 class _SinkClauses:
-    """Everything behind FROM."""
+    """Everything after FROM."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -92,9 +101,13 @@ class _SinkClauses:
         }
         while not cursor.peek().ends_statement:
             _refuse_foreign(cursor)
-            if cursor.peek().word not in readers and cursor.peek().kind is not Kind.WORD:
+            word = cursor.peek().word
+            if word not in readers and (cursor.peek().kind is not Kind.WORD or word in STATEMENT_STARTS):
                 cursor.expect_end("CREATE SINK")
-            readers[cursor.choose("clause", readers, hint=_USAGE)]()
+            word = cursor.choose("clause", readers, hint=_USAGE)
+            cursor.usage = _CLAUSE_USAGE[word]
+            readers[word]()
+            cursor.usage = _USAGE
 
     def target(self) -> IcebergTarget:
         if self._catalog is None or self._namespace is None:
@@ -108,8 +121,9 @@ class _SinkClauses:
         if not (cursor.accept_words("TO") or cursor.accept_words("INTO")):
             raise cursor.unexpected("TO or INTO after the name of the source")
         cursor.expect_words("ICEBERG", "CATALOG", after="TO")
-        if cursor.at_words("CONNECTION") and cursor.peek(1).kind in {Kind.WORD, Kind.QUOTED}:
-            cursor.next()
+        following = cursor.peek(1)
+        if following.kind in {Kind.WORD, Kind.QUOTED} and following.word not in RESERVED:
+            cursor.accept_words("CONNECTION")
         self._catalog = cursor.name("the name of a connection")
         if cursor.at_symbol("("):
             self._read_table_options()
@@ -118,7 +132,8 @@ class _SinkClauses:
         cursor = self._cursor
         for option in options(cursor):
             if option.name not in {"NAMESPACE", "TABLE"}:
-                hint = "Here stand NAMESPACE and TABLE; other options go into WITH (...)."
+                other = "Here stand NAMESPACE and TABLE; other options go into WITH (...)."
+                hint = suggestion(option.name, ["NAMESPACE", "TABLE"], otherwise=other)
                 raise cursor.error(f"unknown option {option.name} of the table", option.where, hint)
             if not isinstance(option.value, str) or option.value_where is None:
                 raise cursor.error(f"{option.name} takes a string", option.value_where, "")

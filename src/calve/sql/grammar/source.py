@@ -24,22 +24,29 @@ from calve.sql.parts import (
 from calve.sql.statements import CreateSource, ObjectKind
 
 _USAGE = (
-    "CREATE SOURCE name [(column TYPE [NOT NULL], ..., PRIMARY KEY (column, ...) NOT ENFORCED)] "
-    "FROM KAFKA CONNECTION c (...) FORMAT JSON | FROM FILES (...) | FROM LOAD GENERATOR g (...) [ENVELOPE ...]"
+    "CREATE SOURCE name [(column TYPE, ...)] FROM KAFKA ... | FROM FILES ... | FROM LOAD GENERATOR ... [ENVELOPE ...]"
 )
-_INPUTS = "It is FROM KAFKA CONNECTION c (...), FROM FILES (...) or FROM LOAD GENERATOR g (...)."
+_COLUMNS_USAGE = "Columns are written (id BIGINT NOT NULL, ..., PRIMARY KEY (id) NOT ENFORCED)."
+_INPUTS = "A source reads FROM KAFKA CONNECTION name (...), FROM FILES (...) or FROM LOAD GENERATOR name (...)."
+_INPUT_USAGE = {
+    "KAFKA": "FROM KAFKA CONNECTION name (TOPIC = '...') FORMAT JSON | AVRO [INCLUDE ...] [ENVELOPE ...]",
+    "FILES": "FROM FILES (PATH = '...', FORMAT = '...') [ENVELOPE ...]",
+    "LOAD": "FROM LOAD GENERATOR name [(option = value, ...)] [ENVELOPE ...]",
+}
 _NOT_FOR_COLUMNS = frozenset(
     {"CHECK", "COLLATE", "COMMENT", "CONSTRAINT", "DEFAULT", "GENERATED", "REFERENCES", "UNIQUE"}
 )
 
 
 def create_source(cursor: Cursor) -> CreateSource:
-    """CREATE SOURCE, behind these words."""
+    """CREATE SOURCE, after these words."""
     cursor.usage = _USAGE
     head = create_head(cursor, ObjectKind.SOURCE)
     columns, key = _Columns(cursor).read() if cursor.at_symbol("(") else ((), ())
+    cursor.usage = _INPUTS
     cursor.expect_words("FROM", after="the columns of the source" if columns else "the name of the source")
-    word = cursor.choose("input", ["KAFKA", "FILES", "LOAD"], hint=_INPUTS)
+    word = cursor.choose("input", list(_INPUT_USAGE), hint=_INPUTS)
+    cursor.usage = _INPUT_USAGE[word]
     clauses = _Clauses(cursor, kafka=word == "KAFKA")
     found = {"KAFKA": clauses.kafka, "FILES": clauses.files, "LOAD": clauses.generator}[word]()
     return CreateSource(
@@ -62,6 +69,7 @@ class _Columns:
         self._key: tuple[Identifier, ...] = ()
 
     def read(self) -> tuple[tuple[Column, ...], tuple[Identifier, ...]]:
+        self._cursor.usage = _COLUMNS_USAGE
         self._cursor.list_of(self._item, "columns")
         for name in self._key if self._columns else ():
             self._check_key_column(name)
@@ -88,10 +96,12 @@ class _Columns:
     def _refuse_constraints(self, name: Identifier) -> None:
         cursor, word = self._cursor, self._cursor.peek().word
         if cursor.at_words("PRIMARY", "KEY"):
-            hint = f"Write PRIMARY KEY ({name.to_sql()}) NOT ENFORCED behind the columns."
+            hint = f"Write PRIMARY KEY ({name.to_sql()}) NOT ENFORCED after the columns."
             raise cursor.error("the primary key is a clause of its own", hint=hint)
         if cursor.at_words("NULL"):
             raise cursor.error("a column may hold NULL unless it says NOT NULL", hint="Leave NULL out.")
+        if cursor.at_symbol("["):
+            raise cursor.error("arrays are written ARRAY<...>", hint=f"Write ARRAY<{self._columns[-1].type}>.")
         if word in _NOT_FOR_COLUMNS:
             raise cursor.error(f"columns of a source take no {word}", hint="A column is a name, a type and NOT NULL.")
 
@@ -117,7 +127,7 @@ class _Columns:
 
 
 class _Clauses:
-    """The input of a source and the clauses behind it, in any order, each once."""
+    """The input of a source and the clauses after it, in any order, each once."""
 
     def __init__(self, cursor: Cursor, *, kafka: bool) -> None:
         self._cursor = cursor
@@ -157,7 +167,7 @@ class _Clauses:
             elif cursor.at_words("ENVELOPE") and self._may("ENVELOPE", self.envelope):
                 self.envelope = envelope(cursor)
             elif cursor.at_words("WITH"):
-                hint = "Options of a source stand in the parentheses behind its input."
+                hint = "Options of a source stand in the parentheses after its input."
                 raise cursor.error("a source has no WITH", hint=hint)
             else:
                 cursor.expect_end("CREATE SOURCE")

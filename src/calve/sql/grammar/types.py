@@ -25,6 +25,7 @@ _SIMPLE = {
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 _CHARS = {"CHAR": "CHAR", "CHARACTER": "CHAR", "VARCHAR": "VARCHAR"}
 _NESTED = ("ARRAY", "MAP", "STRUCT")
+_EXAMPLES = {"ARRAY": "ARRAY<INT>", "MAP": "MAP<STRING, INT>", "STRUCT": "STRUCT<name: TYPE, ...>"}
 _INTERVAL_FIELDS = (("YEAR", "MONTH"), ("DAY", "HOUR", "MINUTE", "SECOND"))
 _KNOWN = (*_SIMPLE, *_DECIMALS, *_CHARS, *_NESTED, "INTERVAL", "TIME")
 
@@ -70,7 +71,7 @@ def column_type(cursor: Cursor, depth: int = 0) -> str:
     if word == "INTERVAL":
         return _interval(cursor)
     if word == "TIME":
-        return f"TIME({_numbers(cursor, 1)[0] if cursor.at_symbol('(') else 6})"
+        return _time(cursor)
     return _nested(cursor, word, depth + 1)
 
 
@@ -103,8 +104,18 @@ def _decimal(cursor: Cursor) -> str:
     if not 1 <= precision <= 38:
         raise cursor.error(f"a decimal has 1 to 38 digits, not {precision}", where, "")
     if scale > precision:
-        raise cursor.error(f"a decimal of {precision} digits cannot have {scale} of them behind the point", where, "")
+        raise cursor.error(f"a decimal of {precision} digits cannot have {scale} of them after the point", where, "")
     return f"DECIMAL({precision},{scale})"
+
+
+def _time(cursor: Cursor) -> str:
+    if not cursor.at_symbol("("):
+        return "TIME(6)"
+    opening = cursor.peek()
+    digits = _numbers(cursor, 1)[0]
+    if digits > 6:
+        raise cursor.error(f"a time has 0 to 6 digits of a second, not {digits}", cursor.span_from(opening.start), "")
+    return f"TIME({digits})"
 
 
 def _length(cursor: Cursor, word: str) -> int:
@@ -129,7 +140,7 @@ def _numbers(cursor: Cursor, at_most: int) -> list[int]:
         if len(found) == at_most or not cursor.accept_symbol(","):
             break
     if not cursor.accept_symbol(")"):
-        raise cursor.unclosed(opening, '")" behind the number')
+        raise cursor.unclosed(opening, '")" after the number')
     return found
 
 
@@ -149,20 +160,38 @@ def _interval(cursor: Cursor) -> str:
 
 
 def _nested(cursor: Cursor, word: str, depth: int) -> str:
-    cursor.expect_symbol("<", f"behind {word}")
+    example = _EXAMPLES[word]
+    _expect(cursor, "<", f"after {word}", example)
     if word == "ARRAY":
         inside = column_type(cursor, depth)
     elif word == "MAP":
         key = column_type(cursor, depth)
-        cursor.expect_symbol(",", "between the key and the value of a map")
+        _expect(cursor, ",", "between the key and the value of a map", example)
         inside = f"{key}, {column_type(cursor, depth)}"
     else:
-        fields = [_struct_field(cursor, depth)]
-        while cursor.accept_symbol(","):
-            fields.append(_struct_field(cursor, depth))
-        inside = ", ".join(fields)
-    cursor.expect_symbol(">", f"behind the inside of {word}")
+        inside = _struct_fields(cursor, depth)
+    _expect(cursor, ">", f"at the end of {word}", example)
     return f"{word}<{inside}>"
+
+
+def _expect(cursor: Cursor, symbol: str, where: str, example: str) -> None:
+    if not cursor.accept_symbol(symbol):
+        raise cursor.unexpected(f'"{symbol}" {where}', f"Write {example}.")
+
+
+def _struct_fields(cursor: Cursor, depth: int) -> str:
+    fields: dict[str, str] = {}
+    while True:
+        token = cursor.peek()
+        name = token.value.lower()
+        text = _struct_field(cursor, depth)
+        if name in fields:
+            raise cursor.error(
+                f'field "{token.value}" is there twice', token, "Fields of a struct differ by more than case."
+            )
+        fields[name] = text
+        if not cursor.accept_symbol(","):
+            return ", ".join(fields.values())
 
 
 def _struct_field(cursor: Cursor, depth: int) -> str:
