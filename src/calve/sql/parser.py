@@ -32,6 +32,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "VALIDATE": validate,
     "ANALYZE": analyze,
 }
+_STARTS = "Statements start with CREATE, ALTER, DROP, SHOW, EXPLAIN, VALIDATE, ANALYZE or SELECT."
 _NOT_HERE = {
     **dict.fromkeys(
         ("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "COPY"), "Tables are written by sinks: CREATE SINK."
@@ -110,10 +111,8 @@ def _dispatch(cursor: Cursor) -> Statement:
         cursor.next()
         return _STATEMENTS[word](cursor)
     if cursor.peek().kind is not Kind.WORD:
-        raise cursor.unexpected(
-            "a statement", "Statements start with a word such as CREATE, ALTER, DROP, SHOW or SELECT."
-        )
-    hint = _NOT_HERE.get(word) or suggestion(word, STATEMENT_STARTS)
+        raise cursor.unexpected("a statement", _STARTS)
+    hint = _NOT_HERE.get(word) or suggestion(word, STATEMENT_STARTS, otherwise=_STARTS)
     raise cursor.error(f"unknown statement {cursor.shown(cursor.peek())}", hint=hint)
 
 

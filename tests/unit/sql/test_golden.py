@@ -58,7 +58,8 @@ def answer(text: str) -> list[str]:
         return ["error: " + str(error).split("\n")[0], *str(error).split("\n")[1:]]
     for statement in statements:
         check_round_trip(statement)
-    return "\n".join(f"{statement.to_sql()};" for statement in statements).split("\n")
+    lines = [f"{statement.to_sql()};" for statement in statements] or ["(nothing)"]
+    return "\n".join(lines).split("\n")
 
 
 def check_round_trip(statement: Statement) -> None:

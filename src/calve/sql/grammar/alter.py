@@ -78,7 +78,7 @@ class _Thing:
 def _thing(cursor: Cursor, kind: ObjectKind) -> _Thing:
     """`[IF EXISTS] name`."""
     if cursor.at_words("IF", "NOT"):
-        raise cursor.error("here stands IF EXISTS", cursor.peek(1), "Write IF EXISTS.")
+        raise cursor.error("this statement takes IF EXISTS", cursor.peek(1), "Leave NOT out.")
     if_exists = cursor.accept_words("IF", "EXISTS")
     return _Thing(cursor.name(f"the name of the {kind.value.lower()}"), if_exists)
 

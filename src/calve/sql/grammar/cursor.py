@@ -98,6 +98,8 @@ class Cursor:
             return self.error("names are quoted with double quotes", token, 'Write "name" instead of `name`.')
         if token.kind is Kind.SYMBOL and token.value in _CURLY_QUOTES:
             return self.error("this is not a quote that SQL knows", token, "Write straight quotes: 'text' or \"name\".")
+        if token.kind is Kind.SYMBOL and not token.value.isprintable():
+            return self.error(f"here stands an invisible character, U+{ord(token.value):04X}", token, "Delete it.")
         return None
 
     def shown(self, token: Token) -> str:
@@ -107,8 +109,6 @@ class Cursor:
             return "the end of the statement"
         if is_hidden(where):
             return "a value that is hidden here"
-        if not where.text.isprintable() and token.kind is Kind.SYMBOL:
-            return f"the character U+{ord(token.value):04X}"
         text = where.text if len(where.text) <= 40 else where.text[:39] + "…"
         return text if token.kind in {Kind.STRING, Kind.QUOTED} else f'"{text}"'
 
@@ -155,10 +155,16 @@ class Cursor:
         if token.kind is Kind.QUOTED or (token.kind is Kind.WORD and token.value.upper() not in RESERVED):
             self.next()
             return Identifier(token.value, token.kind is Kind.QUOTED, self.span(token))
-        reserved = token.kind is Kind.WORD and self.peek(1).ends_statement
-        raise self.unexpected(
-            what, f'{token.word} is a keyword; as a name write "{token.value}".' if reserved else None
-        )
+        raise self.unexpected(what, self._name_hint(token))
+
+    def _name_hint(self, token: Token) -> str | None:
+        if token.kind is Kind.WORD and self.peek(1).ends_statement:
+            return f'{token.word} is a keyword; as a name write "{token.value}".'
+        if token.kind is Kind.STRING:
+            return "Names are written without quotes or in double quotes."
+        if token.kind is Kind.NUMBER:
+            return "Names that do not start with a letter are written in double quotes."
+        return None
 
     def name(self, what: str) -> Identifier:
         """Take the name of an object, which has one part."""

@@ -4,6 +4,7 @@ from calve.sql.grammar.cursor import Cursor, closest
 from calve.sql.lexer import Kind, Token
 from calve.sql.parts import PartitionField, Transform
 
+MAX_WIDTH = 2**31 - 1
 _WITH_WIDTH = frozenset({Transform.BUCKET, Transform.TRUNCATE})
 _KNOWN = {transform.name: transform for transform in Transform}
 _USAGE = "Transforms are bucket(n, col), truncate(w, col), year(col), month(col), day(col), hour(col) and void(col)."
@@ -52,7 +53,7 @@ def _width(cursor: Cursor, transform: Transform) -> int:
     if token.kind is Kind.WORD or token.kind is Kind.QUOTED:
         raise cursor.error(f"{transform.value} takes a number first", token, example)
     if not _is_width(token):
-        raise cursor.unexpected(f"a positive whole number in {transform.value}", example)
+        raise cursor.unexpected(f"a whole number from 1 to {MAX_WIDTH} in {transform.value}", example)
     cursor.next()
     if not cursor.accept_symbol(","):
         raise cursor.unexpected(f'"," after the number of {transform.value}', example)
@@ -61,4 +62,4 @@ def _width(cursor: Cursor, transform: Transform) -> int:
 
 def _is_width(token: Token) -> bool:
     whole = token.kind is Kind.NUMBER and token.value.isdecimal() and len(token.value) <= 10
-    return whole and 0 < int(token.value) < 2**31
+    return whole and 0 < int(token.value) <= MAX_WIDTH

@@ -37,6 +37,7 @@ def show(cursor: Cursor) -> Show | ShowCreate:
 
 
 def _show_create(cursor: Cursor) -> ShowCreate:
+    cursor.usage = "SHOW CREATE SECRET | CONNECTION | SOURCE | VIEW | SINK name"
     kind = ObjectKind(cursor.choose("kind of object", [kind.value for kind in ObjectKind]))
     return ShowCreate(kind=kind, name=cursor.name(f"the name of the {kind.value.lower()}"))
 
