@@ -17,7 +17,7 @@ from calve.clock import Clock, IdSource
 from calve.commit.committer import Signals
 from calve.commit.ports import Stopped
 from calve.commit.run import Decision, SinkRun
-from calve.errors import CalveError, SourceLost, TerminalError, decode
+from calve.errors import SourceLost, TerminalError, decode
 from calve.model.checkpoint import Offsets
 from calve.model.size import UNKNOWN, SizeHint
 from calve.runtime.feed import Checkpoint, Take
@@ -133,8 +133,8 @@ class SparkFeed:
             faults.reached("spark-commit.before")
         except (_Moved, Stopped):
             raise
-        except CalveError as error:
-            self._failure = error
+        except Exception as error:
+            self._failure = error  # on its way through the JVM the exception becomes a text
             raise
         finally:
             with self._state:
@@ -199,7 +199,7 @@ class SparkFeed:
 
 def _size_of(frame: DataFrame) -> SizeHint:
     plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - statistics have no Python API
-    size = int(plan.stats().sizeInBytes().toString())
+    size = int(str(plan.stats().sizeInBytes()))
     return SizeHint(bytes=size) if 0 < size < _STATISTICS_LIMIT else UNKNOWN
 
 

@@ -1,0 +1,1 @@
+"""The command line: prints and shows, decides nothing."""

@@ -1,0 +1,64 @@
+"""Tables and texts on a terminal."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from calve.errors import CalveError
+from calve.model.health import Health, Status
+
+_COLOURS = {
+    Health.RUNNING: "green",
+    Health.SEALED: "green",
+    Health.STALLED: "yellow",
+    Health.STARTING: "yellow",
+    Health.HALTED: "red",
+    Health.FENCED: "red",
+}
+
+
+def show_error(console: Console, error: CalveError) -> None:
+    """What happened, the values, what to do."""
+    console.print(f"[bold red]error:[/] {escape(error.primary)}", highlight=False, soft_wrap=True)
+    if error.detail:
+        console.print(f"  {escape(error.detail)}", highlight=False, soft_wrap=True)
+    if error.hint:
+        console.print(f"  [dim]hint:[/] {escape(error.hint)}", highlight=False, soft_wrap=True)
+
+
+def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
+    """One row per sink, causes below."""
+    if not statuses:
+        console.print(f"No sink has run in {home} yet.", highlight=False, soft_wrap=True)
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("sink", "health", "table", "committed up to", "pending", "commits", "changes", "last commit"):
+        table.add_column(heading)
+    for status in statuses:
+        table.add_row(
+            status.sink,
+            f"[{_COLOURS.get(status.health, 'white')}]{status.health}[/]",
+            status.table,
+            _frontier(status.frontier),
+            str(status.pending),
+            str(status.commits),
+            f"{status.rows:,}",
+            "-" if status.last_commit_ms is None else _instant(status.last_commit_ms),
+        )
+    console.print(table)
+    for status in statuses:
+        if status.cause:
+            console.print(f"\n{status.sink}: {escape(status.cause)}", highlight=False, soft_wrap=True)
+
+
+def _frontier(text: str) -> str:
+    if text in {"", "[0]"}:
+        return "-"
+    return "complete" if text == "[]" else _instant(int(text.strip("[]")))
+
+
+def _instant(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
