@@ -1,0 +1,36 @@
+"""A bounded DataFrame as a source: one checkpoint, then the end."""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from calve.model.checkpoint import Offsets, canonical_offsets
+from calve.model.size import UNKNOWN, SizeHint
+
+_ALL = canonical_offsets({"rows": "all"})
+
+
+class BoundedFrame:
+    """All rows of one DataFrame. A restart before they are recorded reads them again."""
+
+    name = "bounded"
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+
+    def schema(self, _spark: SparkSession) -> StructType:
+        return self._frame.schema
+
+    def next_end(self, start: Offsets) -> Offsets:
+        return _ALL if start is None else None
+
+    def frame(self, _spark: SparkSession, _start: Offsets, _end: Offsets) -> DataFrame:
+        return self._frame
+
+    def size(self, _start: Offsets, _end: Offsets) -> SizeHint:
+        return UNKNOWN
+
+    def ended(self, end: Offsets) -> bool:
+        return end is not None
+
+    def committed(self, offsets: Offsets) -> None:
+        """Nothing is kept."""

@@ -1,0 +1,203 @@
+"""A load generator: orders that are inserted, updated and deleted.
+
+The change at a position is a pure function of the seed and the position, so any range can be made by any task, again and
+again. The first `rows` positions insert the orders 0 to `rows` - 1. Every later position updates (90 %) or deletes (5 %) one
+of those, or inserts a new order (5 %) whose id is the position. An update of a deleted order brings it back.
+
+`expected_orders` computes the resulting table in plain Python, from its own implementation of the hash.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import StructType
+
+from calve.clock import Clock
+from calve.errors import InvalidInput
+from calve.model.checkpoint import Offsets, canonical_offsets
+from calve.model.size import SizeHint
+from calve.model.spec import Upsert
+from calve.state import StateStore
+
+STATUSES = ("new", "paid", "packed", "shipped", "delivered", "returned")
+CUSTOMERS = 20_000
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_EPOCH_MICROS = int(_EPOCH.timestamp()) * 1_000_000
+_COLUMNS = (
+    "id BIGINT, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP, "
+    "op STRING, seq BIGINT"
+)
+TABLE_COLUMNS = ("id", "customer", "amount", "status", "updated_at")
+
+OrderRow = tuple[int, int, Decimal, str, datetime]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Definition of a generator. Without `changes` it never ends; then `per_second` sets its pace."""
+
+    rows: int
+    changes: int | None
+    seed: int
+    per_checkpoint: int
+    per_second: float | None
+
+    @property
+    def envelope(self) -> Upsert:
+        """Latest position wins; `op` says what is a delete; both stay out of the table."""
+        return Upsert(order_by=("seq",), delete_when="op = 'd'", columns=", ".join(TABLE_COLUMNS))
+
+    def open(self, _store: StateStore, clock: Clock) -> "OrdersSource":
+        """Ready to generate; nothing has to be remembered."""
+        return OrdersSource(self, clock)
+
+
+def orders(
+    *,
+    rows: int = 100_000,
+    changes: int | None = None,
+    seed: int = 7,
+    per_checkpoint: int = 50_000,
+    per_second: float | None = None,
+) -> Orders:
+    """Orders to insert, then `changes` changes of them (None: without end), in checkpoints of `per_checkpoint`."""
+    for name, value in (("rows", rows), ("per_checkpoint", per_checkpoint)):
+        if value < 1:
+            raise InvalidInput(f"{name} of the generator must be at least 1", detail=f"Got {value}.")
+    if changes is not None and changes < 0:
+        raise InvalidInput("changes of the generator must not be negative", detail=f"Got {changes}.")
+    if per_second is not None and per_second <= 0:
+        raise InvalidInput("per_second of the generator must be positive", detail=f"Got {per_second}.")
+    return Orders(rows, changes, seed, per_checkpoint, per_second)
+
+
+class OrdersSource:
+    """A running generator."""
+
+    def __init__(self, definition: Orders, clock: Clock) -> None:
+        self._definition = definition
+        self._clock = clock
+        self._began: tuple[float, int] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"orders-{self._definition.seed}"
+
+    def schema(self, spark: SparkSession) -> StructType:
+        return self.frame(spark, offsets_at(0), offsets_at(0)).schema
+
+    def next_end(self, start: Offsets) -> Offsets:
+        position = position_of(start)
+        end = min(position + self._definition.per_checkpoint, self._available(position))
+        return offsets_at(end) if end > position else None
+
+    def _available(self, position: int) -> int:
+        definition = self._definition
+        last = 2**62 if definition.changes is None else definition.rows + definition.changes
+        if definition.per_second is None:
+            return last
+        if self._began is None:
+            self._began = self._clock.monotonic(), position
+        began, first = self._began
+        return min(last, first + int((self._clock.monotonic() - began) * definition.per_second))
+
+    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+        first, last = position_of(start), position_of(end)
+        seq = F.col("id")
+        rows, seed = self._definition.rows, self._definition.seed
+        later = seq >= rows
+        kind = _drawn(seed, 1, seq, 20)
+        op = F.when(~later | (kind == 0), "i").when(kind == 1, "d").otherwise("u")
+        order = F.when(op == "i", seq).otherwise(_drawn(seed, 2, seq, rows))
+        live = op != "d"
+        cents = _drawn(seed, 4, seq, 10_000_000)
+        status = F.element_at(F.array(*(F.lit(s) for s in STATUSES)), (_drawn(seed, 5, seq, len(STATUSES)) + 1).cast("int"))
+        changes = spark.range(first, last).select(
+            order.alias("id"),
+            F.when(live, _drawn(seed, 3, seq, CUSTOMERS).cast("int")).alias("customer"),
+            F.when(live, (cents.cast("decimal(12,0)") / F.lit(Decimal(100))).cast("decimal(12,2)")).alias("amount"),
+            F.when(live, status).alias("status"),
+            F.when(live, F.timestamp_micros(F.lit(_EPOCH_MICROS) + seq * 1000)).alias("updated_at"),
+            op.alias("op"),
+            seq.alias("seq"),
+        )
+        return changes.to(StructType.fromDDL(_COLUMNS))
+
+    def size(self, start: Offsets, end: Offsets) -> SizeHint:
+        return SizeHint(rows=position_of(end) - position_of(start))
+
+    def ended(self, end: Offsets) -> bool:
+        definition = self._definition
+        return definition.changes is not None and position_of(end) >= definition.rows + definition.changes
+
+    def committed(self, offsets: Offsets) -> None:
+        """Nothing is kept."""
+
+
+def offsets_at(position: int) -> str:
+    """Offsets after the first `position` changes."""
+    return canonical_offsets({"position": position})
+
+
+def position_of(offsets: Offsets) -> int:
+    """Number of changes before these offsets."""
+    return 0 if offsets is None else int(json.loads(offsets)["position"])
+
+
+def _drawn(seed: int, salt: int, seq: Column, below: int) -> Column:
+    return F.pmod(F.xxhash64(F.lit(seed).cast("long"), F.lit(salt).cast("long"), seq), F.lit(below).cast("long"))
+
+
+# ---- the reference
+
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+_MASK = (1 << 64) - 1
+
+
+def expected_orders(definition: Orders, position: int) -> dict[int, OrderRow]:
+    """The table after the first `position` changes, by order id."""
+    table: dict[int, OrderRow] = {}
+    for seq in range(position):
+        kind = 0 if seq < definition.rows else _drawn_here(definition.seed, 1, seq, 20)
+        order = seq if kind == 0 else _drawn_here(definition.seed, 2, seq, definition.rows)
+        if kind == 1:
+            table.pop(order, None)
+        else:
+            table[order] = _row(definition.seed, order, seq)
+    return table
+
+
+def _row(seed: int, order: int, seq: int) -> OrderRow:
+    return (
+        order,
+        _drawn_here(seed, 3, seq, CUSTOMERS),
+        Decimal(_drawn_here(seed, 4, seq, 10_000_000)).scaleb(-2),
+        STATUSES[_drawn_here(seed, 5, seq, len(STATUSES))],
+        _EPOCH + timedelta(milliseconds=seq),
+    )
+
+
+def _drawn_here(seed: int, salt: int, seq: int, below: int) -> int:
+    value = 42
+    for part in (seed, salt, seq):
+        value = _hash_long(part, value)
+    signed = value - (1 << 64) if value >> 63 else value
+    return signed % below
+
+
+def _hash_long(value: int, seed: int) -> int:
+    mixed = (seed + _P5 + 8) & _MASK
+    mixed ^= _rotated(value * _P2 & _MASK, 31) * _P1 & _MASK
+    mixed = (_rotated(mixed, 27) * _P1 + _P4) & _MASK
+    mixed = (mixed ^ (mixed >> 33)) * _P2 & _MASK
+    mixed = (mixed ^ (mixed >> 29)) * _P3 & _MASK
+    return mixed ^ (mixed >> 32)
+
+
+def _rotated(value: int, bits: int) -> int:
+    return (value << bits | value >> (64 - bits)) & _MASK

@@ -1,0 +1,64 @@
+"""Sources that calve drives itself, without Spark's streaming engine: files, generators, bounded frames.
+
+Such a source can be read again from any offsets it has given out, so Spark's checkpoint is not needed: what is recorded
+decides where reading goes on. Offsets are small canonical JSON texts (`canonical_offsets`); they are stored with every
+commit, so they must not grow with the source.
+"""
+
+from typing import Protocol, runtime_checkable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from calve.clock import Clock
+from calve.model.checkpoint import Offsets
+from calve.model.size import SizeHint
+from calve.model.spec import Envelope
+from calve.state import StateStore
+
+
+class Source(Protocol):
+    """A source that is open. Called by one thread."""
+
+    @property
+    def name(self) -> str:
+        """What it reads; stands as query id in the records."""
+        ...
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Columns of its frames."""
+        ...
+
+    def next_end(self, start: Offsets) -> Offsets:
+        """Where a checkpoint that starts at `start` should end; None when nothing is new."""
+        ...
+
+    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+        """The rows after `start` up to `end`, the same ones every time."""
+        ...
+
+    def size(self, start: Offsets, end: Offsets) -> SizeHint:
+        """How much that is."""
+        ...
+
+    def ended(self, end: Offsets) -> bool:
+        """True when a bounded source has nothing after `end`, for ever."""
+        ...
+
+    def committed(self, offsets: Offsets) -> None:
+        """The table has everything up to `offsets`: what lies before is not asked for again."""
+        ...
+
+
+@runtime_checkable
+class SourceDefinition(Protocol):
+    """A source that is described and not open."""
+
+    @property
+    def envelope(self) -> Envelope:
+        """How its rows are to be understood, unless the user says otherwise."""
+        ...
+
+    def open(self, store: StateStore, clock: Clock) -> Source:
+        """Ready to read; `store` is for what the source has to remember."""
+        ...
