@@ -1,11 +1,22 @@
-"""Fixtures shared by all tests."""
+"""Fixtures and rules shared by all tests."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from calve.runtime.session import embedded_session
+from tests.support.readers import stop_iceberg_process
+
+# Examples with files or Spark in them take as long as they take; how many there are is what bounds a run.
+settings.register_profile("test", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("soak", parent=settings.get_profile("test"), max_examples=5_000)
+settings.load_profile("test")
+
+SKIPS_ALLOWED_IN_CI: tuple[str, ...] = ()
+"""Reasons of skips that are no failure with CI=true; each with why the machine that decides cannot run the test."""
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +25,31 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = embedded_session(tmp_path_factory.mktemp("spark-home"), master="local[2]")
     yield session
     session.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    fail_if_skipped_in_ci(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    fail_if_skipped_in_ci(report)
+    return report
+
+
+def fail_if_skipped_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Where a change is decided on, a test that did not run proves nothing."""
+    if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+    if not any(allowed in reason for allowed in SKIPS_ALLOWED_IN_CI):
+        report.outcome = "failed"
+        report.longrepr = f"with CI=true a skip is a failure: {reason}"
+
+
+def pytest_sessionfinish() -> None:
+    stop_iceberg_process()

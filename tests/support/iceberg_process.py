@@ -1,0 +1,71 @@
+"""The other end of `readers.IcebergProcess`: Spark with the Iceberg runtime, answering until its connection ends.
+
+    python -m tests.support.iceberg_process <file descriptor> <jar> <home>
+
+An answer is an Arrow stream, or a text when the question failed.
+"""
+
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from calve.runtime.session import embedded_session
+
+
+def settings(jar: Path, home: Path) -> dict[str, str]:
+    return {
+        "spark.driver.memory": "1g",
+        "spark.jars": str(jar),
+        "spark.sql.catalog.scratch": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.scratch.type": "hadoop",
+        "spark.sql.catalog.scratch.warehouse": (home / "scratch").as_uri(),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    }
+
+
+def frame(spark: SparkSession, request: tuple[Any, ...]) -> DataFrame:
+    match request:
+        case ("sql", str(statement)):
+            return spark.sql(statement)
+        case ("read", str(location), columns, snapshot_id):
+            reader = spark.read.format("iceberg")
+            if snapshot_id is not None:
+                reader = reader.option("versionAsOf", str(snapshot_id))
+            return reader.load(location).select("*" if columns is None else [f"`{name}`" for name in columns])
+        case _:
+            raise ValueError(f"unknown request {request}")
+
+
+def answer(spark: SparkSession, request: tuple[Any, ...]) -> bytes | str:
+    try:
+        table = frame(spark, request).toArrow()
+    except (PySparkException, Py4JError, ValueError) as error:
+        return str(error)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def main() -> None:
+    descriptor, jar, home = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+    connection: Connection[Any, Any] = Connection(descriptor)
+    with connection:
+        spark = embedded_session(home, master="local[2]", conf=settings(jar, home))
+        while True:
+            try:
+                request = connection.recv()
+            except EOFError:
+                break
+            connection.send(answer(spark, request))
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Reads Iceberg tables with engines that are not calve: DuckDB, and Spark with the Iceberg runtime.
+
+Both take the location of a table's metadata file and give rows as dicts of plain Python values, in no order. A test
+that compares a table with its reference asks both: each has its own blind spots.
+
+The Spark of the tests has no Iceberg jar, as the one of a user has none, so the second reader is a process of its own
+(`iceberg_process.py`), started at the first question and ended by `stop_iceberg_process` at the end of the session.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.resources import files
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+JAR = ROOT / ".cache" / "jars" / "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
+ANSWER_SECONDS = 180
+
+Rows = list[dict[str, Any]]
+
+
+def duckdb_rows(metadata_location: str, columns: Sequence[str] | None = None, snapshot_id: int | None = None) -> Rows:
+    """The rows of a table as DuckDB sees them, now or as of a snapshot."""
+    selected = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
+    options = "" if snapshot_id is None else f", snapshot_from_id => {snapshot_id}"
+    with duckdb.connect(":memory:") as connection:
+        for extension in _duckdb_extensions():
+            connection.execute(f"LOAD '{extension}'")
+        connection.execute("SET TimeZone = 'UTC'; SET threads = 2")
+        query = f"SELECT {selected} FROM iceberg_scan(?{options})"
+        rows: Rows = connection.execute(query, [metadata_location]).to_arrow_table().to_pylist()
+    return rows
+
+
+def _duckdb_extensions() -> list[Path]:
+    """The extensions as they are in the packages from PyPI: nothing is installed in the user's home."""
+    folder = f"extensions/v{duckdb.__version__}"
+    return [Path(str(files(f"duckdb_extension_{x}")), folder, f"{x}.duckdb_extension") for x in ("avro", "iceberg")]
+
+
+def spark_iceberg_rows(
+    metadata_location: str, columns: Sequence[str] | None = None, snapshot_id: int | None = None
+) -> Rows:
+    """The rows of a table as Spark with the Iceberg runtime sees them, now or as of a snapshot."""
+    return _ask(("read", metadata_location, None if columns is None else list(columns), snapshot_id))
+
+
+def spark_iceberg_sql(statement: str) -> Rows:
+    """The rows of a statement, for tables that the tests make with Spark itself: `scratch.<namespace>.<table>`."""
+    return _ask(("sql", statement))
+
+
+class IcebergProcess:
+    """The process with Spark and the Iceberg runtime. It ends when its end of the connection does."""
+
+    def __init__(self, jar: Path) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="calve-iceberg-")
+        self._connection, theirs = Pipe()
+        with theirs:
+            command = [sys.executable, "-m", "tests.support.iceberg_process", str(theirs.fileno()), str(jar)]
+            self._process = subprocess.Popen([*command, self._home.name], cwd=ROOT, pass_fds=[theirs.fileno()])
+
+    def ask(self, request: tuple[Any, ...]) -> Rows:
+        """One question, one answer; an error there is an error here."""
+        connection: Connection[Any, Any] = self._connection
+        connection.send(request)
+        if not connection.poll(ANSWER_SECONDS):
+            raise TimeoutError(f"no answer within {ANSWER_SECONDS} s to {request}")
+        answer = connection.recv()
+        if isinstance(answer, str):
+            raise RuntimeError(  # noqa: TRY004 - the text is the other process's error
+                f"Spark with the Iceberg runtime failed on {request}:\n{answer}"
+            )
+        with pa.ipc.open_stream(answer) as stream:
+            rows: Rows = stream.read_all().to_pylist()
+        return rows
+
+    def stop(self) -> None:
+        """End the process and remove its files."""
+        self._connection.close()
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._home.cleanup()
+
+
+_running: list[IcebergProcess] = []
+
+
+def _ask(request: tuple[Any, ...]) -> Rows:
+    if not JAR.is_file():
+        pytest.skip("the Iceberg runtime for Spark is not there: it needs mvn, see `make integration`")
+    if not _running:
+        _running.append(IcebergProcess(JAR))
+    return _running[0].ask(request)
+
+
+def stop_iceberg_process() -> None:
+    """End the process if one was started."""
+    while _running:
+        _running.pop().stop()
