@@ -96,7 +96,7 @@ def _check_key(fields: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
                 f'key column "{name}" does not exist', detail=f"The input's columns are {', '.join(by_name)}."
             )
         kind = field["type"]
-        if kind in {"float", "double"} or not isinstance(kind, str):
+        if not isinstance(kind, str) or kind in {"float", "double"}:
             raise InvalidInput(
                 f'column "{name}" cannot be a key',
                 detail=f"It is of type {_type_name(kind)}, whose values have no exact equality in a table.",

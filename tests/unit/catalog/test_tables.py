@@ -1,0 +1,209 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from calve.catalog.connect import connect_embedded
+from calve.catalog.tables import load_or_create_table, unpartitioned_spec_id
+from calve.errors import InvalidInput, TransientError
+from calve.model.spec import TableName
+from tests.unit.catalog.rights import as_an_ordinary_user
+
+NAME = TableName.parse("shop.eu.orders")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = connect_embedded(tmp_path / "home")
+    yield opened
+    opened.close()
+
+
+def schema(*columns: NestedField, key: tuple[int, ...] = (1,)) -> Schema:
+    return Schema(NestedField(1, "id", LongType(), required=True), *columns, identifier_field_ids=list(key))
+
+
+def column(kind: IcebergType, *, name: str = "v", required: bool = False) -> NestedField:
+    return NestedField(20, name, kind, required=required)
+
+
+def test_a_missing_table_is_created_with_all_that_calve_needs(catalog: Catalog) -> None:
+    table = load_or_create_table(catalog, NAME, schema(column(StringType())), ["id"])
+    assert catalog.load_table(NAME.identifier).metadata.table_uuid == table.metadata.table_uuid
+    assert table.format_version == 2
+    assert table.schema().identifier_field_names() == {"id"}
+    assert table.schema().find_field("id").required
+    assert unpartitioned_spec_id(table) == 0
+    assert table.properties["write.parquet.compression-codec"] == "zstd"
+    assert table.properties["write.delete.mode"] == "merge-on-read"
+    assert table.properties["write.metadata.delete-after-commit.enabled"] == "true"
+    assert table.properties["history.expire.max-snapshot-age-ms"] == str(7 * 24 * 3600 * 1000)
+
+
+def test_properties_of_the_caller_win(catalog: Catalog) -> None:
+    table = load_or_create_table(
+        catalog, NAME, schema(), ["id"], {"write.parquet.compression-codec": "snappy", "owner": "me"}
+    )
+    assert table.properties["write.parquet.compression-codec"] == "snappy"
+    assert table.properties["owner"] == "me"
+
+
+def test_an_existing_table_is_loaded_as_it_is(catalog: Catalog) -> None:
+    first = load_or_create_table(catalog, NAME, schema(column(StringType())), ["id"])
+    second = load_or_create_table(catalog, NAME, schema(column(StringType())), ["id"], {"owner": "late"})
+    assert second.metadata_location == first.metadata_location
+    assert "owner" not in second.properties
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (LongType(), IntegerType()),
+        (DoubleType(), FloatType()),
+        (DecimalType(20, 2), DecimalType(10, 2)),
+        (ListType(21, LongType()), ListType(21, IntegerType())),
+        (MapType(21, StringType(), 22, DoubleType()), MapType(21, StringType(), 22, FloatType())),
+    ],
+)
+def test_a_wider_column_takes_narrower_values(catalog: Catalog, theirs: IcebergType, ours: IcebergType) -> None:
+    load_or_create_table(catalog, NAME, schema(column(theirs)), ["id"])
+    load_or_create_table(catalog, NAME, schema(column(ours)), ["id"])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "detail"),
+    [
+        (IntegerType(), LongType(), 'column "v": got long, expected int.'),
+        (StringType(), LongType(), 'column "v": got long, expected string.'),
+        (TimestampType(), TimestamptzType(), 'column "v": got timestamptz, expected timestamp.'),
+        (DecimalType(10, 3), DecimalType(10, 2), 'column "v": got decimal(10, 2), expected decimal(10, 3).'),
+        (
+            StructType(NestedField(21, "x", LongType())),
+            StructType(NestedField(21, "x", StringType()), NestedField(22, "y", LongType())),
+            'column "v.x": got string, expected long; column "v.y": got long, expected none.',
+        ),
+    ],
+)
+def test_a_column_that_does_not_fit_is_named(
+    catalog: Catalog, theirs: IcebergType, ours: IcebergType, detail: str
+) -> None:
+    load_or_create_table(catalog, NAME, schema(column(theirs)), ["id"])
+    with pytest.raises(InvalidInput, match="does not fit the input") as raised:
+        load_or_create_table(catalog, NAME, schema(column(ours)), ["id"])
+    assert raised.value.detail == detail
+
+
+def test_a_column_that_the_table_lacks_is_named(catalog: Catalog) -> None:
+    load_or_create_table(catalog, NAME, schema(), ["id"])
+    with pytest.raises(InvalidInput) as raised:
+        load_or_create_table(catalog, NAME, schema(column(StringType())), ["id"])
+    assert raised.value.detail == 'column "v": got string, expected none.'
+
+
+def test_a_table_may_have_more_columns_unless_they_need_values(catalog: Catalog) -> None:
+    more = [column(StringType()), NestedField(21, "w", StringType(), required=True)]
+    load_or_create_table(catalog, NAME, schema(more[0]), ["id"])
+    load_or_create_table(catalog, NAME, schema(), ["id"])
+    other = TableName.parse("shop.strict")
+    load_or_create_table(catalog, other, schema(*more), ["id"])
+    with pytest.raises(InvalidInput) as raised:
+        load_or_create_table(catalog, other, schema(), ["id"])
+    assert raised.value.detail == 'column "w": got none, expected a value for every row.'
+
+
+def test_another_key_than_the_tables_is_refused(catalog: Catalog) -> None:
+    both = Schema(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "part", LongType(), required=True),
+        identifier_field_ids=[1, 2],
+    )
+    load_or_create_table(catalog, NAME, both, ["part", "id"])
+    load_or_create_table(catalog, NAME, both, ["id", "part"])
+    with pytest.raises(InvalidInput, match="has another key") as raised:
+        load_or_create_table(catalog, NAME, both, ["id"])
+    assert raised.value.detail == "Got key (id), expected the identifier fields (id, part)."
+
+
+def test_a_table_of_another_format_version_is_refused(catalog: Catalog) -> None:
+    with pytest.raises(InvalidInput, match="has a format version that calve does not write"):
+        load_or_create_table(catalog, NAME, schema(), ["id"], {"format-version": "1"})
+
+
+def test_a_partitioned_table_gets_a_spec_for_deletes_and_keeps_its_own(catalog: Catalog) -> None:
+    catalog.create_namespace("shop")
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
+    catalog.create_table(("shop", "orders"), schema(), partition_spec=spec)
+    table = load_or_create_table(catalog, TableName.parse("shop.orders"), schema(), ["id"])
+    assert unpartitioned_spec_id(table) == 1
+    assert table.metadata.default_spec_id == 0
+    again = load_or_create_table(catalog, TableName.parse("shop.orders"), schema(), ["id"])
+    assert again.metadata_location == table.metadata_location
+
+
+def test_a_warehouse_that_cannot_be_written_says_so(catalog: Catalog, tmp_path: Path) -> None:
+    warehouse = tmp_path / "home" / "warehouse"
+    warehouse.chmod(0o555)
+    with as_an_ordinary_user(), pytest.raises(TransientError, match="loading table") as raised:
+        load_or_create_table(catalog, NAME, schema(), ["id"])
+    assert "permission" in raised.value.hint
+    warehouse.chmod(0o755)
+    load_or_create_table(catalog, NAME, schema(), ["id"])
+
+
+RACER = """
+import sys
+from pathlib import Path
+from calve.catalog.connect import connect_embedded
+from calve.catalog.tables import load_or_create_table
+from calve.iceberg.schema import iceberg_schema
+from calve.model.spec import TableName
+columns = '{"type": "struct", "fields": [{"name": "id", "type": "long"}]}'
+schema = iceberg_schema(columns, ["id"])
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(5):
+    catalog = connect_embedded(Path(sys.argv[1]) / str(number))
+    print(load_or_create_table(catalog, TableName.parse("a.b.t"), schema, ["id"]).metadata.table_uuid)
+    catalog.close()
+"""
+
+
+def test_processes_that_create_the_same_table_at_once_get_the_same_table(tmp_path: Path) -> None:
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    answers = [racer.communicate(timeout=60)[0].split() for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0, 0]
+    assert len(answers[0]) == 5
+    assert answers[0] == answers[1] == answers[2]
