@@ -37,3 +37,19 @@ class Status:
     rows: int
     """Changes recorded by this run."""
     updated_ms: int
+
+
+@dataclass(frozen=True)
+class CommitReport:
+    """One commit of a run, for people."""
+
+    snapshot_id: int
+    frontier: str
+    changes: int
+    rows: int
+    """Rows in new data files."""
+    deletes: int
+    """Keys or positions in new delete files."""
+    files: int
+    bytes: int
+    seconds: float

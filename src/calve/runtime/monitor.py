@@ -7,6 +7,7 @@ state: nothing is decided by it.
 import json
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,13 +16,14 @@ from calve import metrics
 from calve.clock import Clock
 from calve.errors import CalveError, CommitConflict, FencedError
 from calve.model.files import Committable
-from calve.model.health import Health, Status
+from calve.model.health import CommitReport, Health, Status
 from calve.model.progress import Receipt
 from calve.model.spec import SinkSpec
 
 _log = logging.getLogger("calve")
 
 WRITE_EVERY_MS = 500
+RECENT_COMMITS = 100
 
 
 class RunMonitor:
@@ -34,6 +36,7 @@ class RunMonitor:
         self._on_record = on_record
         self._lock = threading.RLock()
         self._written_ms = 0
+        self._recent: deque[CommitReport] = deque(maxlen=RECENT_COMMITS)
         self._status = Status(
             sink=spec.name,
             table=str(spec.table),
@@ -54,6 +57,12 @@ class RunMonitor:
         """One look at the sink."""
         with self._lock:
             return self._status
+
+    @property
+    def recent_commits(self) -> list[CommitReport]:
+        """The last commits of this run, oldest first."""
+        with self._lock:
+            return list(self._recent)
 
     # ---- the port
 
@@ -81,7 +90,18 @@ class RunMonitor:
             metrics.WRITTEN_FILES.labels(sink, content).inc(files)
             metrics.WRITTEN_ROWS.labels(sink, content).inc(rows)
             metrics.WRITTEN_BYTES.labels(sink, content).inc(size)
+        report = CommitReport(
+            snapshot_id=receipt.snapshot_id,
+            frontier=receipt.frontier.to_json(),
+            changes=totals.changes,
+            rows=totals.data_rows,
+            deletes=totals.equality_deletes + totals.position_deletes,
+            files=totals.data_files + totals.equality_delete_files + totals.position_delete_files,
+            bytes=totals.data_bytes + totals.delete_bytes,
+            seconds=seconds,
+        )
         with self._lock:
+            self._recent.append(report)
             self._set(
                 commits=self._status.commits + 1,
                 pending=max(0, self._status.pending - 1),

@@ -6,7 +6,7 @@ from calve.clock import Clock
 from calve.commit.committer import Committer, Signals
 from calve.commit.run import SinkRun
 from calve.errors import CalveError, TransientError
-from calve.model.health import Health, Status
+from calve.model.health import CommitReport, Health, Status
 from calve.runtime.feed import Feed
 from calve.runtime.monitor import RunMonitor
 from calve.runtime.pipeline import Pipeline
@@ -48,6 +48,10 @@ class Query:
     def status(self) -> Status:
         """Health, frontier, pending work."""
         return self._monitor.status
+
+    def recent_commits(self) -> list[CommitReport]:
+        """The last commits of this run, oldest first."""
+        return self._monitor.recent_commits
 
     @property
     def failure(self) -> BaseException | None:

@@ -4,10 +4,12 @@ The change at a position is a pure function of the seed and the position, so any
 again. The first `rows` positions insert the orders 0 to `rows` - 1. Every later position updates (90 %) or deletes (5 %) one
 of those, or inserts a new order (5 %) whose id is the position. An update of a deleted order brings it back.
 
-`expected_orders` computes the resulting table in plain Python, from its own implementation of the hash.
+`expected_changes` and `expected_orders` compute changes and the resulting table in plain Python, from their own
+implementation of the hash.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -159,16 +161,23 @@ _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _MASK = (1 << 64) - 1
 
 
+def expected_changes(definition: Orders, first: int, last: int) -> Iterator[tuple[str, int, OrderRow | None]]:
+    """Op, order id and new row (None for a delete) of the changes at positions [first, last)."""
+    for seq in range(first, last):
+        kind = 0 if seq < definition.rows else _drawn_here(definition.seed, 1, seq, 20)
+        order = seq if kind == 0 else _drawn_here(definition.seed, 2, seq, definition.rows)
+        op = {0: "i", 1: "d"}.get(kind, "u")
+        yield op, order, None if op == "d" else _row(definition.seed, order, seq)
+
+
 def expected_orders(definition: Orders, position: int) -> dict[int, OrderRow]:
     """The table after the first `position` changes, by order id."""
     table: dict[int, OrderRow] = {}
-    for seq in range(position):
-        kind = 0 if seq < definition.rows else _drawn_here(definition.seed, 1, seq, 20)
-        order = seq if kind == 0 else _drawn_here(definition.seed, 2, seq, definition.rows)
-        if kind == 1:
+    for _, order, row in expected_changes(definition, 0, position):
+        if row is None:
             table.pop(order, None)
         else:
-            table[order] = _row(definition.seed, order, seq)
+            table[order] = row
     return table
 
 

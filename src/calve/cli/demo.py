@@ -1,0 +1,145 @@
+"""`calve demo`: a change stream into an Iceberg table, what happened, and a second opinion on the rows.
+
+The opinion is DuckDB's, which reads the table by its own code; the reference is computed in plain Python from the
+generator's definition. Neither shares anything with the path the rows took.
+"""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import calve
+from calve.errors import CalveError, InvalidInput
+from calve.runtime.api import Lake
+from calve.runtime.query import Query, exit_code
+from calve.source.generator import TABLE_COLUMNS, OrderRow, Orders, expected_orders
+
+try:
+    import duckdb
+    import duckdb_extensions  # noqa: F401 - lets DuckDB find the extensions that came from PyPI
+except ImportError:
+    duckdb = None  # type: ignore[assignment]
+
+TABLE = "demo.orders"
+CHECKPOINTS = 8
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What is shown."""
+
+    console: Console
+    definition: Orders
+    quiet: bool
+
+    @property
+    def total(self) -> int:
+        """Changes in all."""
+        return self.definition.rows + (self.definition.changes or 0)
+
+
+def run_demo(console: Console, *, home: Path | None, rows: int, updates: int, quiet: bool) -> int:
+    """Run it; the exit code says whether the table is right."""
+    per_checkpoint = -(-(rows + updates) // CHECKPOINTS)
+    definition = calve.orders(rows=rows, changes=updates, per_checkpoint=per_checkpoint)
+    demo = Demo(console, definition, quiet)
+    if home is not None:
+        return _run(demo, home.absolute())
+    with tempfile.TemporaryDirectory(prefix="calve-demo-", ignore_cleanup_errors=True) as folder:
+        return _run(demo, Path(folder))
+
+
+def _run(demo: Demo, home: Path) -> int:
+    console, definition = demo.console, demo.definition
+    began = time.monotonic()
+    console.print(
+        f"[bold]calve demo[/]: {definition.rows:,} orders are inserted, then {definition.changes or 0:,} changes "
+        "(90 % updates, 5 % inserts, 5 % deletes) are applied by key.",
+        highlight=False,
+    )
+    lake = calve.connect(home=home)
+    query = _stream(demo, lake)
+    if query.failure is not None:
+        if isinstance(query.failure, CalveError):
+            raise query.failure
+        return exit_code(query)
+    _show_commits(console, query)
+    location = lake.open().load_table(TABLE).metadata_location
+    right = _compare(demo, location)
+    console.print(f"\nTable {TABLE} in {lake.home}, {time.monotonic() - began:.0f} s in all.", highlight=False, soft_wrap=True)
+    return 0 if right else 1
+
+
+def _stream(demo: Demo, lake: Lake) -> Query:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} changes"))
+    with Progress(*columns, TimeElapsedColumn(), console=demo.console, disable=demo.quiet, transient=True) as progress:
+        task = progress.add_task("starting Spark", total=demo.total)
+        lake.spark()
+        progress.update(task, description="writing")
+        query = calve.sink(demo.definition, name="demo", into=lake.table(TABLE), key=["id"]).start()
+        if not query.active and not query.recent_commits():
+            raise InvalidInput(
+                "the demo has run in this folder already", detail=f"{lake.home}", hint="Choose another --home, or none."
+            )
+        while query.active:
+            progress.update(task, completed=sum(c.changes for c in query.recent_commits()))
+            time.sleep(0.1)
+    return query
+
+
+def _show_commits(console: Console, query: Query) -> None:
+    table = Table(title="\nSnapshots", title_justify="left", box=None, pad_edge=False)
+    for heading in ("snapshot", "changes", "rows written", "keys deleted", "files", "MB", "commit ms"):
+        table.add_column(heading, justify="right")
+    for commit in query.recent_commits():
+        table.add_row(
+            str(commit.snapshot_id),
+            f"{commit.changes:,}",
+            f"{commit.rows:,}",
+            f"{commit.deletes:,}",
+            str(commit.files),
+            f"{commit.bytes / 1e6:.1f}",
+            f"{commit.seconds * 1000:.0f}",
+        )
+    console.print(table)
+
+
+def _compare(demo: Demo, location: str) -> bool:
+    console = demo.console
+    if duckdb is None:
+        console.print('\n[yellow]Not compared:[/] DuckDB is not installed (pip install "calve[demo]").')
+        return True
+    found = _duckdb_rows(location)
+    first = Table(title="\nFirst rows, read by DuckDB", title_justify="left", box=None, pad_edge=False)
+    for heading in TABLE_COLUMNS:
+        first.add_column(heading)
+    for row in sorted(found)[:5]:
+        first.add_row(*(str(value) for value in row))
+    console.print(first)
+    expected = expected_orders(demo.definition, demo.total)
+    table: dict[int, OrderRow] = {row[0]: row for row in found}
+    if len(found) == len(table) and table == expected:
+        console.print(
+            f"\n[bold green]Right:[/] DuckDB reads {len(found):,} rows, every one equal to the reference, no key twice.",
+            highlight=False,
+        )
+        return True
+    wrong = {k for k in table.keys() | expected.keys() if table.get(k) != expected.get(k)}
+    console.print(
+        f"\n[bold red]Wrong:[/] DuckDB reads {len(found):,} rows, the reference has {len(expected):,}; "
+        f"{len(wrong):,} keys differ, among them {sorted(wrong)[:5]}.",
+        highlight=False,
+    )
+    return False
+
+
+def _duckdb_rows(location: str) -> list[Any]:
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("LOAD avro; LOAD iceberg; SET TimeZone = 'UTC'")
+        return connection.execute(f"SELECT {', '.join(TABLE_COLUMNS)} FROM iceberg_scan(?)", [location]).fetchall()

@@ -1,0 +1,152 @@
+"""Starts sinks that get killed, and checks the table against the reference afterwards."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.table import Table
+
+import calve
+from calve.model.checkpoint import canonical_offsets, offsets_digest
+from calve.source.generator import OrderRow, Orders, expected_changes, expected_orders, offsets_at, orders
+from tests.faults.process import SINK, TABLE
+from tests.support.readers import ROOT, duckdb_rows, spark_iceberg_rows
+
+KILLED = -9
+WAIT_SECONDS = 240
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended, and the status it printed."""
+
+    code: int
+    report: dict[str, Any]
+    stderr: str
+
+
+@dataclass
+class Sink:
+    """One sink under test, over several processes."""
+
+    home: Path
+    feed: str = "orders"
+    rows: int = 400
+    changes: int = 1600
+    per_checkpoint: int = 250
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def definition(self) -> Orders:
+        return orders(rows=self.rows, changes=self.changes, per_checkpoint=self.per_checkpoint)
+
+    def spawn(self, faults: str = "", **environment: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.faults.process", str(self.home), self.feed]
+        command += [str(n) for n in (self.rows, self.changes, self.per_checkpoint)]
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "CALVE_FAULTS": faults, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, faults: str = "", **environment: str) -> Ended:
+        return finished(self.spawn(faults, **environment))
+
+    def provide_files(self) -> None:
+        """Write the generator's changes as Parquet files, one per checkpoint, for the streaming feeds."""
+        folder = self.home / "in"
+        folder.mkdir(parents=True, exist_ok=True)
+        table = changes_table(self.definition)
+        for number, first in enumerate(range(0, table.num_rows, self.per_checkpoint)):
+            part = folder / f".{number:05d}.part"
+            pq.write_table(table.slice(first, self.per_checkpoint), part)
+            part.rename(folder / f"{number:05d}.parquet")
+            os.utime(folder / f"{number:05d}.parquet", (1_700_000_000 + number, 1_700_000_000 + number))
+
+    # ---- the table
+
+    def table(self) -> Table:
+        return calve.connect(home=str(self.home)).open().load_table(TABLE)
+
+    def positions(self) -> dict[str, int]:
+        """Digest of the offsets of every possible checkpoint -> number of changes before it."""
+        total = self.rows + self.changes
+        steps = [*range(0, total, self.per_checkpoint), total]
+        if self.feed == "orders":
+            known = {offsets_digest(offsets_at(n)): n for n in steps}
+        elif self.feed == "stream":
+            known = {offsets_digest(canonical_offsets([{"logOffset": i}])): n for i, n in enumerate(steps[1:])}
+        else:
+            known = {offsets_digest(canonical_offsets([{"orders": {"0": i}}])): n for i, n in enumerate(steps)}
+        return {**known, offsets_digest(None): 0}
+
+    def check(self, *, history: bool = True, spark: bool = False) -> None:
+        """The table equals the reference; and every own snapshot equals it as of its own progress."""
+        table = self.table()
+        total = self.rows + self.changes
+        assert rows_of(duckdb_rows(table.metadata_location)) == expected_orders(self.definition, total)
+        if spark:
+            assert rows_of(spark_iceberg_rows(table.metadata_location)) == expected_orders(self.definition, total)
+        seen = []
+        for snapshot in table.snapshots():
+            summary = snapshot.summary.additional_properties if snapshot.summary else {}
+            if "calve.frontier" not in summary:
+                continue
+            position = self.positions()[summary["calve.offsets-digest"]]
+            seen.append((position, summary["calve.commit-id"]))
+            if history:
+                rows = duckdb_rows(table.metadata_location, snapshot_id=snapshot.snapshot_id)
+                assert rows_of(rows) == expected_orders(self.definition, position), f"as of snapshot {snapshot.snapshot_id}"
+        assert seen == sorted(seen, key=lambda s: s[0]), "progress never goes back"
+        commits = [c for c in dict.fromkeys(commit for _, commit in seen) if c]
+        assert len({p for p, c in seen if c}) == len(commits), "no batch is committed twice"
+
+
+def finished(process: subprocess.Popen[str]) -> Ended:
+    out, err = process.communicate(timeout=WAIT_SECONDS)
+    lines = [line for line in out.splitlines() if line.startswith("{")]
+    return Ended(process.returncode, json.loads(lines[-1]) if lines else {}, err)
+
+
+def rows_of(found: list[dict[str, Any]]) -> dict[int, OrderRow]:
+    """Rows by key; a key that is there twice fails."""
+    table: dict[int, OrderRow] = {}
+    for row in found:
+        assert row["id"] not in table, f"key {row['id']} is there twice"
+        table[row["id"]] = (row["id"], row["customer"], row["amount"], row["status"], row["updated_at"])
+    return table
+
+
+_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("customer", pa.int32()),
+        ("amount", pa.decimal128(12, 2)),
+        ("status", pa.string()),
+        ("updated_at", pa.timestamp("us", tz="UTC")),
+        ("op", pa.string()),
+        ("seq", pa.int64()),
+    ]
+)
+
+
+def changes_table(definition: Orders) -> pa.Table:
+    """The generator's changes as Arrow, from the plain Python side."""
+    total = definition.rows + (definition.changes or 0)
+    changes = expected_changes(definition, 0, total)
+    rows = [(order, *(row[1:] if row else (None,) * 4), op, seq) for seq, (op, order, row) in enumerate(changes)]
+    return pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], schema=_SCHEMA)
+
+
+__all__ = ["KILLED", "SINK", "Ended", "Sink", "finished"]
