@@ -1,0 +1,61 @@
+"""The other side of `upserts.py`: Spark with the Iceberg runtime, `MERGE INTO` with merge-on-read, format v2."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from workload import COLUMNS, Workload
+
+from calve.runtime.session import embedded_session
+
+NAMES = ", ".join(COLUMNS)
+MERGE = f"""
+MERGE INTO i.b.orders t USING (
+  SELECT {NAMES}, op FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY seq DESC) n FROM changes) WHERE n = 1
+) s ON t.id = s.id
+WHEN MATCHED AND s.op = 'd' THEN DELETE
+WHEN MATCHED THEN UPDATE SET {", ".join(f"t.{c} = s.{c}" for c in COLUMNS)}
+WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT ({NAMES}) VALUES ({", ".join(f"s.{c}" for c in COLUMNS)})
+"""
+
+
+def main() -> None:
+    folder, home, jar = sys.argv[1:]
+    rows, batches = (int(n) for n in Path(folder).name.split("x"))
+    workload = Workload(Path(folder), rows, batches)
+    conf = {
+        "spark.driver.memory": "6g",
+        "spark.jars": jar,
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.i.type": "hadoop",
+        "spark.sql.catalog.i.warehouse": Path(home).absolute().as_uri(),
+    }
+    spark = embedded_session(Path(home), master="local[2]", conf=conf)
+    modes = ", ".join(f"'write.{m}.mode' = 'merge-on-read'" for m in ("merge", "update", "delete"))
+    columns = "id BIGINT NOT NULL, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP"
+    for name in ("warm", "orders"):
+        spark.sql(f"CREATE TABLE i.b.{name} ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2', {modes})")
+    spark.read.parquet(workload.initial).select(*COLUMNS).limit(100_000).writeTo("i.b.warm").append()
+    for line in sys.stdin:
+        began = time.perf_counter()
+        answer: dict[str, object] = {}
+        match line.split():
+            case ["load"]:
+                spark.read.parquet(workload.initial).select(*COLUMNS).writeTo("i.b.orders").append()
+            case ["batch", number]:
+                spark.read.parquet(workload.batch(int(number))).createOrReplaceTempView("changes")
+                spark.sql(MERGE)
+            case ["table"]:
+                answer = {"table": "i.b.orders"}
+            case ["read", table]:
+                found = spark.read.format("iceberg").load(table)
+                answer = dict(found.agg(F.count("*").alias("rows"), F.sum("amount").alias("sum")).collect()[0].asDict())
+        print(json.dumps(answer or {"seconds": time.perf_counter() - began}), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
