@@ -1,0 +1,94 @@
+"""Milliseconds per commit at snapshot 10 and at snapshot 1,000, on the embedded catalog.
+
+    python benchmarks/commits.py [--commits 1000]
+
+Every batch is one data file and one equality-delete file of a single row, so that nothing but the sink's own commit path takes
+time: load, belief, attempt, clean-up of records, expiry of snapshots, merged manifests.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyspark.sql.types import DoubleType, LongType, StructType
+
+from calve.catalog.connect import connect_embedded
+from calve.catalog.tables import load_or_create_table
+from calve.clock import RandomIds, SystemClock
+from calve.commit.committer import Signals
+from calve.commit.journal import Journal
+from calve.commit.run import Outside, SinkRun, Written
+from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of
+from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.table import IcebergTable
+from calve.model.checkpoint import CheckpointIdentity
+from calve.model.files import Content, Totals, WriteResult, WrittenFile
+from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
+from calve.model.target import WriteTarget
+from calve.runtime.monitor import RunMonitor
+from calve.state import LocalState
+
+AROUND = 10
+"""Commits before and after the named one whose median is taken."""
+
+
+def one_row_file(target: WriteTarget, number: int, content: Content) -> WrittenFile:
+    """A file with one key, written as the writers would."""
+    schema = Schema.model_validate_json(target.schema_json)
+    if content is Content.EQUALITY_DELETES:
+        schema = key_schema(schema, target.key_ids)
+    arrow = arrow_schema(schema)
+    path = Path(target.data_location.removeprefix("file://")) / f"calve-{number:05d}-{int(content)}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = {"id": number % 1000, "amount": float(number)}
+    pq.write_table(pa.Table.from_pylist([{n: values[n] for n in arrow.names}], schema=arrow), path)
+    metrics, splits = metrics_of(pq.read_metadata(path), schema, target.table_properties)
+    ids = target.key_ids if content is Content.EQUALITY_DELETES else ()
+    return WrittenFile(content, f"file://{path}", 1, path.stat().st_size, 0, (), metrics, splits, ids)
+
+
+def commit_times(home: Path, commits: int) -> list[float]:
+    """Seconds of every commit, in order."""
+    clock, ids, signals = SystemClock(), RandomIds(), Signals()
+    spec = SinkSpec("bench", "bench", TableName(("b",), "commits"), ("id",), NoEnvelope())
+    schema = iceberg_schema(StructType().add("id", LongType()).add("amount", DoubleType()), spec.key)
+    table = IcebergTable(load_or_create_table(connect_embedded(home), spec.table, schema, spec.key), "bench", spec.key, clock, ids)
+    monitor = RunMonitor(spec, clock, home / "status.json", signals.wake)
+    run = SinkRun(spec, table, Journal(LocalState(home / "state")), Outside(clock, ids, monitor, signals), lambda _: True)
+    run.boot()
+    run.claim()
+    target = table.write_target(WriteOptions())
+    seconds = []
+    for number in range(commits):
+        files = tuple(one_row_file(target, number, c) for c in (Content.DATA, Content.EQUALITY_DELETES))
+        commit_id = ids.new_id()
+        written = Written(commit_id, table.write_manifests(files, commit_id), Totals.of(WriteResult(files, 1)))
+        run.record(CheckpointIdentity("q", number, run.end, str(number)), written, clock.now_ms())
+        began = time.perf_counter()
+        if run.commit_next() is None:
+            raise SystemExit("a commit failed")
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def main() -> None:
+    """Print the milliseconds and their ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--commits", type=int, default=1000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = commit_times(Path(folder), options.commits + AROUND)
+    at = {n: statistics.median(seconds[n - AROUND : n + AROUND]) for n in (10, 100, 300, options.commits) if n <= options.commits}
+    for number, median in at.items():
+        print(f"commit {number:>5}: {median * 1000:.1f} ms")
+    print(f"ratio of commit {options.commits} to commit 10: {at[options.commits] / at[10]:.2f} (goal <= 1.5)")
+    print(f"slowest: {max(seconds) * 1000:.0f} ms, mean {statistics.mean(seconds) * 1000:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
