@@ -8,7 +8,7 @@ from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
 from sqlalchemy import URL
 
 from calve.catalog.embedded import EmbeddedCatalog
-from calve.catalog.failures import reading
+from calve.catalog.failures import trying
 from calve.errors import InvalidInput
 
 __all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog"]
@@ -20,7 +20,7 @@ DEFAULT_NAME = "calve"
 def connect_embedded(home: Path) -> Catalog:
     """The catalog of a home folder: `catalog.db` and `warehouse/` in it, both made when missing."""
     home = home.absolute()
-    with reading(f'opening the catalog in "{home}"'):
+    with trying(f'opening the catalog in "{home}"'):
         (home / "warehouse").mkdir(parents=True, exist_ok=True)
         uri = URL.create("sqlite", database=str(home / "catalog.db")).render_as_string()
         return EmbeddedCatalog(DEFAULT_NAME, uri=uri, warehouse=location_of(home / "warehouse"))
@@ -29,7 +29,7 @@ def connect_embedded(home: Path) -> Catalog:
 def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:
     """A catalog of any type that pyiceberg knows, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...)."""
     settings = dict(properties)
-    with reading(f"connecting to the catalog at {settings.get('uri', 'no uri')}"):
+    with trying(f"connecting to the catalog at {settings.get('uri', 'no uri')}"):
         if settings.get("type", "sql") == "sql" and settings.get("uri", "").startswith("sqlite:"):
             return EmbeddedCatalog(name, **settings)
         try:

@@ -59,8 +59,8 @@ _SQLITE_ERRNO = {
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Turn failures inside into a TransientError that says that `what` could not be read (or made)."""
+def trying(what: str) -> Iterator[None]:
+    """Turn failures of the catalog or the store into a TransientError that says that `what` failed."""
     try:
         yield
     except FAILURES as error:

@@ -7,7 +7,6 @@ that are known already; everything else is pyiceberg's.
 import json
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
 
 _GROWING = {"snapshots", "snapshot_log", "metadata_log"}
 
@@ -21,13 +20,14 @@ class MetadataTexts:
     def text(self, metadata: TableMetadata) -> str:
         """The content of a metadata file."""
         base = metadata.model_dump_json(exclude_none=True, exclude=set(_GROWING))
-        known, self._known = self._known, {}
+        snapshots: dict[tuple[int, int | None], str] = {}
         for snapshot in metadata.snapshots:
             # A snapshot never changes, but for its parent id, which an expiry clears.
             key = (snapshot.snapshot_id, snapshot.parent_snapshot_id)
-            self._known[key] = known.get(key) or _snapshot(snapshot)
+            snapshots[key] = self._known.get(key) or snapshot.model_dump_json(exclude_none=True)
+        self._known = snapshots
         lists = {
-            "snapshots": self._known.values(),
+            "snapshots": snapshots.values(),
             "snapshot-log": (
                 f'{{"snapshot-id":{entry.snapshot_id},"timestamp-ms":{entry.timestamp_ms}}}'
                 for entry in metadata.snapshot_log
@@ -38,7 +38,3 @@ class MetadataTexts:
             ),
         }
         return base[:-1] + "".join(f',"{name}":[{",".join(texts)}]' for name, texts in lists.items()) + "}"
-
-
-def _snapshot(snapshot: Snapshot) -> str:
-    return snapshot.model_dump_json(exclude_none=True)

@@ -25,7 +25,7 @@ from pyiceberg.types import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from calve.catalog.failures import committing, reading
+from calve.catalog.failures import committing, trying
 from calve.errors import InvalidInput
 from calve.model.spec import TableName
 
@@ -52,7 +52,7 @@ def load_or_create_table(
 
     Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`.
     """
-    with reading(f'loading table "{name}"'):
+    with trying(f'loading table "{name}"'):
         try:
             table = catalog.load_table(name.identifier)
         except NoSuchTableError:
@@ -85,7 +85,7 @@ def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
     with committing(f'adding a spec for deletes to "{name}"'):
         requirements = (AssertTableUUID(uuid=table.metadata.table_uuid),)
         table.catalog.commit_table(table, requirements, (AddPartitionSpecUpdate(spec=spec),))
-    with reading(f'loading table "{name}"'):
+    with trying(f'loading table "{name}"'):
         return table.catalog.load_table(name.identifier)
 
 

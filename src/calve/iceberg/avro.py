@@ -7,11 +7,11 @@ records of a manifest; here they are made once per schema. Encoding and decoding
 import hashlib
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY
-from pyiceberg.avro.codecs.deflate import DeflateCodec
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
@@ -61,14 +61,19 @@ class RecordFormat:
         _META_WRITER.write(encoder, AvroFileHeader(MAGIC, meta, sync))
         for start in range(0, len(records), _BLOCK):
             block = records[start : start + _BLOCK]
-            content, length = DeflateCodec.compress(b"".join(block))
+            content = _deflated(b"".join(block))
             encoder.write_int(len(block))
-            encoder.write_int(length)
+            encoder.write_int(len(content))
             encoder.write(content)
             encoder.write(sync)
         with output.create(overwrite=True) as stream:
             stream.write(buffer.getvalue())
         return len(buffer.getvalue())
+
+
+def _deflated(content: bytes) -> bytes:
+    raw = zlib.compressobj(wbits=-zlib.MAX_WBITS)  # Avro wants no zlib header
+    return raw.compress(content) + raw.flush()
 
 
 def read_entries(content: bytes) -> Iterator[ManifestEntry]:

@@ -56,9 +56,11 @@ class ManifestLists:
 
     def read(self, io: FileIO, location: str) -> tuple[Line, ...]:
         """The lines of a list. Raises OSError."""
-        if location not in self._known:
-            self._remember(location, tuple(Line.of(m) for m in read_manifest_list(io.new_input(location))))
-        return self._known[location]
+        lines = self._known.get(location)
+        if lines is None:
+            lines = tuple(Line.of(manifest) for manifest in read_manifest_list(io.new_input(location)))
+            self._remember(location, lines)
+        return lines
 
     def write(self, io: FileIO, location: str, header: ListHeader, lines: Iterable[Line]) -> None:
         """Write a list. Raises OSError."""

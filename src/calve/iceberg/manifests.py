@@ -206,6 +206,7 @@ def _write_entries(place: ManifestPlace, entries: Sequence[ManifestEntry]) -> in
     schema_json = place.schema.model_dump_json()
     header = {
         "schema": schema_json,
+        "schema-id": str(place.schema.schema_id),
         "partition-spec": to_json(place.spec.fields).decode(),
         "partition-spec-id": str(place.spec.spec_id),
         "format-version": str(_FORMAT_VERSION),

@@ -59,12 +59,12 @@ class SnapshotInfos:
 
     def of(self, snapshots: Iterable[Snapshot]) -> tuple[SnapshotInfo, ...]:
         """In the same order."""
-        known = self._known
-        self._known = {}
+        infos: dict[tuple[int, int | None], SnapshotInfo] = {}
         for snapshot in snapshots:
             key = (snapshot.snapshot_id, snapshot.parent_snapshot_id)
-            self._known[key] = known.get(key) or _info(snapshot, self._sink_id)
-        return tuple(self._known.values())
+            infos[key] = self._known.get(key) or _info(snapshot, self._sink_id)
+        self._known = infos
+        return tuple(infos.values())
 
 
 def _info(snapshot: Snapshot, sink_id: str) -> SnapshotInfo:

@@ -21,7 +21,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableUpdate
 
-from calve.catalog.failures import committing, reading
+from calve.catalog.failures import committing, trying
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
@@ -81,7 +81,7 @@ class IcebergTable:
     def load(self) -> TableState:
         """The table as the catalog has it now. Raises TransientError, or TerminalError when it was dropped."""
         reached("load")
-        with reading(f'loading table "{self._name}"'):
+        with trying(f'loading table "{self._name}"'):
             try:
                 table = self._catalog.load_table(self._identifier)
             except NoSuchTableError as error:
@@ -138,7 +138,7 @@ class IcebergTable:
         if not groups:
             return False
         draft = new_draft(table, self._clock, self._ids)
-        with reading(f'merging manifests of "{self._name}"'):
+        with trying(f'merging manifests of "{self._name}"'):
             merged = [_merged(draft, group, number) for number, group in enumerate(groups)]
         replaced = {manifest.manifest_path for group in groups for manifest in group.members}
         kept = [line for line in lines if line.manifest.manifest_path not in replaced]
@@ -174,14 +174,14 @@ class IcebergTable:
 
     def write_manifests(self, files: Sequence[WrittenFile], commit_id: str) -> tuple[Manifest, ...]:
         """Manifests of the files of one batch, for any attempt. Raises TransientError."""
-        with reading(f'writing manifests of "{self._name}"'):
+        with trying(f'writing manifests of "{self._name}"'):
             return write_manifests(self._latest, files, f"{commit_id}-{self._ids.new_id()}")
 
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
         """Manifests, and files they name, that no longer exist. Raises TransientError."""
         table = self._latest
         settings = io_properties_of(table.io.properties)
-        with reading(f'looking for files of "{self._name}"'):
+        with trying(f'looking for files of "{self._name}"'):
             gone = absent([manifest.path for manifest in manifests], settings)
             named = [self._files_of(table.io, manifest) for manifest in manifests if manifest.path not in gone]
             return gone + absent([file for files in named for file in files], settings)
@@ -197,11 +197,11 @@ class IcebergTable:
     def _lines_of(self, table: Table, snapshot: Snapshot | None) -> tuple[Line, ...]:
         if snapshot is None:
             return ()
-        with reading(f'reading the manifest list of "{self._name}"'):
+        with trying(f'reading the manifest list of "{self._name}"'):
             return self._lists.read(table.io, snapshot.manifest_list)
 
     def _write_list(self, draft: Draft, lines: Iterable[Line]) -> None:
-        with reading(f'writing the manifest list of "{self._name}"'):
+        with trying(f'writing the manifest list of "{self._name}"'):
             self._lists.write(draft.table.io, draft.list_location, draft.list_header, lines)
 
     def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str) -> None:

@@ -26,6 +26,11 @@ def spark_rows(sample: Sample, snapshot_id: int | None = None) -> dict[int, str]
     return rows
 
 
+def test_spark_reads_a_table_with_claims_and_no_rows(sample: Sample) -> None:
+    sample.commit({})
+    assert spark_rows(sample) == {}
+
+
 def test_spark_applies_equality_deletes_as_of_every_snapshot(sample: Sample) -> None:
     first = sample.commit({1: "a", 2: "b", 3: "c"})
     second = sample.commit({1: "A", 4: "d"}, deletes=[1, 2, 4])

@@ -5,7 +5,7 @@ import pyiceberg.exceptions as pyiceberg
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from calve.catalog.failures import committing, reading
+from calve.catalog.failures import committing, trying
 from calve.errors import CommitConflict, CommitUnknown, TransientError
 
 
@@ -83,12 +83,12 @@ def test_a_commit_that_was_not_sent_or_not_allowed_is_certainly_not_applied(erro
     ],
 )
 def test_what_cannot_be_read_may_be_read_later_and_says_what_helps(error: Exception, hint: str) -> None:
-    with pytest.raises(TransientError, match="loading failed") as raised, reading("loading"):
+    with pytest.raises(TransientError, match="loading failed") as raised, trying("loading"):
         raise error
     assert hint in raised.value.hint
     assert bool(hint) == bool(raised.value.hint)
 
 
 def test_a_mistake_of_the_programme_stays_one() -> None:
-    with pytest.raises(KeyError), reading("loading"):
+    with pytest.raises(KeyError), trying("loading"):
         raise KeyError("x")

@@ -281,6 +281,16 @@ def test_missing_manifests_and_files_are_named(sample: Sample) -> None:
     assert data.path not in sample.iceberg.missing_files(proposal.manifests)
 
 
+def test_a_table_with_claims_and_no_rows_reads_as_empty(sample: Sample) -> None:
+    sample.commit({})
+    assert sample.rows() == {}
+    second = Sample(sample.home, batches=1)
+    second.commit({})
+    second.commit({1: "a"})
+    assert sample.rows() == {1: "a"}
+    second.close()
+
+
 def test_a_process_that_starts_anew_goes_on(sample: Sample) -> None:
     sample.commit({1: "a"})
     sample.commit({2: "b"}, deletes=[2])
