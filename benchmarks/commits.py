@@ -2,8 +2,8 @@
 
     python benchmarks/commits.py [--commits 1000]
 
-Every batch is one data file and one equality-delete file of a single row, so that nothing but the sink's own commit path takes
-time: load, belief, attempt, clean-up of records, expiry of snapshots, merged manifests.
+Every batch is one data file and one equality-delete file of a single row, so that nothing but the sink's own commit
+path takes time: load, belief, attempt, clean-up of records, expiry of snapshots, merged manifests.
 """
 
 import argparse
@@ -57,9 +57,13 @@ def commit_times(home: Path, commits: int) -> list[float]:
     clock, ids, signals = SystemClock(), RandomIds(), Signals()
     spec = SinkSpec("bench", "bench", TableName(("b",), "commits"), ("id",), NoEnvelope())
     schema = iceberg_schema(StructType().add("id", LongType()).add("amount", DoubleType()), spec.key)
-    table = IcebergTable(load_or_create_table(connect_embedded(home), spec.table, schema, spec.key), "bench", spec.key, clock, ids)
+    table = IcebergTable(
+        load_or_create_table(connect_embedded(home), spec.table, schema, spec.key), "bench", spec.key, clock, ids
+    )
     monitor = RunMonitor(spec, clock, home / "status.json", signals.wake)
-    run = SinkRun(spec, table, Journal(LocalState(home / "state")), Outside(clock, ids, monitor, signals), lambda _: True)
+    run = SinkRun(
+        spec, table, Journal(LocalState(home / "state")), Outside(clock, ids, monitor, signals), lambda _: True
+    )
     run.boot()
     run.claim()
     target = table.write_target(WriteOptions())
@@ -83,7 +87,11 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         seconds = commit_times(Path(folder), options.commits + AROUND)
-    at = {n: statistics.median(seconds[n - AROUND : n + AROUND]) for n in (10, 100, 300, options.commits) if n <= options.commits}
+    at = {
+        n: statistics.median(seconds[n - AROUND : n + AROUND])
+        for n in (10, 100, 300, options.commits)
+        if n <= options.commits
+    }
     for number, median in at.items():
         print(f"commit {number:>5}: {median * 1000:.1f} ms")
     print(f"ratio of commit {options.commits} to commit 10: {at[options.commits] / at[10]:.2f} (goal <= 1.5)")

@@ -53,6 +53,7 @@ class Batches:
 
 
 def main() -> None:
+    """Answer requests from standard input."""
     folder, home, _ = sys.argv[1:]
     rows, batches = (int(n) for n in Path(folder).name.split("x"))
     source = Batches(Workload(Path(folder), rows, batches))

@@ -22,6 +22,7 @@ WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT ({NAMES}) VALUES ({", ".join(f"s.{c
 
 
 def main() -> None:
+    """Answer requests from standard input."""
     folder, home, jar = sys.argv[1:]
     rows, batches = (int(n) for n in Path(folder).name.split("x"))
     workload = Workload(Path(folder), rows, batches)

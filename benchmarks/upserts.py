@@ -2,8 +2,9 @@
 
     python benchmarks/upserts.py [--rows 1000000 5000000] [--batches 10]
 
-Each system runs in a process of its own with its own local Spark; they take turns batch by batch, so that noise of the machine
-falls on both. Both tables are then read by Spark with the Iceberg runtime and checked against the reference.
+Each system runs in a process of its own with its own local Spark; they take turns batch by batch, so that noise of
+the machine falls on both. Both tables are then read by Spark with the Iceberg runtime and checked against the
+reference.
 """
 
 import argparse
@@ -27,14 +28,15 @@ class Peer:
     def __init__(self, script: str, workload: Workload, home: Path) -> None:
         command = [sys.executable, str(Path(__file__).parent / script), str(workload.folder), str(home), str(JAR)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("pipes were asked for")
+        self._requests, self._answers = self._process.stdin, self._process.stdout
 
     def ask(self, request: str) -> dict[str, Any]:
         """Send a line, wait for the answer."""
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(request + "\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
+        self._requests.write(request + "\n")
+        self._requests.flush()
+        for line in self._answers:
             if line.startswith("{"):
                 answer: dict[str, Any] = json.loads(line)
                 return answer
@@ -42,8 +44,7 @@ class Peer:
 
     def end(self) -> None:
         """Let it finish."""
-        assert self._process.stdin
-        self._process.stdin.close()
+        self._requests.close()
         self._process.wait(60)
 
 
@@ -82,7 +83,9 @@ def main() -> None:
         times = run_size(rows, options.batches)
         medians[rows] = {name: statistics.median(t) for name, t in times.items()}
         for name, series in times.items():
-            print(f"{rows:>10,} rows  {name:6} median {statistics.median(series):.2f} s  all {[round(t, 2) for t in series]}")
+            print(
+                f"{rows:>10,} rows  {name:6} median {statistics.median(series):.2f} s  {[round(t, 2) for t in series]}"
+            )
         ratio = medians[rows]["merge"] / medians[rows]["calve"]
         print(f"{rows:>10,} rows  calve is {ratio:.1f}x as fast as MERGE INTO (goal 8x at 5M)", flush=True)
     if len(medians) > 1:

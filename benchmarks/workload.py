@@ -1,6 +1,7 @@
 """The workload of the benchmarks: a table of orders, and batches of 100,000 changes of it.
 
-90 % of the changes update a random row, 5 % insert, 5 % delete. Made once into a folder that is not under version control.
+90 % of the changes update a random row, 5 % insert, 5 % delete. Made once into a folder that is not under version
+control.
 """
 
 import shutil

@@ -3,7 +3,8 @@
     lake = calve.connect()
     query = calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=["id"]).start()
 
-The names below are loaded when they are first used: executors import calve for every Python worker, and need none of them.
+The names below are loaded when they are first used: executors import calve for every Python worker, and need none of
+them.
 """
 
 from importlib import import_module

@@ -25,14 +25,19 @@ COMMIT_SECONDS = Histogram(
     "calve_commit_seconds", "Time of the successful commit attempt.", _SINK, buckets=_SECONDS, registry=REGISTRY
 )
 COMMIT_FAILURES = Counter(
-    "calve_commit_failures", "Failed attempts to commit or claim by type of error.", (*_SINK, "error"), registry=REGISTRY
+    "calve_commit_failures",
+    "Failed attempts to commit or claim by type of error.",
+    (*_SINK, "error"),
+    registry=REGISTRY,
 )
 COMMIT_CONFLICTS = Counter(
     "calve_commit_conflicts", "Attempts that met another change of the table.", _SINK, registry=REGISTRY
 )
 COMMIT_RETRIES = Counter("calve_commit_retries", "Attempts after the first.", _SINK, registry=REGISTRY)
 FENCED = Counter("calve_fenced", "Times a run found a newer one in the table.", _SINK, registry=REGISTRY)
-FAILURES = Counter("calve_failures", "Runs that ended with an error, by its type.", (*_SINK, "error"), registry=REGISTRY)
+FAILURES = Counter(
+    "calve_failures", "Runs that ended with an error, by its type.", (*_SINK, "error"), registry=REGISTRY
+)
 PENDING = Gauge("calve_pending_commits", "Recorded batches that are not in the table.", _SINK, registry=REGISTRY)
 FRONTIER = Gauge("calve_frontier_ms", "Committed frontier; -1 when sealed.", _SINK, registry=REGISTRY)
 STALLED = Gauge("calve_stalled", "1 while work waits for something outside.", _SINK, registry=REGISTRY)

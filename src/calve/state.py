@@ -1,8 +1,8 @@
 """The state location: small durable records, shared by every run of a sink.
 
 A store offers atomic puts and nothing else; names are relative, with `/` between levels. It is never under a table's
-location (orphan removal would delete it) and never the only copy of rows that the source no longer has: records point to
-table files, and the table itself says how far the sink came.
+location (orphan removal would delete it) and never the only copy of rows that the source no longer has: records point
+to table files, and the table itself says how far the sink came.
 """
 
 import errno

@@ -107,7 +107,9 @@ class Sink:
             seen.append((position, summary["calve.commit-id"]))
             if history:
                 rows = duckdb_rows(table.metadata_location, snapshot_id=snapshot.snapshot_id)
-                assert rows_of(rows) == expected_orders(self.definition, position), f"as of snapshot {snapshot.snapshot_id}"
+                assert rows_of(rows) == expected_orders(self.definition, position), (
+                    f"as of snapshot {snapshot.snapshot_id}"
+                )
         assert seen == sorted(seen, key=lambda s: s[0]), "progress never goes back"
         commits = [c for c in dict.fromkeys(commit for _, commit in seen) if c]
         assert len({p for p, c in seen if c}) == len(commits), "no batch is committed twice"

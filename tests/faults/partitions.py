@@ -1,6 +1,7 @@
 """A streaming source whose offsets are like Kafka's, `{"orders": {"0": n}}`: they alone say where reading goes on.
 
-It serves the Parquet files of a folder in the order of their names, one file per step of the offset, one per micro-batch.
+It serves the Parquet files of a folder in the order of their names, one file per step of the offset, one per
+micro-batch.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,8 @@
-"""A sink in a process of its own, to be killed: `python -m tests.faults.process HOME FEED [ROWS CHANGES PER_CHECKPOINT]`.
+"""A sink in a process of its own, to be killed: `python -m tests.faults.process HOME FEED [NUMBERS]`.
 
-FEED is `orders` (a source calve drives), `stream` (Spark's streaming file source) or `partitions` (a streaming source with
-Kafka's kind of offsets). The process runs until everything the source holds is committed, prints its status as JSON, and exits
-as the command line would. `CALVE_FAULTS` arms failpoints.
+FEED is `orders` (a source calve drives), `stream` (Spark's streaming file source) or `partitions` (a streaming source
+with Kafka's kind of offsets). The process runs until everything the source holds is committed, prints its status as
+JSON, and exits as the command line would. `CALVE_FAULTS` arms failpoints.
 """
 
 import json
@@ -30,7 +30,9 @@ def main() -> int:
     if feed == "orders":
         sink = calve.sink(definition, name=SINK, into=lake.table(TABLE), key=["id"])
     else:
-        schema = "id BIGINT, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP, op STRING, seq BIGINT"
+        schema = (
+            "id BIGINT, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP, op STRING, seq BIGINT"
+        )
         if feed == "stream":
             reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1")
             frame = reader.parquet(str(Path(home) / "in"))

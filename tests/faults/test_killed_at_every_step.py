@@ -47,7 +47,14 @@ def test_a_stream_killed_at(step: str, feed: str, make_sink: MakeSink) -> None:
 
 
 def test_a_sink_killed_again_and_again_gets_there(sink: Sink) -> None:
-    for step in ("record.after:2", "commit.after:2", "adopt.before", "receipt.before:1", "files.after:2", "claim.after"):
+    for step in (
+        "record.after:2",
+        "commit.after:2",
+        "adopt.before",
+        "receipt.before:1",
+        "files.after:2",
+        "claim.after",
+    ):
         assert sink.run(f"{step}=kill").code == KILLED
     assert sink.run().code == 0
     sink.check(spark=True)

@@ -21,7 +21,7 @@ from calve.model.table import Proposal
 from calve.runtime.api import Lake
 from calve.runtime.api import Sink as Definition
 from calve.runtime.query import Query, exit_code
-from calve.source.generator import expected_orders, orders
+from calve.source.generator import OrderRow, expected_orders, orders
 from tests.faults.conftest import MakeSink
 from tests.faults.harness import Sink, finished, rows_of
 from tests.support.readers import duckdb_rows
@@ -79,7 +79,7 @@ def as_sink(lake: Lake, sink_id: str) -> IcebergTable:
 SINK_ID = sink_id_of("orders", "shop.orders")
 
 
-def contents(lake: Lake) -> dict[int, tuple[object, ...]]:
+def contents(lake: Lake) -> dict[int, OrderRow]:
     return rows_of(duckdb_rows(lake.open().load_table("shop.orders").metadata_location))
 
 
@@ -194,7 +194,9 @@ def test_a_lost_property_is_replaced_by_the_records(lake: Lake) -> None:
     assert again.status().health == "sealed"
 
 
-def test_a_zombie_that_wakes_up_after_its_successor_is_fenced_and_writes_nothing(make_sink: MakeSink, tmp_path: Path) -> None:
+def test_a_zombie_that_wakes_up_after_its_successor_is_fenced_and_writes_nothing(
+    make_sink: MakeSink, tmp_path: Path
+) -> None:
     sink = make_sink("orders")
     gate = tmp_path / "gate"
     gate.touch()

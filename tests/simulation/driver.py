@@ -1,7 +1,7 @@
 """One simulated process: calve's real `SinkRun`, called by a stream and a committer that are greenlets.
 
-Every failpoint of the real code hands control back to the scheduler, so that each of them is a place where another process
-may go on or where this one may die.
+Every failpoint of the real code hands control back to the scheduler, so that each of them is a place where another
+process may go on or where this one may die.
 """
 
 from collections.abc import Sequence
@@ -125,6 +125,7 @@ class Simulated:
         return tuple(m.path for m in manifests if m.path not in self._world.files)
 
     def merge_manifests(self, state: TableState) -> bool:
+        del state
         return False
 
 
@@ -226,7 +227,6 @@ class Driver:
 
     def stream(self) -> None:
         """Spark's micro-batch loop around calve's callback."""
-        world = self.world
         while not self.run.sealed:
             faults.reached("idle")
             checkpoint = self.checkpoint
@@ -244,7 +244,6 @@ class Driver:
                 self.expected = (checkpoint, batch + 1)
             elif not self.run.sealed:
                 self.new_checkpoint()
-
 
     def plan(self, checkpoint: SparkCheckpoint, batch: int, start: int) -> bool:
         """Spark decides on the next batch; False when there is none or the position is wrong."""
@@ -281,7 +280,7 @@ class Driver:
         if self.early_commit_log:
             checkpoint.commits.add(batch)
         faults.reached("files.before")
-        rows = {key: value for key, value in self.world.source[start:end]}
+        rows = dict(self.world.source[start:end])
         deletes = frozenset(rows) if self.run.needs_deletes else frozenset()
         name = self.world.new_id("file-")
         live = {k: v for k, v in rows.items() if v is not None}

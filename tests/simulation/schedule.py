@@ -72,7 +72,20 @@ class Simulation:
             return
         rare = {"foreign", "rollback", "recreate", "state_lost", "record_lost", "property_lost"}
         action = rng.choice(
-            ["zombie", "replace", "replace", "expire", "down", "idle", "stray", "deliver", "orphan", "pause", "copy", *sorted(rare)]
+            [
+                "zombie",
+                "replace",
+                "replace",
+                "expire",
+                "down",
+                "idle",
+                "stray",
+                "deliver",
+                "orphan",
+                "pause",
+                "copy",
+                *sorted(rare),
+            ]
         )
         if action in rare and rng.random() < 0.5:
             return
@@ -96,32 +109,36 @@ class Simulation:
         self.start(disk=disk)
 
     def act(self, action: str) -> None:
-        world, rng = self.world, self.world.rng
-        if action == "zombie":
-            if len(self.live()) < 3 and self.current.alive:
-                if world.has("version") and rng.random() < 0.4:
-                    self.version += 1
-                self.start(disk=rng.choice(["same", "lost"]))
-        elif action == "stray":
-            if len(self.live()) < 3:
-                self.start(version=max(1, self.version - 1), disk="lost", supervised=False)
-        elif action == "pause":
-            rng.choice(self.drivers).paused_until = world.now + rng.choice([20, 60, 200])
-        elif action == "idle":
-            world.now += rng.choice([15, 40, 90])
-        elif action == "down":
-            world.down = not world.down
-        elif action == "orphan":
-            if not self.live() and not world.in_flight:
-                world.remove_orphans()
-        elif action == "state_lost":
-            if not self.live():
-                world.wipe_state()
-        elif action == "record_lost":
-            if not self.live():
-                world.lose_record()
-        else:
-            getattr(world, f"do_{action}")()
+        own = getattr(self, f"do_{action}", None)
+        (own or getattr(self.world, f"do_{action}"))()
+
+    def do_zombie(self) -> None:
+        rng = self.world.rng
+        if len(self.live()) < 3 and self.current.alive:
+            if self.world.has("version") and rng.random() < 0.4:
+                self.version += 1
+            self.start(disk=rng.choice(["same", "lost"]))
+
+    def do_stray(self) -> None:
+        if len(self.live()) < 3:
+            self.start(version=max(1, self.version - 1), disk="lost", supervised=False)
+
+    def do_pause(self) -> None:
+        rng = self.world.rng
+        rng.choice(self.drivers).paused_until = self.world.now + rng.choice([20, 60, 200])
+
+    def do_orphan(self) -> None:
+        """A foreign orphan removal; its age limit spares files of living drivers."""
+        if not self.live() and not self.world.in_flight:
+            self.world.remove_orphans()
+
+    def do_state_lost(self) -> None:
+        if not self.live():
+            self.world.wipe_state()
+
+    def do_record_lost(self) -> None:
+        if not self.live():
+            self.world.lose_record()
 
     # ---- running
 
@@ -155,31 +172,36 @@ class Simulation:
         if world.setup.bounded:
             world.produce(world.source_limit)
         self.check_successor()
-        for _ in range(6000):
-            world.now += 1
-            if self.current.exit not in {"", "sealed"}:
-                return "halted"
-            if not self.current.alive:
-                if self.current.exit == "sealed":
-                    break
-                self.start()
-            self.step(self.current)
-            if self.caught_up():
-                break
-        else:
-            raise Violation(f"not caught up: {world.truth}, source {len(world.source)}, broken {world.broken}")
+        if not self.catch_up():
+            return "halted"
         if world.broken:
             return "broken"
         self.check_quiet()
         return "ok"
 
+    def catch_up(self) -> bool:
+        """Run until everything is committed; False when the sink halted."""
+        world = self.world
+        for _ in range(6000):
+            world.now += 1
+            if self.current.exit not in {"", "sealed"}:
+                return False
+            if self.current.exit == "sealed":
+                return True
+            if not self.current.alive:
+                self.start()
+            self.step(self.current)
+            if self.caught_up():
+                return True
+        raise Violation(f"not caught up: {world.truth}, source {len(world.source)}, broken {world.broken}")
+
     def check_successor(self) -> None:
         if self.current.exit != "fenced" or any(d.exit not in {"", "fenced", "sealed"} for d in self.drivers):
             return
         holder = next((d for d in self.drivers if d.run.fence == self.world.truth.fence), None)
-        if holder and holder.booted is not None and holder.booted < self.current.started:
-            if self.current.version >= self.version:
-                raise Violation("the supervised run was fenced by an older one that is gone")
+        older = holder is not None and holder.booted is not None and holder.booted < self.current.started
+        if older and self.current.version >= self.version:
+            raise Violation("the supervised run was fenced by an older one that is gone")
 
     def caught_up(self) -> bool:
         world = self.world

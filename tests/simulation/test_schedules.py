@@ -78,7 +78,13 @@ MUTATIONS = [
     Mutation("commit ids are not looked up", ((attempt, "        if landed:", "        if False:"),), only(error=0.3)),
     Mutation(
         "missing files are not noticed",
-        ((attempt, "return self._table.missing_files(committable.manifests) if committable.manifests else ()", "return ()"),),
+        (
+            (
+                attempt,
+                "return self._table.missing_files(committable.manifests) if committable.manifests else ()",
+                "return ()",
+            ),
+        ),
         only("orphan", crash=0.06),
     ),
     Mutation(
@@ -129,7 +135,13 @@ MUTATIONS = [
     ),
     Mutation(
         "the newest pending batch goes first",
-        ((run, "for e in self._position.entries if e.committable)", "for e in self._position.entries[::-1] if e.committable)"),),
+        (
+            (
+                run,
+                "for e in self._position.entries if e.committable)",
+                "for e in self._position.entries[::-1] if e.committable)",
+            ),
+        ),
         only("down", error=0.3),
     ),
     Mutation(

@@ -7,6 +7,7 @@ overlap, the fence is respected.
 
 import random
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -220,10 +221,8 @@ class World:
         return self.apply(request)
 
     def try_apply(self, request: Request) -> None:
-        try:
+        with suppress(CommitConflict):
             self.apply(request)
-        except CommitConflict:
-            pass
 
     def apply(self, request: Request) -> Progress:
         table, base = self.table, request.state
@@ -293,7 +292,13 @@ class World:
             self.commits["batches"] += 1
         self.truth = Truth(stated.frontier, stated.offsets, stated.commit_id, stated.fence)
 
-    # ---- what others do to the table
+    # ---- what others do to the table, and time
+
+    def do_idle(self) -> None:
+        self.now += self.rng.choice([15, 40, 90])
+
+    def do_down(self) -> None:
+        self.down = not self.down
 
     def foreign_snapshot(self, operation: str, rows: tuple[tuple[int, int], ...], files: frozenset[str]) -> None:
         table = self.table

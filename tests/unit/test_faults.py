@@ -40,6 +40,10 @@ def test_a_plan_with_unknown_words_is_refused(text: str) -> None:
 def test_the_environment_kills_the_process_at_the_named_point() -> None:
     code = "from calve import faults; faults.reached('load'); print('once', flush=True); faults.reached('load')"
     run = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "CALVE_FAULTS": "load:2=kill"}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env={**os.environ, "CALVE_FAULTS": "load:2=kill"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (run.returncode, run.stdout) == (-9, "once\n"), run.stderr

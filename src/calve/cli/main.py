@@ -27,7 +27,8 @@ app = typer.Typer(
 )
 
 Home = Annotated[
-    Path | None, typer.Option("--home", help="Folder with catalog, warehouse, state and logs. Default: $CALVE_HOME or .calve")
+    Path | None,
+    typer.Option("--home", help="Folder with catalog, warehouse, state and logs. Default: $CALVE_HOME or .calve"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only, no progress.")]
 
@@ -39,9 +40,12 @@ def _main() -> None:
 
 @app.command()
 def demo(
-    home: Annotated[Path | None, typer.Option("--home", help="Keep the demo in this folder. Default: a temporary one.")] = None,
+    home: Annotated[
+        Path | None, typer.Option("--home", help="Keep the demo in this folder. Default: a temporary one.")
+    ] = None,
     rows: Annotated[int, typer.Option(min=1, max=5_000_000, help="Orders to insert.")] = 100_000,
     updates: Annotated[int, typer.Option(min=0, max=5_000_000, help="Changes to apply to them.")] = 100_000,
+    *,
     quiet: Quiet = False,
 ) -> None:
     """Run a change stream into an Iceberg table, show what happened, and check the rows with another engine."""
@@ -52,6 +56,7 @@ def demo(
 def status(
     sink: Annotated[str | None, typer.Argument(help="Name of a sink. Default: all.")] = None,
     home: Home = None,
+    *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show health, frontier, pending work and the last commit of sinks."""
@@ -60,7 +65,9 @@ def status(
     if sink is not None:
         statuses = [s for s in statuses if s.sink == sink]
         if not statuses:
-            raise InvalidInput(f'there is no sink "{sink}"', detail=f"Looked in {folder}.", hint="Give --home, or no name to see all.")
+            raise InvalidInput(
+                f'there is no sink "{sink}"', detail=f"Looked in {folder}.", hint="Give --home, or no name to see all."
+            )
     if as_json:
         sys.stdout.write(json.dumps([asdict(s) for s in statuses], indent=2) + "\n")
     else:

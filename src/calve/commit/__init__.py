@@ -7,6 +7,6 @@
       └── ports          what the run needs of a table and of the outside           (interfaces)
     committer.Committer  the thread that calls the run, retries and waits
 
-The rules are those of the protocol's model; `tests/simulation` drives this very code through random schedules of crashes,
-lost answers, zombies, rollbacks and foreign commits.
+The rules are those of the protocol's model; `tests/simulation` drives this very code through random schedules of
+crashes, lost answers, zombies, rollbacks and foreign commits.
 """

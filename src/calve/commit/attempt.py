@@ -1,8 +1,8 @@
 """One attempt against the table: a claim or a commit.
 
-Every attempt starts from a fresh load and checks in this order: uuid and rollback (belief), commit id (an earlier attempt may
-have landed), fence, frontier, files. Only then one snapshot is proposed on exactly that state. Nothing is retried here and
-nothing is ever deleted.
+Every attempt starts from a fresh load and checks in this order: uuid and rollback (belief), commit id (an earlier
+attempt may have landed), fence, frontier, files. Only then one snapshot is proposed on exactly that state. Nothing is
+retried here and nothing is ever deleted.
 """
 
 from calve import faults
@@ -36,13 +36,13 @@ class Attempts:
         if not found:
             raise ProgressUnprovable(
                 "the table states a commit of this sink without its offsets",
-                detail=f"Snapshot {progress.snapshot_id}; the property calve.sink.{self._spec.sink_id} is missing or older.",
+                detail=f"Snapshot {progress.snapshot_id}; property calve.sink.{self._spec.sink_id} is missing or old.",
                 hint="Restore the table property, or start a new sink into a new table.",
             )
         return state, progress.with_offsets(offsets)
 
     def claim(self) -> tuple[TableState, Progress | None]:
-        """Put this run's fence into the table by an empty snapshot; returns what it built on. A sealed table is left alone."""
+        """Put this run's fence into the table by an empty snapshot, unless the table is sealed; what it built on."""
         state, progress = self.observe()
         if progress:
             if progress.frontier.sealed or progress.fence.run_id == self.fence.run_id:
@@ -105,7 +105,10 @@ class Attempts:
         return self._table.missing_files(committable.manifests) if committable.manifests else ()
 
     def check_fence(self) -> None:
-        """Raise FencedError if another run owns the table: that wins over every other error. A table out of reach proves nothing."""
+        """Raise FencedError if another run owns the table: that wins over every other error.
+
+        A table out of reach proves nothing.
+        """
         try:
             _, progress = self.observe()
         except TransientError:

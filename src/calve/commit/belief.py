@@ -15,8 +15,8 @@ from calve.model.table import REPLACE, SnapshotInfo, TableState
 def believe(state: TableState, known_uuid: str | None, policy: OnForeignCommit) -> Progress | None:
     """Progress of the sink in `state`, None for a table nobody has written to.
 
-    `known_uuid` is the table's uuid as the state location remembers it. The offsets of the result are filled in from the
-    property where it speaks of the same commit; otherwise `offsets_known` is False.
+    `known_uuid` is the table's uuid as the state location remembers it. The offsets of the result are filled in from
+    the property where it speaks of the same commit; otherwise `offsets_known` is False.
     """
     stated = state.stated
     _check_identity(state, known_uuid)
@@ -56,7 +56,7 @@ def _check_rollback(stated: Progress, newest: SnapshotInfo) -> None:
     if ahead or elsewhere:
         raise TableRolledBack(
             "the table was rolled back behind a commit of this sink",
-            detail=f"The last commit was snapshot {stated.snapshot_id}; the branch only reaches snapshot {newest.snapshot_id}.",
+            detail=f"The last commit was snapshot {stated.snapshot_id}; the branch reaches {newest.snapshot_id} only.",
             hint=f"Set the branch forward to snapshot {stated.snapshot_id}, or start a new sink into a new table.",
         )
 
@@ -68,7 +68,7 @@ def _check_foreign(since: Sequence[SnapshotInfo], policy: OnForeignCommit) -> No
         raise ForeignCommit(
             "another writer changed the rows of the table",
             detail=f"Snapshot {first.snapshot_id} ({first.operation}) is not from this sink.",
-            hint="Roll the table back to the snapshot before it, or start with on_foreign_commit='accept' to keep its rows.",
+            hint="Roll the table back to the snapshot before it, or set on_foreign_commit='accept' to keep its rows.",
         )
 
 
@@ -90,7 +90,7 @@ def _believe_property(stated: Progress | None, since: list[SnapshotInfo], policy
     if oldest.parent_id != stated.snapshot_id:
         raise ProgressUnprovable(
             "the snapshots between the last commit of this sink and the oldest one left are gone",
-            detail=f"Snapshot {oldest.snapshot_id} follows {oldest.parent_id}; the last commit was {stated.snapshot_id}.",
+            detail=f"Snapshot {oldest.snapshot_id} follows {oldest.parent_id}; the commit was {stated.snapshot_id}.",
             hint="Foreign changes in between cannot be ruled out. Start a new sink into a new table.",
         )
     return stated

@@ -1,7 +1,7 @@
 """The committer thread of a sink: brings pending committables into the table, in order, whatever the stream does.
 
-It wakes when something was recorded, and by itself while work is pending or the sink is idle: a source that stands still
-must not keep pending commits from being tried again, nor a rollback from being noticed.
+It wakes when something was recorded, and by itself while work is pending or the sink is idle: a source that stands
+still must not keep pending commits from being tried again, nor a rollback from being noticed.
 """
 
 import logging

@@ -5,9 +5,9 @@
     rec/<epoch>-<run id>/adopt      what the run took over, before anything of its own
     rec/<epoch>-<run id>/<number>   its entries in order
 
-A run writes below its own directory only, so a run that lost its fence can spoil nothing. Entries are never overwritten with
-other contents. A directory counts once it has an adoption record. A damaged record counts as a missing one: what it held is
-read from the source again, or named in an error where the source cannot.
+A run writes below its own directory only, so a run that lost its fence can spoil nothing. Entries are never
+overwritten with other contents. A directory counts once it has an adoption record. A damaged record counts as a
+missing one: what it held is read from the source again, or named in an error where the source cannot.
 """
 
 import json

@@ -19,8 +19,9 @@ class TableStore(Protocol):
     def commit(self, state: TableState, proposal: Proposal) -> Progress:
         """Add one snapshot on top of exactly `state`.
 
-        Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known, and TransientError when
-        nothing was sent. Returns the progress with snapshot id, sequence number and table uuid filled in.
+        Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known, and
+        TransientError when nothing was sent. Returns the progress with snapshot id, sequence number and table uuid
+        filled in.
         """
         ...
 
@@ -29,7 +30,7 @@ class TableStore(Protocol):
         ...
 
     def merge_manifests(self, state: TableState) -> bool:
-        """Rewrite many small manifests into few by a `replace` snapshot on top of `state`; False when there is no need."""
+        """Rewrite many small manifests into few by a `replace` snapshot on `state`; False without need."""
         ...
 
 
@@ -73,5 +74,5 @@ class Waiter(Protocol):
         ...
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: the run was asked to stop
+class Stopped(Exception):
     """The run was asked to stop while it waited."""

@@ -1,8 +1,8 @@
 """One run of one sink: its fence, its records, its pending work.
 
-Two threads call it. The stream's thread asks `decide`, claims, and records checkpoints; the committer's thread attempts the
-pending committables in order. Taking a time and putting its record is one critical section, so the order of entries is the
-order of times and of batches. Nothing computed before the claim is used after it.
+Two threads call it. The stream's thread asks `decide`, claims, and records checkpoints; the committer's thread
+attempts the pending committables in order. Taking a time and putting its record is one critical section, so the order
+of entries is the order of times and of batches. Nothing computed before the claim is used after it.
 """
 
 from collections.abc import Callable
@@ -174,7 +174,7 @@ class SinkRun:
         self._view(progress)
 
     def look_again(self) -> None:
-        """Before the claim the predecessor may have gone on; when idle, this notices rollback, recreation and a lost fence."""
+        """Before the claim the predecessor may have gone on; later this notices a rollback or a lost fence."""
         _, progress = self._attempts.observe()
         if not self._claimed:
             self._view(progress)
@@ -195,7 +195,7 @@ class SinkRun:
     # ---- the claim
 
     def claim(self) -> None:
-        """Make this run the only one that may commit, and take over its predecessor's records. Waits for the catalog."""
+        """Make this run the only one that may commit, and take over the records. Waits for the catalog."""
         with self._claiming:
             if self._claimed:
                 return
@@ -301,7 +301,7 @@ class SinkRun:
     # ---- commits
 
     def commit_next(self) -> Receipt | None:
-        """Bring the oldest pending committable into the table: up to five attempts, then None (absorbed, still pending)."""
+        """Bring the oldest pending committable into the table; None when five attempts failed: still pending."""
         if not self.pending:
             return None
         self.claim()

@@ -1,7 +1,7 @@
 """The Python interface: `calve.connect`, `calve.sink(...).start()`.
 
-    lake = calve.connect()
-    query = calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=["id"]).start()
+lake = calve.connect()
+query = calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=["id"]).start()
 """
 
 import os
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
@@ -79,7 +80,7 @@ class TableRef:
 
 
 def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
-    """A lake: the embedded one of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`)."""
+    """The embedded lake of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`)."""
     settings = {key.replace("_", "-"): value for key, value in properties.items()}
     return Lake(Path(home).absolute() if home else default_home(), settings)
 
@@ -97,8 +98,8 @@ def sink(
 ) -> "Sink":
     """A sink that keeps the table `into` equal to `changes`, by `key`. Nothing happens before `start`.
 
-    `changes` is a streaming or bounded DataFrame, or one of calve's own sources (`calve.files`, `calve.orders`), which bring
-    their envelope with them.
+    `changes` is a streaming or bounded DataFrame, or one of calve's own sources (`calve.files`, `calve.orders`),
+    which bring their envelope with them.
     """
     if not _NAME.fullmatch(name):
         raise InvalidInput(
@@ -144,8 +145,8 @@ class Sink:
     def start(self, *, state: str | None = None, checkpoint_interval: str | timedelta | float = 0.0) -> Query:
         """Create the table when it is missing, and run until stopped. Returns once the sink knows where to go on.
 
-        `state` is a folder or URI for calve's records (default: below the home folder). `checkpoint_interval` is the least
-        time between two checkpoints; by default they follow the data.
+        `state` is a folder or URI for calve's records (default: below the home folder). `checkpoint_interval` is the
+        least time between two checkpoints; by default they follow the data.
         """
         return _Start(self, state, _seconds(checkpoint_interval)).query()
 
@@ -161,14 +162,14 @@ class _Start:
         self._signals = Signals()
         changes = sink.changes
         self._spark = changes.sparkSession if isinstance(changes, DataFrame) else sink.lake.spark()
-        if state is None and not self._spark.sparkContext.master.startswith("local"):
+        if state is None and not str(self._spark.sparkContext.master).startswith("local"):
             raise InvalidInput("a sink on a cluster needs a state location", hint='Give start(state="s3://...").')
         self._state: StateStore = Folder(open_state(state or str(self._home / "state")), self._spec.sink_id)
 
     def query(self) -> Query:
         spec = self._spec
         source = self._source()
-        frame_schema = self._sink.changes.schema if isinstance(self._sink.changes, DataFrame) else source.schema(self._spark)
+        frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         columns = table_schema(frame_schema, spec.envelope, spec.key)
         catalog = self._sink.lake.open()
         iceberg = load_or_create_table(catalog, spec.table, iceberg_schema(columns, spec.key), spec.key)
@@ -192,8 +193,8 @@ class _Start:
         if source is not None:
             return SourceFeed(self._spark, source, self._signals, self._clock, every=self._every)
         folder = self._home / "spark" / self._spec.sink_id
-        assert isinstance(self._sink.changes, DataFrame)
-        return SparkFeed(self._sink.changes, folder, self._signals, self._clock, self._ids, self._every)
+        frame = cast("DataFrame", self._sink.changes)  # what is no source is a streaming frame
+        return SparkFeed(frame, folder, self._signals, self._clock, self._ids, self._every)
 
 
 def _policy(text: str) -> OnForeignCommit:

@@ -1,8 +1,8 @@
 """One sink from top to bottom: where all stages meet.
 
-    feed ──► take ──► envelope ──► files ──► manifests ──► record           (the feed's thread)
-                                                              │
-                                              committer: claim, commit, receipt   (its own thread)
+feed ──► take ──► envelope ──► files ──► manifests ──► record           (the feed's thread)
+                                                          │
+                                          committer: claim, commit, receipt   (its own thread)
 """
 
 from calve import faults
@@ -51,9 +51,7 @@ class Pipeline:
         changes = changes_of(checkpoint.frame, self._spec.envelope, self._spec.key)
         target = self._table.write_target(self._spec.write)
         faults.reached("files.before")
-        result = write_batch(
-            changes, target, deletes=self._run.needs_deletes, size=checkpoint.size, ids=self._ids
-        )
+        result = write_batch(changes, target, deletes=self._run.needs_deletes, size=checkpoint.size, ids=self._ids)
         faults.reached("files.after")
         commit_id = self._ids.new_id()
         manifests = self._table.write_manifests(result.files, commit_id) if result.files else ()

@@ -1,8 +1,9 @@
 """Feeds a sink from a streaming DataFrame through Spark's `foreachBatch`.
 
-Spark's checkpoint lives in numbered folders on the driver's disk; `current` names the one in use. Whenever it is not where
-the run's records end (lost, rewound, put back, foreign, or ahead), a new folder is started there if the source's offsets
-allow it, and otherwise the sink stops and says why. A folder is never changed by calve once Spark uses it.
+Spark's checkpoint lives in numbered folders on the driver's disk; `current` names the one in use. Whenever it is not
+where the run's records end (lost, rewound, put back, foreign, or ahead), a new folder is started there if the
+source's offsets allow it, and otherwise the sink stops and says why. A folder is never changed by calve once Spark
+uses it.
 """
 
 import threading
@@ -34,7 +35,9 @@ class _Moved(Exception):
 class SparkFeed:
     """One streaming DataFrame. The thread here starts Spark's query and starts it again where the records end."""
 
-    def __init__(self, frame: DataFrame, folder: Path, signals: Signals, clock: Clock, ids: IdSource, every: float) -> None:
+    def __init__(
+        self, frame: DataFrame, folder: Path, signals: Signals, clock: Clock, ids: IdSource, every: float
+    ) -> None:
         self._frame = frame
         self._folder = folder
         self._signals = signals
@@ -127,11 +130,7 @@ class SparkFeed:
         try:
             batch = self._log.batch(batch_id)
             decision = take(Checkpoint(batch.identity, frame, batch.batch_ms, _size_of(frame)))
-            if decision in {Decision.REPOSITION, Decision.SEALED}:
-                self._moved = True
-                raise _Moved
-            faults.reached("spark-commit.before")
-        except (_Moved, Stopped):
+        except Stopped:
             raise
         except Exception as error:
             self._failure = error  # on its way through the JVM the exception becomes a text
@@ -140,6 +139,10 @@ class SparkFeed:
             with self._state:
                 self._busy = False
                 self._state.notify_all()
+        if decision in {Decision.REPOSITION, Decision.SEALED}:
+            self._moved = True
+            raise _Moved
+        faults.reached("spark-commit.before")
 
     # ---- where to go on
 

@@ -1,8 +1,9 @@
 """A load generator: orders that are inserted, updated and deleted.
 
-The change at a position is a pure function of the seed and the position, so any range can be made by any task, again and
-again. The first `rows` positions insert the orders 0 to `rows` - 1. Every later position updates (90 %) or deletes (5 %) one
-of those, or inserts a new order (5 %) whose id is the position. An update of a deleted order brings it back.
+The change at a position is a pure function of the seed and the position, so any range can be made by any task, again
+and again. The first `rows` positions insert the orders 0 to `rows` - 1. Every later position updates (90 %) or
+deletes (5 %) one of those, or inserts a new order (5 %) whose id is the position. An update of a deleted order brings
+it back.
 
 `expected_changes` and `expected_orders` compute changes and the resulting table in plain Python, from their own
 implementation of the hash.
@@ -29,10 +30,7 @@ STATUSES = ("new", "paid", "packed", "shipped", "delivered", "returned")
 CUSTOMERS = 20_000
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _EPOCH_MICROS = int(_EPOCH.timestamp()) * 1_000_000
-_COLUMNS = (
-    "id BIGINT, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP, "
-    "op STRING, seq BIGINT"
-)
+_COLUMNS = "id BIGINT, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP, op STRING, seq BIGINT"
 TABLE_COLUMNS = ("id", "customer", "amount", "status", "updated_at")
 
 OrderRow = tuple[int, int, Decimal, str, datetime]
@@ -117,7 +115,9 @@ class OrdersSource:
         order = F.when(op == "i", seq).otherwise(_drawn(seed, 2, seq, rows))
         live = op != "d"
         cents = _drawn(seed, 4, seq, 10_000_000)
-        status = F.element_at(F.array(*(F.lit(s) for s in STATUSES)), (_drawn(seed, 5, seq, len(STATUSES)) + 1).cast("int"))
+        status = F.element_at(
+            F.array(*(F.lit(s) for s in STATUSES)), (_drawn(seed, 5, seq, len(STATUSES)) + 1).cast("int")
+        )
         changes = spark.range(first, last).select(
             order.alias("id"),
             F.when(live, _drawn(seed, 3, seq, CUSTOMERS).cast("int")).alias("customer"),
