@@ -10,6 +10,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 CODE := $(wildcard src tests scripts benchmarks)
+BENCHMARKS := $(filter-out benchmarks/peer_% benchmarks/workload.py,$(wildcard benchmarks/*.py))
 PYTEST := $(PY) -m pytest -n 2
 
 # What the tests read tables back with, besides DuckDB. The core needs no jar.
@@ -75,7 +76,7 @@ soak: $(INSTALLED) $(JAR) ## run the slow and the random tests at length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
 
 bench: $(INSTALLED) $(JAR) ## measure what the documentation claims
-	@$(PY) -m benchmarks.main
+	@for script in $(BENCHMARKS); do echo "== $$script"; $(PY) $$script; done
 
 constraints: $(INSTALLED) ## resolve constraints.txt anew
 	@$(PY) scripts/resolve_constraints.py
