@@ -7,6 +7,7 @@ generator's definition. Neither shares anything with the path the rows took.
 import tempfile
 import time
 from dataclasses import dataclass
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ def _show_commits(console: Console, query: Query) -> None:
 
 def _compare(demo: Demo, location: str) -> bool:
     console = demo.console
-    if find_spec("duckdb_extensions") is None:
+    if find_spec("duckdb_extension_iceberg") is None:
         console.print('\n[yellow]Not compared:[/] DuckDB is not installed (pip install "calve[demo]").')
         return True
     found = _duckdb_rows(location)
@@ -143,8 +144,10 @@ def _compare(demo: Demo, location: str) -> bool:
 
 def _duckdb_rows(location: str) -> list[Any]:
     import duckdb  # noqa: PLC0415 - an extra, and slow to import
-    import duckdb_extensions  # noqa: F401, PLC0415 - lets DuckDB find the extensions that came from PyPI
 
     with duckdb.connect(":memory:") as connection:
-        connection.execute("LOAD avro; LOAD iceberg; SET TimeZone = 'UTC'")
+        for name in ("avro", "iceberg"):  # as they are in the packages from PyPI: nothing is installed in the user's home
+            package = Path(str(files(f"duckdb_extension_{name}")))
+            connection.load_extension(str(package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"))
+        connection.execute("SET TimeZone = 'UTC'")
         return connection.table_function("iceberg_scan", [location]).project(", ".join(TABLE_COLUMNS)).fetchall()

@@ -1,0 +1,95 @@
+"""Change streams for tests: a list of batches as a source, and a process that dies in memory."""
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from calve import faults
+from calve.clock import Clock
+from calve.model.checkpoint import Offsets, canonical_offsets
+from calve.model.size import SizeHint
+from calve.model.spec import Envelope
+from calve.state import StateStore
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A bounded source: one checkpoint per batch of rows. Offsets count batches."""
+
+    batches: Sequence[Sequence[tuple[Any, ...]]]
+    ddl: str
+    envelope: Envelope
+
+    name = "batches"
+
+    def open(self, _store: StateStore, _clock: Clock) -> "Batches":
+        return self
+
+    def schema(self, _spark: SparkSession) -> StructType:
+        return StructType.fromDDL(self.ddl)
+
+    def next_end(self, start: Offsets) -> Offsets:
+        position = _position(start)
+        return canonical_offsets(position + 1) if position < len(self.batches) else None
+
+    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+        rows = [row for batch in self.batches[_position(start) : _position(end)] for row in batch]
+        return spark.createDataFrame(rows, StructType.fromDDL(self.ddl))
+
+    def size(self, start: Offsets, end: Offsets) -> SizeHint:
+        return SizeHint(rows=sum(len(b) for b in self.batches[_position(start) : _position(end)]))
+
+    def ended(self, end: Offsets) -> bool:
+        return _position(end) >= len(self.batches)
+
+    def committed(self, offsets: Offsets) -> None:
+        pass
+
+
+def _position(offsets: Offsets) -> int:
+    return 0 if offsets is None else int(json.loads(offsets))
+
+
+class Died(BaseException):
+    """Ends a thread of a sink as a kill would: nothing that would clean up may run on it."""
+
+
+class Death:
+    """Kills the sink of this process at a failpoint: from then on none of its threads passes any failpoint."""
+
+    def __init__(self, point: str, nth: int) -> None:
+        self._point, self._left = point, nth
+        self._lock = threading.Lock()
+        self.happened = threading.Event()
+
+    def __call__(self, point: str) -> None:
+        with self._lock:
+            if point == self._point:
+                self._left -= 1
+            if self._left == 0 and point == self._point:
+                self.happened.set()
+        if self.happened.is_set():
+            raise Died(point)
+
+
+def until_done(start: Callable[[], Any], deaths: Sequence[tuple[str, int]]) -> None:
+    """Start a sink, let it die at each of the points in turn, and then let it finish."""
+    for point, nth in deaths:
+        death = Death(point, nth)
+        faults.install(death)
+        try:
+            query = start()
+        except Died:
+            continue
+        while not death.happened.wait(0.05):
+            if not query.active:
+                break
+        query.stop()  # its threads end at the next failpoint they come to
+    faults.install(None)
+    query = start()
+    assert query.await_termination(120)
