@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 CODE := $(wildcard src tests scripts benchmarks)
 BENCHMARKS := $(filter-out benchmarks/peer_% benchmarks/workload.py,$(wildcard benchmarks/*.py))
-PYTEST := $(PY) -m pytest -n 2
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
 # What the tests read tables back with, besides DuckDB. The core needs no jar.
 ICEBERG_RUNTIME := iceberg-spark-runtime-4.1_2.13

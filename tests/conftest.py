@@ -11,8 +11,16 @@ from calve.runtime.session import embedded_session
 from tests.support.readers import stop_iceberg_process
 
 # Examples with files or Spark in them take as long as they take; how many there are is what bounds a run.
-settings.register_profile("test", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("soak", parent=settings.get_profile("test"), max_examples=5_000)
+# Where a change is decided on, the same examples come every time.
+settings.register_profile(
+    "test",
+    deadline=None,
+    derandomize=os.environ.get("CI") == "true",
+    max_examples=50,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("soak", parent=settings.get_profile("test"), derandomize=False, max_examples=5_000)
 settings.load_profile("test")
 
 SKIPS_ALLOWED_IN_CI: tuple[str, ...] = ()

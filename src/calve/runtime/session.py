@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from calve.errors import TerminalError
+from calve.errors import InvalidInput, TerminalError
 from calve.runtime.java import find_java
 
 _LOOPBACK = "127.0.0.1"
@@ -133,8 +133,13 @@ def _gateway(conf: SparkConf, log: Path) -> JavaGateway:
 def _open_log(home: Path) -> Path:
     """The log's path; a log that grew large is put aside first."""
     log = home / "logs" / "spark.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.touch()
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+    except OSError as error:
+        raise InvalidInput(
+            f'cannot write into "{home}"', detail=f"{error}.", hint="Name another folder with CALVE_HOME or --home."
+        ) from error
     if log.stat().st_size > _LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
         log.touch()

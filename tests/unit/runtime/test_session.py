@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from calve.runtime.session import driver_memory, local_cores
+from calve.errors import InvalidInput
+from calve.runtime.session import _open_log, driver_memory, local_cores
 from calve.runtime.workers import archives_of_spark
 
 GIB = 1 << 30
@@ -35,3 +36,17 @@ def test_only_archives_of_spark_itself_leave_the_import_path(tmp_path: Path) -> 
     ours = [f"{home}/python/lib/pyspark.zip", f"{linked}/jars/spark-core.jar"]
     theirs = ["", str(home), "/usr/lib/python311.zip", f"{tmp_path}/userFiles/mine.zip"]
     assert archives_of_spark([*theirs[:2], *ours, *theirs[2:]], home) == ours
+
+
+def test_a_home_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match=r'cannot write into ".*/file"') as caught:
+        _open_log(tmp_path / "file")
+    assert "Not a directory" in caught.value.detail
+
+
+def test_a_log_that_grew_large_is_put_aside(tmp_path: Path) -> None:
+    log = _open_log(tmp_path)
+    log.write_bytes(b"x" * (9 << 20))
+    assert _open_log(tmp_path).stat().st_size == 0
+    assert (tmp_path / "logs" / "spark.log.1").stat().st_size == 9 << 20
