@@ -45,15 +45,20 @@ def run_demo(console: Console, *, home: Path | None, rows: int, updates: int, qu
     per_checkpoint = -(-(rows + updates) // CHECKPOINTS)
     definition = calve.orders(rows=rows, changes=updates, per_checkpoint=per_checkpoint)
     demo = Demo(console, definition, quiet)
+    began = time.monotonic()
     if home is not None:
-        return _run(demo, home.absolute())
-    with tempfile.TemporaryDirectory(prefix="calve-demo-", ignore_cleanup_errors=True) as folder:
-        return _run(demo, Path(folder))
+        code = _run(demo, home.absolute())
+        where = f"The table {TABLE} stays in {home.absolute()}."
+    else:
+        with tempfile.TemporaryDirectory(prefix="calve-demo-", ignore_cleanup_errors=True) as folder:
+            code = _run(demo, Path(folder))
+        where = "The table was temporary; --home keeps it."
+    console.print(f"\n{where} {time.monotonic() - began:.0f} s in all.", highlight=False, soft_wrap=True)
+    return code
 
 
 def _run(demo: Demo, home: Path) -> int:
     console, definition = demo.console, demo.definition
-    began = time.monotonic()
     console.print(
         f"[bold]calve demo[/]: {definition.rows:,} orders are inserted, then {definition.changes or 0:,} changes "
         "(90 % updates, 5 % inserts, 5 % deletes) are applied by key.",
@@ -67,11 +72,7 @@ def _run(demo: Demo, home: Path) -> int:
         return exit_code(query)
     _show_commits(console, query)
     location = lake.open().load_table(TABLE).metadata_location
-    right = _compare(demo, location)
-    console.print(
-        f"\nTable {TABLE} in {lake.home}, {time.monotonic() - began:.0f} s in all.", highlight=False, soft_wrap=True
-    )
-    return 0 if right else 1
+    return 0 if _compare(demo, location) else 1
 
 
 def _stream(demo: Demo, lake: Lake) -> Query:
@@ -146,8 +147,13 @@ def _duckdb_rows(location: str) -> list[Any]:
     import duckdb  # noqa: PLC0415 - an extra, and slow to import
 
     with duckdb.connect(":memory:") as connection:
-        for name in ("avro", "iceberg"):  # as they are in the packages from PyPI: nothing is installed in the user's home
+        for name in (
+            "avro",
+            "iceberg",
+        ):  # as they are in the packages from PyPI: nothing is installed in the user's home
             package = Path(str(files(f"duckdb_extension_{name}")))
-            connection.load_extension(str(package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"))
+            connection.load_extension(
+                str(package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension")
+            )
         connection.execute("SET TimeZone = 'UTC'")
         return connection.table_function("iceberg_scan", [location]).project(", ".join(TABLE_COLUMNS)).fetchall()
