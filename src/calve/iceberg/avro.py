@@ -72,7 +72,7 @@ class RecordFormat:
 
 
 def _deflated(content: bytes) -> bytes:
-    raw = zlib.compressobj(wbits=-zlib.MAX_WBITS)  # Avro wants no zlib header
+    raw = zlib.compressobj(level=1, wbits=-zlib.MAX_WBITS)  # Avro wants no zlib header
     return raw.compress(content) + raw.flush()
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 HOUR_MS = 3_600_000
 MAX_AGE_MS = 7 * 24 * HOUR_MS
-KEEP_ALL = 100
-BATCH = 20
+KEEP_ALL = 50
+BATCH = 10
 """Snapshots expire in batches of at least this many: a commit that removes some is slower than others."""
 
 

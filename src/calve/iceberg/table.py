@@ -175,7 +175,7 @@ class IcebergTable:
     def write_manifests(self, files: Sequence[WrittenFile], commit_id: str) -> tuple[Manifest, ...]:
         """Manifests of the files of one batch, for any attempt. Raises TransientError."""
         with trying(f'writing manifests of "{self._name}"'):
-            return write_manifests(self._latest, files, f"{commit_id}-{self._ids.new_id()}")
+            return write_manifests(self._latest, files, f"{commit_id}-{self._ids.new_id()[:8]}")
 
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
         """Manifests, and files they name, that no longer exist. Raises TransientError."""

@@ -1,12 +1,14 @@
+import sqlite3
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import text
 
+from calve.catalog import embedded
 from calve.catalog.connect import connect_embedded, location_of, open_catalog
 from calve.catalog.embedded import EmbeddedCatalog
-from calve.errors import InvalidInput, TransientError
+from calve.errors import CommitUnknown, InvalidInput, TransientError
 from tests.unit.catalog.rights import as_an_ordinary_user
 from tests.unit.iceberg.sample import NAME, Sample
 
@@ -71,6 +73,25 @@ def test_metadata_is_written_as_pyiceberg_reads_it(tmp_path: Path) -> None:
     fresh = SqlCatalog("calve", uri=f"sqlite:///{tmp_path}/catalog.db")
     assert fresh.load_table(NAME.identifier).metadata == written
     fresh.close()
+    sample.close()
+
+
+def test_a_commit_to_a_locked_database_is_unknown_and_works_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "BUSY_MS", 10)
+    sample = Sample(tmp_path)
+    sample.commit({1: "a"})
+    proposal = sample.proposal({2: "b"}, deletes=[2])
+    other = sqlite3.connect(tmp_path / "catalog.db")
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(CommitUnknown, match="the answer to the commit of batch") as raised:
+        sample.iceberg.commit(sample.iceberg.load(), proposal)
+    assert raised.value.detail == "OperationalError: database is locked"
+    other.rollback()
+    other.close()
+    sample.iceberg.commit(sample.iceberg.load(), proposal)
+    assert sample.rows() == {1: "a", 2: "b"}
     sample.close()
 
 

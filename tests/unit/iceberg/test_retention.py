@@ -1,4 +1,4 @@
-from calve.iceberg.retention import BATCH, HOUR_MS, MAX_AGE_MS, Aged, Retention, expired
+from calve.iceberg.retention import BATCH, HOUR_MS, KEEP_ALL, MAX_AGE_MS, Aged, Retention, expired
 
 NOW = 1_700_000_000_000 // HOUR_MS * HOUR_MS
 MANY = 1000
@@ -10,7 +10,7 @@ def history(count: int, every_ms: int) -> list[Aged]:
 
 
 def test_a_short_young_history_is_kept_whole() -> None:
-    assert expired(history(100, every_ms=1000), {100}, Retention(), NOW) == ()
+    assert expired(history(KEEP_ALL, every_ms=1000), set(), Retention(), NOW) == ()
 
 
 def test_of_many_young_snapshots_the_newest_and_one_each_hour_remain() -> None:
@@ -28,7 +28,7 @@ def test_what_was_kept_for_an_hour_stays_kept() -> None:
     first = set(expired(snapshots, set(), Retention(), NOW))
     later = [s for s in snapshots if s.snapshot_id not in first]
     later += [Aged(n, n, NOW + n) for n in range(MANY + 1, MANY + 200)]
-    hourly = {s.snapshot_id for s in later if s.snapshot_id <= MANY - 100}
+    hourly = {s.snapshot_id for s in later if s.snapshot_id <= MANY - KEEP_ALL}
     assert not hourly & set(expired(later, set(), Retention(), NOW + 10_000))
 
 
@@ -53,9 +53,9 @@ def test_referenced_snapshots_never_expire() -> None:
     snapshots = history(MANY, every_ms=1)
     gone = expired(snapshots, {1, 500}, Retention(), NOW)
     assert not {1, 500} & set(gone)
-    assert len(gone) == MANY - 100 - 2
+    assert len(gone) == MANY - KEEP_ALL - 2
 
 
 def test_snapshots_expire_in_batches() -> None:
-    assert expired(history(100 + BATCH, every_ms=1), set(), Retention(), NOW) == ()
-    assert len(expired(history(101 + BATCH, every_ms=1), set(), Retention(), NOW)) == BATCH
+    assert expired(history(KEEP_ALL + BATCH, every_ms=1), set(), Retention(), NOW) == ()
+    assert len(expired(history(KEEP_ALL + BATCH + 1, every_ms=1), set(), Retention(), NOW)) == BATCH
