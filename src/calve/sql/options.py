@@ -17,13 +17,15 @@ from calve.sql.text import Span
 
 HIDDEN = "<hidden>"
 
-_SENSITIVE = frozenset({"CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWORD", "SECRET", "TOKEN"})
+_SENSITIVE_ANYWHERE = frozenset({"PASSPHRASE", "PASSWORD", "SECRET"})
+_SENSITIVE_AT_END = frozenset({"CREDENTIAL", "CREDENTIALS", "KEY", "TOKEN"})
 _REFERENCES = frozenset({"COLUMN", "CONNECTION"})
 
 
 def is_sensitive(name: str) -> bool:
-    """Whether an option's literal must not be shown: its last word says so (SECRET ACCESS KEY, SASL PASSWORD, ...)."""
-    return name.rpartition(" ")[2] in _SENSITIVE
+    """Whether an option's literal must not be shown: its words say so (SECRET ACCESS KEY, SASL PASSWORD, ...)."""
+    words = name.split(" ")
+    return words[-1] in _SENSITIVE_AT_END or not _SENSITIVE_ANYWHERE.isdisjoint(words)
 
 
 def is_reference(name: str) -> bool:

@@ -264,7 +264,9 @@ class IcebergTarget:
     aws: Identifier | None = None
 
     def clauses(self) -> list[str]:
-        found = [f"TO ICEBERG CATALOG {self.catalog.to_sql()}"]
+        # The word CONNECTION may be left out, unless the connection has that very name.
+        word = "CONNECTION " if self.catalog.to_sql().upper() == "CONNECTION" else ""
+        found = [f"TO ICEBERG CATALOG {word}{self.catalog.to_sql()}"]
         if self.aws:
             found.append(f"USING AWS CONNECTION {self.aws.to_sql()}")
         found.append(f"NAMESPACE {quoted_name('.'.join(self.namespace))} TABLE {quoted_name(self.table)}")

@@ -40,9 +40,11 @@ class SqlText:
 
     def line_bounds(self, line: int) -> tuple[int, int]:
         """Offsets of the first character of a line (counted from 1) and after its last one, without the line's end."""
-        start = self._line_starts[line - 1]
-        end = _LINE_END.search(self.text, start)
-        return start, end.start() if end else len(self.text)
+        starts = self._line_starts
+        if line == len(starts):
+            return starts[-1], len(self.text)
+        end = starts[line]
+        return starts[line - 1], end - (2 if self.text.endswith("\r\n", 0, end) else 1)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from calve.sql.errors import SqlSyntaxError
-from calve.sql.excerpt import is_hidden
+from calve.sql.hiding import is_hidden
 from calve.sql.lexer import Kind, Lexer, Token
 from calve.sql.names import RESERVED, FieldPath, Identifier
 from calve.sql.text import Span, SqlText

@@ -61,7 +61,7 @@ def option_names(cursor: Cursor) -> tuple[OptionName, ...]:
         words = _words(cursor)
         if cursor.at_symbol("="):
             raise cursor.error("RESET takes names without values", hint="Use SET to give a value.")
-        name = OptionName(" ".join(token.word for token in words), _span(cursor, words))
+        name = OptionName(_joined(cursor, words), _span(cursor, words))
         _refuse_twice(cursor, name.text, name.where, seen)
         return name
 
@@ -77,11 +77,19 @@ def _refuse_twice(cursor: Cursor, name: str, where: Span | None, seen: set[str])
 def _words(cursor: Cursor) -> list[Token]:
     """The words of an option's name, and what follows them if it is a word, too."""
     words: list[Token] = []
-    while cursor.peek().word:
+    while cursor.peek().kind is Kind.WORD:
         words.append(cursor.next())
     if not words:
         raise cursor.unexpected("the name of an option", "Options are written NAME = value, separated by commas.")
     return words
+
+
+def _joined(cursor: Cursor, words: list[Token]) -> str:
+    """The name that these words make."""
+    for token in words:
+        if not token.word:
+            raise cursor.error(f"{cursor.shown(token)} is no word of an option", token, "Write ASCII letters.")
+    return " ".join(token.word for token in words)
 
 
 def _span(cursor: Cursor, tokens: list[Token]) -> Span:
@@ -105,11 +113,11 @@ def _with_value(cursor: Cursor, words: list[Token]) -> Option:
     where = _span(cursor, words)
     start = cursor.peek().start
     if len(words) > 1 and words[-1].word == "SECRET":
-        name = " ".join(token.word for token in words[:-1])
+        name = _joined(cursor, words[:-1])
         cursor.accept_words("SECRET")
         value: Value = _secret_name(cursor, name)
     else:
-        name = " ".join(token.word for token in words)
+        name = _joined(cursor, words)
         value = _value(cursor, name)
     return Option(name, value, where, cursor.span_from(start))
 
@@ -118,10 +126,11 @@ def _split_words(cursor: Cursor, words: list[Token]) -> Option:
     """Without an equals sign the last word is the value: `AWS CONNECTION aws`, `PASSWORD SECRET pass`."""
     *head, last = words
     if not head:
-        raise cursor.error(f"option {last.word} has no value", last, f"Write {last.word} = value.")
+        name = _joined(cursor, [last])
+        raise cursor.error(f"option {name} has no value", last, f"Write {name} = value.")
     is_secret = len(head) > 1 and head[-1].word == "SECRET"
     names = head[:-1] if is_secret else head
-    name = " ".join(token.word for token in names)
+    name = _joined(cursor, names)
     value = SecretName(_name_of(cursor, last)) if is_secret else _word_value(cursor, name, last)
     return Option(name, value, _span(cursor, names), cursor.span(last))
 
@@ -141,7 +150,7 @@ def _value(cursor: Cursor, name: str) -> Value:
         return _text(cursor, name, token)
     if token.kind is Kind.NUMBER or token.is_symbol("-"):
         return _number(cursor, name)
-    if not token.word:
+    if token.kind is not Kind.WORD:
         raise _no_value(cursor, token)
     cursor.next()
     if token.word == "SECRET" and not (cursor.at_symbol(",") or cursor.at_symbol(")")):
@@ -172,7 +181,7 @@ def _word_value(cursor: Cursor, name: str, token: Token) -> Value:
         return token.word == "TRUE"
     if token.word == "NULL":
         raise cursor.error("an option cannot be NULL", token, "Leave it out for its default.")
-    if token.word == "SECRET":
+    if token.word == "SECRET" and not is_reference(name):
         raise cursor.error("expected the name of a secret after SECRET", token, f"Write {name} = SECRET its_name.")
     _refuse_bare_secret(cursor, name, token)
     if cursor.peek().kind is Kind.SYMBOL and cursor.peek().value in "./:-@":
