@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -62,9 +63,22 @@ log = logging.getLogger(__name__)
 
 
 class IcebergTable:
-    """A table of one sink. `key` names the key columns; their field ids are taken once and survive a rename."""
+    """A table of one sink, whose input has the columns `columns` in this order (all of the table's unless given).
 
-    def __init__(self, table: Table, sink_id: str, key: Sequence[str], clock: Clock, ids: IdSource) -> None:
+    They are written with the field ids and types that they have at the start. What others do to the schema later (add,
+    rename or drop a column, widen a type) does not concern files that are written this way.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        sink_id: str,
+        key: Sequence[str],
+        clock: Clock,
+        ids: IdSource,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> None:
         self._catalog = table.catalog
         self._identifier = table.name()
         self._name = ".".join(table.name())
@@ -72,6 +86,7 @@ class IcebergTable:
         self._clock = clock
         self._ids = ids
         self._key_ids = tuple(table.schema().find_field(name).field_id for name in key)
+        self._schema_json = _written_schema(table.schema(), columns).model_dump_json()
         self._latest = table
         self._infos = SnapshotInfos(sink_id)
         self._lists = ManifestLists()
@@ -162,7 +177,7 @@ class IcebergTable:
         if delete_spec_id is None:
             raise InvalidInput(f'table "{self._name}" has no unpartitioned spec for deletes')
         return WriteTarget(
-            schema_json=table.schema().model_dump_json(),
+            schema_json=self._schema_json,
             key_ids=self._key_ids,
             data_location=table.location_provider().data_path,
             data_spec_id=table.metadata.default_spec_id,
@@ -208,6 +223,12 @@ class IcebergTable:
         with committing(what):
             response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
         _remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
+
+
+def _written_schema(schema: Schema, columns: Sequence[str] | None) -> Schema:
+    if columns is None:
+        return schema
+    return Schema(*[schema.find_field(name) for name in columns], schema_id=schema.schema_id)
 
 
 def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:

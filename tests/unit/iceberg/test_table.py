@@ -5,12 +5,16 @@ import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import StringType
 
 from calve import faults
 from calve.errors import CommitConflict, CommitUnknown, ProgressUnprovable, TerminalError, TransientError
+from calve.iceberg.metrics import parse_schema
+from calve.iceberg.table import IcebergTable
 from calve.model.progress import Progress, property_key, tag_name
 from calve.model.spec import WriteOptions
 from calve.model.table import Proposal
+from tests.support.readers import duckdb_rows
 from tests.unit.iceberg.sample import NAME, SINK, Sample
 
 
@@ -354,6 +358,27 @@ def test_what_goes_to_executors_has_no_progress_and_no_catalog_in_it(sample: Sam
     assert target.io_properties == {}
     assert target.key_ids == (1,)
     assert (target.data_spec_id, target.delete_spec_id) == (0, 0)
+
+
+def test_a_column_that_others_add_rename_or_drop_does_not_concern_the_sink(sample: Sample) -> None:
+    sample.commit({1: "a"})
+    with sample.table.update_schema() as change:
+        change.add_column("extra", StringType()).rename_column("id", "key")
+    sample.commit({1: "b"}, deletes=[1])
+    found = duckdb_rows(sample.table.metadata_location)
+    assert found == [{"key": 1, "v": "b", "extra": None}]
+    with sample.table.update_schema() as change:
+        change.delete_column("v")
+    sample.commit({1: "c", 2: "d"}, deletes=[1, 2])
+    assert sorted(row["key"] for row in duckdb_rows(sample.table.metadata_location)) == [1, 2]
+
+
+def test_an_input_may_have_fewer_columns_than_the_table_and_in_another_order(sample: Sample) -> None:
+    with sample.table.update_schema() as change:
+        change.add_column("extra", StringType())
+    table = IcebergTable(sample.table, SINK, ["id"], sample.clock, sample.ids, columns=["v", "id"])
+    schema = parse_schema(table.write_target(WriteOptions()).schema_json)
+    assert [(field.name, field.field_id) for field in schema.fields] == [("v", 2), ("id", 1)]
 
 
 def test_an_empty_proposal_moves_progress_only(sample: Sample) -> None:
