@@ -1,0 +1,53 @@
+"""Which writer, and how many tasks: decided here alone, by what `benchmarks/writers.py` measured.
+
+| batch | writer | why |
+|---|---|---|
+| up to DRIVER_ROWS | driver | no Python task, no shuffle |
+| larger, flat, in a store that Spark reaches by itself | Spark's own | rows stay in the JVM |
+| everything else | Arrow tasks | nested columns get their ids, any store |
+
+Where the size is not known, the driver takes what it may and the next writer begins anew when that was not all: at most
+DRIVER_ROWS rows of a partition are read in vain.
+"""
+
+from urllib.parse import urlsplit
+
+from calve.model.size import SizeHint
+from calve.model.target import WriteTarget
+from calve.write.columns import Layout
+from calve.write.driver import DriverWriter
+from calve.write.job import Writer
+from calve.write.native import CODECS, NativeWriter
+from calve.write.tasks import TaskWriter
+
+DRIVER_ROWS = 300_000
+DRIVER_BYTES = 128 << 20
+_PARTITION_BYTES = 128 << 20
+_ARROW_BYTES = 16 << 20
+_ARROW_ROWS = 65_536
+_REACHED_BY_SPARK = frozenset({"", "file", "hdfs"})
+
+
+def writers_for(layout: Layout, target: WriteTarget, size: SizeHint, cores: int) -> tuple[Writer, ...]:
+    """The writers to try in order; the last one takes a batch of any size."""
+    expected = _expected_bytes(layout, size)
+    partitions = None if expected is None else max(cores, -(-expected // _PARTITION_BYTES))
+    large = NativeWriter(partitions) if _native(layout, target) else TaskWriter(partitions, _arrow_rows(layout))
+    few = (size.rows is None or size.rows <= DRIVER_ROWS) and (expected is None or expected <= DRIVER_BYTES)
+    return (DriverWriter(DRIVER_ROWS), large) if few else (large,)
+
+
+def _native(layout: Layout, target: WriteTarget) -> bool:
+    scheme = urlsplit(target.data_location).scheme
+    return layout.flat and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
+
+
+def _expected_bytes(layout: Layout, size: SizeHint) -> int | None:
+    if size.bytes is not None:
+        return size.bytes
+    return None if size.rows is None else size.rows * layout.row_width
+
+
+def _arrow_rows(layout: Layout) -> int:
+    """Rows per Arrow batch: larger batches are faster, until they no longer fit into the processor's caches."""
+    return min(_ARROW_ROWS, max(1024, _ARROW_BYTES // layout.row_width))

@@ -1,0 +1,102 @@
+"""The table's columns as writers need them: ids, Spark types, widths. Read from the schema's JSON."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from calve.errors import InvalidInput
+from calve.model.change import order_columns, table_columns
+from calve.model.target import WriteTarget
+
+_SPARK = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "string": "string",
+    "binary": "binary",
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_WIDTHS = {"boolean": 1, "int": 4, "float": 4, "date": 4, "string": 24, "binary": 64, "uuid": 16}
+_NESTED_WIDTH = 96
+_DEFAULT_WIDTH = 8
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table."""
+
+    field_id: int
+    name: str
+    required: bool
+    spark_type: str | None
+    """Spark SQL's name of the type; None for nested types."""
+    width: int
+    """Bytes of a value in memory, guessed."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a frame of changes."""
+
+    columns: tuple[Column, ...]
+    key: tuple[Column, ...]
+    order: tuple[str, ...]
+
+    @property
+    def key_names(self) -> list[str]:
+        """In key order."""
+        return [column.name for column in self.key]
+
+    @property
+    def flat(self) -> bool:
+        """True without nested columns."""
+        return all(column.spark_type for column in self.columns)
+
+    @property
+    def row_width(self) -> int:
+        """Bytes of a row in memory, guessed."""
+        return sum(column.width for column in self.columns)
+
+
+def layout_of(frame_columns: list[str], target: WriteTarget) -> Layout:
+    """How a frame's columns relate to the table's. Raises InvalidInput when they do not."""
+    columns = tuple(_column(field) for field in json.loads(target.schema_json)["fields"])
+    by_id = {column.field_id: column for column in columns}
+    expected, found = [column.name for column in columns], table_columns(frame_columns)
+    if expected != found:
+        raise InvalidInput(
+            "the changes do not have the table's columns",
+            detail=f"The table has {', '.join(expected)}; the changes have {', '.join(found)}.",
+        )
+    return Layout(columns, tuple(by_id[i] for i in target.key_ids), tuple(order_columns(frame_columns)))
+
+
+def _column(field: dict[str, Any]) -> Column:
+    kind = field["type"]
+    spark_type = _spark_type(kind)
+    if spark_type is None and isinstance(kind, str):
+        raise InvalidInput(
+            f'column "{field["name"]}" of the table has a type that Spark does not have',
+            detail=f"It is {kind}.",
+            hint="Write to a table without such a column.",
+        )
+    return Column(field["id"], field["name"], field["required"], spark_type, _width(kind))
+
+
+def _spark_type(kind: Any) -> str | None:
+    if not isinstance(kind, str):
+        return None
+    decimal = _DECIMAL.fullmatch(kind)
+    return f"decimal({decimal[1]},{decimal[2]})" if decimal else _SPARK.get(kind)
+
+
+def _width(kind: Any) -> int:
+    if not isinstance(kind, str):
+        return _NESTED_WIDTH
+    return 16 if kind.startswith("decimal") else _WIDTHS.get(kind, _DEFAULT_WIDTH)

@@ -1,0 +1,56 @@
+"""Small batches: taken to the driver as Arrow, written by two threads.
+
+A Python task costs several tenths of a second before it has done anything; `toArrow` of a small frame does not. What
+the driver takes is bounded: by rows where nobody counted them beforehand, by `spark.driver.maxResultSize` always.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from calve.model.files import WriteResult, WrittenFile
+from calve.write.job import BatchTooLarge, WriteJob
+from calve.write.last import last_per_key, upserts
+from calve.write.rolling import FileKind, FileNames, RollingFiles
+
+_RESULT_LIMIT = "spark.driver.maxResultSize"
+
+
+@dataclass(frozen=True)
+class DriverWriter:
+    """Writes batches of at most `max_rows` rows."""
+
+    max_rows: int
+
+    def write(self, job: WriteJob) -> WriteResult:
+        changes = self._collected(job)
+        last = last_per_key(changes, job.layout.key_names, job.layout.order)
+        names = FileNames(job.target, job.batch_id, "driver")
+
+        def files(kind: FileKind, rows: Callable[[], pa.Table]) -> tuple[WrittenFile, ...]:
+            with RollingFiles(kind, job.target, names) as out:
+                out.write(rows())
+            return out.files
+
+        with ThreadPoolExecutor(2) as pool:
+            data = pool.submit(files, FileKind.data(job.target), lambda: upserts(last))
+            keys = pool.submit(files, FileKind.deletes(job.target), lambda: last) if job.deletes else None
+            written = data.result() + (keys.result() if keys else ())
+        return WriteResult(written, changes.num_rows)
+
+    def _collected(self, job: WriteJob) -> pa.Table:
+        """All changes. Only a frame whose rows nobody counted needs the limit, which adds a shuffle."""
+        counted = job.size.rows is not None
+        frame = job.frame if counted else job.frame.limit(self.max_rows + 1)
+        try:
+            changes = frame.toArrow()
+        except PySparkException as error:
+            if _RESULT_LIMIT in str(error):
+                raise BatchTooLarge from error
+            raise
+        if changes.num_rows > self.max_rows and not counted:
+            raise BatchTooLarge
+        return changes

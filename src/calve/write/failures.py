@@ -1,0 +1,60 @@
+"""What went wrong while files were written, in calve's terms.
+
+An error that crossed a Spark task is found by its encoded text; a store that is full or refuses is transient, since the
+same batch succeeds when there is space or permission again; data that Spark cannot compute is terminal, since the same
+rows fail every time; whatever else stops a job (a lost executor, a stopped context) is worth another try.
+"""
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from calve.errors import BadRow, CalveError, TransientError, decode
+
+CAUGHT = (PySparkException, Py4JError, OSError, pa.ArrowException)
+"""Everything that engines and stores raise; anything else is a mistake in calve itself."""
+
+_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
+_REFUSED = ("Permission denied", "Read-only file system", "Operation not permitted", "ACCESS_DENIED", "AccessDenied")
+_DATA_EXCEPTION = "22"
+"""Class of SQL states of values that cannot be computed."""
+_MAX_DETAIL = 400
+
+
+def failure_of(error: BaseException) -> CalveError:
+    """The error to raise for one of `CAUGHT`."""
+    text = str(error)
+    found = decode(text)
+    if found is not None:
+        return found
+    if line := _line_with(text, _FULL):
+        return TransientError(
+            "the batch could not be written: no space is left",
+            detail=line,
+            hint="Free space in the table's store or in Spark's local directories; the batch is written again.",
+        )
+    if line := _line_with(text, _REFUSED):
+        return TransientError(
+            "the batch could not be written: the store refuses",
+            detail=line,
+            hint="Give this process permission to write to the table's data location; the batch is written again.",
+        )
+    if _is_data_exception(error):
+        return BadRow("a value of the changes cannot be computed", detail=_first_line(text))
+    return TransientError("the batch could not be written", detail=_first_line(text) or type(error).__name__)
+
+
+def _is_data_exception(error: BaseException) -> bool:
+    if isinstance(error, pa.ArrowInvalid):
+        return True
+    state = error.getSqlState() if isinstance(error, PySparkException) else None
+    return state is not None and state.startswith(_DATA_EXCEPTION)
+
+
+def _line_with(text: str, signs: tuple[str, ...]) -> str:
+    lines = (line for line in text.splitlines() if any(sign in line for sign in signs))
+    return next(lines, "").strip()[:_MAX_DETAIL]
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:_MAX_DETAIL]

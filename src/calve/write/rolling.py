@@ -1,0 +1,200 @@
+"""Parquet files of a bounded size, with field ids and metrics, written as a stream.
+
+A writer owns its names: `calve-{sequence}-{uuid}.parquet` with a uuid of its own, so that a task that runs twice writes
+two sets of files and at most one of them is reported. Memory holds one row group in Arrow form and its encoded pages.
+"""
+
+import itertools
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema
+from calve.iceberg.store import open_output
+from calve.model.files import Content, WrittenFile
+from calve.model.target import WriteTarget
+
+_GROUP_BYTES = 32 << 20
+_GROUPS_PER_FILE = 8
+"""At least so many row groups fit into a file, or a file could not end near its target size."""
+_FOOTER_SHARE = 0.02
+"""Part of a file that is left for the footer."""
+_SAMPLE_ROWS = 8192
+_NAMESPACE = uuid.UUID("0c0d7f6e-6f0b-5a53-8d7a-63616c766532")
+
+
+class FileNames:
+    """Fresh locations for one writer. Several threads may draw."""
+
+    def __init__(self, target: WriteTarget, batch_id: str, writer: str) -> None:
+        self._folder = target.data_location.rstrip("/")
+        self._writer = uuid.uuid5(_NAMESPACE, f"{batch_id}/{writer}")
+        self._sequence = itertools.count()
+
+    def fresh(self) -> str:
+        """A location that nobody had before."""
+        return f"{self._folder}/calve-{next(self._sequence):05d}-{self._writer}.parquet"
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """What the files of a batch hold, and how the table is told."""
+
+    content: Content
+    schema: Any
+    """The Iceberg schema of the file."""
+    spec_id: int
+    equality_ids: tuple[int, ...] = ()
+
+    @classmethod
+    def data(cls, target: WriteTarget) -> Self:
+        """Files with rows."""
+        return cls(Content.DATA, parse_schema(target.schema_json), target.data_spec_id)
+
+    @classmethod
+    def deletes(cls, target: WriteTarget) -> Self:
+        """Files with keys whose rows are deleted."""
+        schema = key_schema(parse_schema(target.schema_json), target.key_ids)
+        return cls(Content.EQUALITY_DELETES, schema, target.delete_spec_id, target.key_ids)
+
+    def described(self, location: str, footer: pq.FileMetaData, size: int, target: WriteTarget) -> WrittenFile:
+        """A complete file for the table."""
+        metrics, split_offsets = metrics_of(footer, self.schema, target.table_properties)
+        return WrittenFile(
+            content=self.content,
+            path=location,
+            record_count=footer.num_rows,
+            size=size,
+            spec_id=self.spec_id,
+            partition=(),
+            metrics=metrics,
+            split_offsets=split_offsets,
+            equality_ids=self.equality_ids,
+        )
+
+
+def _nothing() -> None:
+    pass
+
+
+class RollingFiles:
+    """Rows in, complete files out. Use as a context manager: `files` is there after it was left without an error."""
+
+    def __init__(
+        self, kind: FileKind, target: WriteTarget, names: FileNames, *, midway: Callable[[], None] = _nothing
+    ) -> None:
+        self.files: tuple[WrittenFile, ...] = ()
+        self._kind, self._target, self._names, self._midway = kind, target, names, midway
+        self._schema = arrow_schema(kind.schema)
+        self._limit = max(1, int(target.options.target_file_size * (1 - _FOOTER_SHARE)))
+        self._group_bytes = min(_GROUP_BYTES, max(1, self._limit // _GROUPS_PER_FILE))
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._ratio = 1.0  # bytes in the file per byte in memory, as of the last row group
+        self._open: _OpenFile | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+                self._finish()
+        finally:
+            if self._open is not None:
+                self._open.abandon()
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Add rows in the columns of the file, by name; others are left out."""
+        if rows.num_rows == 0:
+            return
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        table = table.select(self._schema.names).cast(self._schema)
+        step = max(1, table.num_rows * self._group_bytes // max(1, table.nbytes))
+        for start in range(0, table.num_rows, step):
+            self._add(table.slice(start, step))
+
+    def _add(self, piece: pa.Table) -> None:
+        self._waiting.append(piece)
+        self._waiting_rows += piece.num_rows
+        self._waiting_bytes += piece.nbytes
+        if self._waiting_bytes >= self._group_bytes or self._waiting_rows >= self._target.options.row_group_rows:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        group = pa.concat_tables(self._waiting)
+        expected = int(self._waiting_bytes * self._ratio)
+        if self._open is not None and self._open.size + expected > self._limit:
+            self._finish()
+        if self._open is None:
+            self._open = _OpenFile(self._names.fresh(), group, self._target)
+        self._ratio = self._open.append(group) / max(1, self._waiting_bytes)
+        self._midway()
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+
+    def _finish(self) -> None:
+        if self._open is not None:
+            footer, size = self._open.complete()
+            self.files += (self._kind.described(self._open.location, footer, size, self._target),)
+            self._open = None
+
+
+def _worth_a_dictionary(group: pa.Table) -> list[str] | bool:
+    """Columns whose values repeat. Arrow never takes a useless dictionary back: files would be slower and larger."""
+    if any(pa.types.is_nested(field.type) for field in group.schema):
+        return True
+    sample = group.slice(0, _SAMPLE_ROWS)
+    repeating = sample.num_rows // 2
+    return [name for name in sample.column_names if pc.count_distinct(sample[name], mode="all").as_py() <= repeating]
+
+
+class _OpenFile:
+    """A file that has no footer yet."""
+
+    def __init__(self, location: str, first_group: pa.Table, target: WriteTarget) -> None:
+        self.location = location
+        self._sink = open_output(location, target.io_properties)
+        self._row_group_rows = target.options.row_group_rows
+        self._footers: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            first_group.schema,
+            use_dictionary=_worth_a_dictionary(first_group),
+            compression=target.options.compression,
+            store_decimal_as_integer=True,  # as the Iceberg specification wants decimals
+            store_schema=False,  # readers go by field ids; Arrow's own schema is a second truth
+            metadata_collector=self._footers,
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return int(self._sink.tell())
+
+    def append(self, group: pa.Table) -> int:
+        """Write a row group; its bytes in the file."""
+        before = self.size
+        self._writer.write_table(group, row_group_size=self._row_group_rows)
+        return self.size - before
+
+    def complete(self) -> tuple[pq.FileMetaData, int]:
+        """Write the footer and close; the footer and the size of the file."""
+        self._writer.close()
+        size = self.size
+        self._sink.close()
+        return self._footers[0], size
+
+    def abandon(self) -> None:
+        """Let go of a file that will never be complete; closing it properly could fail as writing it did."""
+        self._writer.is_open = False
+        with suppress(OSError):
+            self._sink.close()

@@ -1,0 +1,78 @@
+"""What runs in Spark's Python tasks: one sorted partition of changes -> files.
+
+Assumes that the partition has all changes of its keys, sorted by key and order. Memory does not depend on the number of
+rows: batches come in as a stream and go out as row groups. Every attempt of a task writes under names of its own.
+"""
+
+import pickle
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from calve import faults
+from calve.errors import CalveError
+from calve.model.files import WriteResult
+from calve.model.target import WriteTarget
+from calve.write.failures import CAUGHT, failure_of
+from calve.write.last import last_of_runs, upserts
+from calve.write.rolling import FileKind, FileNames, RollingFiles
+
+REPORT = "report"
+
+
+class TaskFailed(Exception):
+    """Carries an encoded error through Spark, which keeps nothing of a Python error but its text."""
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """What every task of a batch has to know."""
+
+    target: WriteTarget
+    key: tuple[str, ...]
+    deletes: bool
+    batch_id: str
+
+
+def write_partition(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the files of one partition; one row comes out, the pickled `WriteResult`."""
+    context = TaskContext.get()
+    attempt = context.taskAttemptId() if context else 0
+    try:
+        result = write_sorted(plan, batches, FileNames(plan.target, plan.batch_id, str(attempt)))
+    except CalveError as error:
+        raise TaskFailed(error.encode()) from error
+    except CAUGHT as error:
+        raise TaskFailed(failure_of(error).encode()) from error
+    yield pa.RecordBatch.from_pydict({REPORT: pa.array([pickle.dumps(result)], pa.binary())})
+
+
+def write_sorted(plan: TaskPlan, batches: Iterable[pa.RecordBatch], names: FileNames) -> WriteResult:
+    """Files of sorted changes."""
+    counted = _Counted(batches)
+    midway = partial(faults.reached, "task.write")
+    with ExitStack() as stack:
+        data = stack.enter_context(RollingFiles(FileKind.data(plan.target), plan.target, names, midway=midway))
+        keys = stack.enter_context(RollingFiles(FileKind.deletes(plan.target), plan.target, names, midway=midway))
+        for batch in last_of_runs(counted, plan.key):
+            data.write(upserts(batch))
+            if plan.deletes:
+                keys.write(batch)
+    return WriteResult(data.files + keys.files, counted.rows)
+
+
+class _Counted:
+    """Batches, and how many rows they had."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            yield batch
