@@ -23,8 +23,8 @@ from calve.model.target import WriteTarget
 _GROUP_BYTES = 32 << 20
 _GROUPS_PER_FILE = 8
 """At least so many row groups fit into a file, or a file could not end near its target size."""
-_FOOTER_SHARE = 0.02
-"""Part of a file that is left for the footer."""
+_CHUNK_FOOTER_BYTES = 128
+"""What a column of a row group takes in the footer, about."""
 _SAMPLE_ROWS = 8192
 _NAMESPACE = uuid.UUID("0c0d7f6e-6f0b-5a53-8d7a-63616c766532")
 
@@ -92,11 +92,9 @@ class RollingFiles:
         self.files: tuple[WrittenFile, ...] = ()
         self._kind, self._target, self._names, self._midway = kind, target, names, midway
         self._schema = arrow_schema(kind.schema)
-        self._limit = max(1, int(target.options.target_file_size * (1 - _FOOTER_SHARE)))
-        self._group_bytes = min(_GROUP_BYTES, max(1, self._limit // _GROUPS_PER_FILE))
         self._waiting: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
-        self._ratio = 1.0  # bytes in the file per byte in memory, as of the last row group
+        self._ratio = 1.0  # bytes in a file per byte in memory, as of the last row group
         self._open: _OpenFile | None = None
 
     def __enter__(self) -> Self:
@@ -117,7 +115,7 @@ class RollingFiles:
             return
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         table = table.select(self._schema.names).cast(self._schema)
-        step = max(1, table.num_rows * self._group_bytes // max(1, table.nbytes))
+        step = max(1, table.num_rows * self._group_bytes() // max(1, table.nbytes))
         for start in range(0, table.num_rows, step):
             self._add(table.slice(start, step))
 
@@ -125,19 +123,24 @@ class RollingFiles:
         self._waiting.append(piece)
         self._waiting_rows += piece.num_rows
         self._waiting_bytes += piece.nbytes
-        if self._waiting_bytes >= self._group_bytes or self._waiting_rows >= self._target.options.row_group_rows:
+        if self._waiting_bytes >= self._group_bytes() or self._waiting_rows >= self._target.options.row_group_rows:
             self._flush()
+
+    def _group_bytes(self) -> int:
+        """Bytes in memory of a row group: bounded, and a small part of a file."""
+        part = self._target.options.target_file_size / _GROUPS_PER_FILE
+        return min(_GROUP_BYTES, int(part / self._ratio) + 1)
 
     def _flush(self) -> None:
         if not self._waiting:
             return
         group = pa.concat_tables(self._waiting)
         expected = int(self._waiting_bytes * self._ratio)
-        if self._open is not None and self._open.size + expected > self._limit:
+        if self._open is not None and self._open.size + expected > self._target.options.target_file_size:
             self._finish()
         if self._open is None:
             self._open = _OpenFile(self._names.fresh(), group, self._target)
-        self._ratio = self._open.append(group) / max(1, self._waiting_bytes)
+        self._ratio = max(0.01, self._open.append(group) / max(1, self._waiting_bytes))
         self._midway()
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
@@ -165,6 +168,7 @@ class _OpenFile:
         self._sink = open_output(location, target.io_properties)
         self._row_group_rows = target.options.row_group_rows
         self._footers: list[pq.FileMetaData] = []
+        self._footer_bytes = 0
         self._writer = pq.ParquetWriter(
             self._sink,
             first_group.schema,
@@ -177,19 +181,20 @@ class _OpenFile:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
-        return int(self._sink.tell())
+        """Bytes that the file would have if it ended now, about."""
+        return int(self._sink.tell()) + self._footer_bytes
 
     def append(self, group: pa.Table) -> int:
-        """Write a row group; its bytes in the file."""
+        """Write a row group; by how much the file grows."""
         before = self.size
         self._writer.write_table(group, row_group_size=self._row_group_rows)
+        self._footer_bytes += group.num_columns * _CHUNK_FOOTER_BYTES
         return self.size - before
 
     def complete(self) -> tuple[pq.FileMetaData, int]:
         """Write the footer and close; the footer and the size of the file."""
         self._writer.close()
-        size = self.size
+        size = int(self._sink.tell())
         self._sink.close()
         return self._footers[0], size
 

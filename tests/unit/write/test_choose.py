@@ -1,0 +1,79 @@
+"""Which writer for which batch."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, UUIDType
+
+from calve.errors import InvalidInput
+from calve.model.change import BAD, OP, ORDER_PREFIX
+from calve.model.size import UNKNOWN, SizeHint
+from calve.model.target import WriteTarget
+from calve.write.choose import DRIVER_BYTES, DRIVER_ROWS, writers_for
+from calve.write.columns import Layout, layout_of
+from calve.write.driver import DriverWriter
+from calve.write.job import Writer
+from calve.write.native import NativeWriter
+from calve.write.tasks import TaskWriter
+from tests.unit.write.sample import FLAT, NESTED, target_in
+
+RESERVED = [OP, f"{ORDER_PREFIX}0", BAD]
+LARGE = SizeHint(rows=50_000_000)
+
+
+def layout(schema: Schema = FLAT) -> Layout:
+    target = target_in(Path("/somewhere"), schema)
+    return layout_of([*[field.name for field in schema.fields], *RESERVED], target)
+
+
+def chosen(size: SizeHint, schema: Schema = FLAT, cores: int = 2, **target: Any) -> tuple[Writer, ...]:
+    values = vars(target_in(Path("/somewhere"), schema)) | target
+    return writers_for(layout(schema), WriteTarget(**values), size, cores)
+
+
+def test_a_small_batch_goes_to_the_driver_first() -> None:
+    driver, large = chosen(SizeHint(rows=DRIVER_ROWS))
+    assert driver == DriverWriter(DRIVER_ROWS)
+    assert isinstance(large, NativeWriter)
+
+
+def test_a_large_flat_batch_is_written_by_spark() -> None:
+    (writer,) = chosen(LARGE)
+    assert isinstance(writer, NativeWriter)
+
+
+def test_few_rows_of_many_bytes_do_not_go_to_the_driver() -> None:
+    assert isinstance(chosen(SizeHint(rows=10, bytes=DRIVER_BYTES + 1))[0], NativeWriter)
+
+
+def test_nested_columns_are_written_by_tasks() -> None:
+    (writer,) = chosen(LARGE, NESTED)
+    assert isinstance(writer, TaskWriter)
+
+
+def test_a_store_that_spark_does_not_reach_is_written_by_tasks() -> None:
+    assert isinstance(chosen(LARGE, data_location="s3://bucket/table/data")[0], TaskWriter)
+    assert isinstance(chosen(LARGE, data_location="/plain/path")[0], NativeWriter)
+
+
+def test_a_batch_of_unknown_size_is_tried_on_the_driver_and_then_sized_by_spark() -> None:
+    assert chosen(UNKNOWN) == (DriverWriter(DRIVER_ROWS), NativeWriter(None))
+
+
+def test_there_are_as_many_tasks_as_cores_and_more_for_large_batches() -> None:
+    assert chosen(SizeHint(bytes=DRIVER_BYTES + 1), cores=8) == (NativeWriter(8),)
+    assert chosen(SizeHint(bytes=100 * (128 << 20)), cores=8) == (NativeWriter(100),)
+
+
+def test_a_frame_with_other_columns_than_the_table_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="do not have the table's columns") as caught:
+        layout_of(["id", "other", *RESERVED], target_in(Path("/somewhere")))
+    assert caught.value.detail == "The table has id, status, amount, updated; the changes have id, other."
+
+
+def test_a_column_whose_type_spark_lacks_is_refused_by_name() -> None:
+    schema = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "u", UUIDType(), required=False))
+    with pytest.raises(InvalidInput, match='column "u" of the table has a type that Spark does not have'):
+        layout_of(["id", "u", *RESERVED], target_in(Path("/somewhere"), schema))

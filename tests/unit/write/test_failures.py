@@ -1,0 +1,55 @@
+"""Errors of engines and stores, in calve's terms."""
+
+import errno
+import os
+
+import pyarrow as pa
+import pytest
+
+from calve.errors import BadRow, FencedError, TransientError
+from calve.write.failures import failure_of
+
+
+def test_an_error_inside_a_longer_text_comes_back_as_itself() -> None:
+    bad = BadRow("no key", detail='quote " and {brace} $1', hint="look\nagain")
+    found = failure_of(OSError(f"org.apache.spark.SparkException: Job aborted\n\tat {bad.encode()}\n\tat x"))
+    assert (type(found), found.primary, found.detail, found.hint) == (BadRow, bad.primary, bad.detail, bad.hint)
+
+
+def test_an_error_of_any_family_keeps_its_family() -> None:
+    assert isinstance(failure_of(OSError(FencedError("gone").encode())), FencedError)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_store_says_so(code: int) -> None:
+    found = failure_of(OSError(code, os.strerror(code), "/data/x.parquet"))
+    assert isinstance(found, TransientError)
+    assert found.primary == "the batch could not be written: no space is left"
+    assert "/data/x.parquet" in found.detail
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EPERM])
+def test_a_store_that_refuses_says_so(code: int) -> None:
+    found = failure_of(OSError(code, os.strerror(code), "/data/x.parquet"))
+    assert isinstance(found, TransientError)
+    assert found.primary == "the batch could not be written: the store refuses"
+    assert "/data/x.parquet" in found.detail
+
+
+def test_the_line_that_names_the_cause_is_the_detail() -> None:
+    text = (
+        "Job aborted due to stage failure\n\tat a.b.c\nCaused by: java.io.IOException: No space left on device\n\tat d"
+    )
+    assert failure_of(OSError(text)).detail == "Caused by: java.io.IOException: No space left on device"
+
+
+def test_a_value_that_does_not_fit_is_a_bad_row() -> None:
+    with pytest.raises(pa.ArrowInvalid) as caught:
+        pa.array(["x"]).cast(pa.int64())
+    assert isinstance(failure_of(caught.value), BadRow)
+
+
+def test_anything_else_is_worth_another_try() -> None:
+    found = failure_of(ConnectionResetError("connection reset by peer"))
+    assert isinstance(found, TransientError)
+    assert found.detail == "connection reset by peer"
