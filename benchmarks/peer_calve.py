@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -31,7 +32,7 @@ class Batches:
         return self
 
     def schema(self, _spark: SparkSession) -> StructType:
-        return StructType.fromDDL(DDL)
+        return cast("StructType", StructType.fromDDL(DDL))
 
     def next_end(self, start: Offsets) -> Offsets:
         position = int(start or 0)

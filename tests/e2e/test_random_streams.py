@@ -44,11 +44,15 @@ def debezium(stream: list[list[Change]]) -> Batches:
     known: dict[int, str] = {}
     batches = []
     for batch in _numbered(stream):
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         for n, (op, key, value) in batch:
             before = {"id": key, "value": known[key]} if key in known else {"id": key, "value": None}
             after = {"id": key, "value": value}
-            record = {"before": before, "after": None, "op": "d"} if op == "d" else {"before": None, "after": after, "op": "u"}
+            record = (
+                {"before": before, "after": None, "op": "d"}
+                if op == "d"
+                else {"before": None, "after": after, "op": "u"}
+            )
             rows.append((json.dumps({"id": key}), json.dumps(record), "t", 0, n))
             if op == "d":
                 known.pop(key, None)

@@ -97,6 +97,7 @@ def test_a_rewrite_between_load_and_commit_is_a_conflict_that_is_retried(
     assert contents(lake) == expected_orders(ORDERS, 1000)
 
 
+@pytest.mark.filterwarnings("ignore:Merge on read is not yet supported")
 @pytest.mark.parametrize("operation", ["append", "delete", "overwrite"])
 def test_a_foreign_change_of_rows_halts_the_sink_and_names_the_snapshot(lake: Lake, operation: str) -> None:
     def interfere() -> None:

@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -31,7 +31,7 @@ class Batches:
         return self
 
     def schema(self, _spark: SparkSession) -> StructType:
-        return StructType.fromDDL(self.ddl)
+        return cast("StructType", StructType.fromDDL(self.ddl))
 
     def next_end(self, start: Offsets) -> Offsets:
         position = _position(start)
@@ -39,7 +39,7 @@ class Batches:
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         rows = [row for batch in self.batches[_position(start) : _position(end)] for row in batch]
-        return spark.createDataFrame(rows, StructType.fromDDL(self.ddl))
+        return spark.createDataFrame(rows, self.ddl)
 
     def size(self, start: Offsets, end: Offsets) -> SizeHint:
         return SizeHint(rows=sum(len(b) for b in self.batches[_position(start) : _position(end)]))

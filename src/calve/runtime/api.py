@@ -12,10 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
-from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 
-from calve.catalog.connect import connect_embedded, open_catalog
+from calve.catalog.connect import CatalogClient, connect_embedded, open_catalog
 from calve.catalog.tables import load_or_create_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock, sink_id_of
 from calve.commit.committer import Committer, Signals
@@ -59,7 +58,7 @@ class Lake:
         """A table by `namespace.table`; it need not exist yet."""
         return TableRef(self, TableName.parse(name))
 
-    def open(self) -> Catalog:
+    def open(self) -> CatalogClient:
         """A new client."""
         return open_catalog(self.properties) if self.properties else connect_embedded(self.home)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
@@ -127,7 +128,7 @@ class OrdersSource:
             op.alias("op"),
             seq.alias("seq"),
         )
-        return changes.to(StructType.fromDDL(_COLUMNS))
+        return changes.to(cast("StructType", StructType.fromDDL(_COLUMNS)))
 
     def size(self, start: Offsets, end: Offsets) -> SizeHint:
         return SizeHint(rows=position_of(end) - position_of(start))

@@ -77,4 +77,4 @@ def test_a_paced_source_offers_what_time_allows() -> None:
 )
 def test_a_generator_that_cannot_work_is_refused(options: dict[str, int]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(options))):
-        orders(**options)  # type: ignore[arg-type]
+        orders(**options)
