@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
 import calve
+from calve.clock import sink_id_of
 from calve.model.checkpoint import canonical_offsets, offsets_digest
 from calve.source.generator import OrderRow, Orders, expected_changes, expected_orders, offsets_at, orders
 from tests.faults.process import SINK, TABLE
@@ -45,6 +46,10 @@ class Sink:
     @property
     def definition(self) -> Orders:
         return orders(rows=self.rows, changes=self.changes, per_checkpoint=self.per_checkpoint)
+
+    @property
+    def sink_id(self) -> str:
+        return sink_id_of(SINK, TABLE)
 
     def spawn(self, faults: str = "", **environment: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.faults.process", str(self.home), self.feed]

@@ -1,7 +1,7 @@
 """Other writers on the same table: foreign commits, newer epochs, zombies, peers that race."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from calve.runtime.query import Query, exit_code
 from calve.source.generator import OrderRow, expected_orders, orders
 from tests.faults.conftest import MakeSink
 from tests.faults.harness import Sink, finished, rows_of
+from tests.support.changes import at
 from tests.support.readers import duckdb_rows
 
 ORDERS = orders(rows=300, changes=700, per_checkpoint=200)
@@ -43,20 +44,6 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 
 def definition(lake: Lake, **options: str) -> Definition:
     return calve.sink(ORDERS, name="orders", into=lake.table("shop.orders"), key=["id"]).options(**options)  # type: ignore[arg-type]
-
-
-def at(point: str, nth: int, action: Callable[[], None]) -> None:
-    """Do something when a failpoint is reached the n-th time."""
-    visits = 0
-
-    def hook(reached: str) -> None:
-        nonlocal visits
-        if reached == point:
-            visits += 1
-            if visits == nth:
-                action()
-
-    faults.install(hook)
 
 
 def append_row(lake: Lake, key: int) -> None:

@@ -55,6 +55,20 @@ def _position(offsets: Offsets) -> int:
     return 0 if offsets is None else int(json.loads(offsets))
 
 
+def at(point: str, nth: int, action: Callable[[], None]) -> None:
+    """Do something when a failpoint is reached the n-th time. `faults.install(None)` ends it."""
+    visits = 0
+
+    def hook(reached: str) -> None:
+        nonlocal visits
+        if reached == point:
+            visits += 1
+            if visits == nth:
+                action()
+
+    faults.install(hook)
+
+
 class Died(BaseException):
     """Ends a thread of a sink as a kill would: nothing that would clean up may run on it."""
 

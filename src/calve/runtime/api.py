@@ -108,6 +108,12 @@ def sink(
         raise InvalidInput("key is a list of columns", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
     if isinstance(changes, DataFrame) and not hasattr(changes, "_jdf"):
         raise InvalidInput("Spark Connect is not supported", hint="Use a classic Spark session.")
+    if envelope is not None and not isinstance(envelope, Envelope):
+        raise InvalidInput(
+            "unknown envelope",
+            detail=f"Got {envelope!r}.",
+            hint="Use calve.NoEnvelope(), calve.Upsert(...) or calve.Debezium(...).",
+        )
     natural = None if isinstance(changes, DataFrame) else changes.envelope
     chosen = envelope or natural or NoEnvelope()
     spec = SinkSpec(name, sink_id_of(name, str(into)), into.name, tuple(key), chosen)
