@@ -26,7 +26,7 @@ from pyiceberg.table.update import (
 
 from calve.clock import Clock, IdSource
 from calve.iceberg.listing import ListHeader
-from calve.iceberg.retention import Aged, Retention, expired
+from calve.iceberg.retention import BATCH, Aged, Retention, expired
 from calve.iceberg.snapshots import head_of, protected_snapshots
 from calve.model.progress import Progress, property_key, tag_name
 
@@ -120,8 +120,12 @@ def expiry_updates(draft: Draft) -> tuple[TableUpdate, ...]:
         max_age_ms=main.max_snapshot_age_ms if main else None,
         min_keep=main.min_snapshots_to_keep if main else None,
     )
-    snapshots = [Aged(s.snapshot_id, s.sequence_number or 0, s.timestamp_ms) for s in draft.metadata.snapshots]
-    gone = expired(snapshots, protected_snapshots(draft.metadata), retention, draft.timestamp_ms)
+    snapshots = draft.metadata.snapshots
+    oldest_ms = min((s.timestamp_ms for s in snapshots), default=draft.timestamp_ms)
+    if len(snapshots) < retention.keep_all + BATCH and draft.timestamp_ms - oldest_ms <= retention.max_age_ms:
+        return ()  # most of the time, and quicker than to look closely
+    aged = [Aged(s.snapshot_id, s.sequence_number or 0, s.timestamp_ms) for s in snapshots]
+    gone = expired(aged, protected_snapshots(draft.metadata), retention, draft.timestamp_ms)
     return (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}),) if gone else ()
 
 
