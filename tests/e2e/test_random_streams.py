@@ -65,7 +65,7 @@ def debezium(stream: list[list[Change]]) -> Batches:
 
 
 def inserts(stream: list[list[Change]]) -> Batches:
-    rows = [[(k, v) for _, k, v in dict((c[1], c) for c in batch).values()] for batch in stream]
+    rows = [[(k, v) for _, k, v in {c[1]: c for c in batch}.values()] for batch in stream]
     return Batches(rows, "id BIGINT, value STRING", NoEnvelope())
 
 

@@ -13,9 +13,6 @@ from calve.errors import InvalidInput
 
 __all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog"]
 
-CatalogClient = Catalog
-"""A client of a catalog, for those who hand it on and do not use it."""
-
 DEFAULT_NAME = "calve"
 """SQL catalogs keep this name beside every table: others find the tables under the same name only."""
 

@@ -14,7 +14,7 @@ from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from calve.catalog.connect import CatalogClient, connect_embedded, open_catalog
+from calve.catalog.connect import Catalog, connect_embedded, open_catalog
 from calve.catalog.tables import load_or_create_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock, sink_id_of
 from calve.commit.committer import Committer, Signals
@@ -58,7 +58,7 @@ class Lake:
         """A table by `namespace.table`; it need not exist yet."""
         return TableRef(self, TableName.parse(name))
 
-    def open(self) -> CatalogClient:
+    def open(self) -> Catalog:
         """A new client."""
         return open_catalog(self.properties) if self.properties else connect_embedded(self.home)
 
@@ -178,7 +178,8 @@ class _Start:
         columns = table_schema(frame_schema, spec.envelope, spec.key)
         catalog = self._sink.lake.open()
         iceberg = load_or_create_table(catalog, spec.table, iceberg_schema(columns, spec.key), spec.key)
-        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids)
+        names = columns.fieldNames()
+        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, columns=names)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
         outside = Outside(self._clock, self._ids, monitor, self._signals)
