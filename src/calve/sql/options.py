@@ -30,7 +30,7 @@ def is_sensitive(name: str) -> bool:
 
 def is_reference(name: str) -> bool:
     """Whether an option names a thing (AWS CONNECTION, TIME COLUMN), so that its value is an identifier."""
-    return name.rpartition(" ")[2] in _REFERENCES
+    return name.rpartition(" ")[2] in _REFERENCES and not is_sensitive(name)
 
 
 class SecretLiteral:

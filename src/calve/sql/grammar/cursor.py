@@ -34,7 +34,7 @@ class Cursor:
     # ---- looking and moving
 
     def peek(self, distance: int = 0) -> Token:
-        """The token that many places ahead; nothing is looked at after the end of a broken text."""
+        """The token that many places ahead."""
         while len(self._ahead) <= distance:
             self._ahead.append(self._lexer.next())
         return self._ahead[distance]
@@ -87,8 +87,7 @@ class Cursor:
     def unexpected(self, expected: str, hint: str | None = None) -> SqlSyntaxError:
         """What was expected, and what is there instead."""
         token = self.peek()
-        broken = self._broken(token)
-        return broken or self.error(f"expected {expected}, got {self.shown(token)}", hint=hint)
+        return self._broken(token) or self.error(f"expected {expected}, got {self.shown(token)}", hint=hint)
 
     def _broken(self, token: Token) -> SqlSyntaxError | None:
         """The error of a token that cannot be right anywhere."""
@@ -128,13 +127,13 @@ class Cursor:
         return self.next()
 
     def expect_end(self, what: str) -> None:
-        """The statement ends here, or raise. A statement that starts on a new line hints at a semicolon."""
+        """The statement ends here, or raise; the start of another one means that a semicolon is missing."""
         token = self.peek()
         if token.ends_statement:
             return
         if token.word in STATEMENT_STARTS and token.word != "WITH" and self.peek(1).kind is Kind.WORD:
             raise self.error(f"expected ; before {token.word}", token, "Statements are separated by semicolons.")
-        raise self._broken(token) or self.unexpected(f"the end of {what}")
+        raise self.unexpected(f"the end of {what}")
 
     def choose(self, what: str, choices: Iterable[str], *, hint: str | None = None) -> str:
         """Take one of several keywords or raise; `what` is what they choose, as in "mode"."""
@@ -159,7 +158,7 @@ class Cursor:
 
     def _name_hint(self, token: Token) -> str | None:
         if token.kind is Kind.WORD and self.peek(1).ends_statement:
-            return f'{token.word} is a keyword; as a name write "{token.value}".'
+            return f'{token.value.upper()} is a keyword; as a name write "{token.value}".'
         if token.kind is Kind.STRING:
             return "Names are written without quotes or in double quotes."
         if token.kind is Kind.NUMBER:
