@@ -95,4 +95,4 @@ def _row_width(job: WriteJob) -> int:
 
 def _spark_path(location: str) -> str:
     """Spark takes a location without a scheme for one of the cluster's default filesystem."""
-    return location if ":" in location else f"file:{location}"
+    return f"file:{location}" if location.startswith("/") else location

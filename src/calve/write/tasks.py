@@ -30,7 +30,8 @@ class TaskWriter:
         frame = by_key(in_own_session(job.frame, settings), job, self.partitions)
         key = [quoted(name) for name in job.layout.key_names]
         frame = frame.sortWithinPartitions(*key, *[F.col(name) for name in job.layout.order])
-        plan = TaskPlan(job.target, tuple(job.layout.key_names), job.deletes, job.batch_id)
+        plan = TaskPlan(job.target, tuple(frame.columns), tuple(job.layout.key_names), job.deletes, job.batch_id)
+        frame = frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])  # mapInArrow fails for names with a dot
         reports = frame.mapInArrow(partial(write_partition, plan), f"{REPORT} binary").collect()
         results: list[WriteResult] = [pickle.loads(row[REPORT]) for row in reports]  # noqa: S301 - of our own tasks
         return WriteResult(

@@ -33,6 +33,8 @@ class TaskPlan:
     """What every task of a batch has to know."""
 
     target: WriteTarget
+    columns: tuple[str, ...]
+    """Names of the columns that come in, whatever they are called on the way."""
     key: tuple[str, ...]
     deletes: bool
     batch_id: str
@@ -58,7 +60,8 @@ def write_sorted(plan: TaskPlan, batches: Iterable[pa.RecordBatch], names: FileN
     with ExitStack() as stack:
         data = stack.enter_context(RollingFiles(FileKind.data(plan.target), plan.target, names, midway=midway))
         keys = stack.enter_context(RollingFiles(FileKind.deletes(plan.target), plan.target, names, midway=midway))
-        for batch in last_of_runs(counted, plan.key):
+        named = (batch.rename_columns(list(plan.columns)) for batch in counted)
+        for batch in last_of_runs(named, plan.key):
             data.write(upserts(batch))
             if plan.deletes:
                 keys.write(batch)

@@ -1,0 +1,252 @@
+"""All writers give the same table for the same changes."""
+
+import datetime as dt
+import random
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.conversions import from_bytes
+from pyiceberg.types import PrimitiveType
+from pyspark import RDD
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from calve.clock import RandomIds
+from calve.iceberg.metrics import parse_schema
+from calve.iceberg.schema import iceberg_schema
+from calve.model.change import BAD, DELETE, OP, UPSERT, table_columns
+from calve.model.files import WriteResult
+from calve.model.size import SizeHint
+from calve.model.spec import WriteOptions
+from calve.model.target import WriteTarget
+from calve.write.changes import checked
+from calve.write.columns import layout_of
+from calve.write.driver import DriverWriter
+from calve.write.job import WriteJob, Writer
+from calve.write.native import NativeWriter
+from calve.write.tasks import TaskWriter
+from tests.integration.write.frames import Row, changes_of_orders, expected, found, frame_of
+from tests.unit.write.sample import DATA_SPEC, DELETE_SPEC, ids_of, local, rows_of
+
+ORDERS = "id BIGINT, status STRING, amount DOUBLE, customer INT"
+WRITERS: dict[str, Writer] = {
+    "driver": DriverWriter(max_rows=1_000_000),
+    "tasks": TaskWriter(partitions=2, batch_rows=97),  # batches that cut through the changes of a key
+    "tasks sized by Spark": TaskWriter(partitions=None, batch_rows=97),
+    "native": NativeWriter(partitions=2),
+    "native sized by Spark": NativeWriter(partitions=None),
+}
+FAST = {name: WRITERS[name] for name in ("driver", "tasks", "native")}
+
+
+def target_for(frame: DataFrame, key: list[str], folder: Path, **options: Any) -> WriteTarget:
+    schema = iceberg_schema(frame.select(*[f"`{name}`" for name in table_columns(frame.columns)]).schema, key)
+    by_name = {field.name: field.field_id for field in schema.fields}
+    return WriteTarget(
+        schema_json=schema.model_dump_json(),
+        key_ids=tuple(by_name[name] for name in key),
+        data_location=f"file://{folder}/data" if not set("#?") & set(str(folder)) else f"{folder}/data",
+        data_spec_id=DATA_SPEC,
+        delete_spec_id=DELETE_SPEC,
+        options=WriteOptions(**options),
+    )
+
+
+def write(writer: Writer, frame: DataFrame, target: WriteTarget, *, deletes: bool = True) -> WriteResult:
+    layout = layout_of(frame.columns, target)
+    return writer.write(WriteJob(checked(frame, layout), layout, target, deletes, SizeHint(), RandomIds().new_id()))
+
+
+def check_files(result: WriteResult, target: WriteTarget, key: list[str]) -> None:
+    """Ids, order, metrics and names, by the files themselves."""
+    schema = parse_schema(target.schema_json)
+    assert len({file.path for file in result.files}) == len(result.files)
+    for file in result.files:
+        assert file.path.startswith(f"{target.data_location}/calve-")
+        assert file.size == local(file).stat().st_size
+        table = pq.ParquetFile(local(file)).read()
+        assert file.record_count == table.num_rows > 0
+        assert table.column_names == (key if file.equality_ids else schema.column_names)
+        for name, ids in ids_of(file).items():
+            assert ids[-1] == schema.find_field(name).field_id
+        for name in table.column_names:
+            column = schema.find_field(name)
+            assert isinstance(column.field_type, PrimitiveType)
+            low, high = pc.min_max(table[name]).as_py().values()
+            lower = file.metrics.lower_bounds.get(column.field_id)
+            upper = file.metrics.upper_bounds.get(column.field_id)
+            if isinstance(low, int):
+                bounds: list[Any] = [from_bytes(column.field_type, raw or b"") for raw in (lower, upper)]
+                assert bounds == [low, high]
+            assert file.metrics.null_value_counts[column.field_id] == table[name].null_count
+    for file in result.data_files:
+        keys = [tuple(row[name] for name in key) for row in rows_of([file])]
+        assert all(a < b for a, b in pairwise(keys)), "rows are not sorted by key"
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_writer_leaves_the_last_change_of_every_key(
+    spark: SparkSession, tmp_path: Path, writer: str, *, deletes: bool
+) -> None:
+    rows = changes_of_orders(seed=len(writer), count=1500, keys=300)
+    frame = frame_of(spark, ORDERS, rows)
+    target = target_for(frame, ["id"], tmp_path)
+    result = write(WRITERS[writer], frame, target, deletes=deletes)
+    assert found(result, ["id"], table_columns(frame.columns)) == expected(frame, ["id"], deletes=deletes)
+    assert result.changes == 1500
+    check_files(result, target, ["id"])
+    names = {path.name for path in (tmp_path / "data").iterdir()}
+    assert names == {local(file).name for file in result.files}, "nothing else is left in the data location"
+
+
+EVERY_TYPE = (
+    "small SMALLINT, text STRING, price DECIMAL(9,2), total DECIMAL(18,4), huge DECIMAL(38,10), day DATE, "
+    "at TIMESTAMP, local TIMESTAMP_NTZ, raw BINARY, yes BOOLEAN, ratio FLOAT, tiny TINYINT, `a.b c` INT"
+)
+
+
+def rows_of_every_type(count: int) -> list[Row]:
+    rng = random.Random(7)
+
+    def some(value: Any) -> Any:
+        return None if rng.random() < 0.1 else value
+
+    start = dt.datetime(1960, 3, 4, 5, 6, 7, 890123)  # noqa: DTZ001 - Spark's sessions of tests are in UTC
+    rows: list[Row] = []
+    for rank in range(count):
+        at = start + dt.timedelta(days=rng.randrange(40_000), microseconds=rng.randrange(10**6))
+        key = (rng.randrange(-9, 9), rng.choice(["", "a", "é", "😀"]), Decimal(rng.randrange(-3, 3)) / 4)
+        day = (start.date() + dt.timedelta(days=rng.randrange(2)),)
+        values = (
+            some(Decimal(rng.randrange(-(10**17), 10**17)) / 10**4),
+            some(Decimal(rng.randrange(-(10**37), 10**37)) / 10**10),
+            *day,
+            some(at.replace(tzinfo=dt.UTC)),
+            some(at),
+            some(bytes([rng.randrange(256)])),
+            some(rng.random() < 0.5),
+            some(rng.randrange(8) / 8),
+            some(rng.randrange(-128, 128)),
+            some(rank),
+        )
+        gone = rng.random() < 0.2
+        rest = (None, None, *day, *[None] * 7) if gone else values
+        rows.append((*key, *rest, DELETE if gone else UPSERT, rank, None))
+    return rows
+
+
+@pytest.mark.parametrize("writer", FAST)
+def test_every_writer_keeps_every_type_and_a_key_of_several_columns(
+    spark: SparkSession, tmp_path: Path, writer: str
+) -> None:
+    frame = frame_of(spark, EVERY_TYPE, rows_of_every_type(400))
+    key = ["day", "text", "price", "small"]
+    target = target_for(frame, key, tmp_path)
+    result = write(FAST[writer], frame, target)
+    # collect() gives naive datetimes of the session's zone
+    want = expected(frame.withColumn("at", F.col("at")), key, deletes=True)
+    got = found(result, key, table_columns(frame.columns))
+    assert got.deleted == want.deleted
+    assert {k: _naive(row) for k, row in got.rows.items()} == want.rows
+    check_physical_types(result)
+
+
+def _naive(row: Row) -> Row:
+    return tuple(v.replace(tzinfo=None) if isinstance(v, dt.datetime) else v for v in row)
+
+
+def check_physical_types(result: WriteResult) -> None:
+    for file in result.data_files:
+        schema = pq.ParquetFile(local(file)).schema
+        kinds = {schema.column(i).name: schema.column(i).physical_type for i in range(len(schema.names))}
+        assert kinds["small"] == kinds["tiny"] == "INT32"
+        assert (kinds["price"], kinds["total"], kinds["huge"]) == ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY")
+        assert kinds["at"] == kinds["local"] == "INT64"
+
+
+@pytest.mark.parametrize("writer", FAST)
+def test_every_writer_ends_files_at_the_target_size(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    frame = spark.range(30_000).selectExpr(
+        "id",
+        "uuid() AS noise",
+        f"CAST({UPSERT} AS TINYINT) AS {OP}",
+        "id AS _calve_order_0",
+        f"CAST(NULL AS STRING) AS {BAD}",
+    )
+    target = target_for(frame, ["id"], tmp_path, target_file_size=200_000)
+    result = write(FAST[writer], frame, target)
+    assert len(result.data_files) > 2
+    assert max(file.size for file in result.files) <= 200_000
+    assert sorted(row["id"] for row in rows_of(result.data_files)) == list(range(30_000))
+    assert sorted(row["id"] for row in rows_of(result.delete_files)) == list(range(30_000))
+    check_files(result, target, ["id"])
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_writer_makes_no_file_of_no_change(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    frame = frame_of(spark, ORDERS, [])
+    assert write(WRITERS[writer], frame, target_for(frame, ["id"], tmp_path)) == WriteResult((), 0)
+
+
+@pytest.mark.parametrize("writer", FAST)
+def test_every_writer_makes_deletes_alone_of_deletes_alone(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    frame = frame_of(spark, ORDERS, [(i, None, None, None, DELETE, i, None) for i in range(50)])
+    target = target_for(frame, ["id"], tmp_path)
+    result = write(FAST[writer], frame, target)
+    assert result.data_files == ()
+    assert {row["id"] for row in rows_of(result.delete_files)} == set(range(50))
+    assert write(FAST[writer], frame, target, deletes=False) == WriteResult((), 50)
+
+
+@pytest.mark.parametrize("name", ["a b%20c [x]{y} ü", "a #1 q?m :"])
+@pytest.mark.parametrize("writer", FAST)
+def test_every_writer_takes_a_location_as_it_is_written(
+    spark: SparkSession, tmp_path: Path, writer: str, name: str
+) -> None:
+    frame = frame_of(spark, ORDERS, [(1, "NEW", 1.0, 2, UPSERT, 0, None)])
+    target = target_for(frame, ["id"], tmp_path / name)
+    result = write(FAST[writer], frame, target)
+    assert [row["id"] for row in rows_of(result.files)] == [1, 1]
+
+
+def test_nested_columns_have_ids_on_every_level(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "id BIGINT, tags ARRAY<STRING>, counts MAP<STRING, INT>, place STRUCT<city: STRING, codes: ARRAY<BIGINT>>"
+    rows = [
+        (1, ["a", None], {"x": 1, "y": None}, ("Ulm", [1, 2]), UPSERT, 0, None),
+        (2, None, None, None, UPSERT, 1, None),
+        (3, [], {}, (None, None), UPSERT, 2, None),
+        (1, None, None, None, DELETE, 3, None),
+        (4, ["b"], {"z": 3}, ("Bonn", []), UPSERT, 4, None),
+    ]
+    frame = frame_of(spark, columns, rows)
+    target = target_for(frame, ["id"], tmp_path)
+    by_path = {}
+    for writer in (WRITERS["tasks"], WRITERS["driver"]):
+        result = write(writer, frame, target)
+        by_path = {path: ids for file in result.data_files for path, ids in ids_of(file).items()}
+        found_rows = sorted(rows_of(result.data_files), key=lambda row: int(row["id"]))
+        assert found_rows == [
+            {"id": 2, "tags": None, "counts": None, "place": None},
+            {"id": 3, "tags": [], "counts": [], "place": {"city": None, "codes": None}},
+            {"id": 4, "tags": ["b"], "counts": [("z", 3)], "place": {"city": "Bonn", "codes": []}},
+        ]
+        schema = parse_schema(target.schema_json)
+        for path, ids in by_path.items():
+            assert ids[-1] == schema.find_field(path).field_id
+    assert set(by_path) == {"id", "tags.element", "counts.key", "counts.value", "place.city", "place.codes.element"}
+
+
+def test_the_session_of_the_user_is_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    frame = frame_of(spark, ORDERS, [(1, "NEW", 1.0, 2, UPSERT, 0, None)])
+    before = spark.conf.getAll
+    to_frame: Any = RDD.toDF
+    for writer in FAST.values():
+        write(writer, frame, target_for(frame, ["id"], tmp_path))
+    assert spark.conf.getAll == before
+    assert to_frame is RDD.toDF
