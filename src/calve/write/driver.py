@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from calve.model.files import WriteResult, WrittenFile
@@ -47,7 +48,7 @@ class DriverWriter:
         frame = job.frame if counted else job.frame.limit(self.max_rows + 1)
         try:
             changes = frame.toArrow()
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             if _RESULT_LIMIT in str(error):
                 raise BatchTooLarge from error
             raise

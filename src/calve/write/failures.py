@@ -15,7 +15,14 @@ CAUGHT = (PySparkException, Py4JError, OSError, pa.ArrowException)
 """Everything that engines and stores raise; anything else is a mistake in calve itself."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
-_REFUSED = ("Permission denied", "Read-only file system", "Operation not permitted", "ACCESS_DENIED", "AccessDenied")
+_REFUSED = (
+    "Permission denied",
+    "Read-only file system",
+    "Operation not permitted",
+    "Mkdirs failed to create",  # Hadoop does not say why
+    "ACCESS_DENIED",
+    "AccessDenied",
+)
 _DATA_EXCEPTION = "22"
 """Class of SQL states of values that cannot be computed."""
 _MAX_DETAIL = 400
@@ -57,4 +64,6 @@ def _line_with(text: str, signs: tuple[str, ...]) -> str:
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:_MAX_DETAIL]
+    """The first line that says something; Py4J begins with where it was called."""
+    lines = (line.strip() for line in text.splitlines() if not line.startswith("An error occurred while calling"))
+    return next(filter(None, lines), "").removeprefix(": ")[:_MAX_DETAIL]

@@ -1,7 +1,5 @@
 """What a caller of `write_batch` sees: results, and errors in calve's terms."""
 
-import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from calve.model.target import WriteTarget
 from calve.write import choose
 from calve.write.batch import write_batch
 from calve.write.choose import DRIVER_ROWS
+from calve.write.rolling import FileNames
 from tests.integration.write.frames import Row, changes_of_orders, expected, found, frame_of
 from tests.integration.write.test_writers import ORDERS, target_for
 from tests.unit.write.sample import FLAT, rows_of, target_in
@@ -30,6 +29,13 @@ WAYS = {  # of being written: a size and the options that lead there
     "native": (LARGE, {}),
     "tasks": (LARGE, {"compression": "lz4"}),  # one that Spark's writer is not asked for
 }
+
+
+class OneId(RandomIds):
+    """The id of the batch is known beforehand."""
+
+    def new_id(self) -> str:
+        return "the batch"
 
 
 def written(frame: DataFrame, folder: Path, way: str = "driver", *, deletes: bool = True) -> WriteResult:
@@ -100,16 +106,23 @@ def test_a_location_that_cannot_be_written_is_tried_again_later(spark: SparkSess
     assert written(frame_of(spark, ORDERS, [GOOD]), tmp_path, way).data_files
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 @pytest.mark.parametrize("way", WAYS)
-def test_a_folder_that_is_read_only_is_tried_again_later(spark: SparkSession, tmp_path: Path, way: str) -> None:
-    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    try:
-        error = failure(frame_of(spark, ORDERS, [GOOD]), tmp_path, way)
-    finally:
-        tmp_path.chmod(stat.S_IRWXU)
+def test_a_store_that_refuses_is_tried_again_later(spark: SparkSession, way: str) -> None:
+    error = failure(frame_of(spark, ORDERS, [GOOD]), Path("/sys/calve"), way)  # where not even root may write
     assert isinstance(error, TransientError)
     assert error.primary == "the batch could not be written: the store refuses"
+    assert "/sys/calve" in error.detail
+
+
+def test_a_full_disk_is_tried_again_later(spark: SparkSession, tmp_path: Path) -> None:
+    frame = frame_of(spark, ORDERS, [GOOD])
+    target = target_for(frame, ["id"], tmp_path)
+    (tmp_path / "data").mkdir()
+    names = FileNames(target, "the batch", "driver")
+    for _ in range(2):
+        Path(names.fresh().removeprefix("file://")).symlink_to("/dev/full")
+    with pytest.raises(TransientError, match="the batch could not be written: no space is left"):
+        write_batch(frame, target, deletes=True, size=SMALL, ids=OneId())
 
 
 def test_a_batch_of_unknown_size_that_is_large_is_written_once(

@@ -49,6 +49,13 @@ def test_a_value_that_does_not_fit_is_a_bad_row() -> None:
     assert isinstance(failure_of(caught.value), BadRow)
 
 
+def test_the_line_with_which_py4j_begins_is_not_the_detail() -> None:
+    text = (
+        "An error occurred while calling o107.getResult.\n: org.apache.spark.SparkException: lost an executor\n\tat x"
+    )
+    assert failure_of(OSError(text)).detail == "org.apache.spark.SparkException: lost an executor"
+
+
 def test_anything_else_is_worth_another_try() -> None:
     found = failure_of(ConnectionResetError("connection reset by peer"))
     assert isinstance(found, TransientError)

@@ -81,6 +81,17 @@ def test_a_failpoint_in_the_middle_of_a_file_fails_the_task_with_its_error(tmp_p
     assert list(tmp_path.rglob("*.parquet")), "the file was begun"
 
 
+def test_a_disk_that_gets_full_is_a_transient_error(tmp_path: Path) -> None:
+    target = target_in(tmp_path)
+    (tmp_path / "data").mkdir()
+    Path(FileNames(target, "batch", "0").fresh().removeprefix("file://")).symlink_to("/dev/full")
+    with pytest.raises(TaskFailed) as caught:
+        list(write_partition(plan(target), iter([batch((1, "a", UPSERT))])))
+    error = decode(str(caught.value))
+    assert isinstance(error, TransientError)
+    assert error.primary == "the batch could not be written: no space is left"
+
+
 def test_a_store_that_cannot_be_written_is_a_transient_error(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a folder")
     with pytest.raises(TaskFailed) as caught:

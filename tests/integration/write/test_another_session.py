@@ -1,0 +1,46 @@
+"""Tasks that are tried again, and batches that Spark does not let the driver take."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from calve.model.files import WriteResult
+from tests.integration.write.another_session import ROWS
+from tests.support.readers import ROOT
+from tests.unit.write.sample import local, rows_of
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("another")
+    subprocess.run([sys.executable, "-m", "tests.integration.write.another_session", folder], cwd=ROOT, check=True)
+    return folder
+
+
+@pytest.fixture
+def results(folder: Path) -> dict[str, WriteResult]:
+    loaded: dict[str, WriteResult] = pickle.loads((folder / "results").read_bytes())
+    return loaded
+
+
+def check_rows(result: WriteResult) -> None:
+    assert result.changes == ROWS
+    for files in (result.data_files, result.delete_files):
+        assert sorted(row["id"] for row in rows_of(files)) == list(range(ROWS))
+
+
+def test_files_of_an_attempt_that_failed_are_not_in_the_result(folder: Path, results: dict[str, WriteResult]) -> None:
+    result = results["retried"]
+    check_rows(result)
+    there = set((folder / "retried" / "data").iterdir())
+    reported = {local(file) for file in result.files}
+    assert reported < there, "the first attempts left files behind"
+
+
+def test_a_batch_that_the_driver_may_not_take_is_written_by_tasks(results: dict[str, WriteResult]) -> None:
+    result = results["large"]
+    check_rows(result)
+    assert len(result.data_files) > 1
