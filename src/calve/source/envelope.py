@@ -1,0 +1,53 @@
+"""Envelopes: from records to changes.
+
+    changes_of(frame, envelope, key)            the frame of changes, see `model.change`
+    table_schema(schema, envelope, key)         the columns of the target table
+    check_envelope(schema, envelope, key)       all that can be wrong before anything runs, as InvalidInput
+
+All are pure: no action, no state, the same changes from the same records. They work on static and on streaming frames.
+
+    NoEnvelope    every row of the frame is an upsert; among rows of one key the last to arrive wins
+    Upsert        see `upsert`
+    Debezium      see `debezium`
+
+A record that cannot become a change stays in the frame as a bad row, with an encoded `BadRow` and nothing else.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from calve.errors import InvalidInput
+from calve.model.spec import Debezium, Envelope
+from calve.source import debezium, upsert
+from calve.source.condition import quiet_analysis
+
+
+def changes_of(frame: DataFrame, envelope: Envelope, key: Sequence[str]) -> DataFrame:
+    """The changes in a frame of records: the table's columns, the operation, the order, the error."""
+    if isinstance(envelope, Debezium):
+        return debezium.changes_of_records(frame, debezium.plan(frame.schema, envelope, key))
+    return upsert.changes_of_upserts(frame, upsert.plan(frame.schema, envelope, key))
+
+
+def table_schema(frame_schema: StructType, envelope: Envelope, key: Sequence[str]) -> StructType:
+    """The columns of the table that changes from such frames go to; key columns are not nullable."""
+    if isinstance(envelope, Debezium):
+        return debezium.plan(frame_schema, envelope, key).table
+    return upsert.plan(frame_schema, envelope, key).table
+
+
+def check_envelope(frame_schema: StructType, envelope: Envelope, key: Sequence[str]) -> None:
+    """Refuse an envelope that cannot work on frames of this schema."""
+    try:
+        with quiet_analysis():
+            empty = SparkSession.active().createDataFrame([], frame_schema)
+            _ = changes_of(empty, envelope, key).schema
+    except AnalysisException as error:
+        raise InvalidInput(
+            "the envelope does not fit the frame",
+            detail=str(error).strip().splitlines()[0],
+            hint="Compare the declared columns with those of the frame.",
+        ) from error

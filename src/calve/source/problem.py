@@ -1,0 +1,59 @@
+"""What is wrong with a record, and the `BadRow` that is made of it inside Spark.
+
+A problem is a STRUCT<text, hint>, null where all is well. `bad_row` writes it in the form of `CalveError.encode`, so that
+whoever meets it in a task can raise the error itself. Text goes in as JSON, and the mark that ends an encoded error is
+escaped, so that no record can cut its own error short.
+"""
+
+from calve.errors import BadRow
+from calve.source.sqltext import coalesce, literal
+
+SAMPLE_LENGTH = 200
+"""Characters of a record that an error shows."""
+
+PROBLEM = "struct<text:string,hint:string>"
+MISFIT = "struct<name:string,text:string,type:string>"
+"""A value that does not fit its column: the column, the value as text (null when it is missing), the type."""
+
+_HEAD, _TAIL = BadRow("").encode().split('["BadRow", "", "", ""]')
+_BACKSLASH = "chr(92)"
+
+
+def problem(words: str, hint: str = "") -> str:
+    """A problem; `words` is SQL."""
+    return f"named_struct('text', {words}, 'hint', {literal(hint)})"
+
+
+def misfit(name: str, text: str, type_name: str) -> str:
+    """A misfit; `text` is SQL."""
+    return f"named_struct('name', {literal(name)}, 'text', {text}, 'type', {literal(type_name)})"
+
+
+def misfit_problem(found: str) -> str:
+    """The problem that a misfit is; `found` is a cheap reference, used several times."""
+    column = f"concat('column \"', {found}.name, '\" is ')"
+    missing = f"concat({column}, 'missing or null, and is ', {found}.type)"
+    wrong = f"concat({column}, '\"', {shortened(f'{found}.text', 60)}, '\", which is not ', {found}.type)"
+    hint = "Numbers in a TIMESTAMP column need a unit: say epoch_unit."
+    words = f"if({found}.text is null, {missing}, {wrong})"
+    timely = f"if({found}.text rlike '^[-+]?[0-9]+$' and {found}.type like 'TIMESTAMP%', {literal(hint)}, '')"
+    return f"if({found} is null, null, named_struct('text', {words}, 'hint', {timely}))"
+
+
+def first_problem(choices: list[str]) -> str:
+    """The first problem that is there."""
+    return coalesce(choices, PROBLEM)
+
+
+def shortened(text: str, length: int) -> str:
+    """A text of at most `length` characters, valid UTF-8."""
+    return f"make_valid_utf8(if(length({text}) > {length}, concat(left({text}, {length}), '...'), {text}))"
+
+
+def bad_row(found: str, where: str, sample: str) -> str:
+    """An encoded `BadRow` where a problem was found, else null."""
+    detail = f"concat_ws(': ', {where}, {shortened(sample, SAMPLE_LENGTH)})"
+    body = f"to_json(array('BadRow', {found}.text, {detail}, {found}.hint))"
+    escaped = f"concat({_BACKSLASH}, 'u{ord(_TAIL):04x}')"
+    safe = f"replace({body}, '{_TAIL}', {escaped})"
+    return f"if({found} is null, null, concat('{_HEAD}', {safe}, '{_TAIL}'))"
