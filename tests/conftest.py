@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from calve.runtime.session import embedded_session
+from tests.support.jvm import QUICK
 from tests.support.readers import stop_iceberg_process
 
 # Examples with files or Spark in them take as long as they take; how many there are is what bounds a run.
@@ -30,7 +31,7 @@ SKIPS_ALLOWED_IN_CI: tuple[str, ...] = ()
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local Spark for all tests of a worker, without any Iceberg jar."""
-    session = embedded_session(tmp_path_factory.mktemp("spark-home"), master="local[2]")
+    session = embedded_session(tmp_path_factory.mktemp("spark-home"), master="local[2]", conf=QUICK)
     yield session
     session.stop()
 

@@ -15,6 +15,7 @@ import calve
 from calve.errors import CalveError
 from calve.runtime.query import exit_code
 from tests.faults.partitions import register_partitions
+from tests.support.jvm import QUICK
 
 TABLE = "shop.orders"
 SINK = "orders"
@@ -24,7 +25,7 @@ def main() -> int:
     home, feed, *numbers = sys.argv[1:]
     rows, changes, per_checkpoint = (int(n) for n in numbers or ("400", "1600", "250"))
     lake = calve.connect(home=home)
-    spark = lake.spark(master="local[2]", conf={"spark.driver.memory": "1g"})
+    spark = lake.spark(master="local[2]", conf=QUICK)
     definition = calve.orders(rows=rows, changes=changes, per_checkpoint=per_checkpoint)
     envelope = definition.envelope
     if feed == "orders":

@@ -15,12 +15,13 @@ SCRIPT = """
 import sys
 import calve
 from calve.write import choose
+from tests.support.jvm import QUICK
 choose.DRIVER_ROWS = 10          # everything goes to tasks
 choose.CODECS = frozenset()      # and none of it to Spark's own writer
 
 home, mode = sys.argv[1:]
 lake = calve.connect(home=home)
-conf = {"spark.driver.memory": "1g"}
+conf = dict(QUICK)
 if mode == "speculated":
     conf |= {
         "spark.speculation": "true",

@@ -16,11 +16,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from calve.runtime.session import embedded_session
+from tests.support.jvm import QUICK
 
 
 def settings(jar: Path, home: Path) -> dict[str, str]:
     return {
-        "spark.driver.memory": "1g",
+        **QUICK,
         "spark.jars": str(jar),
         "spark.sql.catalog.scratch": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.scratch.type": "hadoop",

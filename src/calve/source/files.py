@@ -79,6 +79,7 @@ class FileSource:
         self._ledger = ledger
         self._store, self._root = _filesystem(definition.path)
         self._scheme = urlsplit(definition.path).scheme
+        self._touched: set[KnownFile] = set()
 
     @property
     def name(self) -> str:
@@ -103,7 +104,7 @@ class FileSource:
             if known is None:
                 fresh.append(file)
             elif known != file:
-                _check_unchanged(known, file)
+                self._check_unchanged(known, file)
         if not fresh:
             return None
         return self._ledger.add(place, sorted(fresh)[: self._definition.max_files]).to_offsets()
@@ -152,19 +153,20 @@ class FileSource:
         below = path.removeprefix(self._root).strip("/").split("/")
         return not any(part.startswith(("_", ".")) for part in below) and not path.endswith(_UNFINISHED)
 
+    def _check_unchanged(self, known: KnownFile, now: KnownFile) -> None:
+        if known.size != now.size:
+            raise TerminalError(
+                "a file changed after it was read",
+                detail=f"{now.path} had {known.size} bytes and has {now.size} now.",
+                hint="Write changes into new files. Put the old contents back to go on.",
+            )
+        if now not in self._touched:
+            self._touched.add(now)
+            _log.warning("the time stamp of %s changed after it was read; it is not read again", now.path)
+
 
 def _filesystem(location: str) -> tuple[fs.FileSystem, str]:
     if not urlsplit(location).scheme:
         return fs.LocalFileSystem(), location
     filesystem, path = fs.FileSystem.from_uri(location)
     return filesystem, path
-
-
-def _check_unchanged(known: KnownFile, now: KnownFile) -> None:
-    if known.size != now.size:
-        raise TerminalError(
-            "a file changed after it was read",
-            detail=f"{now.path} had {known.size} bytes and has {now.size} now.",
-            hint="Write changes into new files. Put the old contents back to go on.",
-        )
-    _log.warning("the time stamp of %s changed after it was read; it is not read again", now.path)
