@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from calve import faults
 from calve.clock import Clock
+from calve.errors import CalveError
 from calve.model.checkpoint import Offsets, canonical_offsets
 from calve.model.size import SizeHint
 from calve.model.spec import Envelope
@@ -91,8 +92,16 @@ class Death:
             raise Died(point)
 
 
-def until_done(start: Callable[[], Any], deaths: Sequence[tuple[str, int]]) -> None:
-    """Start a sink, let it die at each of the points in turn, and then let it finish."""
+def _is_idle(query: Any) -> bool:
+    try:
+        query.await_caught_up(0.5)
+    except (CalveError, Died):
+        return False
+    return True
+
+
+def until_done(start: Callable[[], Any], deaths: Sequence[tuple[str, int]], *, bounded: bool = True) -> None:
+    """Start a sink, let it die at each of the points in turn, and then let it finish (or, if unbounded, catch up)."""
     for point, nth in deaths:
         death = Death(point, nth)
         faults.install(death)
@@ -101,9 +110,13 @@ def until_done(start: Callable[[], Any], deaths: Sequence[tuple[str, int]]) -> N
         except Died:
             continue
         while not death.happened.wait(0.05):
-            if not query.active:
+            if not query.active or (not bounded and _is_idle(query)):
                 break
         query.stop()  # its threads end at the next failpoint they come to
     faults.install(None)
     query = start()
-    assert query.await_termination(120)
+    if bounded:
+        assert query.await_termination(120)
+    else:
+        query.await_caught_up(120)
+        query.stop()
