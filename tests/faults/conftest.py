@@ -1,21 +1,26 @@
 """A fresh sink per test; whatever it started is gone afterwards."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from tests.faults.harness import Sink
 
-MakeSink = Callable[[str], Sink]
+
+class MakeSink(Protocol):
+    """Makes a sink in a folder of its own, with its input."""
+
+    def __call__(self, feed: str, changes: int = 1600) -> Sink: ...
 
 
 @pytest.fixture
 def make_sink(tmp_path: Path) -> Iterator[MakeSink]:
     made: list[Sink] = []
 
-    def make(feed: str) -> Sink:
-        sink = Sink(tmp_path / "home", feed)
+    def make(feed: str, changes: int = 1600) -> Sink:
+        sink = Sink(tmp_path / "home", feed, changes=changes)
         if feed != "orders":
             sink.provide_files()
         made.append(sink)
