@@ -66,7 +66,7 @@ def test_a_checkpoint_that_is_put_back_is_continued(make_sink: MakeSink, tmp_pat
     copy = tmp_path / "copy"
     shutil.move(spark_folder(sink).parent, copy)
     assert sink.run().report["error"] == "SourceLost"
-    shutil.rmtree(next((sink.home / "spark").iterdir()), ignore_errors=True)
+    shutil.rmtree(sink.home / "spark" / sink.sink_id, ignore_errors=True)
     shutil.move(copy, sink.home / "spark" / sink.sink_id)
     assert sink.run().code == 0
     sink.check()

@@ -98,7 +98,7 @@ def test_a_foreign_change_of_rows_halts_the_sink_and_names_the_snapshot(lake: La
             row = {"id": 1, "customer": 1, "amount": None, "status": "foreign", "updated_at": None}
             table.overwrite(pa.Table.from_pylist([row], schema=schema), overwrite_filter="id = 1")
 
-    at("commit.before", 2, interfere)  # before the first batch: pyiceberg refuses tables with equality deletes
+    at("commit.before", 3, interfere)  # after the first batch: pyiceberg refuses tables with equality deletes
     query = definition(lake).start()
     with pytest.raises(ForeignCommit, match="is not from this sink"):
         completed(query)
