@@ -8,7 +8,8 @@ interleave runs):
 
 means: SIGKILL this process when `commit.after` is reached the second time, raise a transient error when
 `record.before` is reached the first time. Actions: `kill`, `error` (transient), `error*` (every time from then on),
-`pause` (wait for the file named by `CALVE_FAULTS_GATE` to disappear).
+`pause` (wait for the file named by `CALVE_FAULTS_GATE` to disappear), `once` (a transient error in the first process
+that makes that file, and in no other).
 """
 
 import os
@@ -17,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +90,10 @@ class FaultPlan:
         elif action == "pause" and self._gate is not None:
             while self._gate.exists():
                 time.sleep(0.02)
+        elif action == "once" and self._gate is not None:
+            with suppress(FileExistsError):
+                self._gate.touch(exist_ok=False)
+                raise TransientError(f"injected failure at {fault.point}")
 
 
 def parse(text: str, gate: Path | None = None) -> FaultPlan:
@@ -98,8 +104,8 @@ def parse(text: str, gate: Path | None = None) -> FaultPlan:
         point, _, nth = place.partition(":")
         if point not in POINTS:
             raise InvalidInput(f'unknown failpoint "{point}"', hint=f"Failpoints are {', '.join(sorted(POINTS))}.")
-        if action.rstrip("*") not in {"kill", "error", "pause"}:
-            raise InvalidInput(f'unknown fault action "{action}"', hint="Actions are kill, error and pause.")
+        if action.rstrip("*") not in {"kill", "error", "pause", "once"}:
+            raise InvalidInput(f'unknown fault action "{action}"', hint="Actions are kill, error, pause and once.")
         faults.append(Fault(point, int(nth or 1), action))
     return FaultPlan(tuple(faults), gate)
 

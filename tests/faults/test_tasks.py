@@ -34,14 +34,16 @@ lake.spark(master="local[2,4]", conf=conf)
 query = calve.sink(
     calve.orders(rows=20_000, changes=20_000, per_checkpoint=20_000), name="o", into=lake.table("x.o"), key=["id"]
 ).start()
-query.await_termination(200)
+assert query.await_termination(200)
 print(lake.open().load_table("x.o").metadata_location)
 """
 
 
 @pytest.mark.parametrize("mode", ["retried", "speculated"])
 def test_the_table_is_right_when_tasks_are(mode: str, tmp_path: Path) -> None:
-    environment = {"CALVE_FAULTS": "task.write:1=error"} if mode == "retried" else {}
+    environment = (
+        {"CALVE_FAULTS": "task.write=once", "CALVE_FAULTS_GATE": str(tmp_path / "gate")} if mode == "retried" else {}
+    )
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "home"), mode],
         cwd=ROOT,
@@ -52,5 +54,6 @@ def test_the_table_is_right_when_tasks_are(mode: str, tmp_path: Path) -> None:
         timeout=300,
     )
     assert run.returncode == 0, run.stderr
+    assert (tmp_path / "gate").exists() == (mode == "retried"), "a task failed, and only then"
     expected = expected_orders(orders(rows=20_000, changes=20_000), 40_000)
     assert rows_of(duckdb_rows(run.stdout.split()[-1])) == expected

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import cast
 
 from pyspark.errors import ParseException
 from pyspark.sql import types as T  # noqa: N812
@@ -28,7 +29,7 @@ def declared_names(text: str) -> tuple[str, ...] | None:
 def declared_schema(text: str) -> T.StructType:
     """The schema in Spark DDL. Lengths of VARCHAR and CHAR are dropped: tables know only STRING."""
     try:
-        schema = T.StructType.fromDDL(text)
+        schema = cast("T.StructType", T.StructType.fromDDL(text))
     except ParseException as error:
         reason = str(error).strip().splitlines()[0]
         raise InvalidInput(
@@ -78,7 +79,9 @@ def table_of(fields: Sequence[T.StructField], key: Sequence[str]) -> T.StructTyp
         raise InvalidInput("a column is in the key twice", detail=f"The key is ({', '.join(key)}).")
     for name in key:
         require(name, names, "key column")
-    return T.StructType([T.StructField(f.name, f.dataType, f.nullable and f.name not in key, f.metadata) for f in fields])
+    return T.StructType(
+        [T.StructField(f.name, f.dataType, f.nullable and f.name not in key, f.metadata) for f in fields]
+    )
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -1,20 +1,30 @@
 """What orders the changes of one key: `order_by` first, then the order of arrival.
 
-A typed field is an order column as it is. A field of JSON that is not declared has no type: it becomes two columns, a number
-and a text, so that numbers (also those sent as text, like Oracle's SCN) compare as numbers and everything else as text. A
-missing or null value, an array or an object is a problem: without an order nobody knows which change is the last.
+A typed field is an order column as it is. A field of JSON that is not declared has no type: it becomes two columns, a
+number and a text, so that numbers (also those sent as text, like Oracle's SCN) compare as numbers and everything else
+as text. A missing or null value, an array or an object is a problem: without an order nobody knows which change is
+the last.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
 from calve.source.columns import field_at
+from calve.source.documents import Malformed
+from calve.source.finish import ORDER_HINT
+from calve.source.scalars import number_of
 from calve.source.sqltext import ident, literal
 
-_NUMBER = "decimal(38,9)"
+PAIR: tuple[T.DataType, T.DataType] = (T.DecimalType(38, 9), T.StringType())
+"""The types of the two columns of a field without a type."""
+
+_UNIT, _DIGITS = Decimal("1e-9"), 29
+_ROUNDED = Context(prec=60, rounding=ROUND_HALF_EVEN)
 
 
 @dataclass(frozen=True)
@@ -27,27 +37,30 @@ class Order:
 
 def of_columns(schema: T.StructType, paths: Sequence[str], prefix: tuple[str, ...] = ()) -> Order:
     """Order by typed fields of a frame or of the struct under `prefix`."""
-    references = []
+    references = {}
     for path in paths:
         data_type = field_at(schema, path, "order field")
         if not isinstance(data_type, T.AtomicType) or isinstance(data_type, T.VariantType):
             raise InvalidInput(f'the order field "{path}" has type {data_type.simpleString()}, which has no order')
-        references.append(ident(*prefix, *path.split(".")))
-    return Order(tuple(references), missing_of(dict(zip(paths, references, strict=True))))
+        references[path] = ident(*prefix, *path.split("."))
+    cases = [f"when {sql} is null then {literal(path)}" for path, sql in references.items()]
+    return Order(tuple(references.values()), f"case {' '.join(cases)} end" if cases else "cast(null as string)")
 
 
-def of_text(text: str) -> tuple[str, str]:
-    """The two order columns of a field of JSON, given a cheap reference to its text."""
-    number = f"try_cast({text} as {_NUMBER})"
-    return f"coalesce({number}, 0BD)", f"if({number} is null, {text}, '')"
+def missing(path: str) -> Malformed:
+    """The problem that an order field has no value."""
+    return Malformed(f'the order field "{path}" is missing or null', ORDER_HINT)
 
 
-def missing_of(fields: dict[str, str]) -> str:
-    """The first of the named fields whose SQL is null."""
-    cases = [f"when {sql} is null then {literal(name)}" for name, sql in fields.items()]
-    return f"case {' '.join(cases)} end" if cases else "cast(null as string)"
-
-
-def usable(text: str) -> str:
-    """Null instead of the JSON of an array or an object."""
-    return f"if(left({text}, 1) in ('{{', '['), null, {text})"
+def pair_of(path: str, value: Any) -> tuple[Decimal, str]:
+    """The two order columns of a field without a type."""
+    if value is None:
+        raise missing(path)
+    if isinstance(value, bool | dict | list):
+        raise Malformed(f'the order field "{path}" is neither a number nor a text', ORDER_HINT)
+    number = number_of(value)
+    if number is None:
+        return Decimal(0), value
+    if number.adjusted() >= _DIGITS:
+        raise Malformed(f'the order field "{path}" has more than {_DIGITS} digits', ORDER_HINT)
+    return number.quantize(_UNIT, context=_ROUNDED), ""

@@ -1,8 +1,8 @@
 """What is wrong with a record, and the `BadRow` that is made of it inside Spark.
 
-A problem is a STRUCT<text, hint>, null where all is well. `bad_row` writes it in the form of `CalveError.encode`, so that
-whoever meets it in a task can raise the error itself. Text goes in as JSON, and the mark that ends an encoded error is
-escaped, so that no record can cut its own error short.
+A problem is a STRUCT<text, hint>, null where all is well. `bad_row` writes it in the form of `CalveError.encode`, so
+that whoever meets it in a task can raise the error itself. Text goes in as JSON, and the mark that ends an encoded
+error is escaped, so that no record can cut its own error short.
 """
 
 from calve.errors import BadRow
@@ -12,9 +12,6 @@ SAMPLE_LENGTH = 200
 """Characters of a record that an error shows."""
 
 PROBLEM = "struct<text:string,hint:string>"
-MISFIT = "struct<name:string,text:string,type:string>"
-"""A value that does not fit its column: the column, the value as text (null when it is missing), the type."""
-
 _HEAD, _TAIL = BadRow("").encode().split('["BadRow", "", "", ""]')
 _BACKSLASH = "chr(92)"
 
@@ -25,19 +22,14 @@ def problem(words: str, hint: str = "") -> str:
 
 
 def misfit(name: str, text: str, type_name: str) -> str:
-    """A misfit; `text` is SQL."""
-    return f"named_struct('name', {literal(name)}, 'text', {text}, 'type', {literal(type_name)})"
+    """The problem that a value does not fit its column; `text` is SQL."""
+    before, after = literal(f'column "{name}" is "'), literal(f'", which is not {type_name}')
+    return problem(f"concat({before}, {shortened(text, 60)}, {after})")
 
 
-def misfit_problem(found: str) -> str:
-    """The problem that a misfit is; `found` is a cheap reference, used several times."""
-    column = f"concat('column \"', {found}.name, '\" is ')"
-    missing = f"concat({column}, 'missing or null, and is ', {found}.type)"
-    wrong = f"concat({column}, '\"', {shortened(f'{found}.text', 60)}, '\", which is not ', {found}.type)"
-    hint = "Numbers in a TIMESTAMP column need a unit: say epoch_unit."
-    words = f"if({found}.text is null, {missing}, {wrong})"
-    timely = f"if({found}.text rlike '^[-+]?[0-9]+$' and {found}.type like 'TIMESTAMP%', {literal(hint)}, '')"
-    return f"if({found} is null, null, named_struct('text', {words}, 'hint', {timely}))"
+def missing(name: str) -> str:
+    """The problem that a column is null and must not be."""
+    return problem(literal(f'column "{name}" is missing or null, and is NOT NULL'))
 
 
 def first_problem(choices: list[str]) -> str:

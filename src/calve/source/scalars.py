@@ -1,146 +1,254 @@
-"""Texts to typed values, strictly: what does not fit exactly becomes null, and the caller makes a problem of it.
+"""Scalar values of JSON in the types of a table, exactly or not at all; the rules are in `strict`.
 
-Spark's own casts from text are lenient (`2024-01-02Tjunk` is a date, `12:30` a time of today, `12.345` fits DECIMAL(5,2) after
-rounding, `1e400` is an infinite double), so most types look at the text first:
-
-    BOOLEAN             true, false, 1, 0
-    TINYINT .. BIGINT   an integer in range
-    FLOAT, DOUBLE       a decimal number in range; as a text also NaN, Infinity and -Infinity
-    DECIMAL(p,s)        a decimal number that fits without rounding
-    STRING              any text; objects and arrays of JSON as their JSON
-    BINARY              base64 with padding
-    DATE                YYYY-MM-DD; a number counts days since 1970
-    TIMESTAMP           YYYY-MM-DD[T| ]hh:mm[:ss[.f]][Z|+hh:mm]; without a zone it is in the session's zone; digits after the
-                        microseconds are cut; a number counts units since 1970, see `Coding`
-    TIMESTAMP_NTZ       the same without a zone, or with Z
-
-Years are 0001 to 9999. Numbers of JSON with an exponent or more than 38 digits come here as doubles: no integers, and in a
-DECIMAL as exact as a double is.
+Every conversion takes a value that is not None and returns what pyarrow takes for the type (dates as days, timestamps
+as microseconds), or None or a ValueError or ArithmeticError when the value does not fit.
 """
 
+import json
+import math
+import re
+from base64 import b64decode
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyspark.sql import types as T  # noqa: N812 - the name every Spark user knows
 
-from calve.source.sqltext import let, literal
+from calve.errors import InvalidInput
 
 GUARDED_MICROS = "us?"
 """Microseconds, unless the number is too small to be meant so."""
 
-_DAY = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = "[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?"
-_DATE = f"^{_DAY}Z?$"
-_ZONED = f"^{_DAY}({_TIME}(Z|[-+][0-9]{{2}}:[0-9]{{2}})?)?$"
-_UNZONED = f"^{_DAY}({_TIME}Z?)?$"
-_NUMBER = "^[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?$"
-
-_MIN_MICROS, _MAX_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
-_MIN_DAYS, _MAX_DAYS = -719_162, 2_932_896
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+_NUMBER = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]{1,4})?")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}Z?")
+_MOMENT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+_OFFSET = re.compile(r"([+-])([0-9]{2}):([0-9]{2})")
+_SPECIAL = frozenset({"NaN", "Infinity", "-Infinity"})
+_EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
+_EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1).toordinal()
+_MICROSECOND = timedelta(microseconds=1)
+_MIN_DAYS, _MAX_DAYS = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
+_MICROS_PER_DAY = 86_400_000_000
+_MIN_MICROS, _MAX_MICROS = _MIN_DAYS * _MICROS_PER_DAY, (_MAX_DAYS + 1) * _MICROS_PER_DAY - 1
 _GUARD = 10_000_000_000_000
 """As microseconds within 116 days of 1970; as milliseconds any day until the year 2286."""
-_FACTORS = {"d": "n * 86400000000L", "ms": "n * 1000L", "us": "n", "ns": "(n - pmod(n, 1000L)) div 1000L"}
-_RANGES = {
-    "d": (_MIN_DAYS, _MAX_DAYS),
-    "ms": (_MIN_MICROS // 1000, _MAX_MICROS // 1000),
-    "us": (_MIN_MICROS, _MAX_MICROS),
-    "ns": (-(2**63) + 1000, 2**63 - 1),
-}
+_FLOAT_MAX = 3.4028234663852886e38
+_BITS = {T.ByteType: 7, T.ShortType: 15, T.IntegerType: 31, T.LongType: 63}
 
 
 @dataclass(frozen=True)
 class Coding:
-    """How numbers and texts stand for times and decimals in one column."""
+    """How one record encodes one column, as its own schema part says: the unit of a number, the scale of bytes."""
 
-    default: str | None = None
-    """What a number counts where a timestamp is declared: ms, us, ns or `GUARDED_MICROS`; None refuses numbers."""
     unit: str | None = None
-    """SQL of a STRING: d, ms, us or ns, where the record's own schema says so, else null. It wins over the default."""
-    scale: str | None = None
-    """SQL of an INT: the scale of a decimal sent as base64 of its unscaled bytes, else null."""
+    """d, ms, us or ns."""
+    scale: int | None = None
 
 
-def needs_kind(data_type: T.DataType) -> bool:
-    """True for the types that read texts and numbers of JSON differently."""
-    return isinstance(data_type, T.DateType | T.TimestampType | T.TimestampNTZType | T.FloatType | T.DoubleType)
+@dataclass(frozen=True)
+class Settings:
+    """What holds for all columns of a table."""
+
+    unit: str | None = None
+    """What numbers count where timestamps are declared and the record does not say: ms, us, ns, `GUARDED_MICROS`, or
+    None to refuse them."""
+    zone: str = "UTC"
+    """Of timestamps without a zone."""
 
 
-def type_name(data_type: T.DataType) -> str:
-    """A type as users write it."""
-    return data_type.typeName().upper() if _has_parts(data_type) else data_type.simpleString().upper()
+Convert = Callable[[Any, Coding], Any]
 
 
-def _has_parts(data_type: T.DataType) -> bool:
-    return isinstance(data_type, T.ArrayType | T.MapType | T.StructType)
-
-
-def typed(text: str, is_text: str, data_type: T.DataType, coding: Coding) -> str:
-    """SQL of the value of `text` in `data_type`, or null. `is_text` is false for numbers and booleans of JSON."""
+def scalar(data_type: T.DataType, settings: Settings) -> Convert:
+    """The conversion to a scalar type."""
     match data_type:
-        case T.StringType():
-            return text
-        case T.BooleanType():
-            return f"case when {text} in ('true', '1') then true when {text} in ('false', '0') then false end"
         case T.IntegralType():
-            return f"try_cast({text} as {type_name(data_type)})"
-        case T.FloatType() | T.DoubleType():
-            return _floating(text, is_text, type_name(data_type))
+            return _integral(1 << _BITS[type(data_type)])
         case T.DecimalType():
-            return _decimal(text, data_type)
-        case T.BinaryType():
-            return f"if(length({text}) % 4 = 0, try_to_binary({text}, 'base64'), null)"
-        case T.DateType():
-            return _date(text, is_text, coding)
-        case T.TimestampType() | T.TimestampNTZType():
-            return _timestamp(text, is_text, data_type, coding)
-    raise TypeError(type_name(data_type))
+            return _decimal(data_type.precision, data_type.scale)
+        case T.FloatType():
+            return _floating(_FLOAT_MAX)
+        case T.TimestampType():
+            return _timestamp(settings.unit, zone_of(settings.zone))
+        case T.TimestampNTZType():
+            return _timestamp(settings.unit, None)
+    return _SIMPLE[type(data_type)]
 
 
-def supported(data_type: T.DataType) -> bool:
-    """True for the types that `typed` knows."""
-    known = (T.StringType, T.BooleanType, T.IntegralType, T.DecimalType, T.BinaryType)
-    return isinstance(data_type, known) or needs_kind(data_type)
+def is_scalar(data_type: T.DataType) -> bool:
+    """True for the types that `scalar` knows."""
+    known = {*_BITS, *_SIMPLE, T.DecimalType, T.FloatType, T.TimestampType, T.TimestampNTZType}
+    return type(data_type) in known
 
 
-def _floating(text: str, is_text: str, name: str) -> str:
-    number = f"try_cast({text} as {name})"
-    finite = f"if(abs({number}) < {name}('Infinity') and {text} rlike '{_NUMBER}', {number}, null)"
-    return f"if({text} in ('NaN', 'Infinity', '-Infinity'), if({is_text}, {number}, null), {finite})"
+def zone_of(name: str) -> tzinfo:
+    """A time zone as Spark names it."""
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        sign = -1 if offset[1] == "-" else 1
+        return timezone(sign * timedelta(hours=int(offset[2]), minutes=int(offset[3])))
+    try:
+        return UTC if name in {"UTC", "Z", "GMT"} else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise InvalidInput(f'the session\'s time zone "{name}" is not known', hint="Set a region or UTC.") from error
 
 
-def _decimal(text: str, data_type: T.DecimalType) -> str:
-    value, wide = f"try_cast({text} as {type_name(data_type)})", min(38, 38 - data_type.precision + data_type.scale)
-    if wide > data_type.scale:
-        return f"if({value} = try_cast({text} as decimal(38,{wide})), {value}, null)"
-    fits = f"({text} rlike '[eE]' or {text} rlike '^[^.]*([.][0-9]{{0,{data_type.scale}}}0*)?$')"
-    return f"if({fits}, {value}, null)"
+def json_text(value: Any) -> str:
+    """The JSON of a value whose fractions were read as Decimal."""
+    match value:
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case dict():
+            return "{" + ",".join(f"{json_text(k)}:{json_text(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(json_text, value)) + "]"
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+    return str(value)
 
 
-def _date(text: str, is_text: str, coding: Coding) -> str:
-    days = f"try_cast({text} as int)"
-    counted = f"if({days} between {_MIN_DAYS} and {_MAX_DAYS}, date_from_unix_date({days}), null)"
-    if coding.unit is not None:
-        counted = f"if(coalesce({coding.unit}, 'd') = 'd', {counted}, null)"
-    return f"if({is_text}, if({text} rlike '{_DATE}', try_cast(left({text}, 10) as date), null), {counted})"
+def number_of(value: Any) -> Decimal | None:
+    """A number, or a text that is one, as Decimal."""
+    match value:
+        case bool():
+            return None
+        case int() | Decimal():
+            return Decimal(value)
+        case str() if _NUMBER.fullmatch(value):
+            return Decimal(value)
+    return None
 
 
-def _timestamp(text: str, is_text: str, data_type: T.DataType, coding: Coding) -> str:
-    zoned = isinstance(data_type, T.TimestampType)
-    pattern = _ZONED if zoned else _UNZONED
-    micros = _epoch_micros(text, coding)
-    epoch = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
-    counted = f"timestamp_micros({micros})" if zoned else f"timestampadd(MICROSECOND, {micros}, {epoch})"
-    return f"if({is_text}, if({text} rlike '{pattern}', try_cast({text} as {type_name(data_type)}), null), {counted})"
+def _integral(bound: int) -> Convert:
+    def convert(value: Any, _: Coding) -> int | None:
+        if type(value) is not int:
+            value = _whole(value)
+        return value if value is not None and -bound <= value < bound else None
+
+    return convert
 
 
-def _epoch_micros(text: str, coding: Coding) -> str:
-    """SQL of microseconds since 1970; null when they are out of range or no unit is known."""
-    default = "cast(null as string)" if coding.default is None else literal(coding.default)
-    unit = default if coding.unit is None else f"coalesce({coding.unit}, {default})"
-    units = _FACTORS if coding.unit is not None else {u: f for u, f in _FACTORS.items() if coding.default in {u, f"{u}?"}}
-    cases = [f"when n between {_RANGES[u][0]}L and {_RANGES[u][1]}L and u = {literal(u)} then {f}" for u, f in units.items()]
-    if coding.default == GUARDED_MICROS:
-        meant = f"(n = 0 or n not between -{_GUARD}L and {_GUARD}L) and n between {_MIN_MICROS}L and {_MAX_MICROS}L"
-        cases.append(f"when u = '{GUARDED_MICROS}' and {meant} then n")
-    if not cases:
-        return "cast(null as bigint)"
-    return let("n", f"try_cast({text} as bigint)", let("u", unit, f"case {' '.join(cases)} end"))
+def _whole(value: Any) -> int | None:
+    if isinstance(value, str):
+        return int(value) if _INTEGER.fullmatch(value) else None
+    if isinstance(value, Decimal) and value.adjusted() < 40 and value == value.to_integral_value():
+        return int(value)
+    return None
+
+
+def _decimal(precision: int, scale: int) -> Convert:
+    unit, limit = Decimal(1).scaleb(-scale), precision - scale
+
+    def convert(value: Any, coding: Coding) -> Decimal | None:
+        number = (
+            number_of(value) if coding.scale is None and not isinstance(value, dict) else _from_bytes(value, coding)
+        )
+        if number is None:
+            return None
+        exact = number.quantize(unit, context=_EXACT)
+        return exact if not exact or exact.adjusted() < limit else None
+
+    return convert
+
+
+def _from_bytes(value: Any, coding: Coding) -> Decimal | None:
+    """A decimal as its unscaled bytes: with the scale of the schema part, or in an object with a scale of its own."""
+    scale, encoded = (value.get("scale"), value.get("value")) if isinstance(value, dict) else (coding.scale, value)
+    if not isinstance(encoded, str) or type(scale) is not int:
+        return None
+    unscaled = int.from_bytes(b64decode(encoded, validate=True), "big", signed=True)
+    return Decimal(unscaled).scaleb(-scale, _EXACT)
+
+
+def _floating(limit: float) -> Convert:
+    def convert(value: Any, _: Coding) -> float | None:
+        if isinstance(value, str) and value in _SPECIAL:
+            return float(value)
+        number = number_of(value)
+        result = None if number is None else float(number)
+        return result if result is not None and abs(result) <= limit else None
+
+    return convert
+
+
+def _timestamp(unit: str | None, zone: tzinfo | None) -> Convert:
+    def convert(value: Any, coding: Coding) -> int | None:
+        if isinstance(value, str):
+            return _moment(value, zone)
+        if type(value) is not int:
+            return None
+        micros = _micros(value, coding.unit or unit)
+        return micros if micros is not None and _MIN_MICROS <= micros <= _MAX_MICROS else None
+
+    return convert
+
+
+def _moment(text: str, zone: tzinfo | None) -> int | None:
+    if not _MOMENT.fullmatch(text):
+        return None
+    moment = datetime.fromisoformat(text)
+    if zone is None:
+        if moment.tzinfo is not None and not text.endswith("Z"):
+            return None
+        moment = moment.replace(tzinfo=UTC)
+    elif moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _micros(number: int, unit: str | None) -> int | None:
+    match unit:
+        case "us":
+            return number
+        case "ms":
+            return number * 1000
+        case "ns":
+            return number // 1000
+        case "d":
+            return number * _MICROS_PER_DAY
+    guarded = unit == GUARDED_MICROS and (number == 0 or abs(number) > _GUARD)
+    return number if guarded else None
+
+
+def _date(value: Any, coding: Coding) -> int | None:
+    if type(value) is int:
+        return value if coding.unit in {None, "d"} and _MIN_DAYS <= value <= _MAX_DAYS else None
+    if isinstance(value, str) and _DAY.fullmatch(value):
+        return date.fromisoformat(value[:10]).toordinal() - _EPOCH_DAY
+    return None
+
+
+def _boolean(value: Any, _: Coding) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "1": True, "false": False, "0": False}.get(value if isinstance(value, str) else str(value))
+
+
+def _string(value: Any, coding: Coding) -> str | None:
+    if coding.scale is not None:
+        number = _from_bytes(value, coding)
+        return None if number is None else f"{number:f}"
+    text = value if isinstance(value, str) else json_text(value)
+    text.encode()  # half a surrogate pair is no text
+    return text
+
+
+def _binary(value: Any, _: Coding) -> bytes | None:
+    return b64decode(value, validate=True) if isinstance(value, str) else None
+
+
+_SIMPLE: dict[type[T.DataType], Convert] = {
+    T.StringType: _string,
+    T.BooleanType: _boolean,
+    T.DoubleType: _floating(math.nextafter(math.inf, 0)),
+    T.BinaryType: _binary,
+    T.DateType: _date,
+}

@@ -1,0 +1,181 @@
+"""Upserts as JSON in Kafka's `value` and `key`: records to rows, in tasks.
+
+The rows have the declared columns (of a null value the key's, out of `key`), the fields that only the condition names
+as texts, the order columns, and two errors: one of the key and the order, which count always, and one of the other
+columns, which a delete does not need.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T  # noqa: N812
+
+from calve.model.spec import Upsert
+from calve.source import frames, order
+from calve.source.arrowmap import Columns, bad_row, mapped
+from calve.source.condition import Path, text_fields
+from calve.source.documents import Codings, Malformed, codings_of, field_of, is_wrapped, parsed
+from calve.source.frames import STEP
+from calve.source.scalars import Settings, json_text
+from calve.source.strict import Columns as Typed
+from calve.source.strict import Misfit
+
+GONE = f"{STEP}gone"
+ORDER = f"{STEP}order_"
+BAD_KEY = f"{STEP}bad_key"
+BAD_REST = f"{STEP}bad_rest"
+
+
+def read_records(
+    frame: DataFrame,
+    schema: T.StructType,
+    table: T.StructType,
+    key: Sequence[str],
+    options: tuple[Upsert, Sequence[Path]],
+) -> DataFrame:
+    """The records of a frame as typed rows."""
+    envelope, paths = options
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+    reader = Reader(table, tuple(key), tuple(paths), envelope.order_by, Settings(envelope.epoch_unit, zone))
+    types = [*reader.order_types(), *frames.arrival_types(schema)]
+    output = T.StructType(
+        [
+            *(T.StructField(f.name, f.dataType) for f in table.fields),
+            *text_fields(paths),
+            T.StructField(GONE, T.BooleanType()),
+            *(T.StructField(f"{ORDER}{i}", data_type) for i, data_type in enumerate(types)),
+            T.StructField(BAD_KEY, T.StringType()),
+            T.StructField(BAD_REST, T.StringType()),
+        ]
+    )
+    return mapped(frame, frames.KAFKA, reader.rows, output)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a record says."""
+
+    values: list[Any]
+    texts: list[Any]
+    order: list[Any]
+    gone: bool = False
+    rest: Malformed | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads records of one table."""
+
+    table: T.StructType
+    key: tuple[str, ...]
+    paths: tuple[Path, ...]
+    order_by: tuple[str, ...]
+    settings: Settings
+
+    def order_types(self) -> list[T.DataType]:
+        """The types of the order columns before those of arrival."""
+        types: list[T.DataType] = []
+        for path in self.order_by:
+            types += [self.table[path].dataType] if path in self.table.names else order.PAIR
+        return types
+
+    def rows(self) -> "Rows":
+        """Ready to read, in a task."""
+        return Rows(self)
+
+
+class Rows:
+    """A reader at work."""
+
+    def __init__(self, reader: Reader) -> None:
+        fields = reader.table.fields
+        self._reader = reader
+        self._width = len(fields)
+        self._key_at = [i for i, f in enumerate(fields) if f.name in reader.key]
+        self._rest_at = [i for i, f in enumerate(fields) if f.name not in reader.key]
+        self._key = Typed.of([fields[i] for i in self._key_at], reader.settings)
+        self._rest = Typed.of([fields[i] for i in self._rest_at], reader.settings)
+        self._index = {f.name: i for i, f in enumerate(fields)}
+        self._tops = [(f.name, f.dataType) for f in text_fields(reader.paths)]
+        self._order = [(path, self._index.get(path), field_of(path)) for path in reader.order_by]
+        self._nothing = Found([None] * self._width, [None] * len(self._tops), [None] * len(reader.order_types()))
+
+    def __call__(self, columns: Columns, count: int) -> Iterator[list[Any]]:
+        inputs = (columns["key"], columns["value"], columns["offset"], columns["partition"])
+        for row, (key, value, offset, partition) in enumerate(zip(*inputs, strict=True)):
+            bad_key = bad_rest = None
+            try:
+                found = self._found(key, value)
+            except (Malformed, Misfit) as error:
+                found = self._nothing
+                problem = Malformed.of(error) if isinstance(error, Misfit) else error
+                bad_key = bad_row(problem, frames.place(columns, row), value)
+            if found.rest is not None:
+                bad_rest = bad_row(found.rest, frames.place(columns, row), value)
+            yield [*found.values, *found.texts, found.gone, *found.order, offset, partition, bad_key, bad_rest]
+        del count
+
+    def _found(self, key: Any, value: Any) -> Found:
+        record, codings = _payload(value)
+        if record is None:
+            return self._deleted(key)
+        if not isinstance(record, dict):
+            raise Malformed("it is not a JSON object")
+        values: list[Any] = [None] * self._width
+        rest = None
+        for i, converted in zip(self._key_at, self._key.values(record, codings), strict=True):
+            values[i] = converted
+        try:
+            for i, converted in zip(self._rest_at, self._rest.values(record, codings), strict=True):
+                values[i] = converted
+        except Misfit as error:
+            rest = Malformed.of(error)
+        return Found(values, self._texts(record), self._ordered(record, values), rest=rest)
+
+    def _deleted(self, data: Any) -> Found:
+        """A null value: the key's JSON says which row, as an object or as the bare value of a single column."""
+        record, codings = keyed(data, self._key.names)
+        values: list[Any] = [None] * self._width
+        for i, converted in zip(self._key_at, self._key.values(record, codings), strict=True):
+            values[i] = converted
+        return Found(values, [None] * len(self._tops), self._ordered({}, values), gone=True)
+
+    def _ordered(self, record: dict[str, Any], values: list[Any]) -> list[Any]:
+        ordered: list[Any] = []
+        for path, index, look_up in self._order:
+            if index is None:
+                ordered += order.pair_of(path, look_up(record))
+            elif values[index] is None:
+                raise order.missing(path)
+            else:
+                ordered.append(values[index])
+        return ordered
+
+    def _texts(self, record: dict[str, Any]) -> list[Any]:
+        return [_text_below(record.get(name), data_type) for name, data_type in self._tops]
+
+
+def keyed(data: Any, names: Sequence[str]) -> tuple[dict[str, Any], Codings]:
+    """The key columns in a record's key: an object with them, or the bare value of a single one."""
+    record, codings = _payload(data)
+    if isinstance(record, dict):
+        return record, codings
+    return ({names[0]: record} if len(names) == 1 else {}), codings
+
+
+def _payload(data: Any) -> tuple[Any, Codings]:
+    if data is None:
+        return None, None
+    value = parsed(data)
+    if not is_wrapped(value):
+        return value, None
+    return value["payload"], codings_of((value["schema"] or {}).get("fields"))
+
+
+def _text_below(value: Any, data_type: T.DataType) -> Any:
+    if isinstance(data_type, T.StructType):
+        inner = value if isinstance(value, dict) else {}
+        return {f.name: _text_below(inner.get(f.name), f.dataType) for f in data_type.fields}
+    return value if value is None or isinstance(value, str) else json_text(value)
