@@ -2,7 +2,9 @@
 
 port        what a source of calve's own offers; bounded, files, generator are such sources
 ledger      which files were read, durable before they are read
-envelope    records -> changes; upsert and debezium are its two halves
-records     JSON records in columns `value` and `key`; cells, scalars, coding, retype convert their values
-finish      the last step of every envelope; problem makes errors inside Spark
+envelope    records -> changes: upsert and debezium
+columns     the columns of a table, declared or found; order, condition, retype, finish work on columns of frames
+arrowmap    Python code over rows, in tasks: upsert_json and change_records read JSON with it
+strict      values of JSON in the types of a table; documents parses texts, scalars converts single values
+problem     errors made inside Spark
 """
