@@ -13,7 +13,9 @@ All are pure: no action, no state, the same changes from the same records. They 
 A record that cannot become a change stays in the frame as a bad row, with an encoded `BadRow` and nothing else.
 """
 
+import json
 from collections.abc import Sequence
+from functools import lru_cache
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -27,16 +29,15 @@ from calve.source.condition import quiet_analysis
 
 def changes_of(frame: DataFrame, envelope: Envelope, key: Sequence[str]) -> DataFrame:
     """The changes in a frame of records: the table's columns, the operation, the order, the error."""
-    if isinstance(envelope, Debezium):
-        return debezium.changes_of_records(frame, debezium.plan(frame.schema, envelope, key))
-    return upsert.changes_of_upserts(frame, upsert.plan(frame.schema, envelope, key))
+    checked = _plan(frame.schema, envelope, key)
+    if isinstance(checked, debezium.DebeziumPlan):
+        return debezium.changes_of_records(frame, checked)
+    return upsert.changes_of_upserts(frame, checked)
 
 
 def table_schema(frame_schema: StructType, envelope: Envelope, key: Sequence[str]) -> StructType:
     """The columns of the table that changes from such frames go to; key columns are not nullable."""
-    if isinstance(envelope, Debezium):
-        return debezium.plan(frame_schema, envelope, key).table
-    return upsert.plan(frame_schema, envelope, key).table
+    return _plan(frame_schema, envelope, key).table
 
 
 def check_envelope(frame_schema: StructType, envelope: Envelope, key: Sequence[str]) -> None:
@@ -51,3 +52,16 @@ def check_envelope(frame_schema: StructType, envelope: Envelope, key: Sequence[s
             detail=str(error).strip().splitlines()[0],
             hint="Compare the declared columns with those of the frame.",
         ) from error
+
+
+def _plan(schema: StructType, envelope: Envelope, key: Sequence[str]) -> debezium.DebeziumPlan | upsert.UpsertPlan:
+    return _planned(schema.json(), envelope, tuple(key))
+
+
+@lru_cache(maxsize=64)
+def _planned(schema: str, envelope: Envelope, key: tuple[str, ...]) -> debezium.DebeziumPlan | upsert.UpsertPlan:
+    """Checking asks Spark several questions, and the answers are the same for every micro-batch."""
+    frame_schema = StructType.fromJson(json.loads(schema))
+    if isinstance(envelope, Debezium):
+        return debezium.plan(frame_schema, envelope, key)
+    return upsert.plan(frame_schema, envelope, key)
