@@ -1,6 +1,7 @@
 """Upserts and plain rows: as columns of a frame, and as JSON from Kafka."""
 
 import json
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -227,7 +228,7 @@ def test_an_envelope_that_cannot_work_is_refused(
     with pytest.raises(InvalidInput) as error:
         check_envelope(schema, envelope, key)
     assert spark.version
-    assert error.match(words) or pytest.fail(str(error.value))
+    assert re.search(words, str(error.value))
 
 
 def test_names_with_any_character_work(spark: SparkSession) -> None:
