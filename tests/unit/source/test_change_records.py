@@ -51,7 +51,7 @@ def read(
         return None if text is None else text.encode()
 
     count = len(records)
-    columns = {
+    columns: dict[str, list[Any]] = {
         "key": [data(k) for k, _ in records],
         "value": [data(v) for _, v in records],
         "topic": ["shop"] * count,
