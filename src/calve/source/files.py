@@ -7,10 +7,11 @@ an error. JSON and CSV are read strictly (`FAILFAST`) unless the options say oth
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from pyarrow import fs
@@ -28,6 +29,9 @@ from calve.state import StateStore
 FORMATS = ("json", "csv", "parquet", "orc", "text")
 _NEEDS_SCHEMA = frozenset({"json", "csv"})
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", "._COPYING_", ".inprogress")
+
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+"""Characters that Spark takes for a pattern. Its switch against patterns reads such files twice."""
 
 _log = logging.getLogger(__name__)
 
@@ -137,9 +141,7 @@ class FileSource:
         if self._definition.schema:
             reader = reader.schema(self._definition.schema)
         prefix = f"{self._scheme}://" if self._scheme else "file://"
-        plain: Any = reader.option("__globPaths__", "false")  # names are names, also with * or [ in them
-        frame: DataFrame = plain.load([prefix + path for path in paths])
-        return frame
+        return reader.load([prefix + _GLOB.sub(r"\\\1", path) for path in paths])
 
     def _listed(self) -> list[KnownFile]:
         selector = fs.FileSelector(self._root, recursive=True, allow_not_found=True)

@@ -23,6 +23,8 @@ _REFUSED = (
     "ACCESS_DENIED",
     "AccessDenied",
 )
+_MALFORMED = ("[CANNOT_PARSE_JSON_FIELD]", "[MALFORMED_RECORD_IN_PARSING", "[MALFORMED_CSV_RECORD]")
+_FILE = ("[FAILED_READ_FILE",)
 _DATA_EXCEPTION = "22"
 """Class of SQL states of values that cannot be computed."""
 _MAX_DETAIL = 400
@@ -46,6 +48,8 @@ def failure_of(error: BaseException) -> CalveError:
             detail=line,
             hint="Give this process permission to write to the table's data location; the batch is written again.",
         )
+    if line := _line_with(text, _MALFORMED):
+        return BadRow("a record cannot be read", detail=f"{_line_with(text, _FILE)} {line}".strip())
     if _is_data_exception(error):
         return BadRow("a value of the changes cannot be computed", detail=_first_line(text))
     return TransientError("the batch could not be written", detail=_first_line(text) or type(error).__name__)
