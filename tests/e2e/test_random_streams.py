@@ -5,7 +5,6 @@
 
 import json
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import calve
 from calve.model.spec import Debezium, Envelope, NoEnvelope, Upsert
-from tests.support.changes import Batches, Died, until_done
+from tests.support.changes import Batches, until_done
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
 
 POINTS = [
@@ -87,17 +86,6 @@ def reference(stream: list[list[Change]], envelope: Envelope) -> dict[int, str]:
 def table_of(rows: list[dict[str, Any]]) -> dict[int, str]:
     assert len({row["id"] for row in rows}) == len(rows), f"a key is there twice: {rows}"
     return {row["id"]: row["value"] for row in rows}
-
-
-@pytest.fixture(autouse=True)
-def quiet_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = threading.excepthook
-
-    def hook(args: threading.ExceptHookArgs) -> None:
-        if not isinstance(args.exc_value, Died):
-            original(args)
-
-    monkeypatch.setattr(threading, "excepthook", hook)
 
 
 @pytest.mark.parametrize("make", [upsert, debezium, inserts], ids=lambda f: f.__name__)

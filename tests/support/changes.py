@@ -2,7 +2,8 @@
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -100,19 +101,27 @@ def _is_idle(query: Any) -> bool:
     return True
 
 
+@contextmanager
+def quiet_deaths() -> Iterator[None]:
+    """A thread that dies on purpose is no failure of the test."""
+    original = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if not isinstance(args.exc_value, Died):
+            original(args)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = original
+
+
 def until_done(start: Callable[[], Any], deaths: Sequence[tuple[str, int]], *, bounded: bool = True) -> None:
     """Start a sink, let it die at each of the points in turn, and then let it finish (or, if unbounded, catch up)."""
-    for point, nth in deaths:
-        death = Death(point, nth)
-        faults.install(death)
-        try:
-            query = start()
-        except Died:
-            continue
-        while not death.happened.wait(0.05):
-            if not query.active or (not bounded and _is_idle(query)):
-                break
-        query.stop()  # its threads end at the next failpoint they come to
+    with quiet_deaths():
+        for point, nth in deaths:
+            _die(start, Death(point, nth), bounded=bounded)
     faults.install(None)
     query = start()
     if bounded:
@@ -120,3 +129,15 @@ def until_done(start: Callable[[], Any], deaths: Sequence[tuple[str, int]], *, b
     else:
         query.await_caught_up(120)
         query.stop()
+
+
+def _die(start: Callable[[], Any], death: Death, *, bounded: bool) -> None:
+    faults.install(death)
+    try:
+        query = start()
+    except Died:
+        return
+    while not death.happened.wait(0.05):
+        if not query.active or (not bounded and _is_idle(query)):
+            break
+    query.stop()  # its threads end at the next failpoint they come to
