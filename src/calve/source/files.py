@@ -23,7 +23,8 @@ from calve.errors import InvalidInput, SourceLost, TerminalError, TransientError
 from calve.model.checkpoint import Offsets
 from calve.model.size import SizeHint
 from calve.model.spec import Envelope, NoEnvelope
-from calve.source.ledger import KnownFile, Ledger, Place
+from calve.source.ledger import Ledger, Place
+from calve.source.seen import Change, KnownFile
 from calve.state import StateStore
 
 FORMATS = ("json", "csv", "parquet", "orc", "text")
@@ -49,7 +50,7 @@ class Files:
 
     def open(self, store: StateStore, _clock: Clock) -> "FileSource":
         """Ready to read; the ledger is kept in `store`."""
-        return FileSource(self, Ledger(store))
+        return FileSource(self, store)
 
 
 def files(
@@ -78,10 +79,10 @@ def files(
 class FileSource:
     """An open file source."""
 
-    def __init__(self, definition: Files, ledger: Ledger) -> None:
+    def __init__(self, definition: Files, store: StateStore) -> None:
         self._definition = definition
-        self._ledger = ledger
         self._store, self._root = _filesystem(definition.path)
+        self._ledger = Ledger(store, definition.path)
         self._scheme = urlsplit(definition.path).scheme
         self._touched: set[KnownFile] = set()
 
@@ -101,21 +102,25 @@ class FileSource:
 
     def next_end(self, start: Offsets) -> Offsets:
         place = Place.of(start)
-        seen = self._ledger.seen(place)
-        fresh = []
-        for file in self._listed():
-            known = seen.get(file.path)
-            if known is None:
-                fresh.append(file)
-            elif known != file:
-                self._check_unchanged(known, file)
+        fresh, changed = self._ledger.seen(place).compare(self._listed())
+        for change in changed:
+            self._report(change)
         if not fresh:
             return None
         return self._ledger.add(place, sorted(fresh)[: self._definition.max_files]).to_offsets()
 
-    def frame(self, spark: SparkSession, _start: Offsets, end: Offsets) -> DataFrame:
-        listed = self._ledger.files(Place.of(end))
-        infos = self._store.get_file_info([f.path for f in listed])
+    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+        listed = self._ledger.files(Place.of(start), Place.of(end))
+        self._check_still_there(listed)
+        return self._read(spark, [f.path for f in listed])
+
+    def _check_still_there(self, listed: list[KnownFile]) -> None:
+        try:
+            infos = self._store.get_file_info([f.path for f in listed])
+        except OSError as error:
+            raise TransientError(
+                f"could not look at the files of {self._definition.path}", detail=str(error)
+            ) from error
         gone = [i.path for i in infos if i.type == fs.FileType.NotFound]
         if gone:
             raise SourceLost(
@@ -123,10 +128,16 @@ class FileSource:
                 detail=f"{len(gone)} of {len(listed)} are gone, among them {gone[0]}.",
                 hint="Put them back; files may be removed once they are committed.",
             )
-        return self._read(spark, [f.path for f in listed])
+        for info, file in zip(infos, listed, strict=True):
+            if info.size != file.size:
+                raise SourceLost(
+                    "a file changed before it was read",
+                    detail=f"{file.path} had {file.size} bytes when it was found and has {info.size} now.",
+                    hint="Write files under a name that starts with a dot, and rename them when they are complete.",
+                )
 
-    def size(self, _start: Offsets, end: Offsets) -> SizeHint:
-        total = sum(f.size for f in self._ledger.files(Place.of(end)))
+    def size(self, start: Offsets, end: Offsets) -> SizeHint:
+        total = sum(f.size for f in self._ledger.files(Place.of(start), Place.of(end)))
         compressed = self._definition.format in {"parquet", "orc"}
         return SizeHint(bytes=total * 4 if compressed else total)
 
@@ -155,11 +166,13 @@ class FileSource:
         below = path.removeprefix(self._root).strip("/").split("/")
         return not any(part.startswith(("_", ".")) for part in below) and not path.endswith(_UNFINISHED)
 
-    def _check_unchanged(self, known: KnownFile, now: KnownFile) -> None:
-        if known.size != now.size:
+    def _report(self, change: Change) -> None:
+        """Another size is another content: an error. Another time stamp alone is a copy or a touch: a warning, once."""
+        now = change.now
+        if change.size != now.size:
             raise TerminalError(
                 "a file changed after it was read",
-                detail=f"{now.path} had {known.size} bytes and has {now.size} now.",
+                detail=f"{now.path} had {change.size} bytes and has {now.size} now.",
                 hint="Write changes into new files. Put the old contents back to go on.",
             )
         if now not in self._touched:
