@@ -92,7 +92,11 @@ class Rows:
         records = columns[RECORD if self._typed else "value"]
         keys = columns.get("key") or [None] * count
         arrivals = list(zip(*(columns[name] for name in self._arrivals), strict=True))
+        unread = columns.get(frames.SOURCE_PROBLEM) or [None] * count
         for row in range(count):
+            if unread[row] is not None:
+                yield [*self._no_row, UPSERT, *self._no_order, unread[row]]
+                continue
             try:
                 yield from list(self._changes(records[row], keys[row], arrivals[row]))
             except (Malformed, Misfit) as error:

@@ -140,7 +140,8 @@ def changes_of_records(frame: DataFrame, checked: DebeziumPlan) -> DataFrame:
     settings = Settings(checked.envelope.epoch_unit or GUARDED_MICROS, zone)
     added = [f"{sql} as {_ARRIVAL}{i}" for i, sql in enumerate(frames.arrival(schema, streaming=frame.isStreaming))]
     arrivals = tuple(f"{_ARRIVAL}{i}" for i in range(len(added)))
-    inputs = ["key"] if "key" in schema.names and frames.is_text(schema["key"].dataType) else []
+    inputs = [name for name in schema.names if name == frames.SOURCE_PROBLEM]
+    inputs += ["key"] if "key" in schema.names and frames.is_text(schema["key"].dataType) else []
     if record is None:
         inputs.append("value")
     else:

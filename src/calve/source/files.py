@@ -1,38 +1,38 @@
 """A folder of files as a source that keeps its own position.
 
 Files are taken in the order of (modification time, path). What was taken is known by path, so a file that shows up late
-with an old time stamp is not missed, and none is read twice. Names that start with `_` or `.`, or end like a copy under
-way, are left alone. A file is expected to be complete and never to change: one whose size changed after it was read is
-an error. JSON and CSV are read strictly (`FAILFAST`) unless the options say otherwise.
+with an old time stamp is not missed, and none is read twice; see `listing` for which files count, and `ledger` for how
+they are remembered. A file is expected to be complete and never to change: one whose size changed is an error, one
+whose time stamp alone changed a warning.
+
+Lines of JSON and rows of CSV are read strictly (see `filerecords`). Options that are about parsing (any for JSON;
+`mode` and formats of dates for CSV) hand them to Spark's own reader, in its strictest mode (`FAILFAST`) unless they say
+otherwise.
 """
 
 import logging
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
-from urllib.parse import urlsplit
 
-from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import types as T  # noqa: N812
 
 from calve.clock import Clock
-from calve.errors import InvalidInput, SourceLost, TerminalError, TransientError
+from calve.errors import InvalidInput, SourceLost, TerminalError
 from calve.model.checkpoint import Offsets
 from calve.model.size import SizeHint
-from calve.model.spec import Envelope, NoEnvelope
+from calve.model.spec import Envelope, EpochUnit, NoEnvelope
+from calve.source.columns import declared_schema
+from calve.source.filerecords import check_fields, csv_records, json_records, record_schema
 from calve.source.ledger import Ledger, Place
+from calve.source.listing import Listing, absolute
 from calve.source.seen import Change, KnownFile
 from calve.state import StateStore
 
 FORMATS = ("json", "csv", "parquet", "orc", "text")
 _NEEDS_SCHEMA = frozenset({"json", "csv"})
-_UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", "._COPYING_", ".inprogress")
-
-_GLOB = re.compile(r"([\[\]{}*?\\])")
-"""Characters that Spark takes for a pattern. Its switch against patterns reads such files twice."""
+_SPARKS_OWN = frozenset({"mode", "dateformat", "timestampformat", "timestampntzformat"})
 
 _log = logging.getLogger(__name__)
 
@@ -44,16 +44,24 @@ class Files:
     path: str
     format: str
     schema: str | None
-    options: Mapping[str, str]
-    max_files: int
     envelope: Envelope
+    max_files: int
+    options: Mapping[str, str] = field(default_factory=dict)
+    epoch_unit: EpochUnit | None = None
+
+    @property
+    def strict(self) -> bool:
+        """True when calve converts the records, and not Spark."""
+        if self.format == "csv":
+            return not any(name.lower() in _SPARKS_OWN for name in self.options)
+        return self.format == "json" and not self.options
 
     def open(self, store: StateStore, _clock: Clock) -> "FileSource":
         """Ready to read; the ledger is kept in `store`."""
         return FileSource(self, store)
 
 
-def files(
+def files(  # noqa: PLR0913 - all but the first are options by name
     path: str | Path,
     *,
     format: str,  # noqa: A002 - Spark's word
@@ -61,19 +69,24 @@ def files(
     envelope: Envelope | None = None,
     max_files_per_checkpoint: int = 1000,
     options: Mapping[str, str] | None = None,
+    epoch_unit: str | None = None,
 ) -> Files:
-    """The files below a folder (a path or a URI), now and later. `schema` is Spark DDL; JSON and CSV need it."""
+    """The files below a folder (or of a pattern with `*`; a path or a URI), now and later.
+
+    `schema` is Spark DDL; JSON and CSV need it. `options` are those of Spark's reader. `epoch_unit` is what numbers
+    count in TIMESTAMP columns of JSON files: ms, us or ns; without it they are bad rows.
+    """
     if format not in FORMATS:
         raise InvalidInput(f'unknown file format "{format}"', hint=f"Formats are {', '.join(FORMATS)}.")
     if format in _NEEDS_SCHEMA and not schema:
         raise InvalidInput(f"files of format {format} need a schema", hint='Give schema="id BIGINT, ...".')
     if max_files_per_checkpoint < 1:
         raise InvalidInput("max_files_per_checkpoint must be at least 1", detail=f"Got {max_files_per_checkpoint}.")
-    strict = {"mode": "FAILFAST"} if format in _NEEDS_SCHEMA else {}
-    location = str(path) if urlsplit(str(path)).scheme else str(Path(path).absolute())
-    return Files(
-        location, format, schema, {**strict, **(options or {})}, max_files_per_checkpoint, envelope or NoEnvelope()
-    )
+    if epoch_unit is not None and epoch_unit not in set(EpochUnit):
+        raise InvalidInput(f'unknown epoch_unit "{epoch_unit}"', hint=f"Units are {', '.join(EpochUnit)}.")
+    unit = None if epoch_unit is None else EpochUnit(epoch_unit)
+    chosen = envelope or NoEnvelope()
+    return Files(absolute(path), format, schema, chosen, max_files_per_checkpoint, dict(options or {}), unit)
 
 
 class FileSource:
@@ -81,28 +94,40 @@ class FileSource:
 
     def __init__(self, definition: Files, store: StateStore) -> None:
         self._definition = definition
-        self._store, self._root = _filesystem(definition.path)
-        self._ledger = Ledger(store, definition.path)
-        self._scheme = urlsplit(definition.path).scheme
+        self._listing = Listing.of(definition.path)
+        self._ledger = Ledger(store, self._listing.location)
+        self._schema: T.StructType | None = None
         self._touched: set[KnownFile] = set()
 
     @property
     def name(self) -> str:
         return f"files {self._definition.path}"
 
-    def schema(self, spark: SparkSession) -> StructType:
-        if self._definition.schema:
-            return cast("StructType", StructType.fromDDL(self._definition.schema))
-        first = next(iter(sorted(self._listed())), None)
-        if first is None:
-            raise InvalidInput(
-                "there is no file to take a schema from", detail=self._definition.path, hint="Give a schema."
-            )
-        return self._read(spark, [first.path]).schema
+    def schema(self, spark: SparkSession) -> T.StructType:
+        definition = self._definition
+        if definition.schema is None:
+            return self._found_schema(spark)
+        declared = declared_schema(definition.schema)
+        if not definition.strict:  # Spark's readers know no NOT NULL
+            return T.StructType([T.StructField(f.name, f.dataType) for f in declared.fields])
+        check_fields(declared.fields, nested=definition.format == "json")
+        return record_schema(declared.fields)
+
+    def _found_schema(self, spark: SparkSession) -> T.StructType:
+        """That of the first file; the same for all files of this run."""
+        if self._schema is None:
+            first = min(self._listing.files(), default=None)
+            if first is None:
+                raise InvalidInput(
+                    "there is no file to take a schema from", detail=self._definition.path, hint="Give a schema."
+                )
+            reader = spark.read.format(self._definition.format).options(**self._definition.options)
+            self._schema = reader.load(self._listing.for_spark(first.path)).schema
+        return self._schema
 
     def next_end(self, start: Offsets) -> Offsets:
         place = Place.of(start)
-        fresh, changed = self._ledger.seen(place).compare(self._listed())
+        fresh, changed = self._ledger.seen(place).compare(self._listing.files())
         for change in changed:
             self._report(change)
         if not fresh:
@@ -112,29 +137,39 @@ class FileSource:
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         listed = self._ledger.files(Place.of(start), Place.of(end))
         self._check_still_there(listed)
-        return self._read(spark, [f.path for f in listed])
+        return self._read(spark, [self._listing.for_spark(f.path) for f in listed])
 
     def _check_still_there(self, listed: list[KnownFile]) -> None:
-        try:
-            infos = self._store.get_file_info([f.path for f in listed])
-        except OSError as error:
-            raise TransientError(
-                f"could not look at the files of {self._definition.path}", detail=str(error)
-            ) from error
-        gone = [i.path for i in infos if i.type == fs.FileType.NotFound]
+        sizes = self._listing.sizes([f.path for f in listed])
+        gone = [f.path for f, size in zip(listed, sizes, strict=True) if size is None]
         if gone:
             raise SourceLost(
                 "files were removed before they were read",
                 detail=f"{len(gone)} of {len(listed)} are gone, among them {gone[0]}.",
                 hint="Put them back; files may be removed once they are committed.",
             )
-        for info, file in zip(infos, listed, strict=True):
-            if info.size != file.size:
+        for file, size in zip(listed, sizes, strict=True):
+            if size != file.size:
                 raise SourceLost(
                     "a file changed before it was read",
-                    detail=f"{file.path} had {file.size} bytes when it was found and has {info.size} now.",
+                    detail=f"{file.path} had {file.size} bytes when it was found and has {size} now.",
                     hint="Write files under a name that starts with a dot, and rename them when they are complete.",
                 )
+
+    def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
+        definition = self._definition
+        if definition.strict and definition.schema is not None:
+            fields = declared_schema(definition.schema).fields
+            if definition.format == "csv":
+                return csv_records(spark, paths, fields, definition.options)
+            return json_records(spark, paths, fields, definition.epoch_unit)
+        strictest = {"mode": "FAILFAST"} if definition.format in _NEEDS_SCHEMA else {}
+        return (
+            spark.read.format(definition.format)
+            .options(**strictest | dict(definition.options))
+            .schema(self.schema(spark))
+            .load(paths)
+        )
 
     def size(self, start: Offsets, end: Offsets) -> SizeHint:
         total = sum(f.size for f in self._ledger.files(Place.of(start), Place.of(end)))
@@ -146,25 +181,6 @@ class FileSource:
 
     def committed(self, offsets: Offsets) -> None:
         self._ledger.fold(Place.of(offsets))
-
-    def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
-        reader = spark.read.format(self._definition.format).options(**self._definition.options)
-        if self._definition.schema:
-            reader = reader.schema(self._definition.schema)
-        prefix = f"{self._scheme}://" if self._scheme else "file://"
-        return reader.load([prefix + _GLOB.sub(r"\\\1", path) for path in paths])
-
-    def _listed(self) -> list[KnownFile]:
-        selector = fs.FileSelector(self._root, recursive=True, allow_not_found=True)
-        try:
-            infos = self._store.get_file_info(selector)
-        except OSError as error:
-            raise TransientError(f"could not list {self._definition.path}", detail=str(error)) from error
-        return [KnownFile(i.mtime_ns or 0, i.path, i.size) for i in infos if i.is_file and self._is_input(i.path)]
-
-    def _is_input(self, path: str) -> bool:
-        below = path.removeprefix(self._root).strip("/").split("/")
-        return not any(part.startswith(("_", ".")) for part in below) and not path.endswith(_UNFINISHED)
 
     def _report(self, change: Change) -> None:
         """Another size is another content: an error. Another time stamp alone is a copy or a touch: a warning, once."""
@@ -178,10 +194,3 @@ class FileSource:
         if now not in self._touched:
             self._touched.add(now)
             _log.warning("the time stamp of %s changed after it was read; it is not read again", now.path)
-
-
-def _filesystem(location: str) -> tuple[fs.FileSystem, str]:
-    if not urlsplit(location).scheme:
-        return fs.LocalFileSystem(), location
-    filesystem, path = fs.FileSystem.from_uri(location)
-    return filesystem, path
