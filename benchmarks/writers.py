@@ -3,7 +3,7 @@
     python benchmarks/writers.py [load] [sizes] [memory] [--rounds 5]
 
 `load`: an initial load of 5M rows by every way, beside `repartition(n, key).write.parquet` of the same rows, which
-neither sorts nor looks for repeated keys nor has field ids. `sizes`: batches of 1,000 to 1M changes by every way; the
+neither sorts nor looks for repeated keys nor has field ids; "any changes" may have deletes among them. `sizes`: batches of 1,000 to 1M changes by every way; the
 bounds in `write/choose.py` come from here. `memory`: peak memory of the Python workers for 1M and 10M changes.
 
 All ways take turns in one process, so that noise of the machine falls on all of them. CPU is that of this process and
@@ -177,21 +177,23 @@ def load(bench: Bench, rounds: int) -> None:
     """The initial load."""
     workload = make_workload(ROOT / ".cache" / "bench", ROWS, 10)
     source = bench.spark.read.parquet(workload.initial)
-    frame = changes_of(source)
+    changes = changes_of(source)
+    upserts = changes.withColumn(OP, F.lit(UPSERT).cast("byte"))
     native, tasks = NativeWriter(PARTITIONS), TaskWriter(PARTITIONS, 65_536)
     found = compare(
         {
             "plain write.parquet": lambda: bench.plain(source),
-            "native": lambda: bench.write(native, frame, ROWS, deletes=False),
-            "native with deletes": lambda: bench.write(native, frame, ROWS, deletes=True),
-            "tasks": lambda: bench.write(tasks, frame, ROWS, deletes=False),
+            "native": lambda: bench.write(native, upserts, ROWS, deletes=False),
+            "native, with keys to delete": lambda: bench.write(native, upserts, ROWS, deletes=True),
+            "native, any changes": lambda: bench.write(native, changes, ROWS, deletes=False),
+            "tasks": lambda: bench.write(tasks, upserts, ROWS, deletes=False),
         },
         rounds,
     )
     print(f"initial load of {ROWS:,} rows, {PARTITIONS} partitions (throughput as a ratio to plain)")
     seconds, cpu = found["plain write.parquet"]
     for name, (s, c) in found.items():
-        print(f"  {name:22} {s:6.2f} s  {seconds / s:5.2f}    CPU {c:6.2f} s  {cpu / c:5.2f}", flush=True)
+        print(f"  {name:28} {s:6.2f} s  {seconds / s:5.2f}    CPU {c:6.2f} s  {cpu / c:5.2f}", flush=True)
 
 
 def sizes(bench: Bench, rounds: int) -> None:
@@ -200,7 +202,8 @@ def sizes(bench: Bench, rounds: int) -> None:
     for rows in SIZES:
         frame = made(bench.spark, rows, ROWS)
         ways: dict[str, Writer] = {
-            "driver": DriverWriter(rows),
+            "driver": DriverWriter(None),
+            "driver, size unknown": DriverWriter(rows),
             "tasks": TaskWriter(2, 65_536),
             "native": NativeWriter(2),
         }

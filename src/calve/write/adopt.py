@@ -1,27 +1,32 @@
-"""Parquet files that Spark wrote -> files of the table.
+"""Parquet files that Spark wrote, sorted by key -> files of the table.
 
 They are moved to their final names; metrics come from their footers; the keys to delete are read back from the key
-columns, which is a small part of what was written. All of it runs on the driver, a row group at a time.
+columns, which are a small part of what was written. Files that are too large, or in which a key follows itself, are
+written again with the last row of every key. All of it runs on the driver, a row group at a time.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSelector, FileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem
 
 from calve.iceberg.store import filesystem_of
 from calve.model.change import DELETE, OP
 from calve.model.files import WrittenFile
 from calve.write.job import WriteJob
+from calve.write.last import last_of_runs
 from calve.write.rolling import FileKind, FileNames, RollingFiles
 
 _THREADS = 4
-_ROWS_PER_THREAD = 2_000_000
+_ROWS_PER_DELETE_FILE = 2_000_000
 """Each thread that reads keys writes a file of its own: few keys are not worth several files."""
 _READ_ROWS = 1 << 17
+_SPARK_NAME = re.compile(r"part-(\d+)-.*[-.]c(\d+)\..*parquet")
 
 
 @dataclass(frozen=True)
@@ -32,58 +37,90 @@ class _Found:
     footer: pq.FileMetaData
     size: int
 
+
+@dataclass(frozen=True)
+class _Output:
+    """What one task wrote of one kind, in the order of its rows."""
+
+    files: tuple[_Found, ...]
+    deletes: bool
+    """Whether the rows are deletes, of which the keys alone matter."""
+
     @property
-    def deletes(self) -> bool:
-        """Whether its rows are deletes, of which the keys alone matter."""
-        return f"/{OP}={DELETE}/" in self.path
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(file.footer.num_rows for file in self.files)
 
 
-def adopt(folder: str, job: WriteJob, names: FileNames) -> tuple[WrittenFile, ...]:
-    """The files of the table, out of what Spark left in `folder`."""
-    filesystem, path = filesystem_of(folder, job.target.io_properties)
-    found = _found(filesystem, path)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        keys = list(pool.map(lambda some: _keys(filesystem, some, job, names), _shares(found) if job.deletes else []))
-        rows = list(pool.map(lambda one: _rows(filesystem, one, job, names), [f for f in found if not f.deletes]))
-    return tuple(file for files in rows + keys for file in files)
+class Adoption:
+    """The files of one job of Spark's in `folder`. `unique` says that no key has two rows there."""
+
+    def __init__(self, folder: str, job: WriteJob, names: FileNames, *, unique: bool) -> None:
+        self._job, self._names, self._unique = job, names, unique
+        self._filesystem, path = filesystem_of(folder, job.target.io_properties)
+        self._outputs = _outputs(self._filesystem, path)
+        self.rows = sum(output.rows for output in self._outputs)
+
+    def files(self) -> tuple[WrittenFile, ...]:
+        """The files of the table, complete and in their places."""
+        threads = min(_THREADS, len(self._outputs))
+        if self._job.deletes:
+            threads = min(threads, -(-self.rows // _ROWS_PER_DELETE_FILE))
+        shares = [self._outputs[i::threads] for i in range(threads)]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return tuple(file for files in pool.map(self._adopted, shares) for file in files)
+
+    def _adopted(self, outputs: Sequence[_Output]) -> tuple[WrittenFile, ...]:
+        files: list[WrittenFile] = []
+        with RollingFiles(FileKind.deletes(self._job.target), self._job.target, self._names) as keys:
+            for output in outputs:
+                distinct = self._distinct(output, keys) if self._job.deletes or not self._unique else output.rows
+                if not output.deletes:
+                    files += self._rows(output, repeated=distinct < output.rows)
+        return (*files, *keys.files)
+
+    def _distinct(self, output: _Output, keys: RollingFiles) -> int:
+        """The number of different keys, which go to `keys` where they are to be deleted."""
+        distinct = 0
+        for batch in last_of_runs(self._batches(output, self._job.layout.key_names), self._job.layout.key_names):
+            distinct += batch.num_rows
+            if self._job.deletes:
+                keys.write(batch)
+        return distinct
+
+    def _rows(self, output: _Output, *, repeated: bool) -> Iterable[WrittenFile]:
+        target = self._job.target
+        kind = FileKind.data(target)
+        if repeated or any(file.size > target.options.target_file_size for file in output.files):
+            with RollingFiles(kind, target, self._names) as out:
+                for batch in last_of_runs(self._batches(output, None), self._job.layout.key_names):
+                    out.write(batch)
+            yield from out.files
+            return
+        for file in output.files:
+            location = self._names.fresh()
+            _, path = filesystem_of(location, target.io_properties)
+            self._filesystem.move(file.path, path)
+            yield kind.described(location, file.footer, file.size, target)
+
+    def _batches(self, output: _Output, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+        for file in output.files:
+            with self._filesystem.open_input_file(file.path) as source:
+                yield from pq.ParquetFile(source).iter_batches(_READ_ROWS, columns=columns, use_threads=False)
 
 
-def _found(filesystem: FileSystem, folder: str) -> list[_Found]:
-    """Files with rows, in the order of their tasks. Spark leaves a file without any for an empty frame."""
+def _outputs(filesystem: FileSystem, folder: str) -> list[_Output]:
+    """What Spark left, without the empty file that stands for an empty frame."""
     infos = filesystem.get_file_info(FileSelector(folder, recursive=True))
-    complete = sorted((i for i in infos if i.is_file and i.base_name.endswith(".parquet")), key=lambda i: i.base_name)
-    found = (_Found(i.path, pq.read_metadata(i.path, filesystem=filesystem), i.size) for i in complete)
-    return [f for f in found if f.footer.num_rows]
+    placed = sorted((place, info) for info in infos if (place := _place(info)) is not None)
+    outputs = []
+    for (deletes, _), group in groupby(placed, key=lambda entry: entry[0][:2]):
+        found = (_Found(i.path, pq.read_metadata(i.path, filesystem=filesystem), i.size) for _, i in group)
+        outputs.append(_Output(tuple(f for f in found if f.footer.num_rows), deletes))
+    return [output for output in outputs if output.files]
 
 
-def _shares(found: Sequence[_Found]) -> list[Sequence[_Found]]:
-    """Files for each thread that reads keys."""
-    rows = sum(f.footer.num_rows for f in found)
-    threads = max(1, min(_THREADS, len(found), rows // _ROWS_PER_THREAD))
-    return [share for i in range(threads) if (share := found[i::threads])]
-
-
-def _keys(filesystem: FileSystem, found: Sequence[_Found], job: WriteJob, names: FileNames) -> tuple[WrittenFile, ...]:
-    with RollingFiles(FileKind.deletes(job.target), job.target, names) as out:
-        for one in found:
-            for batch in _batches(filesystem, one.path, job.layout.key_names):
-                out.write(batch)
-    return out.files
-
-
-def _rows(filesystem: FileSystem, one: _Found, job: WriteJob, names: FileNames) -> tuple[WrittenFile, ...]:
-    kind = FileKind.data(job.target)
-    if one.size > job.target.options.target_file_size:
-        with RollingFiles(kind, job.target, names) as out:
-            for batch in _batches(filesystem, one.path, None):
-                out.write(batch)
-        return out.files
-    location = names.fresh()
-    _, path = filesystem_of(location, job.target.io_properties)
-    filesystem.move(one.path, path)
-    return (kind.described(location, one.footer, one.size, job.target),)
-
-
-def _batches(filesystem: FileSystem, path: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    with filesystem.open_input_file(path) as source:
-        yield from pq.ParquetFile(source).iter_batches(_READ_ROWS, columns=columns, use_threads=False)
+def _place(info: FileInfo) -> tuple[bool, int, int] | None:
+    """Kind, task and number of a file; None for what is no file of rows."""
+    name = _SPARK_NAME.fullmatch(info.base_name)
+    return (f"/{OP}={DELETE}/" in info.path, int(name[1]), int(name[2])) if name and info.is_file else None

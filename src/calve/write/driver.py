@@ -1,7 +1,7 @@
 """Small batches: taken to the driver as Arrow, written by two threads.
 
-A Python task costs several tenths of a second before it has done anything; `toArrow` of a small frame does not. What
-the driver takes is bounded: by rows where nobody counted them beforehand, by `spark.driver.maxResultSize` always.
+A shuffle and a Python task cost several tenths of a second before anything is done; `toArrow` of a small frame does
+not. What the driver takes is bounded: by rows where the size is not known, by `spark.driver.maxResultSize` always.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ _RESULT_LIMIT = "spark.driver.maxResultSize"
 
 @dataclass(frozen=True)
 class DriverWriter:
-    """Writes batches of at most `max_rows` rows."""
+    """Writes batches of at most `max_rows` rows; None where the size is known, since the limit adds a shuffle."""
 
-    max_rows: int
+    max_rows: int | None
 
     def write(self, job: WriteJob) -> WriteResult:
         changes = self._collected(job)
@@ -43,15 +43,13 @@ class DriverWriter:
         return WriteResult(written, changes.num_rows)
 
     def _collected(self, job: WriteJob) -> pa.Table:
-        """All changes. Only a frame whose rows nobody counted needs the limit, which adds a shuffle."""
-        counted = job.size.rows is not None
-        frame = job.frame if counted else job.frame.limit(self.max_rows + 1)
+        frame = job.frame if self.max_rows is None else job.frame.limit(self.max_rows + 1)
         try:
             changes = frame.toArrow()
         except (PySparkException, Py4JError) as error:
             if _RESULT_LIMIT in str(error):
                 raise BatchTooLarge from error
             raise
-        if changes.num_rows > self.max_rows and not counted:
+        if self.max_rows is not None and changes.num_rows > self.max_rows:
             raise BatchTooLarge
         return changes

@@ -4,48 +4,33 @@ A write needs settings of its own (timestamps as 64-bit microseconds, the size o
 of the frame's session, so that neither the user's session nor another sink's write ever sees them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from py4j.java_gateway import JavaObject
 from pyspark import RDD
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-
-_RANK = "_calve_rank"
-_GROUP_LIMIT = "WindowGroupLimit"
+from pyspark.sql import DataFrame, SparkSession
 
 
 def in_own_session(frame: DataFrame, settings: Mapping[str, str]) -> DataFrame:
     """The same frame in a copy of its session with other settings. Costs some ten milliseconds."""
     session = frame.sparkSession
+    jvm: Any = session._jvm  # noqa: SLF001 - there is no other way into another session
     jvm_session = session._jsparkSession.cloneSession()  # noqa: SLF001 - newSession would lose the user's settings
     for name, value in settings.items():
         jvm_session.conf().set(name, value)
     to_frame = RDD.toDF  # a new session object takes this over for the whole process
     copy = SparkSession(session.sparkContext, jvm_session)
     RDD.toDF = to_frame  # type: ignore[method-assign]
-    return _frame_of(frame._jdf.logicalPlan(), copy)  # noqa: SLF001 - there is no other way into another session
+    plan = frame._jdf.logicalPlan()  # noqa: SLF001 - as above
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(jvm_session, plan), copy)
 
 
-def first_per_key(frame: DataFrame, key: Sequence[Column], order: Sequence[Column]) -> DataFrame:
-    """The first row of every key by `order`, in key order within each partition.
-
-    Spark plans `row_number() = 1` as a limit per group (cheap: it compares neighbours) below a window (dear: it copies
-    every row) that only computes the number nobody needs. The limit alone is taken out of the plan; a Spark that plans
-    otherwise gets the whole.
-    """
-    rank = F.row_number().over(Window.partitionBy(*key).orderBy(*order))
-    ranked = frame.withColumn(_RANK, rank).where(F.col(_RANK) == 1)
-    node = ranked._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python API
-    while node.nodeName() != _GROUP_LIMIT:
-        if node.children().size() != 1:
-            return ranked.drop(_RANK)
-        node = node.children().apply(0)
-    return _frame_of(node, frame.sparkSession)
-
-
-def _frame_of(plan: JavaObject, session: SparkSession) -> DataFrame:
-    jvm: Any = session._jvm  # noqa: SLF001 - as above
-    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)  # noqa: SLF001
-    return DataFrame(dataset, session)
+def constant_of(frame: DataFrame, column: str) -> Any:
+    """The value that the column has in every row, as far as the plan itself says so; None where it may vary."""
+    plan = frame.select(column)._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - plans have no Python API
+    if plan.nodeName() != "Project":
+        return None
+    expression = plan.projectList().apply(0)
+    if expression.nodeName() != "Alias" or expression.child().nodeName() != "Literal":
+        return None
+    return expression.child().value()

@@ -128,7 +128,7 @@ def test_a_full_disk_is_tried_again_later(spark: SparkSession, tmp_path: Path) -
 def test_a_batch_of_unknown_size_that_is_large_is_written_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "DRIVER_ROWS", 100)
+    monkeypatch.setattr(choose, "PROBE_ROWS", 100)
     frame = frame_of(spark, ORDERS, changes_of_orders(seed=1, count=500, keys=90))
     target = target_for(frame, ["id"], tmp_path)
     result = write_batch(frame, target, deletes=True, size=UNKNOWN, ids=RandomIds())

@@ -29,13 +29,15 @@ from calve.write.columns import layout_of
 from calve.write.driver import DriverWriter
 from calve.write.job import WriteJob, Writer
 from calve.write.native import NativeWriter
+from calve.write.session import constant_of
 from calve.write.tasks import TaskWriter
 from tests.integration.write.frames import Row, changes_of_orders, expected, found, frame_of
 from tests.unit.write.sample import DATA_SPEC, DELETE_SPEC, ids_of, local, rows_of
 
 ORDERS = "id BIGINT, status STRING, amount DOUBLE, customer INT"
 WRITERS: dict[str, Writer] = {
-    "driver": DriverWriter(max_rows=1_000_000),
+    "driver": DriverWriter(max_rows=None),
+    "driver sized by itself": DriverWriter(max_rows=10_000),
     "tasks": TaskWriter(partitions=2, batch_rows=97),  # batches that cut through the changes of a key
     "tasks sized by Spark": TaskWriter(partitions=None, batch_rows=97),
     "native": NativeWriter(partitions=2),
@@ -186,6 +188,35 @@ def test_every_writer_ends_files_at_the_target_size(spark: SparkSession, tmp_pat
     assert sorted(row["id"] for row in rows_of(result.data_files)) == list(range(30_000))
     assert sorted(row["id"] for row in rows_of(result.delete_files)) == list(range(30_000))
     check_files(result, target, ["id"])
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+@pytest.mark.parametrize("keys", [2_000, 5])
+def test_spark_writes_upserts_without_a_window_and_still_leaves_the_last_one(
+    spark: SparkSession, tmp_path: Path, keys: int, *, deletes: bool
+) -> None:
+    frame = spark.range(6_000).selectExpr(
+        f"pmod(xxhash64(id), {keys}) AS id",
+        "uuid() AS noise",
+        f"CAST({UPSERT} AS TINYINT) AS {OP}",
+        "pmod(id * 7919, 6000) AS _calve_order_0",
+        f"CAST(NULL AS STRING) AS {BAD}",
+    )
+    stored = tmp_path / "changes"
+    frame.write.parquet(str(stored))  # the noise stays the same
+    frame = spark.read.parquet(str(stored)).withColumn(OP, F.lit(UPSERT).cast("byte"))
+    assert constant_of(frame, OP) == UPSERT
+    target = target_for(frame, ["id"], tmp_path, target_file_size=30_000)  # a key's rows may span files
+    result = write(NativeWriter(2), frame, target, deletes=deletes)
+    assert found(result, ["id"], table_columns(frame.columns)) == expected(frame, ["id"], deletes=deletes)
+    assert result.changes == 6_000
+    check_files(result, target, ["id"])
+
+
+def test_an_operation_that_may_vary_is_not_taken_for_a_constant(spark: SparkSession) -> None:
+    frame = spark.range(3).select("id", F.when(F.col("id") > 1, 1).otherwise(-1).alias("x"), F.lit(-1).alias("y"))
+    assert [constant_of(frame, name) for name in frame.columns] == [None, None, -1]
+    assert constant_of(frame_of(spark, ORDERS, [(1, "NEW", 1.0, 2, UPSERT, 0, None)]), OP) is None
 
 
 @pytest.mark.parametrize("writer", WRITERS)

@@ -11,7 +11,7 @@ from calve.errors import InvalidInput
 from calve.model.change import BAD, OP, ORDER_PREFIX
 from calve.model.size import UNKNOWN, SizeHint
 from calve.model.target import WriteTarget
-from calve.write.choose import DRIVER_BYTES, DRIVER_ROWS, writers_for
+from calve.write.choose import DRIVER_BYTES, DRIVER_ROWS, PROBE_ROWS, writers_for
 from calve.write.columns import Layout, layout_of
 from calve.write.driver import DriverWriter
 from calve.write.job import Writer
@@ -34,9 +34,8 @@ def chosen(size: SizeHint, schema: Schema = FLAT, cores: int = 2, **target: Any)
 
 
 def test_a_small_batch_goes_to_the_driver_first() -> None:
-    driver, large = chosen(SizeHint(rows=DRIVER_ROWS))
-    assert driver == DriverWriter(DRIVER_ROWS)
-    assert isinstance(large, NativeWriter)
+    assert chosen(SizeHint(rows=DRIVER_ROWS)) == (DriverWriter(None), NativeWriter(2))
+    assert chosen(SizeHint(bytes=1000)) == (DriverWriter(None), NativeWriter(2))
 
 
 def test_a_large_flat_batch_is_written_by_spark() -> None:
@@ -59,7 +58,8 @@ def test_a_store_that_spark_does_not_reach_is_written_by_tasks() -> None:
 
 
 def test_a_batch_of_unknown_size_is_tried_on_the_driver_and_then_sized_by_spark() -> None:
-    assert chosen(UNKNOWN) == (DriverWriter(DRIVER_ROWS), NativeWriter(None))
+    assert chosen(UNKNOWN) == (DriverWriter(PROBE_ROWS), NativeWriter(None))
+    assert chosen(SizeHint(bytes=DRIVER_BYTES)) == (DriverWriter(PROBE_ROWS), NativeWriter(2))
 
 
 def test_there_are_as_many_tasks_as_cores_and_more_for_large_batches() -> None:
