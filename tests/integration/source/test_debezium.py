@@ -105,28 +105,27 @@ def test_a_value_that_was_left_out_comes_from_before_or_halts_or_is_null(
         assert kafka(spark, (None, record), on_unavailable_value=OnUnavailableValue.NULL)[0][column] is None
 
 
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        ("{not json", "not JSON"),
-        ("[1]", "not a JSON object"),
-        ({"after": {"id": 1}}, "op is missing"),
-        ({"op": "x"}, 'op "x" is unknown'),
-        ({"op": "c", "after": None}, "needs the row in after"),
-        ({"op": "d", "before": {"name": "a"}}, "key neither in before"),
-        ({"op": "c", "after": {"name": "a"}}, '"id"'),
-        ({"op": "c", "after": {"id": "abc"}}, "abc"),
-        ({"op": "c", "after": {"id": 2**63}}, "BIGINT"),
-        ({"op": "c", "after": {"id": 1, "amount": "12345.678"}}, "DECIMAL"),
-        ({"op": "c", "after": {"id": 1, "raw": "not base64!"}}, "BINARY"),
-    ],
-)
-def test_a_malformed_record_is_a_bad_row_that_says_what_and_where(
-    spark: SparkSession, record: Record, words: str
-) -> None:
-    found = problem(kafka(spark, (None, record)))
-    assert words in found.primary
-    assert found.detail.startswith("topic shop partition 3 offset 0")
+MALFORMED: list[tuple[Record, str]] = [
+    ("{not json", "not JSON"),
+    ("[1]", "not a JSON object"),
+    ({"after": {"id": 1}}, "op is missing"),
+    ({"op": "x"}, 'op "x" is unknown'),
+    ({"op": "c", "after": None}, "needs the row in after"),
+    ({"op": "d", "before": {"name": "a"}}, "key neither in before"),
+    ({"op": "c", "after": {"name": "a"}}, '"id"'),
+    ({"op": "c", "after": {"id": "abc"}}, "abc"),
+    ({"op": "c", "after": {"id": 2**63}}, "BIGINT"),
+    ({"op": "c", "after": {"id": 1, "amount": "12345.678"}}, "DECIMAL"),
+    ({"op": "c", "after": {"id": 1, "raw": "not base64!"}}, "BINARY"),
+]
+
+
+def test_a_malformed_record_is_a_bad_row_that_says_what_and_where(spark: SparkSession) -> None:
+    found = kafka(spark, *((None, record) for record, _ in MALFORMED))
+    for number, (row, (_, words)) in enumerate(zip(found, MALFORMED, strict=True)):
+        error = problem([row])
+        assert words in error.primary
+        assert error.detail.startswith(f"topic shop partition 3 offset {number}")
 
 
 def test_records_as_columns_keep_their_types_and_are_ordered_by_a_field(spark: SparkSession) -> None:

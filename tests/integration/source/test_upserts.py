@@ -1,6 +1,7 @@
 """Upserts and plain rows: as columns of a frame, and as JSON from Kafka."""
 
 import json
+import random
 import re
 from collections.abc import Sequence
 from decimal import Decimal
@@ -241,3 +242,29 @@ def test_names_with_any_character_work(spark: SparkSession) -> None:
 def _schema(name: str) -> str:
     fields = [{"name": n, "type": "integer", "nullable": True, "metadata": {}} for n in ("id", name, "seq")]
     return json.dumps({"type": "struct", "fields": fields})
+
+
+def test_random_histories_give_the_tables_of_a_dictionary(spark: SparkSession) -> None:
+    """Many histories in one frame, each with keys of its own; positions are shuffled, `seq` says what is true."""
+    draw = random.Random(20_251)
+    rows: list[tuple[Any, ...]] = []
+    model: dict[tuple[int, str], tuple[Any, ...]] = {}
+    for history in range(200):
+        for seq in range(draw.randrange(12)):
+            key = draw.choice("abc")
+            op, value = draw.choice(["u", "u", "u", "d", None]), draw.choice([None, draw.randrange(100)])
+            rows.append((history, key, value, seq, op))
+            if op == "d":
+                model.pop((history, key), None)
+            else:
+                model[history, key] = (history, key, value)
+    draw.shuffle(rows)
+    frame = spark.createDataFrame(rows, "h INT, k STRING, v INT, seq INT, op STRING").repartition(5)
+    envelope = Upsert(order_by=("seq",), delete_when="op = 'd'", columns="h, k, v")
+    changes = changes_of(frame, envelope, ["h", "k"])
+    assert changes.count() == len(rows)
+    last: dict[tuple[int, str], Row] = {}
+    for row in sorted(changes.collect(), key=lambda r: (r["_calve_order_0"], r["_calve_order_1"])):
+        assert row[BAD] is None
+        last[row.h, row.k] = row
+    assert {key: (r.h, r.k, r.v) for key, r in last.items() if r[OP] == UPSERT} == model
