@@ -30,7 +30,6 @@ from calve.source.strict import check_type
 from calve.source.upsert_json import BAD_KEY, BAD_REST, GONE, ORDER, read_records
 
 _DELETED = f"{STEP}deleted"
-_UNORDERED = f"{STEP}unordered"
 _PROBLEM = f"{STEP}problem"
 _BAD = f"{STEP}bad"
 
@@ -102,29 +101,35 @@ def _from_columns(frame: DataFrame, checked: UpsertPlan) -> DataFrame:
     converted = {c.name: f"{STEP}value_{i}" for i, c in enumerate(retyped) if not c.same}
     values = {c.name: converted.get(c.name, ident(c.name)) for c in retyped}
     misfits = {c.name: c.misfit(converted[c.name]) for c in retyped if not c.same}
-    read = f"{frames.SOURCE_PROBLEM} is null and " if frames.SOURCE_PROBLEM in schema.names else ""
-    unread = [frames.SOURCE_PROBLEM] if frames.SOURCE_PROBLEM in schema.names else []
-    bad = coalesce([*unread, bad_row(_PROBLEM, frames.where(schema), frames.sample(schema))], "string")
-    row = Row(values, _DELETED, list(orders), f"({read}{_PROBLEM} is null)", bad)
     typed = {converted[c.name]: c.converted for c in retyped if not c.same}
-    return applied(
-        frame,
-        [
-            ["*", *named({**orders, **typed, _DELETED: condition, _UNORDERED: by_field.missing})],
-            ["*", f"{_problem(checked, values, misfits)} as {_PROBLEM}"],
-            named(row.columns(table, checked.key)),
-        ],
+    problem = _problem(checked, values, misfits, order_problem(by_field.missing))
+    fine, found = (
+        (f"{_PROBLEM} is null", _PROBLEM) if misfits else (_complete(checked, values, by_field), f"({problem})")
     )
+    unread = [frames.SOURCE_PROBLEM] if frames.SOURCE_PROBLEM in schema.names else []
+    bad = coalesce([*unread, bad_row(found, frames.where(schema), frames.sample(schema))], "string")
+    row = Row(values, _DELETED, list(orders), " and ".join([*(f"{u} is null" for u in unread), fine]), bad)
+    judged = [["*", f"{problem} as {_PROBLEM}"]] if misfits else []
+    first = ["*", *named({**orders, **typed, _DELETED: condition})]
+    return applied(frame, [first, *judged, named(row.columns(table, checked.key))])
 
 
-def _problem(checked: UpsertPlan, values: dict[str, str], misfits: dict[str, str]) -> str:
+def _complete(checked: UpsertPlan, values: dict[str, str], by_field: order.Order) -> str:
+    """SQL: nothing is missing. Every selection costs a micro-batch its share of planning, and this needs none."""
+    key = [f"{values[k]} is not null" for k in checked.key]
+    rest = [f.name for f in checked.table.fields if not f.nullable and f.name not in checked.key]
+    others = [f"({_DELETED} or {values[name]} is not null)" for name in rest]
+    return " and ".join([*key, *others, *(f"{sql} is not null" for sql in by_field.columns)]) or "true"
+
+
+def _problem(checked: UpsertPlan, values: dict[str, str], misfits: dict[str, str], unordered: str) -> str:
     """The first problem; of a delete only those of the key count."""
     table, key = checked.table, checked.key
     rest = [name for name in table.names if name not in key]
     of_key = [*(misfits[k] for k in key if k in misfits), *missing_problems(table, values, key)]
     others = [*(misfits[n] for n in rest if n in misfits), *missing_problems(table, values, rest)]
     upserts = [f"if({_DELETED}, null, {first_problem(others)})"] if others else []
-    return first_problem([*of_key, *upserts, order_problem(_UNORDERED)])
+    return first_problem([*of_key, *upserts, unordered])
 
 
 def _from_json(frame: DataFrame, checked: UpsertPlan) -> DataFrame:
