@@ -21,7 +21,7 @@ from tests.faults.process import SINK, TABLE
 from tests.support.readers import ROOT, duckdb_rows, spark_iceberg_rows
 
 KILLED = -9
-WAIT_SECONDS = 240
+WAIT_SECONDS = 400
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def main() -> int:
         sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
     try:
         query = sink.start()
-        query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "120")))
+        query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "200")))
         query.stop()
     except CalveError as error:
         sys.stdout.write(json.dumps({"error": type(error).__name__, "text": str(error)}) + "\n")
