@@ -3,8 +3,9 @@
     python benchmarks/writers.py [load] [sizes] [memory] [--rounds 5]
 
 `load`: an initial load of 5M rows by every way, beside `repartition(n, key).write.parquet` of the same rows, which
-neither sorts nor looks for repeated keys nor has field ids; "any changes" may have deletes among them. `sizes`: batches of 1,000 to 1M changes by every way; the
-bounds in `write/choose.py` come from here. `memory`: peak memory of the Python workers for 1M and 10M changes.
+neither sorts nor looks for repeated keys nor has field ids; "any changes" may have deletes among them. `sizes`: batches
+of 1,000 to 1M changes by every way; the bounds in `write/choose.py` come from here. `memory`: peak memory of the Python
+workers for 1M and 10M changes.
 
 All ways take turns in one process, so that noise of the machine falls on all of them. CPU is that of this process and
 its children; where others use the machine, it says more than the seconds.
@@ -89,7 +90,7 @@ def peak_of_workers() -> Iterator[list[int]]:
         while not ended.wait(0.02):
             for pid in descendants()[1:]:
                 try:
-                    if b"calve.runtime.workers" not in (_PROC / str(pid) / "cmdline").read_bytes():
+                    if b"\0-m\0calve.runtime.workers\0" not in (_PROC / str(pid) / "cmdline").read_bytes():
                         continue
                     lines = (_PROC / str(pid) / "status").read_text().splitlines()
                 except OSError:
