@@ -2,6 +2,7 @@
 
 import json
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 from calve.errors import BadRow, InvalidInput, decode
 from calve.model.change import BAD, DELETE, OP, UPSERT
 from calve.model.spec import Debezium, OnTruncate, OnUnavailableValue
-from calve.source.envelope import changes_of, table_schema
+from calve.source.envelope import changes_of, check_envelope, table_schema
 
 KAFKA = "key STRING, value STRING, topic STRING, partition INT, offset BIGINT"
 COLUMNS = "id BIGINT NOT NULL, name STRING, amount DECIMAL(6,2), raw BINARY, tags ARRAY<STRING>"
@@ -166,3 +167,18 @@ def test_an_envelope_that_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
         table_schema(spark.createDataFrame([], ddl).schema, Debezium(**options), ["id"])
+
+
+def test_a_streaming_frame_of_records_gives_the_same_changes(spark: SparkSession, tmp_path: Path) -> None:
+    record = '{"op": "u", "before": {"id": %d}, "after": {"id": %d, "name": "x"}, "source": {"lsn": %d}}'
+    (tmp_path / "a.txt").write_text("\n".join(record % (n, n + n % 2, n) for n in range(6)) + "\nbroken\n")
+    envelope = Debezium(order_by=("source.lsn",), columns=COLUMNS)
+    static = spark.read.text(str(tmp_path))
+    check_envelope(static.schema, envelope, ["id"])
+    changes = changes_of(spark.readStream.text(str(tmp_path)), envelope, ["id"])
+    query = changes.writeStream.format("memory").queryName("records").trigger(availableNow=True).start()
+    query.awaitTermination()
+    kept = ["id", "name", OP, "_calve_order_0", BAD]
+    found = spark.table("records").select(kept).collect()
+    assert sorted(found, key=str) == sorted(changes_of(static, envelope, ["id"]).select(kept).collect(), key=str)
+    assert len(found) == 6 + 3 + 1
