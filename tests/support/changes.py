@@ -35,9 +35,14 @@ class Batches:
     def schema(self, _spark: SparkSession) -> StructType:
         return cast("StructType", StructType.fromDDL(self.ddl))
 
-    def next_end(self, start: Offsets) -> Offsets:
+    def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         position = _position(start)
-        return canonical_offsets(position + 1) if position < len(self.batches) else None
+        end = len(self.batches) if whole else position + 1
+        return canonical_offsets(end) if position < len(self.batches) else None
+
+    @property
+    def took_all(self) -> bool:
+        return False
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         rows = [row for batch in self.batches[_position(start) : _position(end)] for row in batch]

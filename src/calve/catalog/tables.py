@@ -27,6 +27,7 @@ from sqlalchemy.exc import IntegrityError
 
 from calve.catalog.failures import committing, trying
 from calve.errors import InvalidInput
+from calve.model.progress import Progress, property_key
 from calve.model.spec import TableName
 
 FORMAT_VERSION = 2
@@ -147,3 +148,15 @@ def _holds(theirs: IcebergType, ours: IcebergType) -> bool:
     if isinstance(theirs, LongType) and isinstance(ours, IntegerType):
         return True
     return theirs == ours or (isinstance(theirs, DoubleType) and isinstance(ours, FloatType))
+
+
+def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, int]:
+    """Ids and versions of the sinks whose progress a table holds; nothing for a table that does not exist."""
+    with trying(f'loading table "{name}"'):
+        try:
+            properties = catalog.load_table(name.identifier).properties
+        except NoSuchTableError:
+            return {}
+    prefix = property_key("")
+    stated = {key.removeprefix(prefix): text for key, text in properties.items() if key.startswith(prefix)}
+    return {sink_id: Progress.from_property(text).fence.version for sink_id, text in stated.items()}

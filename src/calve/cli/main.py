@@ -14,7 +14,10 @@ from rich.console import Console
 
 from calve import __version__
 from calve.cli.demo import run_demo
+from calve.cli.logs import LogFormat, log_to_stderr
+from calve.cli.run import run_pipeline
 from calve.cli.show import show_error, show_statuses
+from calve.cli.sql import run_sql
 from calve.errors import CalveError, InvalidInput
 from calve.runtime.api import default_home
 from calve.runtime.monitor import read_statuses
@@ -31,6 +34,7 @@ Home = Annotated[
     typer.Option("--home", help="Folder with catalog, warehouse, state and logs. Default: $CALVE_HOME or .calve"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only, no progress.")]
+Logs = Annotated[LogFormat, typer.Option("--log-format", help="Log lines on stderr: text for people, or json.")]
 
 
 @app.callback()
@@ -50,6 +54,56 @@ def demo(
 ) -> None:
     """Run a change stream into an Iceberg table, show what happened, and check the rows with another engine."""
     raise typer.Exit(run_demo(Console(quiet=False, stderr=False), home=home, rows=rows, updates=updates, quiet=quiet))
+
+
+@app.command()
+def run(  # noqa: PLR0913 - a command has the options that it has
+    pipeline: Annotated[list[Path] | None, typer.Argument(help="Files with statements to apply first.")] = None,
+    *,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Take in what the sources hold now, commit it, and exit.")
+    ] = False,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    conf: Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark, KEY=VALUE.")] = None,
+    home: Home = None,
+    log_format: Logs = LogFormat.TEXT,
+    quiet: Quiet = False,
+) -> None:
+    """Apply a pipeline file and keep its sinks running, until Ctrl-C.
+
+    An object that exists as the file says is left alone; one that differs is an error: use ALTER. Changes made
+    meanwhile by `calve sql` (ALTER, DROP, PAUSE) are noticed. Without a file, what is defined already is run.
+    """
+    log_to_stderr(log_format, quiet=quiet)
+    settings = dict(_setting(text) for text in conf or ())
+    console = Console(quiet=quiet)
+    folder = (home or default_home()).absolute()
+    code = run_pipeline(console, pipeline or [], folder, until_caught_up=until_caught_up, master=master, conf=settings)
+    raise typer.Exit(code)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInput("--conf takes KEY=VALUE", detail=f'Got "{name}".')
+    return name, value
+
+
+@app.command()
+def sql(
+    statements: Annotated[str | None, typer.Argument(help="Statements with semicolons between them.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; - for stdin.")] = None,
+    home: Home = None,
+    log_format: Logs = LogFormat.TEXT,
+    *,
+    quiet: Quiet = False,
+) -> None:
+    """Execute statements, or open a prompt when none is given.
+
+    Secrets given on a command line are visible in the list of processes: write them into a file, or at the prompt.
+    """
+    log_to_stderr(log_format, quiet=quiet)
+    raise typer.Exit(run_sql(Console(), (home or default_home()).absolute(), text=statements, file=file))
 
 
 @app.command()

@@ -23,8 +23,8 @@ _COLOURS = {
 def show_error(console: Console, error: CalveError) -> None:
     """What happened, the values, what to do."""
     console.print(f"[bold red]error:[/] {escape(error.primary)}", highlight=False, soft_wrap=True)
-    if error.detail:
-        console.print(f"  {escape(error.detail)}", highlight=False, soft_wrap=True)
+    for line in error.detail.splitlines():
+        console.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
     if error.hint:
         console.print(f"  [dim]hint:[/] {escape(error.hint)}", highlight=False, soft_wrap=True)
 

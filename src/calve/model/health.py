@@ -38,6 +38,11 @@ class Status:
     """Changes recorded by this run."""
     updated_ms: int
 
+    @classmethod
+    def unknown(cls, sink: str, now_ms: int) -> "Status":
+        """Of a sink that has not said anything yet."""
+        return cls(sink, "", Health.STARTING, "", "", 0, 0, 0, None, None, 0, now_ms)
+
 
 @dataclass(frozen=True)
 class CommitReport:

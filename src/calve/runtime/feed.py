@@ -132,7 +132,10 @@ class SourceFeed:
                 self._answer(asked)
                 self._signals.await_call(calls, max(self._every, 0.2))
                 continue
+            complete = self._source.took_all
             take(self._checkpoint(run, start, end))
+            if complete:
+                self._answer(asked)
             self._source.committed(run.committed_offsets)
             rest = self._every - (self._clock.monotonic() - started)
             if rest > 0 and asked == self._asked:

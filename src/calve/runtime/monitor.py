@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from calve import metrics
-from calve.clock import Clock
+from calve.clock import Clock, SystemClock
 from calve.errors import CalveError, CommitConflict, FencedError
 from calve.model.files import Committable
 from calve.model.health import CommitReport, Health, Status
@@ -37,20 +37,7 @@ class RunMonitor:
         self._lock = threading.RLock()
         self._written_ms = 0
         self._recent: deque[CommitReport] = deque(maxlen=RECENT_COMMITS)
-        self._status = Status(
-            sink=spec.name,
-            table=str(spec.table),
-            health=Health.STARTING,
-            cause="",
-            frontier="",
-            epoch=0,
-            pending=0,
-            commits=0,
-            last_snapshot_id=None,
-            last_commit_ms=None,
-            rows=0,
-            updated_ms=clock.now_ms(),
-        )
+        self._status = replace(Status.unknown(spec.name, clock.now_ms()), table=str(spec.table))
 
     @property
     def status(self) -> Status:
@@ -173,13 +160,26 @@ class RunMonitor:
 
     def _write(self) -> None:
         self._written_ms = self._clock.now_ms()
-        part = self._file.with_suffix(".part")
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(asdict(self._status)))
-            part.replace(self._file)
-        except OSError as error:
-            _log.warning("the status of sink %s could not be written: %s", self._sink, error)
+        write_status(self._file, self._status)
+
+
+def report_start(home: Path, sink: str, health: Health, cause: str) -> None:
+    """Say of a sink that its run did not come so far as to report by itself; what it said before stays."""
+    known = next((s for s in read_statuses(home) if s.sink == sink), None)
+    now = SystemClock().now_ms()
+    status = replace(known or Status.unknown(sink, now), health=health, cause=cause, updated_ms=now)
+    write_status(status_file(home, sink), status)
+
+
+def write_status(file: Path, status: Status) -> None:
+    """Replace what a sink said last."""
+    part = file.with_suffix(".part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(asdict(status)))
+        part.replace(file)
+    except OSError as error:
+        _log.warning("the status of sink %s could not be written: %s", status.sink, error)
 
 
 def read_statuses(home: Path) -> list[Status]:

@@ -88,9 +88,18 @@ class Query:
             raise self._failure
         return True
 
+    @property
+    def sealed(self) -> bool:
+        """True when the input is complete and committed."""
+        return self._run.frontier.sealed
+
+    def ask_to_stop(self) -> None:
+        """As `stop`, without waiting for the end."""
+        self._signals.stop()
+
     def stop(self) -> None:
         """Finish the checkpoint and the commits in hand, then end. Pending work stays recorded for the next start."""
-        self._signals.stop()
+        self.ask_to_stop()
         if self._watcher.is_alive():
             self._watcher.join()
 

@@ -20,8 +20,13 @@ class BoundedFrame:
     def schema(self, _spark: SparkSession) -> StructType:
         return self._frame.schema
 
-    def next_end(self, start: Offsets) -> Offsets:
+    def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
+        del whole
         return _ALL if start is None else None
+
+    @property
+    def took_all(self) -> bool:
+        return True
 
     def frame(self, _spark: SparkSession, _start: Offsets, _end: Offsets) -> DataFrame:
         return self._frame

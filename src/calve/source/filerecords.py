@@ -53,6 +53,16 @@ def json_records(
     return mapped(chosen, [_LINE, SOURCE_FILE], reader.rows, record_schema(fields))
 
 
+def json_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """The lines themselves, for an envelope that reads the records; without the blank ones."""
+    lines = spark.read.format("text").options(**_MUST_EXIST).load(paths).where(f"trim({_LINE}) != ''")
+    return lines.selectExpr(f"cast({_LINE} as binary) as {_LINE}", _FILE)
+
+
+LINES = T.StructType([T.StructField(_LINE, T.BinaryType()), T.StructField(SOURCE_FILE, T.StringType())])
+"""The columns of `json_lines`."""
+
+
 def csv_records(
     spark: SparkSession, paths: list[str], fields: Sequence[T.StructField], options: Mapping[str, str]
 ) -> DataFrame:

@@ -22,9 +22,9 @@ from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost, TerminalError
 from calve.model.checkpoint import Offsets
 from calve.model.size import SizeHint
-from calve.model.spec import Envelope, EpochUnit, NoEnvelope
+from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.source.columns import declared_schema
-from calve.source.filerecords import check_fields, csv_records, json_records, record_schema
+from calve.source.filerecords import LINES, check_fields, csv_records, json_lines, json_records, record_schema
 from calve.source.ledger import Ledger, Place
 from calve.source.listing import Listing, absolute
 from calve.source.seen import Change, KnownFile
@@ -56,6 +56,11 @@ class Files:
             return not any(name.lower() in _SPARKS_OWN for name in self.options)
         return self.format == "json" and not self.options
 
+    @property
+    def lines(self) -> bool:
+        """True when the envelope reads the records out of the lines of JSON files."""
+        return self.format == "json" and self.schema is None
+
     def open(self, store: StateStore, _clock: Clock) -> "FileSource":
         """Ready to read; the ledger is kept in `store`."""
         return FileSource(self, store)
@@ -73,12 +78,16 @@ def files(  # noqa: PLR0913 - all but the first are options by name
 ) -> Files:
     """The files below a folder (or of a pattern with `*`; a path or a URI), now and later.
 
-    `schema` is Spark DDL; JSON and CSV need it. `options` are those of Spark's reader. `epoch_unit` is what numbers
+    `schema` is Spark DDL; JSON and CSV need it, but for JSON with an envelope that declares the columns: then the
+    envelope reads the lines itself, and may name fields that are no column.
+
+    `options` are those of Spark's reader. `epoch_unit` is what numbers
     count in TIMESTAMP columns of JSON files: ms, us or ns; without it they are bad rows.
     """
     if format not in FORMATS:
         raise InvalidInput(f'unknown file format "{format}"', hint=f"Formats are {', '.join(FORMATS)}.")
-    if format in _NEEDS_SCHEMA and not schema:
+    declared = schema or (format == "json" and isinstance(envelope, Upsert | Debezium) and envelope.columns)
+    if format in _NEEDS_SCHEMA and not declared:
         raise InvalidInput(f"files of format {format} need a schema", hint='Give schema="id BIGINT, ...".')
     if max_files_per_checkpoint < 1:
         raise InvalidInput("max_files_per_checkpoint must be at least 1", detail=f"Got {max_files_per_checkpoint}.")
@@ -98,6 +107,7 @@ class FileSource:
         self._ledger = Ledger(store, self._listing.location)
         self._schema: T.StructType | None = None
         self._touched: set[KnownFile] = set()
+        self._took_all = False
 
     @property
     def name(self) -> str:
@@ -105,6 +115,8 @@ class FileSource:
 
     def schema(self, spark: SparkSession) -> T.StructType:
         definition = self._definition
+        if definition.lines:
+            return LINES
         if definition.schema is None:
             return self._found_schema(spark)
         declared = declared_schema(definition.schema)
@@ -125,14 +137,18 @@ class FileSource:
             self._schema = reader.load(self._listing.for_spark(first.path)).schema
         return self._schema
 
-    def next_end(self, start: Offsets) -> Offsets:
+    def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         place = Place.of(start)
         fresh, changed = self._ledger.seen(place).compare(self._listing.files())
         for change in changed:
             self._report(change)
-        if not fresh:
-            return None
-        return self._ledger.add(place, sorted(fresh)[: self._definition.max_files]).to_offsets()
+        taken = sorted(fresh)[: None if whole else self._definition.max_files]
+        self._took_all = len(taken) == len(fresh)
+        return self._ledger.add(place, taken).to_offsets() if taken else None
+
+    @property
+    def took_all(self) -> bool:
+        return self._took_all
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         listed = self._ledger.files(Place.of(start), Place.of(end))
@@ -158,6 +174,8 @@ class FileSource:
 
     def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
         definition = self._definition
+        if definition.lines:
+            return json_lines(spark, paths)
         if definition.strict and definition.schema is not None:
             fields = declared_schema(definition.schema).fields
             if definition.format == "csv":

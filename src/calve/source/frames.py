@@ -42,6 +42,14 @@ def is_kafka(schema: T.StructType) -> bool:
     return names.issuperset(KAFKA) and is_text(schema["value"].dataType)
 
 
+def is_json(schema: T.StructType) -> bool:
+    """True for a frame whose records are JSON in `value`: Kafka's, or lines of files as `files` hands them over."""
+    if is_kafka(schema):
+        return True
+    names = [f.name for f in record_fields(schema)]
+    return names == ["value"] and SOURCE_FILE in schema.names and is_text(schema["value"].dataType)
+
+
 def record_fields(schema: T.StructType) -> list[T.StructField]:
     """The columns of the record itself."""
     return [f for f in schema.fields if not f.name.startswith(SOURCE_PREFIX)]

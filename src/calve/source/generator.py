@@ -39,7 +39,7 @@ OrderRow = tuple[int, int, Decimal, str, datetime]
 
 @dataclass(frozen=True)
 class Orders:
-    """Definition of a generator. Without `changes` it never ends; then `per_second` sets its pace."""
+    """Definition of a generator. Without `changes` it never ends. `per_second` sets the pace of the changes."""
 
     rows: int
     changes: int | None
@@ -83,6 +83,7 @@ class OrdersSource:
         self._definition = definition
         self._clock = clock
         self._began: tuple[float, int] | None = None
+        self._took_all = False
 
     @property
     def name(self) -> str:
@@ -91,18 +92,33 @@ class OrdersSource:
     def schema(self, spark: SparkSession) -> StructType:
         return self.frame(spark, offsets_at(0), offsets_at(0)).schema
 
-    def next_end(self, start: Offsets) -> Offsets:
+    def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         position = position_of(start)
-        end = min(position + self._definition.per_checkpoint, self._available(position))
+        available = self._available(position)
+        if whole:
+            end = min(available, max(position, self._definition.rows)) if self._endless else available
+        else:
+            end = min(position + self._definition.per_checkpoint, available)
+        self._took_all = end == available or (self._endless and end >= self._definition.rows)
         return offsets_at(end) if end > position else None
 
+    @property
+    def took_all(self) -> bool:
+        return self._took_all
+
+    @property
+    def _endless(self) -> bool:
+        """No pace and no last change: it always has more."""
+        return self._definition.changes is None and self._definition.per_second is None
+
     def _available(self, position: int) -> int:
+        """Changes that are there: the rows at once, the others at the pace that was set."""
         definition = self._definition
         last = 2**62 if definition.changes is None else definition.rows + definition.changes
         if definition.per_second is None:
             return last
         if self._began is None:
-            self._began = self._clock.monotonic(), position
+            self._began = self._clock.monotonic(), max(position, definition.rows)
         began, first = self._began
         return min(last, first + int((self._clock.monotonic() - began) * definition.per_second))
 

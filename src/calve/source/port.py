@@ -29,8 +29,16 @@ class Source(Protocol):
         """Columns of its frames."""
         ...
 
-    def next_end(self, start: Offsets) -> Offsets:
-        """Where a checkpoint that starts at `start` should end; None when nothing is new."""
+    def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
+        """Where a checkpoint that starts at `start` should end; None when nothing is new.
+
+        `whole` asks for everything that is there now, whatever the usual size of a checkpoint.
+        """
+        ...
+
+    @property
+    def took_all(self) -> bool:
+        """True when the last `next_end` left nothing behind of what was there."""
         ...
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:

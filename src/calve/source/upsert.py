@@ -1,9 +1,9 @@
 """Upserts: every record replaces the row with its key, or deletes it.
 
-A record is a row of the frame, or, in frames of Kafka's shape, the JSON object in `value` (also inside Kafka
-Connect's schema/payload wrapper; the conversion rules are in `cells`). It deletes when `delete_when` is true for it;
-null is not true. From Kafka a null value deletes, too, by the key's JSON: an object with the key columns, or the bare
-value of a single one. `delete_when` and `order_by` may name fields of the JSON that are not declared; in
+A record is a row of the frame, or, in frames from Kafka or of lines of files, the JSON object in `value` (also inside
+Kafka Connect's schema/payload wrapper; the conversion rules are in `cells`). It deletes when `delete_when` is true for
+it; null is not true. From Kafka a null value deletes, too, by the key's JSON: an object with the key columns, or the
+bare value of a single one. `delete_when` and `order_by` may name fields of the JSON that are not declared; in
 `delete_when` those are texts.
 
 A bad row is one whose value does not convert to the declared type, that lacks a NOT NULL or key column (a delete:
@@ -55,14 +55,14 @@ def plan(schema: T.StructType, envelope: Upsert | NoEnvelope, key: Sequence[str]
         return UpsertPlan(Upsert(), schema, table_of(fields, key), tuple(key), json=False)
     if not key:
         raise InvalidInput("an upsert needs a key", hint="Name the columns that identify a row.")
-    if frames.is_kafka(schema):
-        return _plan_json(schema, envelope, key)
-    if not envelope.order_by:
+    if not envelope.order_by and not frames.is_kafka(schema):
         raise InvalidInput(
             "an upsert needs an order",
             detail="The frame does not come from Kafka, whose offsets order changes of one key.",
             hint="Say order_by with a field that grows from change to change.",
         )
+    if frames.is_json(schema):
+        return _plan_json(schema, envelope, key)
     record = T.StructType(frames.record_fields(schema))
     order.of_columns(record, envelope.order_by)
     if envelope.delete_when is not None:
@@ -75,7 +75,7 @@ def _plan_json(schema: T.StructType, envelope: Upsert, key: Sequence[str]) -> Up
     if envelope.columns is None or declared_names(envelope.columns) is not None:
         raise InvalidInput(
             "the columns are not declared",
-            detail="The frame comes from Kafka: its records are JSON text.",
+            detail="The records are JSON text.",
             hint="Declare the table's columns: columns='id BIGINT NOT NULL, amount DECIMAL(12,2)'.",
         )
     fields = declared_schema(envelope.columns).fields

@@ -1,4 +1,4 @@
-"""Upserts as JSON in Kafka's `value` and `key`: records to rows, in tasks.
+"""Upserts as JSON in `value` (and Kafka's `key`): records to rows, in tasks.
 
 The rows have the declared columns (of a null value the key's, out of `key`), the fields that only the condition names
 as texts, the order columns, and two errors: one of the key and the order, which count always, and one of the other
@@ -24,6 +24,7 @@ from calve.source.strict import Misfit
 
 GONE = f"{STEP}gone"
 ORDER = f"{STEP}order_"
+_ARRIVAL = f"{STEP}arrival_"
 BAD_KEY = f"{STEP}bad_key"
 BAD_REST = f"{STEP}bad_rest"
 
@@ -38,7 +39,10 @@ def read_records(
     """The records of a frame as typed rows."""
     envelope, paths = options
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-    reader = Reader(table, tuple(key), tuple(paths), envelope.order_by, Settings(envelope.epoch_unit, zone))
+    arrival = frames.arrival(schema, streaming=frame.isStreaming)
+    arrivals = tuple(f"{_ARRIVAL}{i}" for i in range(len(arrival)))
+    settings = Settings(envelope.epoch_unit, zone)
+    reader = Reader(table, tuple(key), tuple(paths), envelope.order_by, settings, arrivals)
     types = [*reader.order_types(), *frames.arrival_types(schema)]
     output = T.StructType(
         [
@@ -50,7 +54,11 @@ def read_records(
             T.StructField(BAD_REST, T.StringType()),
         ]
     )
-    return mapped(frame, frames.KAFKA, reader.rows, output)
+    inputs = [name for name in ("key", "value") if name in schema.names]
+    added = [f"{sql} as {name}" for sql, name in zip(arrival, arrivals, strict=True)]
+    return mapped(
+        frame.selectExpr("*", *added), [*inputs, *frames.place_columns(schema), *arrivals], reader.rows, output
+    )
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,8 @@ class Reader:
     paths: tuple[Path, ...]
     order_by: tuple[str, ...]
     settings: Settings
+    arrivals: tuple[str, ...]
+    """Columns with the order of arrival."""
 
     def order_types(self) -> list[T.DataType]:
         """The types of the order columns before those of arrival."""
@@ -103,8 +113,9 @@ class Rows:
         self._nothing = Found([None] * self._width, [None] * len(self._tops), [None] * len(reader.order_types()))
 
     def __call__(self, columns: Columns, count: int) -> Iterator[list[Any]]:
-        inputs = (columns["key"], columns["value"], columns["offset"], columns["partition"])
-        for row, (key, value, offset, partition) in enumerate(zip(*inputs, strict=True)):
+        keys = columns["key"] if "key" in columns else [None] * count
+        arrivals = zip(*(columns[name] for name in self._reader.arrivals), strict=True)
+        for row, (key, value, arrived) in enumerate(zip(keys, columns["value"], arrivals, strict=True)):
             bad_key = bad_rest = None
             try:
                 found = self._found(key, value)
@@ -114,8 +125,7 @@ class Rows:
                 bad_key = bad_row(problem, frames.place(columns, row), value)
             if found.rest is not None:
                 bad_rest = bad_row(found.rest, frames.place(columns, row), value)
-            yield [*found.values, *found.texts, found.gone, *found.order, offset, partition, bad_key, bad_rest]
-        del count
+            yield [*found.values, *found.texts, found.gone, *found.order, *arrived, bad_key, bad_rest]
 
     def _found(self, key: Any, value: Any) -> Found:
         record, codings = _payload(value)

@@ -1,0 +1,71 @@
+"""A connection as pyiceberg's properties. Their values hold secrets: they are handed to clients and never printed."""
+
+from base64 import b64encode
+from collections.abc import Callable
+
+from calve.model.connection import AwsConnection, CatalogConnection, CatalogType, Login, SecretRef
+
+DEFAULT_REGION = "us-east-1"
+
+Reveal = Callable[[SecretRef], str]
+
+
+def catalog_properties(connection: CatalogConnection, store: AwsConnection | None, reveal: Reveal) -> dict[str, str]:
+    """Properties of the catalog's client; empty for the embedded catalog. `store` wins over vended credentials."""
+    if connection.type is CatalogType.EMBEDDED:
+        return {}
+    kind = CatalogType.REST if connection.type is CatalogType.S3TABLES else connection.type
+    found = {"type": kind.value, "uri": _uri(connection), "warehouse": connection.warehouse}
+    found |= _login(connection, reveal) | _signing(connection) | _aws(store or connection.aws, reveal)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _uri(connection: CatalogConnection) -> str | None:
+    if connection.uri or connection.type is not CatalogType.S3TABLES:
+        return connection.uri
+    return f"https://s3tables.{_region(connection.aws)}.amazonaws.com/iceberg"
+
+
+def _region(aws: AwsConnection | None) -> str:
+    return (aws.region if aws else None) or DEFAULT_REGION
+
+
+def _login(connection: CatalogConnection, reveal: Reveal) -> dict[str, str | None]:
+    found: dict[str, str | None] = {"scope": connection.scope, "oauth2-server-uri": connection.oauth2_server_uri}
+    if connection.user is not None and connection.password is not None:
+        pair = f"{connection.user}:{reveal(connection.password)}"
+        if connection.login is Login.OAUTH2:
+            found["credential"] = pair
+        else:
+            found["header.Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    if connection.credential is not None:
+        found["credential"] = reveal(connection.credential)
+    if connection.token is not None:
+        found["token"] = reveal(connection.token)
+    return found
+
+
+def _signing(connection: CatalogConnection) -> dict[str, str | None]:
+    if connection.aws is None or connection.type not in {CatalogType.REST, CatalogType.S3TABLES}:
+        return {}
+    usual = "s3tables" if connection.type is CatalogType.S3TABLES else "execute-api"
+    return {
+        "rest.sigv4-enabled": "true",
+        "rest.signing-name": connection.signing_name or usual,
+        "rest.signing-region": _region(connection.aws),
+    }
+
+
+def _aws(aws: AwsConnection | None, reveal: Reveal) -> dict[str, str | None]:
+    if aws is None:
+        return {}
+    found: dict[str, str | None] = {
+        "client.region": aws.region,
+        "client.access-key-id": aws.access_key_id,
+        "client.secret-access-key": reveal(aws.secret_access_key) if aws.secret_access_key else None,
+        "client.session-token": reveal(aws.session_token) if aws.session_token else None,
+        "client.role-arn": aws.role_arn,
+        "client.role-session-name": aws.role_session_name,
+        "s3.endpoint": aws.endpoint,
+    }
+    return found

@@ -1,0 +1,118 @@
+"""`calve sql`: statements from the command line, from a file, or at a prompt."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.history import FileHistory
+from rich.console import Console
+from rich.table import Table
+
+from calve.cli.show import show_error
+from calve.errors import CalveError, InvalidInput
+from calve.plan import catalogue
+from calve.runtime.outcome import Message, Outcome, Rows
+from calve.runtime.session import embedded_session
+from calve.runtime.statements import execute
+from calve.runtime.workplace import Workplace, workplace
+from calve.sql.hiding import hidden_ranges
+from calve.sql.parser import parse, split_complete
+from calve.sql.statements import ConnectionKind, Listing, ObjectKind
+from calve.sql.text import SqlText
+
+_WORDS = (
+    *("CREATE", "ALTER", "DROP", "SHOW", "SHOW CREATE", "EXPLAIN CREATE SINK", "VALIDATE CONNECTION", "IF NOT EXISTS"),
+    *("FROM", "TO", "INTO", "WITH", "KEY", "MODE UPSERT", "MODE APPEND", "NAMESPACE", "TABLE", "PARTITION BY"),
+    *(
+        "ENVELOPE NONE",
+        "ENVELOPE UPSERT",
+        "ENVELOPE DEBEZIUM",
+        "ORDER BY",
+        "DELETE WHEN",
+        "PRIMARY KEY",
+        "NOT ENFORCED",
+    ),
+    *("FILES", "KAFKA CONNECTION", "LOAD GENERATOR", "FORMAT JSON", "PAUSE", "RESUME", "SET", "RESET", "CASCADE"),
+)
+
+
+def run_sql(console: Console, home: Path, *, text: str | None, file: Path | None) -> int:
+    """Execute statements and print what they answer."""
+    place = workplace(home, lambda: embedded_session(home))
+    if text is not None and file is not None:
+        raise InvalidInput("give statements or --file, not both")
+    if text is None and file is None and sys.stdin.isatty():
+        return _prompt(console, place)
+    for statement in parse(text if text is not None else _read(file)):
+        show_outcome(console, execute(place, statement))
+    return 0
+
+
+def _read(file: Path | None) -> str:
+    if file is None or str(file) == "-":
+        return sys.stdin.read()
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f'cannot read "{file}"', detail=f"{error}.") from error
+
+
+def show_outcome(console: Console, outcome: Outcome) -> None:
+    """A line or a table."""
+    match outcome:
+        case Message(text):
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+        case Rows(headings, rows):
+            table = Table(box=None, pad_edge=False)
+            for heading in headings:
+                table.add_column(heading)
+            for row in rows:
+                table.add_row(*row)
+            console.print(table, markup=False)
+
+
+class _History(FileHistory):
+    """What was typed before, but for texts with secrets in them."""
+
+    def store_string(self, string: str) -> None:
+        if not hidden_ranges(SqlText(string), len(string)):
+            super().store_string(string)
+
+
+def _prompt(console: Console, place: Workplace) -> int:
+    console.print("Statements end with a semicolon. Ctrl-D leaves.", style="dim")
+    place.home.mkdir(parents=True, exist_ok=True)
+    session: PromptSession[str] = PromptSession(history=_History(str(place.home / "history")))
+    left = ""
+    while True:
+        try:
+            completer = WordCompleter(_words(place), ignore_case=True, sentence=False)
+            line = session.prompt("    -> " if left else "calve> ", completer=completer, complete_while_typing=False)
+        except KeyboardInterrupt:
+            left = ""
+            continue
+        except EOFError:
+            return 0
+        complete, left = split_complete(f"{left}\n{line}" if left else line)
+        for text in complete:
+            _answer(console, lambda text=text: _execute_all(console, place, text))  # type: ignore[misc]
+
+
+def _execute_all(console: Console, place: Workplace, text: str) -> None:
+    for statement in parse(text):
+        show_outcome(console, execute(place, statement))
+
+
+def _answer(console: Console, action: Callable[[], None]) -> None:
+    try:
+        action()
+    except CalveError as error:
+        show_error(console, error)
+
+
+def _words(place: Workplace) -> list[str]:
+    words = [*_WORDS, *(kind.value for kind in (*ObjectKind, *ConnectionKind, *Listing))]
+    words += [setting.name for group in catalogue.GROUPS for setting in group.settings]
+    return sorted({*words, *(definition.statement.name.to_sql() for definition in place.definitions())})

@@ -1,0 +1,7 @@
+"""What the user defined: secrets, connections, sources, views and sinks, by name.
+
+    statement ──► Definition (kind, name, uid, version, statement, what it uses) ──► DefinitionStore
+                                                                    secrets' values ──► Vault (mode 0600)
+
+A definition is kept as its canonical SQL, in which secrets appear by name only.
+"""

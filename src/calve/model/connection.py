@@ -1,0 +1,75 @@
+"""Connections, checked and complete. Secrets are names here: `SecretRef` is looked up when the connection is used."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True)
+class SecretRef:
+    """A secret by the identity of its definition."""
+
+    uid: str
+    name: str
+
+
+class CatalogType(StrEnum):
+    """Kinds of catalogs; `EMBEDDED` is the one in the home folder."""
+
+    EMBEDDED = "embedded"
+    REST = "rest"
+    S3TABLES = "s3tables"
+    SQL = "sql"
+    GLUE = "glue"
+    HIVE = "hive"
+
+
+class Login(StrEnum):
+    """What user and password are for a REST catalog."""
+
+    BASIC = "basic"
+    OAUTH2 = "oauth2"
+
+
+@dataclass(frozen=True)
+class AwsConnection:
+    """Credentials and place of an AWS account, or of a store that speaks like one."""
+
+    access_key_id: str | None = None
+    secret_access_key: SecretRef | None = None
+    session_token: SecretRef | None = None
+    role_arn: str | None = None
+    role_session_name: str | None = None
+    region: str | None = None
+    endpoint: str | None = None
+
+
+@dataclass(frozen=True)
+class CatalogConnection:
+    """How an Iceberg catalog is reached."""
+
+    type: CatalogType
+    uri: str | None = None
+    warehouse: str | None = None
+    user: str | None = None
+    password: SecretRef | None = None
+    login: Login = Login.BASIC
+    credential: SecretRef | None = None
+    token: SecretRef | None = None
+    scope: str | None = None
+    oauth2_server_uri: str | None = None
+    aws: AwsConnection | None = None
+    signing_name: str | None = None
+
+
+@dataclass(frozen=True)
+class KafkaConnection:
+    """How the brokers are reached."""
+
+    brokers: str
+    security_protocol: str = "plaintext"
+    mechanism: str | None = None
+    username: str | None = None
+    password: SecretRef | None = None
+
+
+Connection = AwsConnection | CatalogConnection | KafkaConnection

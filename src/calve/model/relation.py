@@ -1,0 +1,71 @@
+"""What sinks read from: sources as they were planned, and what is known of columns before anything runs."""
+
+from dataclasses import dataclass
+
+from calve.model.connection import KafkaConnection
+from calve.model.spec import Envelope
+
+
+@dataclass(frozen=True)
+class KnownColumn:
+    """A column and its type in Spark's notation."""
+
+    name: str
+    type: str
+    not_null: bool = False
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A source or a view. `columns` is None where only the data itself says what they are."""
+
+    name: str
+    columns: tuple[KnownColumn, ...] | None
+    key: tuple[str, ...]
+    """The key it has by itself; empty when it has none."""
+
+
+@dataclass(frozen=True)
+class FilesInput:
+    """Files of a folder. `schema` is None when the envelope, or the files, say what the columns are."""
+
+    path: str
+    format: str
+    schema: str | None
+    max_files: int
+    options: tuple[tuple[str, str], ...]
+    epoch_unit: str | None
+
+
+@dataclass(frozen=True)
+class GeneratorInput:
+    """The load generator of orders."""
+
+    rows: int
+    changes: int | None
+    seed: int
+    per_checkpoint: int
+    per_second: float | None
+
+
+@dataclass(frozen=True)
+class KafkaInput:
+    """Records of a topic."""
+
+    connection: KafkaConnection
+    topic: str
+    start: str
+    max_offsets: int | None
+    format: str
+
+
+Input = FilesInput | GeneratorInput | KafkaInput
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """A source, checked. Without an envelope the input brings its own."""
+
+    relation: Relation
+    input: Input
+    envelope: Envelope | None

@@ -1,0 +1,233 @@
+"""Every option that calve knows, by the kind of object it belongs to. The reference page and SHOW OPTIONS print it."""
+
+from datetime import timedelta
+
+from calve.model.spec import MAX_FILE_SIZE
+from calve.plan.settings import Kind, Setting, SettingGroup
+
+_SECOND = timedelta(seconds=1)
+_NOT_YET = ("*",)
+
+SINK = SettingGroup(
+    "a sink",
+    (
+        Setting(
+            "COMMIT INTERVAL",
+            Kind.DURATION,
+            "Time between two snapshots. Without it every checkpoint becomes one.",
+            low=_SECOND,
+        ),
+        Setting(
+            "CHECKPOINT INTERVAL",
+            Kind.DURATION,
+            "Time between two checkpoints; the commit interval is a multiple of it.",
+            default="the commit interval, else as data comes",
+            low=_SECOND,
+        ),
+        Setting(
+            "DELETES",
+            Kind.CHOICE,
+            "How rows are deleted in the table.",
+            default="'equality'",
+            choices=("equality",),
+            later=("position", "vector"),
+        ),
+        Setting("FORMAT VERSION", Kind.INTEGER, "Version of the Iceberg format.", default="2", low=2, high=2),
+        Setting(
+            "TARGET FILE SIZE",
+            Kind.SIZE,
+            "Files are ended at about this size.",
+            default="'512MB'",
+            low=1_000_000,
+            high=MAX_FILE_SIZE,
+        ),
+        Setting(
+            "COMPRESSION",
+            Kind.CHOICE,
+            "Codec of the Parquet files.",
+            default="'zstd'",
+            choices=("zstd", "snappy", "gzip", "lz4", "none"),
+        ),
+        Setting(
+            "STATE LOCATION",
+            Kind.TEXT,
+            "Folder or URI for calve's records; never inside of a table.",
+            default="below the home folder",
+        ),
+        Setting(
+            "ON FOREIGN COMMIT",
+            Kind.CHOICE,
+            "What to do when another writer changed the table's rows.",
+            default="'halt'",
+            choices=("halt", "accept"),
+        ),
+        Setting(
+            "ON TRUNCATE",
+            Kind.CHOICE,
+            "What to do when a Debezium record says that the source table was truncated.",
+            default="'halt'",
+            choices=("halt", "ignore"),
+        ),
+        Setting(
+            "ON UNAVAILABLE VALUE",
+            Kind.CHOICE,
+            "What to do when a Debezium record leaves out a large value that did not change, in both images.",
+            default="'halt'",
+            choices=("halt", "null"),
+        ),
+        Setting(
+            "ON BAD ROW",
+            Kind.CHOICE,
+            "What to do with a record that cannot become a change.",
+            default="'halt'",
+            choices=("halt",),
+            later=("dead letter",),
+        ),
+        Setting(
+            "RESUME",
+            Kind.BOOLEAN,
+            "Go on where a dropped sink of this table stopped, with the same source.",
+            default="false",
+        ),
+        Setting(
+            "SNAPSHOT",
+            Kind.BOOLEAN,
+            "Make the table equal to the source in one snapshot, whatever it holds now.",
+            default="false",
+        ),
+        Setting("ROW GROUP SIZE", Kind.SIZE, "Size of row groups in Parquet files.", later=_NOT_YET),
+        Setting("RECOVERY", Kind.CHOICE, "What a crash costs: staged checkpoints, or reading again.", later=_NOT_YET),
+        Setting("COMMIT SIZE", Kind.SIZE, "Commit earlier when this much is waiting.", later=_NOT_YET),
+        Setting("COALESCE", Kind.BOOLEAN, "Commit several times in one snapshot when behind.", later=_NOT_YET),
+        Setting("TIME COLUMN", Kind.NAME, "Column with the logical time of a change.", later=_NOT_YET),
+        Setting("WATERMARK DELAY", Kind.DURATION, "How far rows may be behind the highest time.", later=_NOT_YET),
+        Setting("IDLE TIMEOUT", Kind.DURATION, "Let time go on without rows after this long.", later=_NOT_YET),
+        Setting("LATE ROWS", Kind.CHOICE, "What to do with rows behind the frontier.", later=_NOT_YET),
+        Setting("HEARTBEAT", Kind.DURATION, "Time between empty snapshots of an idle sink.", later=_NOT_YET),
+        Setting("ON SCHEMA CHANGE", Kind.CHOICE, "What to do when the source's columns change.", later=_NOT_YET),
+        Setting("ON KEY VIOLATION", Kind.CHOICE, "What to do when a key is there twice.", later=_NOT_YET),
+        Setting("KEY INDEX", Kind.CHOICE, "Whether positions of keys are kept.", later=_NOT_YET),
+        Setting("MAINTENANCE", Kind.CHOICE, "Which maintenance the sink does by itself.", later=_NOT_YET),
+        Setting("BRANCH", Kind.TEXT, "Branch of the table to write to.", later=_NOT_YET),
+    ),
+)
+
+ICEBERG_CATALOG = SettingGroup(
+    "a connection to an Iceberg catalog",
+    (
+        Setting(
+            "TYPE",
+            Kind.CHOICE,
+            "Kind of catalog; 'embedded' is the one in the home folder.",
+            choices=("embedded", "rest", "s3tables", "s3table", "sql", "glue", "hive"),
+            required=True,
+        ),
+        Setting("URI", Kind.TEXT, "Address of the catalog: https://..., sqlite:///..., thrift://..."),
+        Setting("WAREHOUSE", Kind.TEXT, "Warehouse: a location, a name, or the ARN of a table bucket."),
+        Setting("USER", Kind.TEXT, "User, or client id with AUTH = 'oauth2'."),
+        Setting("PASSWORD", Kind.SECRET, "Password of the user, or client secret."),
+        Setting(
+            "AUTH",
+            Kind.CHOICE,
+            "How USER and PASSWORD log in.",
+            default="'basic'",
+            choices=("basic", "oauth2"),
+        ),
+        Setting("CREDENTIAL", Kind.SECRET, "OAuth2 client credentials as id:secret."),
+        Setting("TOKEN", Kind.SECRET, "Bearer token."),
+        Setting("SCOPE", Kind.TEXT, "OAuth2 scope."),
+        Setting("OAUTH2 SERVER URI", Kind.TEXT, "Where tokens come from, if not from the catalog."),
+        Setting("AWS CONNECTION", Kind.NAME, "AWS connection that signs requests and reaches the store."),
+        Setting("SIGNING NAME", Kind.TEXT, "Service name of signed requests.", default="'execute-api'"),
+    ),
+)
+
+AWS = SettingGroup(
+    "a connection to AWS",
+    (
+        Setting("ACCESS KEY ID", Kind.TEXT, "Access key."),
+        Setting("SECRET ACCESS KEY", Kind.SECRET, "Its secret."),
+        Setting("SESSION TOKEN", Kind.SECRET, "Token of temporary keys."),
+        Setting("ASSUME ROLE ARN", Kind.TEXT, "Role to take."),
+        Setting("ASSUME ROLE SESSION NAME", Kind.TEXT, "Name of the role's session."),
+        Setting("REGION", Kind.TEXT, "Region.", default="'us-east-1'"),
+        Setting("ENDPOINT", Kind.TEXT, "Address of a compatible store."),
+    ),
+)
+
+KAFKA = SettingGroup(
+    "a connection to Kafka",
+    (
+        Setting("BROKER", Kind.TEXT, "host:port, or several with commas."),
+        Setting("BROKERS", Kind.TEXT, "The same."),
+        Setting(
+            "SECURITY PROTOCOL",
+            Kind.CHOICE,
+            "How to talk to the brokers.",
+            default="'plaintext'",
+            choices=("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"),
+        ),
+        Setting(
+            "SASL MECHANISM",
+            Kind.CHOICE,
+            "How to log in.",
+            choices=("plain", "scram-sha-256", "scram-sha-512"),
+        ),
+        Setting("SASL USERNAME", Kind.TEXT, "User."),
+        Setting("SASL PASSWORD", Kind.SECRET, "Its password."),
+    ),
+)
+
+CONNECTION_STATEMENT = SettingGroup(
+    "WITH of a connection",
+    (Setting("VALIDATE", Kind.BOOLEAN, "Try the connection when it is created.", default="true"),),
+)
+
+FILES = SettingGroup(
+    "a source of files",
+    (
+        Setting("PATH", Kind.TEXT, "Folder, or a pattern with *; a path or a URI.", required=True),
+        Setting(
+            "FORMAT",
+            Kind.CHOICE,
+            "Format of the files.",
+            choices=("json", "csv", "parquet", "orc", "text"),
+            required=True,
+        ),
+        Setting("MAX FILES PER CHECKPOINT", Kind.INTEGER, "Files taken at once.", default="1000", low=1),
+        Setting(
+            "EPOCH UNIT",
+            Kind.CHOICE,
+            "What numbers count in TIMESTAMP columns of JSON.",
+            default="numbers are bad rows",
+            choices=("ms", "us", "ns"),
+        ),
+        Setting("HEADER", Kind.BOOLEAN, "CSV files have a first line with names.", default="false"),
+        Setting("DELIMITER", Kind.TEXT, "Separator of CSV values.", default="','"),
+        Setting("NULL VALUE", Kind.TEXT, "Text that stands for null in CSV files.", default="''"),
+    ),
+)
+
+GENERATOR = SettingGroup(
+    "the load generator orders",
+    (
+        Setting("ROWS", Kind.INTEGER, "Orders that are inserted first.", default="100000", low=1),
+        Setting(
+            "UPDATES", Kind.INTEGER, "Changes that follow; then the source is complete.", default="without end", low=0
+        ),
+        Setting("UPDATES PER SECOND", Kind.NUMBER, "Pace of all changes.", default="as fast as possible", low=1),
+        Setting("SEED", Kind.INTEGER, "Other seeds make other orders.", default="7", low=0),
+        Setting("MAX ROWS PER CHECKPOINT", Kind.INTEGER, "Changes taken at once.", default="50000", low=1),
+    ),
+)
+
+KAFKA_SOURCE = SettingGroup(
+    "a source from Kafka",
+    (
+        Setting("TOPIC", Kind.TEXT, "Topic.", required=True),
+        Setting("START OFFSETS", Kind.TEXT, "Where a new sink begins.", default="'earliest'"),
+        Setting("MAX OFFSETS PER CHECKPOINT", Kind.INTEGER, "Records taken at once.", low=1),
+    ),
+)
+
+GROUPS = (SINK, ICEBERG_CATALOG, AWS, KAFKA, CONNECTION_STATEMENT, FILES, GENERATOR, KAFKA_SOURCE)

@@ -1,0 +1,52 @@
+"""Names in statements: what they stand for, and a helpful error when they stand for nothing."""
+
+from difflib import get_close_matches
+
+from calve.definitions.objects import Definition
+from calve.definitions.store import Definitions
+from calve.model.connection import SecretRef
+from calve.sql.errors import SqlError
+from calve.sql.names import Identifier
+from calve.sql.options import SecretName
+from calve.sql.statements import ConnectionKind, CreateConnection, ObjectKind
+
+
+def required(definitions: Definitions, name: Identifier, *kinds: ObjectKind) -> Definition:
+    """The object that a name stands for, of one of these kinds."""
+    found = definitions.find(name, *kinds)
+    if found is not None:
+        return found
+    words = " or ".join(kind.value.lower() for kind in kinds)
+    other = next((d for d in definitions if name.matches(d.name)), None)
+    if other is not None:
+        raise SqlError.at(name.where, f'"{name}" is a {other.kind.value.lower()}, not a {words}')
+    names = {d.name.lower(): d.name for d in definitions.of(*kinds)}
+    close = get_close_matches(name.name.lower(), names, n=1)
+    hint = f'Did you mean "{names[close[0]]}"?' if close else _known(sorted(names.values()), kinds)
+    raise SqlError.at(name.where, f'there is no {words} "{name}"', hint=hint)
+
+
+def _known(names: list[str], kinds: tuple[ObjectKind, ...]) -> str:
+    if names:
+        return f"There are {', '.join(names[:10])}."
+    return f"Create it first: CREATE {kinds[0].value} ..."
+
+
+def required_connection(definitions: Definitions, name: Identifier, kind: ConnectionKind) -> Definition:
+    """A connection of the right kind."""
+    found = required(definitions, name, ObjectKind.CONNECTION)
+    statement = found.statement
+    if isinstance(statement, CreateConnection) and statement.kind is not kind:
+        raise SqlError.at(
+            name.where,
+            f'connection "{found.name}" leads to {statement.kind.value}, not to {kind.value}',
+        )
+    return found
+
+
+def secret(definitions: Definitions, name: SecretName | None) -> SecretRef | None:
+    """A reference to a secret, if one is named."""
+    if name is None:
+        return None
+    found = required(definitions, name.name, ObjectKind.SECRET)
+    return SecretRef(found.uid, found.name)

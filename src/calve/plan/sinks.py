@@ -1,0 +1,240 @@
+"""CREATE SINK -> a checked `SinkPlan`: all that a run needs, nothing it has to look up but secrets."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+
+from calve.definitions.objects import RELATIONS, Definition, Standing
+from calve.definitions.store import Definitions
+from calve.errors import InvalidInput
+from calve.model.connection import AwsConnection, CatalogConnection
+from calve.model.relation import KnownColumn, Relation, SourcePlan
+from calve.model.spec import (
+    Debezium,
+    Envelope,
+    NoEnvelope,
+    OnForeignCommit,
+    OnTruncate,
+    OnUnavailableValue,
+    SinkSpec,
+    TableName,
+    WriteOptions,
+)
+from calve.plan import catalogue
+from calve.plan.connections import connected_aws, plan_connection
+from calve.plan.lookup import required, required_connection
+from calve.plan.settings import Given
+from calve.plan.sources import column_named, plan_source
+from calve.sql.errors import SqlError
+from calve.sql.parts import SinkMode
+from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, CreateSource, CreateView, ObjectKind
+from calve.sql.values import format_duration
+
+_NO_KEYS = ("FLOAT", "DOUBLE", "ARRAY", "MAP", "STRUCT", "VARIANT", "INTERVAL")
+"""Types whose values cannot identify a row: not exact, or not comparable in all engines."""
+
+
+class Beginning(StrEnum):
+    """What a sink does with a table that holds the progress of a sink that was dropped."""
+
+    REFUSE = "refuse"
+    RESUME = "resume"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True)
+class ViewText:
+    """A view between source and sink; the query is in Spark's language."""
+
+    name: str
+    query: str
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """A sink, checked. `key` of the specification is empty when only the view's analysis can tell it."""
+
+    spec: SinkSpec
+    source: SourcePlan
+    views: tuple[ViewText, ...]
+    """From the source upwards; the last one is what the sink reads. Empty: the source itself."""
+    catalog: CatalogConnection
+    store: AwsConnection | None
+    every: timedelta | None
+    """Time between checkpoints; None: as data comes."""
+    commit_every: timedelta | None
+    state: str | None
+    beginning: Beginning
+    standing: Standing
+
+
+def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
+    """The sink of a definition (of one to be, under the uid and the version that it will have)."""
+    statement = definition.statement
+    if not isinstance(statement, CreateSink):
+        raise TypeError("not a sink")
+    given = catalogue.SINK.checked(statement.options, statement.where)
+    source, views = read_from(statement, definitions)
+    relation = Relation(views[-1].name, None, ()) if views else source.relation
+    if statement.partition_by:
+        raise SqlError.at(statement.partition_by[0].column.where, "PARTITION BY is not supported yet")
+    if statement.mode is SinkMode.APPEND:
+        raise SqlError.at(statement.where, "MODE APPEND is not supported yet", hint="Give a KEY and MODE UPSERT.")
+    commit_every = given.duration("COMMIT INTERVAL")
+    every = _checkpoint_interval(given, commit_every)
+    given.exclude("RESUME", "SNAPSHOT")
+    spec = SinkSpec(
+        name=definition.name,
+        sink_id=definition.uid,
+        table=TableName(statement.target.namespace, statement.target.table),
+        key=_key(statement, relation, from_view=bool(views)),
+        envelope=_with_policies(source.envelope, given),
+        version=definition.version,
+        on_foreign_commit=OnForeignCommit(given.text("ON FOREIGN COMMIT") or OnForeignCommit.HALT),
+        write=_write_options(given),
+    )
+    catalog, store = connected(statement, definitions)
+    _check_only_writer(definition, statement, spec, definitions)
+    return SinkPlan(
+        spec,
+        source,
+        views,
+        catalog,
+        store,
+        every,
+        commit_every,
+        given.text("STATE LOCATION"),
+        _beginning(given),
+        definition.standing,
+    )
+
+
+def uses_of_sink(statement: CreateSink, definitions: Definitions) -> tuple[str, ...]:
+    """Uids of what a sink refers to."""
+    found = [
+        required(definitions, statement.source, *RELATIONS),
+        required_connection(definitions, statement.target.catalog, ConnectionKind.ICEBERG_CATALOG),
+    ]
+    if statement.target.aws:
+        found.append(required_connection(definitions, statement.target.aws, ConnectionKind.AWS))
+    return tuple(d.uid for d in found)
+
+
+def read_from(statement: CreateSink, definitions: Definitions) -> tuple[SourcePlan, tuple[ViewText, ...]]:
+    """The source at the bottom, and the views above it."""
+    views: list[ViewText] = []
+    here = required(definitions, statement.source, ObjectKind.SOURCE, ObjectKind.VIEW)
+    while isinstance(here.statement, CreateView):
+        views.insert(0, ViewText(here.name, here.statement.query))
+        below = [d for uid in here.uses if (d := definitions.by_uid(uid)) and d.kind in RELATIONS]
+        if not below:
+            raise SqlError.at(statement.source.where, f'view "{here.name}" reads no source')
+        here = below[0]
+    if not isinstance(here.statement, CreateSource):
+        raise TypeError("neither a view nor a source")
+    return plan_source(here.statement, definitions), tuple(views)
+
+
+def connected(statement: CreateSink, definitions: Definitions) -> tuple[CatalogConnection, AwsConnection | None]:
+    """The catalog of a sink's table, and the credentials of its store if they are not the catalog's."""
+    target = statement.target
+    found = required_connection(definitions, target.catalog, ConnectionKind.ICEBERG_CATALOG)
+    planned = plan_connection(found.statement, definitions) if isinstance(found.statement, CreateConnection) else None
+    if not isinstance(planned, CatalogConnection):
+        raise TypeError("not a connection to a catalog")
+    if target.aws is None:
+        return planned, None
+    aws = required_connection(definitions, target.aws, ConnectionKind.AWS)
+    store = connected_aws(aws.statement, definitions) if isinstance(aws.statement, CreateConnection) else None
+    return planned, store
+
+
+def _checkpoint_interval(given: Given, commit_every: timedelta | None) -> timedelta | None:
+    every = given.duration("CHECKPOINT INTERVAL")
+    if every is None or commit_every is None:
+        return every or commit_every
+    if commit_every % every:
+        raise given.error(
+            "COMMIT INTERVAL",
+            f"the commit interval {format_duration(commit_every)} is no multiple of the checkpoint interval "
+            f"{format_duration(every)}",
+            "Choose a commit interval that is a whole number of checkpoint intervals.",
+        )
+    return every
+
+
+def _key(statement: CreateSink, relation: Relation, *, from_view: bool) -> tuple[str, ...]:
+    if not statement.key:
+        if relation.key:
+            _check_key_types(relation, relation.key)
+        elif not from_view:
+            raise SqlError.at(
+                statement.where,
+                f'sink "{statement.name}" has no key',
+                hint="Write KEY (column), or give the source a PRIMARY KEY (column) NOT ENFORCED.",
+            )
+        return relation.key
+    if relation.columns is None:
+        return tuple(name.name for name in statement.key)
+    names = tuple(column_named(relation.columns, name, "key column").name for name in statement.key)
+    if len(set(names)) < len(names):
+        raise SqlError.at(statement.key[0].where, "a column is in the key twice", hint="Name each column once.")
+    _check_key_types(relation, names)
+    return names
+
+
+def _check_key_types(relation: Relation, key: tuple[str, ...]) -> None:
+    columns: dict[str, KnownColumn] = {c.name: c for c in relation.columns or ()}
+    for name in key:
+        kind = columns[name].type if name in columns else ""
+        if kind.upper().startswith(_NO_KEYS):
+            raise InvalidInput(
+                f'column "{name}" cannot be part of a key',
+                detail=f"It has type {kind}.",
+                hint="Use columns whose values are exact and comparable: numbers, texts, dates, times.",
+            )
+
+
+def _with_policies(envelope: Envelope | None, given: Given) -> Envelope:
+    truncate, unavailable = given.text("ON TRUNCATE"), given.text("ON UNAVAILABLE VALUE")
+    if not isinstance(envelope, Debezium):
+        for name in ("ON TRUNCATE", "ON UNAVAILABLE VALUE"):
+            if name in given:
+                raise given.error(name, f"{name} is for sources with ENVELOPE DEBEZIUM", "Leave it out.")
+        return envelope or NoEnvelope()
+    return replace(
+        envelope,
+        on_truncate=OnTruncate(truncate or OnTruncate.HALT),
+        on_unavailable_value=OnUnavailableValue(unavailable or OnUnavailableValue.HALT),
+    )
+
+
+def _write_options(given: Given) -> WriteOptions:
+    usual = WriteOptions()
+    return WriteOptions(
+        target_file_size=given.integer("TARGET FILE SIZE") or usual.target_file_size,
+        compression=given.text("COMPRESSION") or usual.compression,
+    )
+
+
+def _beginning(given: Given) -> Beginning:
+    if given.flag("RESUME"):
+        return Beginning.RESUME
+    return Beginning.SNAPSHOT if given.flag("SNAPSHOT") else Beginning.REFUSE
+
+
+def _check_only_writer(definition: Definition, statement: CreateSink, spec: SinkSpec, definitions: Definitions) -> None:
+    """Two sinks of one table would halt each other."""
+    if spec.on_foreign_commit is OnForeignCommit.ACCEPT:
+        return
+    here = required_connection(definitions, statement.target.catalog, ConnectionKind.ICEBERG_CATALOG)
+    for other in definitions.of(ObjectKind.SINK):
+        theirs = other.statement
+        if other.uid == definition.uid or not isinstance(theirs, CreateSink) or here.uid not in other.uses:
+            continue
+        if (theirs.target.namespace, theirs.target.table) == (statement.target.namespace, statement.target.table):
+            raise SqlError.at(
+                statement.where,
+                f'sink "{other.name}" writes to table {spec.table} already',
+                hint="Choose another table, or WITH (ON FOREIGN COMMIT = 'accept') on both sinks.",
+            )

@@ -1,0 +1,197 @@
+"""CREATE SOURCE -> what is read, how its records are understood, and what is known of its columns."""
+
+from calve.definitions.store import Definitions
+from calve.model.connection import KafkaConnection
+from calve.model.relation import (
+    FilesInput,
+    GeneratorInput,
+    Input,
+    KafkaInput,
+    KnownColumn,
+    Relation,
+    SourcePlan,
+)
+from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
+from calve.plan import catalogue
+from calve.plan.connections import plan_connection
+from calve.plan.lookup import required_connection
+from calve.plan.settings import Given
+from calve.sql import parts
+from calve.sql.errors import SqlError
+from calve.sql.names import FieldPath, Identifier
+from calve.sql.parts import Column
+from calve.sql.statements import ConnectionKind, CreateConnection, CreateSource
+
+_ORDERS = (
+    KnownColumn("id", "BIGINT", not_null=True),
+    KnownColumn("customer", "INT"),
+    KnownColumn("amount", "DECIMAL(12,2)"),
+    KnownColumn("status", "STRING"),
+    KnownColumn("updated_at", "TIMESTAMP"),
+)
+_CSV_ONLY = ("HEADER", "DELIMITER", "NULL VALUE")
+_TYPED = frozenset({"parquet", "orc"})
+"""Formats whose files say what columns they have."""
+
+
+def plan_source(statement: CreateSource, definitions: Definitions) -> SourcePlan:
+    """The source that a statement describes."""
+    match statement.input:
+        case parts.GeneratorInput():
+            return _generator(statement, statement.input)
+        case parts.FilesInput():
+            return _files(statement, catalogue.FILES.checked(statement.input.options, statement.where))
+        case parts.KafkaInput():
+            return _kafka(statement, statement.input, definitions)
+
+
+def column_named(columns: tuple[KnownColumn, ...], name: Identifier, what: str) -> KnownColumn:
+    """The column that a name stands for."""
+    found = next((c for c in columns if name.matches(c.name)), None)
+    if found is None:
+        raise SqlError.at(
+            name.where, f'there is no {what} "{name}"', hint=f"Columns are {', '.join(c.name for c in columns)}."
+        )
+    return found
+
+
+def _generator(statement: CreateSource, used: parts.GeneratorInput) -> SourcePlan:
+    if not used.generator.matches("orders"):
+        raise SqlError.at(
+            used.generator.where, f'there is no load generator "{used.generator}"', hint="There is orders."
+        )
+    given = catalogue.GENERATOR.checked(used.options, statement.where)
+    if statement.columns or statement.envelope:
+        what = "columns" if statement.columns else "envelope"
+        raise SqlError.at(statement.where, f"a load generator brings its own {what}", hint="Leave them out.")
+    pace = given.number("UPDATES PER SECOND")
+    made = GeneratorInput(
+        rows=given.integer("ROWS") or 100_000,
+        changes=given.integer("UPDATES"),
+        seed=7 if (seed := given.integer("SEED")) is None else seed,
+        per_checkpoint=given.integer("MAX ROWS PER CHECKPOINT") or 50_000,
+        per_second=None if pace is None else float(pace),
+    )
+    key = tuple(column_named(_ORDERS, name, "column").name for name in statement.primary_key) or ("id",)
+    return SourcePlan(Relation(statement.name.name, _ORDERS, key), made, None)
+
+
+def _files(statement: CreateSource, given: Given) -> SourcePlan:
+    form = given.text("FORMAT") or ""
+    if form != "csv":
+        for name in _CSV_ONLY:
+            if name in given:
+                raise given.error(name, f"{name} is for CSV files", "Leave it out.")
+    if form != "json" and "EPOCH UNIT" in given:
+        raise given.error("EPOCH UNIT", "EPOCH UNIT is for JSON files", "Leave it out.")
+    columns = _columns(statement)
+    if not columns and form not in _TYPED | {"text"}:
+        raise SqlError.at(statement.where, f"files of format {form} need columns", hint="Write (id BIGINT, ...).")
+    envelope = _envelope(statement, columns, form)
+    unit = given.text("EPOCH UNIT")
+    if unit and not isinstance(envelope, NoEnvelope):
+        envelope = _with_unit(envelope, EpochUnit(unit))
+    by_envelope = form == "json" and not isinstance(envelope, NoEnvelope)
+    found_in_files = form in _TYPED and not isinstance(envelope, NoEnvelope)
+    options = {"header": given.flag("HEADER"), "sep": given.text("DELIMITER"), "nullValue": given.text("NULL VALUE")}
+    made = FilesInput(
+        path=given.text("PATH") or "",
+        format=form,
+        schema=None if by_envelope or found_in_files or not columns else ddl(columns),
+        max_files=given.integer("MAX FILES PER CHECKPOINT") or 1000,
+        options=tuple((k, str(v).lower() if isinstance(v, bool) else v) for k, v in options.items() if v is not None),
+        epoch_unit=unit if not by_envelope else None,
+    )
+    return SourcePlan(Relation(statement.name.name, columns or None, _key(statement, columns)), made, envelope)
+
+
+def _with_unit(envelope: Upsert | Debezium, unit: EpochUnit) -> Upsert | Debezium:
+    if isinstance(envelope, Upsert):
+        return Upsert(envelope.order_by, envelope.delete_when, envelope.columns, unit)
+    return Debezium(envelope.order_by, envelope.columns, epoch_unit=unit)
+
+
+def _kafka(statement: CreateSource, used: parts.KafkaInput, definitions: Definitions) -> SourcePlan:
+    given = catalogue.KAFKA_SOURCE.checked(used.options, statement.where)
+    found = required_connection(definitions, used.connection, ConnectionKind.KAFKA)
+    planned = plan_connection(found.statement, definitions) if isinstance(found.statement, CreateConnection) else None
+    if not isinstance(planned, KafkaConnection):
+        raise TypeError("not a connection to Kafka")
+    columns = _columns(statement)
+    if not columns:
+        raise SqlError.at(statement.where, "a source from Kafka needs columns", hint="Write (id BIGINT, ...).")
+    made: Input = KafkaInput(
+        connection=planned,
+        topic=given.text("TOPIC") or "",
+        start=given.text("START OFFSETS") or "earliest",
+        max_offsets=given.integer("MAX OFFSETS PER CHECKPOINT"),
+        format=used.format.to_sql(),
+    )
+    envelope = _envelope(statement, columns, "kafka")
+    return SourcePlan(Relation(statement.name.name, columns, _key(statement, columns)), made, envelope)
+
+
+def _columns(statement: CreateSource) -> tuple[KnownColumn, ...]:
+    seen: dict[str, Column] = {}
+    for column in statement.columns:
+        if column.name.name.lower() in seen:
+            raise SqlError.at(column.name.where, f'column "{column.name}" is there twice', hint="Rename one of them.")
+        seen[column.name.name.lower()] = column
+    keys = [name for name in statement.primary_key if statement.columns]
+    columns = tuple(KnownColumn(c.name.name, c.type, c.not_null) for c in statement.columns)
+    for name in keys:
+        column_named(columns, name, "key column")
+    return columns
+
+
+def _key(statement: CreateSource, columns: tuple[KnownColumn, ...]) -> tuple[str, ...]:
+    if not columns:
+        return tuple(name.name for name in statement.primary_key)
+    key = tuple(column_named(columns, name, "key column").name for name in statement.primary_key)
+    if len(set(key)) < len(key):
+        raise SqlError.at(statement.where, "a column is in the key twice", hint="Name each column once.")
+    return key
+
+
+def ddl(columns: tuple[KnownColumn, ...]) -> str:
+    """The columns as Spark declares them."""
+    return ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" + (" NOT NULL" if c.not_null else "") for c in columns)
+
+
+def _envelope(statement: CreateSource, columns: tuple[KnownColumn, ...], form: str) -> Envelope:
+    declared = ddl(columns) if columns else None
+    match statement.envelope:
+        case None | parts.NoneEnvelope():
+            return NoEnvelope()
+        case parts.UpsertEnvelope(order, delete_when):
+            return Upsert(_order(statement, order, columns, form), delete_when, declared)
+        case parts.DebeziumEnvelope(order):
+            if form in {"csv", "text"}:
+                raise SqlError.at(statement.where, f"files of format {form} hold no change records", hint="Use JSON.")
+            return Debezium(_order(statement, order, columns, form), declared)
+        case parts.DiffEnvelope():
+            raise SqlError.at(statement.where, "ENVELOPE DIFF is not supported yet")
+
+
+def _order(
+    statement: CreateSource, order: parts.Order | None, columns: tuple[KnownColumn, ...], form: str
+) -> tuple[str, ...]:
+    if order is None:
+        if form != "kafka":
+            name = "UPSERT" if isinstance(statement.envelope, parts.UpsertEnvelope) else "DEBEZIUM"
+            raise SqlError.at(
+                statement.where,
+                f"ENVELOPE {name} over files needs an order",
+                hint=f"Write ENVELOPE {name} (ORDER BY field), with a field that grows from change to change.",
+            )
+        return ()
+    if order.across_checkpoints:
+        raise SqlError.at(order.fields[0].where, "ORDER BY ... GLOBAL is not supported yet")
+    return tuple(_field(path, columns) for path in order.fields)
+
+
+def _field(path: FieldPath, columns: tuple[KnownColumn, ...]) -> str:
+    """A field of the record; one that is declared as a column is named as it was declared."""
+    first, *rest = path.parts
+    known = next((c.name for c in columns if first.matches(c.name)), first.name)
+    return ".".join([known, *(part.name for part in rest)])

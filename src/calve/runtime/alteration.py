@@ -1,0 +1,225 @@
+"""ALTER and DROP. A change that changes nothing stores nothing, so that no sink is restarted for it."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from calve.definitions.objects import Definition
+from calve.definitions.store import Definitions
+from calve.definitions.vault import KEPT, is_kept
+from calve.errors import InvalidInput
+from calve.plan import catalogue
+from calve.plan.connections import plan_connection, wants_validation
+from calve.plan.lookup import required
+from calve.plan.settings import SettingGroup
+from calve.plan.sinks import plan_sink, read_from, uses_of_sink
+from calve.plan.sources import plan_source
+from calve.runtime.creation import connection_uses, hide_literals, normalised, try_connection
+from calve.runtime.outcome import Message
+from calve.runtime.viewing import plan_view
+from calve.runtime.workplace import Workplace
+from calve.sql import actions, parts
+from calve.sql import statements as st
+from calve.sql.errors import SqlError
+from calve.sql.options import NO_OPTIONS, Options
+
+S = TypeVar("S", bound=st.Create)
+
+_ALTERED = {
+    st.AlterSecret: st.ObjectKind.SECRET,
+    st.AlterConnection: st.ObjectKind.CONNECTION,
+    st.AlterSource: st.ObjectKind.SOURCE,
+    st.AlterView: st.ObjectKind.VIEW,
+    st.AlterSink: st.ObjectKind.SINK,
+}
+_GROUPS = {
+    st.ConnectionKind.AWS: catalogue.AWS,
+    st.ConnectionKind.ICEBERG_CATALOG: catalogue.ICEBERG_CATALOG,
+    st.ConnectionKind.KAFKA: catalogue.KAFKA,
+}
+
+
+def alter(place: Workplace, statement: st.Alter) -> Message:
+    """Change an object."""
+    kind = _ALTERED[type(statement)]
+    definitions = place.definitions()
+    if statement.if_exists and definitions.find(statement.name, kind) is None:
+        return Message(f'there is no {kind.value.lower()} "{statement.name}"')
+    found = required(definitions, statement.name, kind)
+    match statement:
+        case st.AlterSecret():
+            return _secret(place, found, statement.origin)
+        case st.AlterConnection():
+            return _connection(place, found, statement, definitions)
+        case st.AlterSource():
+            return _source(place, found, statement, definitions)
+        case st.AlterView():
+            return _view(place, found, statement, definitions)
+        case st.AlterSink():
+            return _Sink(place, found, definitions).alter(statement.action)
+        case _:
+            raise TypeError(type(statement).__name__)
+
+
+def drop(place: Workplace, statement: st.Drop) -> Message:
+    """Remove an object; CASCADE also what depends on it."""
+    definitions = place.definitions()
+    found = definitions.find(statement.name, statement.kind)
+    if found is None and statement.if_exists:
+        return Message(f'there is no {statement.kind.value.lower()} "{statement.name}"')
+    found = found or required(definitions, statement.name, statement.kind)
+    dependents = definitions.dependents(found.uid)
+    if dependents and not statement.cascade:
+        raise SqlError.at(
+            statement.name.where,
+            f"{found.label} is in use",
+            hint=f"It is used by {', '.join(d.label for d in dependents)}. Drop those first, or write CASCADE.",
+        )
+    gone = [*reversed(dependents), found]
+    uids = {d.uid for d in gone}
+    gone += [d for d in definitions if d.owner in uids and d.uid not in uids]
+    place.store.drop(gone)
+    for definition in gone:
+        if is_kept(definition):
+            place.vault.forget(definition.uid)
+    return Message("dropped " + ", ".join(d.label for d in gone if not d.owner or d is found))
+
+
+def _changed(place: Workplace, found: Definition, changed: Definition) -> Message:
+    if changed == found:
+        return Message(f"{found.label} is so already")
+    place.store.replace(changed)
+    return Message(f"altered {found.label}")
+
+
+def _statement(found: Definition, kind: type[S]) -> S:
+    if not isinstance(found.statement, kind):
+        raise TypeError(f"{found.label} is stored as {type(found.statement).__name__}")
+    return found.statement
+
+
+def _updated(group: SettingGroup, options: Options, action: actions.OptionsAction) -> Options:
+    if isinstance(action, actions.SetOptions):
+        return options.updated(action.options)
+    for name in action.names:
+        if group.find(name.text) is None:
+            raise group.unknown(name.text, name.where)
+    return options.without(name.text for name in action.names)
+
+
+def _secret(place: Workplace, found: Definition, origin: parts.SecretOrigin) -> Message:
+    statement = _statement(found, st.CreateSecret)
+    if not isinstance(origin, parts.FromLiteral):
+        message = _changed(place, found, replace(found, statement=replace(statement, origin=origin)))
+        place.vault.forget(found.uid)
+        return message
+    text = origin.value.reveal()
+    if is_kept(found) and place.vault.kept(found.uid) == text:
+        return Message(f"{found.label} is so already")
+    place.vault.keep(found.uid, text)
+    place.store.replace(replace(found, statement=replace(statement, origin=parts.FromFile(f"{KEPT}{found.uid}"))))
+    return Message(f"altered {found.label}")
+
+
+def _connection(place: Workplace, found: Definition, given: st.AlterConnection, definitions: Definitions) -> Message:
+    statement = _statement(found, st.CreateConnection)
+    options = _updated(_GROUPS[statement.kind], statement.options, given.action)
+    hidden = hide_literals(place, replace(statement, options=options, settings=given.settings), found.uid)
+    names = {d.name for d in hidden.secrets}
+    replaced = [d for d in definitions if d.owner == found.uid and d.name in names]
+    known = Definitions([*(d for d in definitions if d not in replaced), *hidden.secrets])
+    wanted = replace(hidden.statement, settings=NO_OPTIONS if not given.settings else given.settings)
+    plan_connection(wanted, known)
+    for uid, text in hidden.texts.items():
+        place.vault.keep(uid, text)
+    try:
+        if wants_validation(wanted):
+            try_connection(place, wanted, known)
+        stored = replace(found, statement=replace(wanted, settings=statement.settings))
+        stored = replace(stored, uses=connection_uses(wanted, known))
+        if not hidden.secrets:
+            return _changed(place, found, stored)
+        if replaced:
+            place.store.drop(replaced)
+        place.store.replace(stored, hidden.secrets)
+    except BaseException:
+        for uid in hidden.texts:
+            place.vault.forget(uid)
+        raise
+    for definition in replaced:
+        place.vault.forget(definition.uid)
+    return Message(f"altered {found.label}")
+
+
+def _source(place: Workplace, found: Definition, given: st.AlterSource, definitions: Definitions) -> Message:
+    statement = _statement(found, st.CreateSource)
+    used = statement.input
+    group = {
+        parts.FilesInput: catalogue.FILES,
+        parts.GeneratorInput: catalogue.GENERATOR,
+        parts.KafkaInput: catalogue.KAFKA_SOURCE,
+    }[type(used)]
+    options = _updated(group, used.options, given.action)
+    wanted = normalised(replace(statement, input=replace(used, options=options)))
+    if isinstance(wanted, st.CreateSource):
+        plan_source(wanted, definitions)
+    return _changed(place, found, replace(found, statement=wanted))
+
+
+def _view(place: Workplace, found: Definition, given: st.AlterView, definitions: Definitions) -> Message:
+    wanted = replace(_statement(found, st.CreateView), query=given.query)
+    planned = plan_view(place, wanted, definitions)
+    below = {found.uid, *(d.uid for d in definitions.dependents(found.uid))}
+    if below & set(planned.uses):
+        raise SqlError.at(given.where, f"{found.label} would read itself")
+    return _changed(place, found, replace(found, statement=wanted, uses=planned.uses))
+
+
+class _Sink:
+    """Changes of one sink. Its progress stays: the definition's version grows, and fences runs of older ones."""
+
+    def __init__(self, place: Workplace, found: Definition, definitions: Definitions) -> None:
+        self._place = place
+        self._found = found
+        self._definitions = definitions
+        self._create = _statement(found, st.CreateSink)
+
+    def alter(self, action: actions.SinkAction) -> Message:
+        found, standing = self._found, self._found.standing
+        match action:
+            case actions.SetOptions() | actions.ResetOptions():
+                options = _updated(catalogue.SINK, self._create.options, action)
+                return self._to(replace(found, statement=replace(self._create, options=options)))
+            case actions.SetFrom():
+                return self._to(self._from(action))
+            case actions.SetPartitioning(fields):
+                return self._to(replace(found, statement=replace(self._create, partition_by=fields)))
+            case actions.Pause():
+                return self._to(replace(found, standing=replace(standing, paused=True)))
+            case actions.Resume():
+                return self._to(replace(found, standing=replace(standing, paused=False)))
+            case actions.AcceptSnapshot(snapshot_id):
+                return self._to(replace(found, standing=replace(standing, accepted_snapshot=snapshot_id)))
+
+    def _to(self, changed: Definition) -> Message:
+        plan_sink(replace(changed, version=changed.version + 1), self._definitions)
+        return _changed(self._place, self._found, changed)
+
+    def _from(self, action: actions.SetFrom) -> Definition:
+        found = self._found
+        given = catalogue.SINK.checked(action.options, None)
+        for name in given:
+            if name != "SNAPSHOT":
+                raise given.error(name, "SET FROM takes the option SNAPSHOT only", "Use SET (...) for the others.")
+        wanted = replace(self._create, source=action.source)
+        changed = replace(found, statement=wanted, uses=uses_of_sink(wanted, self._definitions))
+        if given.flag("SNAPSHOT"):
+            return replace(changed, standing=replace(found.standing, generation=found.version + 1))
+        before, _ = read_from(self._create, self._definitions)
+        after, _ = read_from(wanted, self._definitions)
+        if before.input != after.input:
+            raise InvalidInput(
+                f"{found.label} cannot go on with another source",
+                detail=f'It reads "{before.relation.name}", and "{after.relation.name}" has other positions.',
+                hint="Write SET FROM ... WITH (SNAPSHOT = true): the table becomes equal to the new object.",
+            )
+        return changed

@@ -1,0 +1,35 @@
+"""What executing statements needs: a home folder with its definitions and secrets, and Spark when it is asked for."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from calve.clock import IdSource, RandomIds
+from calve.definitions.store import Definitions, DefinitionStore, SqliteDefinitions
+from calve.definitions.vault import Vault
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where statements are executed."""
+
+    home: Path
+    store: DefinitionStore
+    vault: Vault
+    ids: IdSource
+    spark: Callable[[], SparkSession]
+    """Starts Spark when it is called first; only views need it."""
+
+    def definitions(self) -> Definitions:
+        """What is defined now."""
+        return Definitions(self.store.all())
+
+
+def workplace(home: Path, spark: Callable[[], SparkSession], environment: Mapping[str, str] | None = None) -> Workplace:
+    """The workplace of a home folder."""
+    home = home.absolute()
+    vault = Vault(home, os.environ if environment is None else environment)
+    return Workplace(home, SqliteDefinitions(home), vault, RandomIds(), spark)
