@@ -34,7 +34,10 @@ class Batches:
     def schema(self, _spark: SparkSession) -> StructType:
         return cast("StructType", StructType.fromDDL(DDL))
 
-    def next_end(self, start: Offsets) -> Offsets:
+    took_all = False
+
+    def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
+        del whole
         position = int(start or 0)
         return canonical_offsets(position + 1) if position < self.released else None
 

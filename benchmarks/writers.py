@@ -3,9 +3,9 @@
     python benchmarks/writers.py [load] [sizes] [memory] [--rounds 5]
 
 `load`: an initial load of 5M rows by every way, beside `repartition(n, key).write.parquet` of the same rows, which
-neither sorts nor looks for repeated keys nor has field ids; "any changes" may have deletes among them. `sizes`: batches
-of 1,000 to 1M changes by every way; the bounds in `write/choose.py` come from here. `memory`: peak memory of the Python
-workers for 1M and 10M changes.
+neither sorts nor looks for repeated keys nor has field ids; "may delete" is a load whose plan does not say that all
+rows are upserts. `sizes`: batches of 1,000 to 1M changes by every way; the bounds in `write/choose.py` come from here.
+`memory`: peak memory of the Python workers for 1M and 10M changes.
 
 All ways take turns in one process, so that noise of the machine falls on all of them. CPU is that of this process and
 its children; where others use the machine, it says more than the seconds.
@@ -186,7 +186,8 @@ def load(bench: Bench, rounds: int) -> None:
             "plain write.parquet": lambda: bench.plain(source),
             "native": lambda: bench.write(native, upserts, ROWS, deletes=False),
             "native, with keys to delete": lambda: bench.write(native, upserts, ROWS, deletes=True),
-            "native, any changes": lambda: bench.write(native, changes, ROWS, deletes=False),
+            "native, may delete": lambda: bench.write(native, changes, ROWS, deletes=False),
+            "native, may delete, with keys to delete": lambda: bench.write(native, changes, ROWS, deletes=True),
             "tasks": lambda: bench.write(tasks, upserts, ROWS, deletes=False),
         },
         rounds,
@@ -194,7 +195,7 @@ def load(bench: Bench, rounds: int) -> None:
     print(f"initial load of {ROWS:,} rows, {PARTITIONS} partitions (throughput as a ratio to plain)")
     seconds, cpu = found["plain write.parquet"]
     for name, (s, c) in found.items():
-        print(f"  {name:28} {s:6.2f} s  {seconds / s:5.2f}    CPU {c:6.2f} s  {cpu / c:5.2f}", flush=True)
+        print(f"  {name:40} {s:6.2f} s  {seconds / s:5.2f}    CPU {c:6.2f} s  {cpu / c:5.2f}", flush=True)
 
 
 def sizes(bench: Bench, rounds: int) -> None:

@@ -48,6 +48,8 @@ class Position:
     known: list[CheckpointIdentity] = field(default_factory=list)
     """Recorded; a replay of one is recognised."""
     committed: Progress | None = None
+    generation: int = 0
+    """Of the last recorded entry, else of the table."""
 
     def knows(self, identity: CheckpointIdentity) -> bool:
         """True for a replay: the same four values are recorded, or are those of the last commit."""
@@ -67,18 +69,33 @@ class Position:
         return Adoption(tuple(self.entries), tuple(known[-KNOWN_KEPT:]), self.last_time, self.end)
 
 
-def adopt(progress: Progress | None, records: RunRecords | None, missing: Missing, can_reread: CanReread) -> Position:
-    """The position of a run that builds on `progress` and takes over `records`."""
+def adopt(
+    progress: Progress | None,
+    records: RunRecords | None,
+    missing: Missing,
+    can_reread: CanReread,
+    *,
+    generation: int = 0,
+) -> Position:
+    """The position of a run that builds on `progress` and takes over `records`.
+
+    A new generation reads from the beginning, and takes over nothing of older ones.
+    """
     position = Position(committed=progress)
     if progress:
-        position.frontier = position.minted = progress.frontier
-        position.end, position.checkpoint = progress.offsets, progress.checkpoint
+        position.frontier = position.minted = progress.next_lower(generation)
+        position.checkpoint, position.generation = progress.checkpoint, progress.generation
+        if progress.generation >= generation:
+            position.end = progress.offsets
         if progress.frontier.time is not None:
             position.last_time = progress.frontier.time - 1
     if records is None:
         return position
     recorded = [*records.adoption.entries, *records.entries]
-    position.known = list(records.adoption.known)
+    if position.generation < generation:
+        recorded = [e for e in recorded if e.committable and e.committable.generation == generation]
+    else:
+        position.known = list(records.adoption.known)
     position.last_time = max(position.last_time, records.adoption.last_time, *(e.time for e in recorded), -1)
     _take(position, recorded, missing, can_reread)
     return position
@@ -101,6 +118,8 @@ def _take(position: Position, recorded: Iterable[Entry], missing: Missing, can_r
         last = position.entries[-1]
         if last.committable.batch.upper.sealed:
             break
+        if last.committable.generation > (position.committed.generation if position.committed else 0):
+            break  # it empties the table
         position.entries.pop()  # a frontier that moved without rows is no work to take over
         position.minted = last.committable.batch.lower
     if unusable and not can_reread(position.end):
@@ -116,6 +135,7 @@ def extend(position: Position, entry: Entry) -> None:
         position.end, position.checkpoint = entry.identity.end, entry.identity.batch_id
     if entry.committable:
         position.minted = entry.committable.batch.upper
+        position.generation = entry.committable.generation
 
 
 def _break(position: Position, entry: Entry, missing: Missing) -> str:

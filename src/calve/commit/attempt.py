@@ -6,7 +6,7 @@ retried here and nothing is ever deleted.
 """
 
 from calve import faults
-from calve.commit.belief import believe
+from calve.commit.belief import Trust, believe
 from calve.commit.journal import Journal
 from calve.commit.ports import TableStore
 from calve.errors import CheckpointGap, FencedError, ProgressUnprovable, TransientError
@@ -29,7 +29,7 @@ class Attempts:
     def observe(self) -> tuple[TableState, Progress | None]:
         """The table as it is, and the progress to believe."""
         state = self._table.load()
-        progress = believe(state, self._journal.known_uuid(), self._spec.on_foreign_commit)
+        progress = believe(state, self._journal.known_uuid(), Trust.of(self._spec))
         if progress is None or progress.offsets_known:
             return state, progress
         found, offsets = self._journal.offsets_with(progress.digest)
@@ -45,7 +45,7 @@ class Attempts:
         """Put this run's fence into the table by an empty snapshot, unless the table is sealed; what it built on."""
         state, progress = self.observe()
         if progress:
-            if progress.frontier.sealed or progress.fence.run_id == self.fence.run_id:
+            if progress.is_sealed(self._spec.generation) or progress.fence.run_id == self.fence.run_id:
                 return state, progress
             if not progress.fence < self.fence:
                 raise self.fenced_by(progress)
@@ -64,7 +64,7 @@ class Attempts:
             raise self.fenced_by(progress, landed=landed)
         if landed:
             return progress
-        if progress.frontier != committable.batch.lower:
+        if progress.next_lower(committable.generation) != committable.batch.lower:
             raise CheckpointGap(
                 "the table is not where this batch begins",
                 detail=f"The table's frontier is {progress.frontier}; the batch is {committable.batch}.",
@@ -77,7 +77,12 @@ class Attempts:
                 detail=f"{len(gone)} missing, among them {gone[0]}.",
                 hint="Start the sink again: what the source still has is read again.",
             )
-        proposal = Proposal(self._progress_of(committable, state.uuid), committable.manifests, committable.totals)
+        proposal = Proposal(
+            self._progress_of(committable, state.uuid),
+            committable.manifests,
+            committable.totals,
+            replaces=committable.generation > progress.generation,
+        )
         return self._table.commit(state, proposal)
 
     def _progress_of(self, committable: Committable, table_uuid: str) -> Progress:
@@ -92,6 +97,7 @@ class Attempts:
             offsets=committable.offsets,
             digest=offsets_digest(committable.offsets),
             table_uuid=table_uuid,
+            generation=committable.generation,
         )
 
     def merge_manifests(self) -> None:

@@ -5,14 +5,42 @@ rollbacks where it is ahead. Whatever cannot be proven halts the sink: it never 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 
 from calve.errors import ForeignCommit, ProgressUnprovable, TableRecreated, TableRolledBack
 from calve.model.progress import Progress
-from calve.model.spec import OnForeignCommit
+from calve.model.spec import OnForeignCommit, SinkSpec
 from calve.model.table import REPLACE, SnapshotInfo, TableState
 
 
-def believe(state: TableState, known_uuid: str | None, policy: OnForeignCommit) -> Progress | None:
+@dataclass(frozen=True)
+class Trust:
+    """What a sink may take for granted, because its user said so."""
+
+    policy: OnForeignCommit = OnForeignCommit.HALT
+    generation: int = 0
+    """What lies below the first batch of a new generation does not matter: that batch replaces it."""
+    accepted: int | None = None
+    """A snapshot that the user vouched for, until a run of this version has been in the table."""
+    version: int = 1
+
+    @classmethod
+    def of(cls, spec: SinkSpec) -> "Trust":
+        """As the sink's definition says."""
+        return cls(spec.on_foreign_commit, spec.generation, spec.accepted_snapshot, spec.version)
+
+    def accepts(self, snapshots: Sequence[SnapshotInfo], last: Progress | None) -> bool:
+        """Whether the user vouched for one of these snapshots, and no commit was made on that word yet."""
+        fresh = last is None or last.fence.version < self.version
+        return fresh and any(s.snapshot_id == self.accepted for s in snapshots)
+
+    def newer(self, snapshots: Sequence[SnapshotInfo]) -> list[SnapshotInfo]:
+        """Those that came after the one that the user vouched for."""
+        return list(takewhile(lambda s: s.snapshot_id != self.accepted, snapshots))
+
+
+def believe(state: TableState, known_uuid: str | None, trust: Trust) -> Progress | None:
     """Progress of the sink in `state`, None for a table nobody has written to.
 
     `known_uuid` is the table's uuid as the state location remembers it. The offsets of the result are filled in from
@@ -31,12 +59,16 @@ def believe(state: TableState, known_uuid: str | None, policy: OnForeignCommit) 
     since: list[SnapshotInfo] = []
     for snapshot in state.ancestors:
         if snapshot.own:
-            if stated:
-                _check_rollback(stated, snapshot)
-            _check_foreign(since, policy)
+            if snapshot.own.generation >= trust.generation:
+                accepted = trust.accepts([*since, snapshot], snapshot.own)
+                if stated and not accepted:
+                    _check_rollback(stated, snapshot)
+                _check_foreign(trust.newer(since) if accepted else since, trust)
             return snapshot.own.with_offsets_of(stated) if stated else snapshot.own
         since.append(snapshot)
-    return _believe_property(stated, since, policy)
+    if trust.generation > (stated.generation if stated else 0):
+        return stated
+    return _believe_property(stated, since, trust)
 
 
 def _check_identity(state: TableState, known_uuid: str | None) -> None:
@@ -61,18 +93,19 @@ def _check_rollback(stated: Progress, newest: SnapshotInfo) -> None:
         )
 
 
-def _check_foreign(since: Sequence[SnapshotInfo], policy: OnForeignCommit) -> None:
+def _check_foreign(since: Sequence[SnapshotInfo], trust: Trust) -> None:
     foreign = [s for s in since if s.operation != REPLACE]
-    if foreign and policy is OnForeignCommit.HALT:
+    if foreign and trust.policy is OnForeignCommit.HALT:
         first = foreign[-1]
         raise ForeignCommit(
             "another writer changed the rows of the table",
             detail=f"Snapshot {first.snapshot_id} ({first.operation}) is not from this sink.",
-            hint="Roll the table back to the snapshot before it, or set on_foreign_commit='accept' to keep its rows.",
+            hint="Roll the table back to the snapshot before it. To keep its rows: ALTER SINK ... ACCEPT SNAPSHOT "
+            f"{since[0].snapshot_id}, or on_foreign_commit='accept' for all that follow.",
         )
 
 
-def _believe_property(stated: Progress | None, since: list[SnapshotInfo], policy: OnForeignCommit) -> Progress:
+def _believe_property(stated: Progress | None, since: list[SnapshotInfo], trust: Trust) -> Progress:
     oldest = since[-1]
     if stated is None:
         raise ProgressUnprovable(
@@ -80,17 +113,21 @@ def _believe_property(stated: Progress | None, since: list[SnapshotInfo], policy
             detail=f"The head is snapshot {since[0].snapshot_id} ({since[0].operation}).",
             hint="calve fills tables that it made, or empty ones. Choose another table.",
         )
+    if trust.accepts(since, stated):
+        _check_foreign(trust.newer(since), trust)
+        return stated
     if stated.sequence_number >= oldest.sequence_number:
         raise TableRolledBack(
             "the table was rolled back behind a commit of this sink",
             detail=f"The last commit was snapshot {stated.snapshot_id}, which the branch no longer contains.",
             hint=f"Set the branch forward to snapshot {stated.snapshot_id}, or start a new sink into a new table.",
         )
-    _check_foreign(since, policy)
+    _check_foreign(since, trust)
     if oldest.parent_id != stated.snapshot_id:
         raise ProgressUnprovable(
             "the snapshots between the last commit of this sink and the oldest one left are gone",
             detail=f"Snapshot {oldest.snapshot_id} follows {oldest.parent_id}; the commit was {stated.snapshot_id}.",
-            hint="Foreign changes in between cannot be ruled out. Start a new sink into a new table.",
+            hint="Foreign changes in between cannot be ruled out. If the rows are right: "
+            f"ALTER SINK ... ACCEPT SNAPSHOT {since[0].snapshot_id}.",
         )
     return stated

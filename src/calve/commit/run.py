@@ -137,7 +137,21 @@ class SinkRun:
         """False only while no live row can exist: nothing in the table, nothing pending, no foreign rows allowed."""
         with self._memory:
             pending_rows = any(e.committable and e.committable.totals.data_rows for e in self._position.entries)
+            if self._replacing:
+                return pending_rows
             return self._has_data or pending_rows or self._spec.on_foreign_commit is OnForeignCommit.ACCEPT
+
+    @property
+    def starts_over(self) -> bool:
+        """True while nothing of a new generation is recorded: the next checkpoint is to hold all of the source."""
+        with self._memory:
+            return self._position.generation < self._spec.generation
+
+    @property
+    def _replacing(self) -> bool:
+        """True until the batch that replaces the table's contents is in the table."""
+        committed = self._position.committed
+        return self._spec.generation > (committed.generation if committed else 0)
 
     @property
     def committed_offsets(self) -> Offsets:
@@ -166,7 +180,7 @@ class SinkRun:
             raise self._attempts.fenced_by(progress)
         epoch = 1 + max(progress.fence.epoch if progress else 0, self._journal.newest_epoch())
         self._attempts.fence = Fence(self._spec.version, epoch, self._ids.new_id())
-        if progress and progress.frontier.sealed:
+        if progress and progress.is_sealed(self._spec.generation):
             self._stand_on(progress)
             return
         self._journal.take_epoch(self.fence)
@@ -183,14 +197,14 @@ class SinkRun:
 
     def _view(self, progress: Progress | None) -> None:
         records = self._journal.predecessor(self.fence.epoch)
-        position = adopt(progress, records, self._attempts.missing, anywhere)
+        position = adopt(progress, records, self._attempts.missing, anywhere, generation=self._spec.generation)
         with self._memory:
             if not self._claimed:
                 self._position = position
 
     def _stand_on(self, progress: Progress) -> None:
         with self._memory:
-            self._position = adopt(progress, None, self._attempts.missing, anywhere)
+            self._position = adopt(progress, None, self._attempts.missing, anywhere, generation=self._spec.generation)
 
     # ---- the claim
 
@@ -200,7 +214,7 @@ class SinkRun:
             if self._claimed:
                 return
             progress = self.patiently(self._claim_table)
-            if progress and progress.frontier.sealed:
+            if progress and progress.is_sealed(self._spec.generation):
                 self._stand_on(progress)
                 return
             position = self.patiently(lambda: self._take_over(progress))
@@ -219,7 +233,9 @@ class SinkRun:
     def _take_over(self, progress: Progress | None) -> Position:
         records = self._journal.predecessor(self.fence.epoch)
         try:
-            position = adopt(progress, records, self._attempts.missing, self._can_reread)
+            position = adopt(
+                progress, records, self._attempts.missing, self._can_reread, generation=self._spec.generation
+            )
         except CheckpointGap:
             self._attempts.check_fence()
             raise
@@ -263,6 +279,7 @@ class SinkRun:
                 offsets=identity.end,
                 manifests=written.manifests,
                 totals=written.totals,
+                generation=self._spec.generation,
             )
             self._append(CheckpointEntry(identity, time, committable))
         self._monitor.recorded(committable)
@@ -271,18 +288,33 @@ class SinkRun:
         """The input is complete and everything of it is recorded: the next frontier is []."""
         self.claim()
         with self._recording:
-            position = self._position
-            if position.minted.sealed:
+            if self._position.minted.sealed:
                 return
-            committable = Committable(
-                commit_id=self._ids.new_id(),
-                batch=BatchDescription(position.minted, SEALED),
-                query_id=self.last_query_id,
-                checkpoint=position.checkpoint,
-                offsets=position.end,
-            )
-            self._append(FrontierEntry(position.last_time, committable))
+            committable = self._without_rows(SEALED)
+            self._append(FrontierEntry(self._position.last_time, committable))
         self._monitor.recorded(committable)
+
+    def empty_table(self, now_ms: int) -> None:
+        """A new generation begins with a source that holds nothing: so shall the table."""
+        self.claim()
+        with self._recording:
+            if not self.starts_over or self._position.minted.sealed:
+                return
+            time = max(now_ms, self._position.last_time + 1)
+            committable = self._without_rows(Frontier(time + 1))
+            self._append(FrontierEntry(time, committable))
+        self._monitor.recorded(committable)
+
+    def _without_rows(self, upper: Frontier) -> Committable:
+        position = self._position
+        return Committable(
+            commit_id=self._ids.new_id(),
+            batch=BatchDescription(position.minted, upper),
+            query_id=self.last_query_id,
+            checkpoint=position.checkpoint,
+            offsets=position.end,
+            generation=self._spec.generation,
+        )
 
     def _append(self, entry: Entry) -> None:
         number = self._next_number

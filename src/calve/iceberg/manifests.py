@@ -82,32 +82,55 @@ def write_existing(
 
     `snapshot_id` and `sequence_number` are those of the snapshot that the manifest is written for. Raises OSError.
     """
-    kept = [
-        ManifestEntry.from_args(
-            status=ManifestEntryStatus.EXISTING,
-            snapshot_id=entry.snapshot_id,
-            sequence_number=entry.sequence_number,
-            file_sequence_number=entry.file_sequence_number,
-            data_file=entry.data_file,
-        )
-        for entry in entries
-    ]
-    length = _write_entries(place, kept)
-    partitions = construct_partition_summaries(place.spec, place.schema, [e.data_file.partition for e in kept])
+    kept = [_carried(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for entry in entries]
+    return _carried_manifest(place, kept, snapshot_id, sequence_number)
+
+
+def write_deleted(
+    place: ManifestPlace, entries: Sequence[ManifestEntry], snapshot_id: int, sequence_number: int
+) -> ManifestFile:
+    """As `write_existing`, of files that leave the table with this snapshot."""
+    gone = [_carried(entry, ManifestEntryStatus.DELETED, snapshot_id) for entry in entries]
+    return _carried_manifest(place, gone, snapshot_id, sequence_number)
+
+
+def is_live(manifest: ManifestFile) -> bool:
+    """False when all files of a manifest have left the table; counts that are missing say nothing."""
+    counts = (manifest.added_files_count, manifest.existing_files_count)
+    return None in counts or any(counts)
+
+
+def _carried(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )
+
+
+def _carried_manifest(
+    place: ManifestPlace, entries: Sequence[ManifestEntry], snapshot_id: int, sequence_number: int
+) -> ManifestFile:
+    length = _write_entries(place, entries)
+    partitions = construct_partition_summaries(place.spec, place.schema, [e.data_file.partition for e in entries])
+    existing = [e for e in entries if e.status == ManifestEntryStatus.EXISTING]
+    gone = [e for e in entries if e.status == ManifestEntryStatus.DELETED]
     return ManifestFile.from_args(
         manifest_path=place.location,
         manifest_length=length,
         partition_spec_id=place.spec.spec_id,
         content=place.content,
         sequence_number=sequence_number,
-        min_sequence_number=min(entry.sequence_number or 0 for entry in kept),
+        min_sequence_number=min(entry.sequence_number or 0 for entry in entries),
         added_snapshot_id=snapshot_id,
         added_files_count=0,
-        existing_files_count=len(kept),
-        deleted_files_count=0,
+        existing_files_count=len(existing),
+        deleted_files_count=len(gone),
         added_rows_count=0,
-        existing_rows_count=sum(entry.data_file.record_count for entry in kept),
-        deleted_rows_count=0,
+        existing_rows_count=sum(entry.data_file.record_count for entry in existing),
+        deleted_rows_count=sum(entry.data_file.record_count for entry in gone),
         partitions=partitions,
         key_metadata=None,
     )

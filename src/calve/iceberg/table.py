@@ -32,6 +32,7 @@ from calve.iceberg.listing import Line, ManifestLists
 from calve.iceberg.manifests import (
     OWN_PREFIX,
     entries_of,
+    is_live,
     manifest_file,
     manifest_place,
     named_files,
@@ -39,6 +40,7 @@ from calve.iceberg.manifests import (
     write_manifests,
 )
 from calve.iceberg.merging import MergeGroup, merge_groups
+from calve.iceberg.removal import NOTHING_REMOVED, remove_all
 from calve.iceberg.snapshots import (
     SnapshotInfos,
     added_counts,
@@ -46,7 +48,6 @@ from calve.iceberg.snapshots import (
     has_data,
     head_of,
     new_summary,
-    operation_of,
     stated_progress,
 )
 from calve.iceberg.store import absent, io_properties_of
@@ -130,11 +131,19 @@ class IcebergTable:
         )
         new = [Line.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in proposal.manifests]
         before = self._lines_of(draft.table, draft.parent)
+        removal = NOTHING_REMOVED
+        if proposal.replaces:
+            with trying(f'replacing the contents of "{self._name}"'):
+                removal = remove_all(draft, before)
+            before = removal.lines
         reached("manifest-list.before")
         self._write_list(draft, (*new, *before))
         reached("manifest-list.after")
         summary = new_summary(
-            operation_of(proposal.manifests), added_counts(proposal.totals), draft.parent, progress.to_summary()
+            removal.operation(proposal.manifests),
+            added_counts(proposal.totals),
+            None if proposal.replaces else draft.parent,
+            {**removal.counts, **progress.to_summary()},
         )
         updates = snapshot_updates(draft, summary) + progress_updates(draft, progress) + expiry_updates(draft)
         reached("commit.before")
@@ -213,7 +222,7 @@ class IcebergTable:
         if snapshot is None:
             return ()
         with trying(f'reading the manifest list of "{self._name}"'):
-            return self._lists.read(table.io, snapshot.manifest_list)
+            return tuple(line for line in self._lists.read(table.io, snapshot.manifest_list) if is_live(line.manifest))
 
     def _write_list(self, draft: Draft, lines: Iterable[Line]) -> None:
         with trying(f'writing the manifest list of "{self._name}"'):

@@ -156,6 +156,8 @@ class Committable:
     """End offsets of the last checkpoint whose rows are all in the table once this is committed."""
     manifests: tuple[Manifest, ...] = ()
     totals: Totals = Totals()
+    generation: int = 0
+    """The first committable of a new generation replaces everything that the table holds."""
 
     @property
     def empty(self) -> bool:
@@ -173,6 +175,7 @@ class Committable:
             "offsets": self.offsets,
             "manifests": [m.to_json() for m in self.manifests],
             "totals": asdict(self.totals),
+            "generation": self.generation,
         }
 
     @classmethod
@@ -186,4 +189,5 @@ class Committable:
             offsets=value["offsets"],
             manifests=tuple(Manifest.from_json(m) for m in value["manifests"]),
             totals=Totals(**value["totals"]),
+            generation=value.get("generation", 0),
         )

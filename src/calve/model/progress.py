@@ -45,6 +45,7 @@ class Progress:
     table_uuid: str = ""
     snapshot_id: int = 0
     sequence_number: int = 0
+    generation: int = 0
 
     @classmethod
     def fresh(cls, sink_id: str, fence: Fence) -> Self:
@@ -69,6 +70,7 @@ class Progress:
             "calve.query-id": self.query_id,
             "calve.checkpoint": str(self.checkpoint),
             "calve.offsets-digest": self.digest,
+            **({"calve.generation": str(self.generation)} if self.generation else {}),
         }
 
     @classmethod
@@ -86,6 +88,7 @@ class Progress:
             digest=summary["calve.offsets-digest"],
             snapshot_id=snapshot_id,
             sequence_number=sequence_number,
+            generation=int(summary.get("calve.generation", "0")),
         )
 
     def to_property(self) -> str:
@@ -106,6 +109,14 @@ class Progress:
         summary = {f"calve.{k}": v for k, v in body.items()}
         base = cls.from_summary(summary, snapshot_id=body["snapshot-id"], sequence_number=body["sequence-number"])
         return replace(base, offsets=body["offsets"], table_uuid=body["table-uuid"])
+
+    def next_lower(self, generation: int) -> Frontier:
+        """Where a batch of this generation begins: a new one opens a sealed table again."""
+        return START if self.frontier.sealed and generation > self.generation else self.frontier
+
+    def is_sealed(self, generation: int) -> bool:
+        """True when nothing of this generation may follow."""
+        return self.next_lower(generation).sealed
 
     def claimed_by(self, fence: Fence, table_uuid: str) -> Self:
         """The same progress under another run's fence: what a claim writes."""

@@ -136,3 +136,7 @@ class SinkSpec:
     version: int = 1
     on_foreign_commit: OnForeignCommit = OnForeignCommit.HALT
     write: WriteOptions = field(default_factory=WriteOptions)
+    generation: int = 0
+    """Grows when the table is to be filled anew: the first batch of a generation replaces what the table holds."""
+    accepted_snapshot: int | None = None
+    """A snapshot that the user vouched for: foreign changes up to it are no reason to halt."""

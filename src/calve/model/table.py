@@ -55,3 +55,5 @@ class Proposal:
     progress: Progress
     manifests: tuple[Manifest, ...] = ()
     totals: Totals = Totals()
+    replaces: bool = False
+    """Everything that the table holds goes out with this snapshot."""

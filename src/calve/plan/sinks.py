@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
-from calve.definitions.objects import RELATIONS, Definition, Standing
+from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
 from calve.errors import InvalidInput
 from calve.model.connection import AwsConnection, CatalogConnection
@@ -65,7 +65,6 @@ class SinkPlan:
     commit_every: timedelta | None
     state: str | None
     beginning: Beginning
-    standing: Standing
 
 
 def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
@@ -92,6 +91,8 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         version=definition.version,
         on_foreign_commit=OnForeignCommit(given.text("ON FOREIGN COMMIT") or OnForeignCommit.HALT),
         write=_write_options(given),
+        generation=definition.standing.generation,
+        accepted_snapshot=definition.standing.accepted_snapshot,
     )
     catalog, store = connected(statement, definitions)
     _check_only_writer(definition, statement, spec, definitions)
@@ -105,7 +106,6 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         commit_every,
         given.text("STATE LOCATION"),
         _beginning(given),
-        definition.standing,
     )
 
 

@@ -192,7 +192,8 @@ class _Start:
     def _source(self) -> Source | None:
         changes = self._sink.changes
         if not isinstance(changes, DataFrame):
-            return changes.open(Folder(self._state, "source"), self._clock)
+            generation = self._spec.generation  # a new one begins to read anew
+            return changes.open(Folder(self._state, f"source-{generation}" if generation else "source"), self._clock)
         return None if changes.isStreaming else BoundedFrame(changes)
 
     def _feed(self, source: Source | None) -> Feed:

@@ -127,7 +127,10 @@ class SourceFeed:
             if self._source.ended(start):
                 run.seal()
                 continue
-            end = self._source.next_end(start)
+            end = self._source.next_end(start, whole=run.starts_over)
+            if end is None and run.starts_over:
+                run.empty_table(self._clock.now_ms())
+                continue
             if end is None:
                 self._answer(asked)
                 self._signals.await_call(calls, max(self._every, 0.2))

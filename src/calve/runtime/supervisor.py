@@ -162,7 +162,7 @@ class SinkRunner:
             try:
                 query.await_caught_up(timeout=1.0)
             except TransientError:
-                if not query.active or query.status().health is not Health.STALLED:
+                if query.status().health is not Health.STALLED:
                     stalled_since = None
                     continue
                 now = self._clock.monotonic()

@@ -35,7 +35,7 @@ def last_of_runs(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Itera
         kept = _filtered(batch.slice(0, batch.num_rows - 1), _differs(keys, keys.slice(1)))
         if kept.num_rows:
             yield kept
-        held = batch.slice(batch.num_rows - 1)
+        held = batch.take([batch.num_rows - 1])  # a copy: a slice would keep the whole batch in memory
     if held is not None:
         yield held
 

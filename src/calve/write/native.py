@@ -5,15 +5,19 @@ table files of what it left. Field ids come from the columns' metadata, which Sp
 elements of lists and maps: hence flat. A file is ended by a number of rows, hence a guess of their width; one that grew
 too large is split afterwards.
 
-Of the changes of a key the last one must stay. A window function finds it, at a fifth of the whole cost. Where the plan
-says that every change is an upsert (rows without envelope, upserts that never delete), the job does without: all rows
-are written in order, and `adopt.py` looks for keys that follow themselves, which costs little when there are none.
+Of the changes of a key the last one must stay. A window function finds it, at a fifth of the whole cost. Among upserts
+alone it is not needed: all rows are written in order, and `adopt.py` looks for keys that follow themselves, which costs
+little when there are none. That is done where the plan says that every change is an upsert (rows without envelope,
+upserts that never delete), and tried where the table has no row yet (initial loads seldom delete): the first delete
+ends the attempt in the task that meets it, before anything is shuffled.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -49,6 +53,7 @@ _OPTIONS = {
     "parquet.page.write-checksum.enabled": "false",  # as Arrow does
 }
 _LATER = "_calve_later"
+_DELETE_MET = "calve met a delete in the first batch of a table: the batch is written in another way"
 
 
 @dataclass(frozen=True)
@@ -60,21 +65,32 @@ class NativeWriter:
     def write(self, job: WriteJob) -> WriteResult:
         folder = f"{job.target.data_location.rstrip('/')}/calve-unfinished-{job.batch_id}"
         names = FileNames(job.target, job.batch_id, "native")
-        try:
-            if constant_of(job.frame, OP) == UPSERT:
-                self._write_all(job, folder)
-                adoption = Adoption(folder, job, names, unique=False)
+        with _removed_at_the_end(f"{folder}-all", job), _removed_at_the_end(f"{folder}-last", job):
+            if self._write_all(job, f"{folder}-all"):
+                adoption = Adoption(f"{folder}-all", job, names, unique=False)
                 return WriteResult(adoption.files(), adoption.rows)
-            changes = self._write_last(job, folder)
-            return WriteResult(Adoption(folder, job, names, unique=True).files(), changes)
-        finally:
-            filesystem, path = filesystem_of(folder, job.target.io_properties)
-            with suppress(OSError):  # it is not part of the table; maintenance removes what stays
-                filesystem.delete_dir(path)
+            changes = self._write_last(job, f"{folder}-last")
+            return WriteResult(Adoption(f"{folder}-last", job, names, unique=True).files(), changes)
 
-    def _write_all(self, job: WriteJob, folder: str) -> None:
-        """Every row, sorted by key and order."""
-        frame = by_key(in_own_session(job.frame, _SETTINGS), job, self.partitions)
+    def _write_all(self, job: WriteJob, folder: str) -> bool:
+        """Every row, sorted by key and order; False when there are deletes among them, or may be."""
+        if constant_of(job.frame, OP) == UPSERT:
+            self._write_upserts(job.frame, job, folder)
+            return True
+        if job.deletes:
+            return False
+        name = job.layout.key_names[0]
+        met = F.when(F.col(OP) != UPSERT, F.raise_error(F.lit(_DELETE_MET))).otherwise(quoted(name))
+        try:
+            self._write_upserts(job.frame.withColumn(name, met), job, folder)
+        except (PySparkException, Py4JError) as error:
+            if _DELETE_MET in str(error):
+                return False
+            raise
+        return True
+
+    def _write_upserts(self, upserts: DataFrame, job: WriteJob, folder: str) -> None:
+        frame = by_key(in_own_session(upserts, _SETTINGS), job, self.partitions)
         key = [quoted(name) for name in job.layout.key_names]
         frame = frame.sortWithinPartitions(*key, *job.layout.order)
         _write(frame.select(*_with_ids(job)), job, folder, apart=[])
@@ -91,6 +107,17 @@ class NativeWriter:
         else:
             _write(last.where(F.col(OP) == UPSERT).select(*_with_ids(job)), job, folder, apart=[])
         return _observed(counter)
+
+
+@contextmanager
+def _removed_at_the_end(folder: str, job: WriteJob) -> Iterator[None]:
+    """It is no part of the table, and maintenance removes what stays."""
+    try:
+        yield
+    finally:
+        filesystem, path = filesystem_of(folder, job.target.io_properties)
+        with suppress(OSError):
+            filesystem.delete_dir(path)
 
 
 def _observed(counter: Observation) -> int:

@@ -1,7 +1,8 @@
 """Parquet files of a bounded size, with field ids and metrics, written as a stream.
 
 A writer owns its names: `calve-{sequence}-{uuid}.parquet` with a uuid of its own, so that a task that runs twice writes
-two sets of files and at most one of them is reported. Memory holds one row group in Arrow form and its encoded pages.
+two sets of files and at most one of them is reported. Memory holds one row group in Arrow form and its encoded pages,
+and nothing of the messages that the rows came in.
 """
 
 import itertools
@@ -114,7 +115,10 @@ class RollingFiles:
         if rows.num_rows == 0:
             return
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-        table = table.select(self._schema.names).cast(self._schema)
+        wanted = table.select(self._schema.names)
+        if 2 * wanted.nbytes < table.nbytes:
+            wanted = _copied(wanted)
+        table = wanted.cast(self._schema)
         step = max(1, table.num_rows * self._group_bytes() // max(1, table.nbytes))
         for start in range(0, table.num_rows, step):
             self._add(table.slice(start, step))
@@ -149,6 +153,15 @@ class RollingFiles:
             footer, size = self._open.complete()
             self.files += (self._kind.described(self._open.location, footer, size, self._target),)
             self._open = None
+
+
+def _copied(table: pa.Table) -> pa.Table:
+    """The same rows in memory of their own: columns from one message of Spark keep all of it alive, the others too."""
+    columns = [
+        pa.concat_arrays([*column.chunks, column.chunk(0).slice(0, 0)]) if column.num_chunks else column
+        for column in table.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def _worth_a_dictionary(group: pa.Table) -> list[str] | bool:

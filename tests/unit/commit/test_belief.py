@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from calve.commit.belief import believe
+from calve.commit.belief import Trust, believe
 from calve.errors import ForeignCommit, ProgressUnprovable, TableRecreated, TableRolledBack
 from calve.model.checkpoint import offsets_digest
 from calve.model.frontier import START, Frontier
@@ -10,7 +10,7 @@ from calve.model.progress import Fence, Progress
 from calve.model.spec import OnForeignCommit
 from calve.model.table import SnapshotInfo, TableState
 
-HALT, ACCEPT = OnForeignCommit.HALT, OnForeignCommit.ACCEPT
+HALT, ACCEPT = Trust(OnForeignCommit.HALT), Trust(OnForeignCommit.ACCEPT)
 
 
 def progress(number: int) -> Progress:
@@ -113,3 +113,40 @@ def test_another_uuid_is_a_recreated_table(state: TableState) -> None:
 def test_progress_without_any_snapshot_is_a_recreated_table() -> None:
     with pytest.raises(TableRecreated, match="no snapshot"):
         believe(table(stated=3), None, HALT)
+
+
+def test_an_accepted_foreign_snapshot_is_built_upon_and_what_follows_it_is_not() -> None:
+    trust = Trust(accepted=4, version=2)
+    found = believe(table(foreign(4), own(3), stated=3), "t", trust)
+    assert found is not None
+    assert (found.snapshot_id, found.offsets) == (3, "3")
+    with pytest.raises(ForeignCommit, match="another writer changed the rows") as caught:
+        believe(table(foreign(5), foreign(4), own(3), stated=3), "t", trust)
+    assert "Snapshot 5" in caught.value.detail
+
+
+def test_an_accepted_rollback_goes_on_from_the_own_snapshot_that_is_left() -> None:
+    found = believe(table(own(3), stated=5), "t", Trust(accepted=3, version=2))
+    assert found is not None
+    assert (found.snapshot_id, found.frontier, found.offsets_known) == (3, Frontier(3), False)
+
+
+def test_an_accepted_snapshot_stands_for_lost_history() -> None:
+    found = believe(table(foreign(6, "replace", parent=5), stated=3), "t", Trust(accepted=6, version=2))
+    assert found is not None
+    assert found.snapshot_id == 3
+
+
+def test_an_accepted_snapshot_counts_until_a_run_of_that_version_was_there() -> None:
+    spent = Trust(accepted=4, version=1)
+    with pytest.raises(ForeignCommit):
+        believe(table(foreign(4), own(3), stated=3), "t", spent)
+
+
+def test_a_new_generation_minds_no_history() -> None:
+    anew = Trust(generation=1)
+    assert believe(table(foreign(4), foreign(3)), "t", anew) is None
+    rolled_back = believe(table(foreign(4), own(3), stated=5), "t", anew)
+    assert rolled_back is not None
+    with pytest.raises(TableRecreated):
+        believe(table(foreign(4), uuid="other"), "t", anew)

@@ -24,7 +24,7 @@ KEY = ("a", "b")
 
 def read(*records: tuple[Any, Any], order_by: tuple[str, ...] = ()) -> list[list[Any]]:
     """Rows as (v, a, b, text of op, gone, order..., offset, partition, error of key, error of the rest)."""
-    reader = Reader(TABLE, KEY, (("op",),), order_by, Settings())
+    reader = Reader(TABLE, KEY, (("op",),), order_by, Settings(), ("offset", "partition"))
     count = len(records)
 
     def data(value: Any) -> bytes | None:

@@ -1,0 +1,62 @@
+"""Takes everything out of a table in one snapshot: each manifest is rewritten with its files marked as deleted.
+
+So readers of changes, and engines that clean up after expired snapshots, see what left the table.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
+from pyiceberg.table.snapshots import Operation
+
+from calve.iceberg.draft import Draft
+from calve.iceberg.listing import Line
+from calve.iceberg.manifests import OWN_PREFIX, manifest_place, write_deleted
+from calve.iceberg.snapshots import operation_of
+from calve.model.files import Content, Manifest
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Lines of the manifest list in the place of those before, and counts for the summary."""
+
+    lines: tuple[Line, ...] = ()
+    counts: dict[str, str] = field(default_factory=dict)
+
+    def operation(self, added: Sequence[Manifest]) -> Operation:
+        """What a snapshot does that also adds these manifests."""
+        if not self.lines:
+            return operation_of(added)
+        return Operation.OVERWRITE if any(m.content is Content.DATA for m in added) else Operation.DELETE
+
+
+NOTHING_REMOVED = Removal()
+
+
+def remove_all(draft: Draft, lines: Sequence[Line]) -> Removal:
+    """Mark every live file of these manifests as deleted. Raises OSError."""
+    removed: list[Line] = []
+    counts: Counter[str] = Counter()
+    for number, line in enumerate(lines):
+        entries = line.manifest.fetch_manifest_entry(draft.table.io, discard_deleted=True)
+        if not entries:
+            continue
+        name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-removed{number}.avro"
+        content = line.manifest.content or ManifestContent.DATA
+        place = manifest_place(draft.table, line.manifest.partition_spec_id, content, name)
+        removed.append(Line.of(write_deleted(place, entries, draft.snapshot_id, draft.sequence_number)))
+        for entry in entries:
+            counts.update(_counted(entry))
+    return Removal(tuple(removed), {key: str(count) for key, count in counts.items()})
+
+
+def _counted(entry: ManifestEntry) -> dict[str, int]:
+    """Under the names of the specification."""
+    file = entry.data_file
+    sized = {"removed-files-size": file.file_size_in_bytes}
+    if file.content == DataFileContent.DATA:
+        return sized | {"deleted-data-files": 1, "deleted-records": file.record_count}
+    kind = "equality" if file.content == DataFileContent.EQUALITY_DELETES else "position"
+    removed = {f"removed-{kind}-delete-files": 1, f"removed-{kind}-deletes": file.record_count}
+    return sized | {"removed-delete-files": 1} | removed
