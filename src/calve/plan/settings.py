@@ -65,6 +65,8 @@ class Setting:
         if self.kind is Kind.CHOICE:
             return " | ".join(quoted_text(c) for c in (*self.choices, *self._later_choices))
         low, high = _bound(self.low, self.kind), _bound(self.high, self.kind)
+        if low and low == high:
+            return low
         if low and high:
             return f"{self.kind.value}, {low} to {high}"
         if low or high:
@@ -184,7 +186,7 @@ def _typed(setting: Setting, option: Option) -> Typed:
             return value
         raise SqlError.at(option.where, f"{setting.name} takes a secret", hint=f"Write {setting.name} = SECRET name.")
     if isinstance(value, SecretName | SecretLiteral):
-        raise SqlError.at(option.where, f"{setting.name} takes no secret", hint=f"It takes a {setting.type_text}.")
+        raise SqlError.at(option.where, f"{setting.name} takes no secret", hint=f"It takes: {setting.type_text}.")
     try:
         found = _converted(setting, value)
     except InvalidInput as error:
@@ -212,7 +214,8 @@ def _converted(setting: Setting, value: Typed) -> Typed:
         case (Kind.NUMBER, int() | Decimal()) if not isinstance(value, bool):
             return value
         case _:
-            raise InvalidInput(f"expected a {kind.value}", hint=_example(setting))
+            article = "" if kind is Kind.BOOLEAN else "a "
+            raise InvalidInput(f"expected {article}{kind.value}", hint=_example(setting))
 
 
 def _example(setting: Setting) -> str:
@@ -251,7 +254,7 @@ def _bounded(setting: Setting, value: Typed, option: Option) -> Typed:
         raise SqlError.at(
             option.value_where,
             f"{setting.name} is out of range: got {shown}",
-            hint=f"It takes a {setting.type_text}.",
+            hint=f"It takes: {setting.type_text}.",
         )
     return value
 

@@ -112,7 +112,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
 def uses_of_sink(statement: CreateSink, definitions: Definitions) -> tuple[str, ...]:
     """Uids of what a sink refers to."""
     found = [
-        required(definitions, statement.source, *RELATIONS),
+        required(definitions, statement.source, ObjectKind.SOURCE, ObjectKind.VIEW),
         required_connection(definitions, statement.target.catalog, ConnectionKind.ICEBERG_CATALOG),
     ]
     if statement.target.aws:
