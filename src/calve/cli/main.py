@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from calve import __version__
 from calve.cli.demo import run_demo
 from calve.cli.logs import LogFormat, log_to_stderr
 from calve.cli.run import run_pipeline
-from calve.cli.show import show_error, show_statuses
+from calve.cli.show import console, show_error, show_statuses
 from calve.cli.sql import run_sql
 from calve.errors import CalveError, InvalidInput
 from calve.runtime.api import default_home
@@ -53,7 +52,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Run a change stream into an Iceberg table, show what happened, and check the rows with another engine."""
-    raise typer.Exit(run_demo(Console(quiet=False, stderr=False), home=home, rows=rows, updates=updates, quiet=quiet))
+    raise typer.Exit(run_demo(console(), home=home, rows=rows, updates=updates, quiet=quiet))
 
 
 @app.command()
@@ -76,9 +75,9 @@ def run(  # noqa: PLR0913 - a command has the options that it has
     """
     log_to_stderr(log_format, quiet=quiet)
     settings = dict(_setting(text) for text in conf or ())
-    console = Console(quiet=quiet)
+    screen = console(quiet=quiet)
     folder = (home or default_home()).absolute()
-    code = run_pipeline(console, pipeline or [], folder, until_caught_up=until_caught_up, master=master, conf=settings)
+    code = run_pipeline(screen, pipeline or [], folder, until_caught_up=until_caught_up, master=master, conf=settings)
     raise typer.Exit(code)
 
 
@@ -103,7 +102,7 @@ def sql(
     Secrets given on a command line are visible in the list of processes: write them into a file, or at the prompt.
     """
     log_to_stderr(log_format, quiet=quiet)
-    raise typer.Exit(run_sql(Console(), (home or default_home()).absolute(), text=statements, file=file))
+    raise typer.Exit(run_sql(console(), (home or default_home()).absolute(), text=statements, file=file))
 
 
 @app.command()
@@ -125,7 +124,7 @@ def status(
     if as_json:
         sys.stdout.write(json.dumps([asdict(s) for s in statuses], indent=2) + "\n")
     else:
-        show_statuses(Console(), statuses, folder)
+        show_statuses(console(), statuses, folder)
 
 
 @app.command()
@@ -139,7 +138,7 @@ def main() -> None:
     try:
         app()
     except CalveError as error:
-        show_error(Console(stderr=True), error)
+        show_error(console(stderr=True), error)
         sys.exit(error.exit_code)
 
 

@@ -20,6 +20,16 @@ _COLOURS = {
 }
 
 
+_PLAIN_WIDTH = 200
+"""Columns of output that is no terminal: wide enough that no cell is broken into lines."""
+
+
+def console(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """Where a command prints."""
+    made = Console(stderr=stderr, quiet=quiet)
+    return made if made.is_terminal else Console(stderr=stderr, quiet=quiet, width=_PLAIN_WIDTH)
+
+
 def show_error(console: Console, error: CalveError) -> None:
     """What happened, the values, what to do."""
     console.print(f"[bold red]error:[/] {escape(error.primary)}", highlight=False, soft_wrap=True)

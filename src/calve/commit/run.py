@@ -98,6 +98,11 @@ class SinkRun:
         return self._attempts.fence
 
     @property
+    def sink_id(self) -> str:
+        """The sink's uuid."""
+        return self._spec.sink_id
+
+    @property
     def claimed(self) -> bool:
         """True once the table carries this run's fence and the predecessor's records are taken over."""
         return self._claimed

@@ -31,7 +31,7 @@ from calve.runtime.query import Query
 from calve.runtime.session import embedded_session
 from calve.runtime.sparkfeed import SparkFeed
 from calve.source.bounded import BoundedFrame
-from calve.source.envelope import table_schema
+from calve.source.envelope import check_envelope, table_schema
 from calve.source.port import Source, SourceDefinition
 from calve.sql.values import parse_duration, parse_size
 from calve.state import Folder, StateStore, open_state
@@ -175,6 +175,7 @@ class _Start:
         spec = self._spec
         source = self._source()
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
+        check_envelope(frame_schema, spec.envelope, spec.key)
         columns = table_schema(frame_schema, spec.envelope, spec.key)
         catalog = self._sink.lake.open()
         iceberg = load_or_create_table(catalog, spec.table, iceberg_schema(columns, spec.key), spec.key)

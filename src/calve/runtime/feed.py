@@ -64,6 +64,11 @@ class Feed(Protocol):
         ...
 
 
+def use_pool(spark: SparkSession, sink_id: str) -> None:
+    """Jobs of this thread share the cluster fairly with those of other sinks, whatever their number."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", sink_id)
+
+
 class SourceFeed:
     """Drives a source of calve's own: asks what is new, and takes it checkpoint by checkpoint."""
 
@@ -109,6 +114,7 @@ class SourceFeed:
 
     def _main(self, run: SinkRun, take: Take) -> None:
         try:
+            use_pool(self._spark, run.sink_id)
             self._loop(run, take)
         except Stopped:
             pass

@@ -21,7 +21,7 @@ from calve.commit.run import Decision, SinkRun
 from calve.errors import SourceLost, TerminalError, decode
 from calve.model.checkpoint import Offsets
 from calve.model.size import UNKNOWN, SizeHint
-from calve.runtime.feed import Checkpoint, Take
+from calve.runtime.feed import Checkpoint, Take, use_pool
 from calve.runtime.sparklog import DamagedLog, SparkLog, SparkPosition, self_describing
 
 _STATISTICS_LIMIT = 1 << 50
@@ -95,6 +95,7 @@ class SparkFeed:
 
     def _main(self, run: SinkRun, take: Take) -> None:
         try:
+            use_pool(self._frame.sparkSession, run.sink_id)
             while not self._signals.stopping and not self._stopping and not run.sealed:
                 self._log = self._folder_for(run)
                 self._run_query(run, take)

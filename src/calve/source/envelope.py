@@ -44,7 +44,8 @@ def check_envelope(frame_schema: StructType, envelope: Envelope, key: Sequence[s
     """Refuse an envelope that cannot work on frames of this schema."""
     try:
         with quiet_analysis():
-            empty = SparkSession.active().createDataFrame([], frame_schema)
+            spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+            empty = spark.createDataFrame([], frame_schema)
             _ = changes_of(empty, envelope, key).schema
     except AnalysisException as error:
         raise InvalidInput(

@@ -1,7 +1,6 @@
 """Whatever is written: statements, or an error that points at a place. Never anything else, and never a secret."""
 
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -10,10 +9,10 @@ from hypothesis import strategies as st
 from calve.sql.errors import SqlSyntaxError
 from calve.sql.parser import parse, split_complete
 from calve.sql.statements import AlterSecret, CreateSecret, Statement
+from tests.support.golden import blocks, cases_of
 from tests.unit.sql.strategies import KEYWORDS
-from tests.unit.sql.test_golden import CASES, blocks
 
-GOLDEN = ["\n".join(block.statement) for path in CASES for block in blocks(Path(path))]
+GOLDEN = ["\n".join(block.statement) for path in cases_of("sql") for block in blocks(path)]
 PIECES = [
     *(
         "CREATE",

@@ -1,0 +1,297 @@
+"""Whole pipelines in SQL: applied, run, altered, read back by engines that are not calve."""
+
+import json
+import shutil
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from calve.errors import BadRow, FencedError, ForeignCommit, InvalidInput
+from calve.model.health import Health
+from calve.runtime.api import Lake, Sink
+from calve.runtime.monitor import read_statuses
+from calve.runtime.supervisor import Ending, SinkResult
+from calve.source.generator import expected_orders, orders
+from calve.sql.statements import ObjectKind
+from tests.support.pipelines import Pipelines, eventually
+from tests.support.readers import ROOT, spark_iceberg_rows
+
+LAKE = "CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');"
+SOURCE = """
+CREATE SOURCE {name} (id BIGINT NOT NULL, v STRING, PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '{folder}', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq, DELETE WHEN op = 'd');
+"""
+SINK = "CREATE SINK s FROM items TO ICEBERG CATALOG lake NAMESPACE shop TABLE items"
+
+
+@pytest.fixture
+def pipelines(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipelines:
+    monkeypatch.chdir(ROOT)
+    return Pipelines(tmp_path / "home", spark)
+
+
+@pytest.fixture
+def items(pipelines: Pipelines, tmp_path: Path) -> "Folder":
+    folder = Folder(tmp_path / "items")
+    pipelines.apply(LAKE + SOURCE.format(name="items", folder=folder.path))
+    return folder
+
+
+class Folder:
+    """A folder that files of changes are put into."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        path.mkdir()
+
+    def put(self, *changes: tuple[int, str | None]) -> None:
+        """One file; None deletes."""
+        lines = []
+        for key, value in changes:
+            self.count += 1
+            lines.append(json.dumps({"id": key, "v": value, "seq": self.count, "op": "u" if value else "d"}))
+        part = self.path / ".part"
+        part.write_text("\n".join(lines) + "\n")
+        part.rename(self.path / f"{self.count:06d}.json")
+
+
+def endings(results: list[SinkResult]) -> list[Ending]:
+    return [result.ending for result in results]
+
+
+# ---- examples
+
+
+def utc(day: int, hour: int, minute: int = 0) -> datetime:
+    return datetime(2026, 1, day, hour, minute, tzinfo=UTC)
+
+
+EXAMPLES: dict[str, dict[str, list[tuple[Any, ...]]]] = {
+    "files": {
+        "shop.orders": [
+            (1, 7, Decimal("19.90"), "paid", utc(1, 9, 30)),
+            (2, 9, Decimal("99.00"), "paid", utc(2, 8)),
+            (4, 3, Decimal("480.25"), "new", utc(2, 10)),
+        ]
+    },
+    "debezium": {"crm.customers": [(3, "Ada", "gold"), (7, "Grace", "gold"), (11, "Edsger", "bronze")]},
+    "two_sinks": dict.fromkeys(
+        ("demo.at_once", "demo.in_batches"),
+        sorted(expected_orders(orders(rows=20_000, changes=5_000), 25_000).values()),
+    ),
+}
+
+
+def test_every_example_is_tested() -> None:
+    assert sorted(EXAMPLES) == sorted(path.stem for path in (ROOT / "examples").glob("*.sql"))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_makes_the_rows_that_it_shows_and_a_second_run_writes_nothing(
+    pipelines: Pipelines, name: str
+) -> None:
+    text = (ROOT / "examples" / f"{name}.sql").read_text()
+    results = pipelines.run(text)
+    assert {(r.ending, r.exit_code) for r in results} == {(Ending.DONE, 0)}
+    for table, expected in EXAMPLES[name].items():
+        assert pipelines.rows(table) == expected
+        other = spark_iceberg_rows(pipelines.table(table).metadata_location)
+        assert sorted(tuple(row.values()) for row in other) == expected
+    before = pipelines.metadata_files()
+    assert {r.exit_code for r in pipelines.run(text)} == {0}
+    assert pipelines.metadata_files() == before
+
+
+# ---- one that fails
+
+
+def test_a_sink_that_halts_blocks_no_other_and_tells_why(pipelines: Pipelines, items: Folder, tmp_path: Path) -> None:
+    broken = Folder(tmp_path / "broken")
+    (broken.path / "1.json").write_text("no json\n")
+    items.put((1, "a"))
+    script = SOURCE.format(name="broken", folder=broken.path)
+    results = pipelines.run(f"{script}{SINK}; CREATE SINK b FROM broken TO ICEBERG CATALOG lake NAMESPACE shop TABLE b")
+    by_name = {result.name: result for result in results}
+    assert (by_name["s"].ending, by_name["s"].exit_code) == (Ending.DONE, 0)
+    assert (by_name["b"].ending, by_name["b"].exit_code) == (Ending.FAILED, 1)
+    assert isinstance(by_name["b"].cause, BadRow)
+    assert pipelines.rows("shop.items") == [(1, "a")]
+    status = {s.sink: s for s in read_statuses(pipelines.home)}["b"]
+    assert status.health is Health.HALTED
+    assert "1.json" in status.cause
+
+
+def test_a_sink_that_cannot_start_reports_it(pipelines: Pipelines) -> None:
+    (result,) = pipelines.run(
+        LAKE + "CREATE SOURCE p FROM FILES (PATH = '/nowhere', FORMAT = 'parquet');"
+        "CREATE SINK s FROM p TO ICEBERG CATALOG lake NAMESPACE shop TABLE p KEY (id)"
+    )
+    assert (result.ending, result.exit_code) == (Ending.FAILED, 2)
+    assert isinstance(result.cause, InvalidInput)
+    (status,) = read_statuses(pipelines.home)
+    assert (status.sink, status.health) == ("s", Health.HALTED)
+
+
+def test_a_fenced_sink_is_not_started_again(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"))
+    pipelines.run(SINK)
+    (definition,) = pipelines.place.definitions().of(ObjectKind.SINK)
+    from calve.plan.sinks import plan_sink  # noqa: PLC0415
+    from calve.runtime.defined import sink_of  # noqa: PLC0415
+
+    definitions = pipelines.place.definitions()
+    sink = sink_of(pipelines.home, plan_sink(definition, definitions), definitions, pipelines.place.vault)
+    newer = Sink(sink.changes, Lake(pipelines.home, {}), sink.spec).options(version=9)
+    items.put((2, "b"))
+    query = newer.start()
+    query.await_caught_up()
+    query.stop()
+    items.put((3, "c"))
+    (result,) = pipelines.run()
+    assert (result.ending, result.exit_code) == (Ending.FENCED, 3)
+    assert isinstance(result.cause, FencedError)
+    assert pipelines.rows("shop.items") == [(1, "a"), (2, "b")]
+
+
+# ---- changes while it runs
+
+
+def test_alter_pause_resume_and_drop_are_noticed_while_it_runs(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"))
+    pipelines.apply(SINK)
+    with pipelines.started() as running:
+        eventually(lambda: (pipelines.home / "warehouse/shop/items").is_dir() and pipelines.rows("shop.items") != [])
+        pipelines.apply("ALTER SINK s SET (COMPRESSION = 'snappy')")
+        items.put((2, "b"))
+        eventually(lambda: pipelines.rows("shop.items") == [(1, "a"), (2, "b")])
+        assert versions(pipelines) == [1, 2]
+        pipelines.apply("ALTER SINK s PAUSE")
+        eventually(lambda: not running.supervisor.runners)
+        items.put((3, "c"))
+        pipelines.apply("ALTER SINK s RESUME")
+        eventually(lambda: (3, "c") in pipelines.rows("shop.items"))
+        assert pipelines.rows("shop.items") == [(1, "a"), (2, "b"), (3, "c")]
+        pipelines.apply("DROP SINK s")
+        assert running.join() == []
+
+
+def versions(pipelines: Pipelines) -> list[int]:
+    """Versions of the sink that wrote, in order."""
+    found = [s.summary for s in pipelines.table("shop.items").snapshots()]
+    return sorted({int(s.additional_properties["calve.sink-version"]) for s in found if s})
+
+
+# ---- beginning anew
+
+
+def test_set_from_another_source_makes_the_table_equal_to_it_in_one_snapshot(
+    pipelines: Pipelines, items: Folder, tmp_path: Path
+) -> None:
+    others = Folder(tmp_path / "others")
+    for number in range(3):
+        others.put((10 + number, "x"))
+    others.put((10, None))
+    items.put((1, "a"), (2, "b"))
+    pipelines.run(SINK)
+    before = {s.snapshot_id for s in pipelines.table("shop.items").snapshots()}
+    pipelines.apply(
+        SOURCE.format(name="others", folder=others.path).replace("'json'", "'json', MAX FILES PER CHECKPOINT 1")
+    )
+    pipelines.apply("ALTER SINK s SET FROM others WITH (SNAPSHOT = true)")
+    assert endings(pipelines.run()) == [Ending.DONE]
+    assert pipelines.rows("shop.items") == [(11, "x"), (12, "x")]
+    assert sorted(r["id"] for r in spark_iceberg_rows(pipelines.table("shop.items").metadata_location)) == [11, 12]
+    seen = [
+        pipelines.rows("shop.items", snapshot_id=s.snapshot_id)
+        for s in pipelines.table("shop.items").snapshots()
+        if s.snapshot_id not in before
+    ]
+    assert seen == [[(1, "a"), (2, "b")], [(11, "x"), (12, "x")]], "the claim, then all of it at once"
+    others.put((13, "y"), (11, None))
+    pipelines.run()
+    assert pipelines.rows("shop.items") == [(12, "x"), (13, "y")]
+
+
+def test_a_table_becomes_empty_with_a_source_that_holds_nothing(
+    pipelines: Pipelines, items: Folder, tmp_path: Path
+) -> None:
+    nothing = Folder(tmp_path / "nothing")
+    items.put((1, "a"))
+    pipelines.run(SINK)
+    pipelines.apply(SOURCE.format(name="nothing", folder=nothing.path))
+    pipelines.run("ALTER SINK s SET FROM nothing WITH (SNAPSHOT = true)")
+    assert pipelines.rows("shop.items") == []
+    nothing.put((5, "e"))
+    pipelines.run()
+    assert pipelines.rows("shop.items") == [(5, "e")]
+
+
+def test_a_complete_sink_is_opened_again_by_a_new_source(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"))
+    pipelines.run(
+        "CREATE SOURCE g FROM LOAD GENERATOR orders (ROWS = 50, UPDATES = 0);"
+        "CREATE SINK s FROM g TO ICEBERG CATALOG lake NAMESPACE shop TABLE g"
+    )
+    assert len(pipelines.rows("shop.g")) == 50
+    pipelines.apply("CREATE SOURCE h FROM LOAD GENERATOR orders (ROWS = 30, UPDATES = 0, SEED = 9)")
+    pipelines.run("ALTER SINK s SET FROM h WITH (SNAPSHOT = true)")
+    assert pipelines.rows("shop.g") == sorted(expected_orders(orders(rows=30, changes=0, seed=9), 30).values())
+    before = pipelines.metadata_files()
+    assert endings(pipelines.run()) == [Ending.DONE]
+    assert pipelines.metadata_files() == before
+
+
+def test_a_dropped_sink_is_resumed_or_replaced_on_demand(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"))
+    pipelines.run(SINK)
+    items.put((2, "b"))
+    pipelines.apply("DROP SINK s")
+    with pytest.raises(InvalidInput, match="holds the progress of a sink that was dropped"):
+        pipelines.apply(SINK)
+    pipelines.run(f"{SINK} WITH (RESUME = true)")
+    assert pipelines.rows("shop.items") == [(1, "a"), (2, "b")]
+    added = [s.summary for s in pipelines.table("shop.items").snapshots()]
+    assert [s.additional_properties.get("added-records") for s in added if s] == [None, "1", None, "1"]
+    pipelines.apply("DROP SINK s")
+    shutil.rmtree(items.path)
+    items.path.mkdir()
+    items.put((3, "c"))
+    pipelines.run(f"{SINK} WITH (SNAPSHOT = true)")
+    assert pipelines.rows("shop.items") == [(3, "c")]
+
+
+def test_a_foreign_snapshot_halts_until_it_is_accepted(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"))
+    pipelines.run(SINK)
+    table = pipelines.table("shop.items")
+    table.append(pa.Table.from_pylist([{"id": 100, "v": "theirs"}], schema=table.schema().as_arrow()))
+    items.put((2, "b"))
+    (result,) = pipelines.run()
+    assert isinstance(result.cause, ForeignCommit)
+    head = table.refresh().current_snapshot()
+    assert head is not None
+    assert f"ACCEPT SNAPSHOT {head.snapshot_id}" in result.cause.hint
+    assert endings(pipelines.run(f"ALTER SINK s ACCEPT SNAPSHOT {head.snapshot_id}")) == [Ending.DONE]
+    assert pipelines.rows("shop.items") == [(1, "a"), (2, "b"), (100, "theirs")]
+
+
+def test_a_rolled_back_table_is_filled_again_once_it_is_accepted(pipelines: Pipelines, items: Folder) -> None:
+    for number in range(3):
+        items.put((number, "a"))
+        pipelines.run(SINK)
+    table = pipelines.table("shop.items")
+    second = [s for s in table.snapshots() if s.summary and "added-records" in s.summary.additional_properties][1]
+    table.manage_snapshots().rollback_to_snapshot(second.snapshot_id).commit()
+    (halted,) = pipelines.run()
+    assert "rolled back" in str(halted.cause)
+    (result,) = pipelines.run(f"ALTER SINK s ACCEPT SNAPSHOT {second.snapshot_id}")
+    if result.ending is Ending.FAILED:
+        assert "without its offsets" in str(result.cause)
+        return
+    assert pipelines.rows("shop.items") == [(0, "a"), (1, "a"), (2, "a")]

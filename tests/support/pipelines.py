@@ -1,0 +1,88 @@
+"""Pipelines in a home folder of a test: statements, runs, and what is in the tables afterwards."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from calve.catalog.connect import connect_embedded
+from calve.runtime.creation import apply
+from calve.runtime.statements import execute
+from calve.runtime.supervisor import SinkResult, Supervisor
+from calve.runtime.workplace import Workplace, workplace
+from calve.sql.parser import parse
+from calve.sql.statements import Create
+from tests.support.readers import duckdb_rows
+
+PATIENCE = 120.0
+
+
+class Pipelines:
+    """One home folder."""
+
+    def __init__(self, home: Path, spark: SparkSession) -> None:
+        self.home = home
+        self.place: Workplace = workplace(home, lambda: spark, {})
+
+    def apply(self, text: str) -> None:
+        for statement in parse(text):
+            if isinstance(statement, Create):
+                apply(self.place, statement)
+            else:
+                execute(self.place, statement)
+
+    def run(self, text: str = "") -> list[SinkResult]:
+        """Apply statements, take in everything, stop."""
+        self.apply(text)
+        return Supervisor(self.place, until_caught_up=True).run()
+
+    def started(self) -> "Running":
+        return Running(Supervisor(self.place, until_caught_up=False))
+
+    def table(self, name: str) -> Table:
+        return connect_embedded(self.home).load_table(name)
+
+    def rows(self, name: str, *columns: str, snapshot_id: int | None = None) -> list[tuple[Any, ...]]:
+        """The rows of a table as DuckDB sees them, in order."""
+        found = duckdb_rows(self.table(name).metadata_location, snapshot_id=snapshot_id)
+        return sorted(tuple(row[c] for c in (columns or row)) for row in found)
+
+    def metadata_files(self) -> set[str]:
+        return {p.name for p in (self.home / "warehouse").rglob("*") if p.parent.name == "metadata"}
+
+
+class Running:
+    """A supervisor in a thread; leaving the block stops it."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
+        self.results: list[SinkResult] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self.results = self.supervisor.run()
+
+    def __enter__(self) -> "Running":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.supervisor.ask_to_stop()
+        self._thread.join()
+
+    def join(self) -> list[SinkResult]:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        return self.results
+
+
+def eventually(claim: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not claim():
+        assert time.monotonic() < deadline, "it did not become so"
+        time.sleep(0.1)
