@@ -291,7 +291,5 @@ def test_a_rolled_back_table_is_filled_again_once_it_is_accepted(pipelines: Pipe
     (halted,) = pipelines.run()
     assert "rolled back" in str(halted.cause)
     (result,) = pipelines.run(f"ALTER SINK s ACCEPT SNAPSHOT {second.snapshot_id}")
-    if result.ending is Ending.FAILED:
-        assert "without its offsets" in str(result.cause)
-        return
+    assert result.ending is Ending.DONE
     assert pipelines.rows("shop.items") == [(0, "a"), (1, "a"), (2, "a")]

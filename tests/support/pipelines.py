@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ class Running:
     def _run(self) -> None:
         self.results = self.supervisor.run()
 
-    def __enter__(self) -> "Running":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

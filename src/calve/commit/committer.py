@@ -60,6 +60,11 @@ class Signals:
         with self._condition:
             self._condition.wait_for(lambda: self._stopping or self._work > after, timeout=seconds)
 
+    def await_last_call(self, after: int, seconds: float) -> None:
+        """As `await_call`, after a stop was asked for."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._work > after, timeout=seconds)
+
     def lock(self) -> AbstractContextManager[Any]:
         """A reentrant lock."""
         return threading.RLock()
@@ -73,16 +78,18 @@ class Committer:
         self._signals = signals
         self._idle_check = idle_check_seconds
         self._thread = threading.Thread(target=self._main, name="calve-committer", daemon=True)
+        self._finishing = False
         self.failure: BaseException | None = None
 
     def start(self) -> None:
         """Begin to commit."""
         self._thread.start()
 
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False when it is not there yet."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+    def finish(self) -> None:
+        """Commit what is recorded, then end. To be called after a stop, once nothing more is recorded."""
+        self._finishing = True
+        self._signals.wake()
+        self._thread.join()
 
     @property
     def alive(self) -> bool:
@@ -107,9 +114,12 @@ class Committer:
         while not self._run.frontier.sealed:
             calls = self._signals.calls
             if not self._run.pending:
-                if self._signals.stopping:
+                if self._finishing:
                     return
-                self._idle(calls)
+                if self._signals.stopping:
+                    self._signals.await_last_call(calls, FIRST_WAIT)
+                else:
+                    self._idle(calls)
                 delay = FIRST_WAIT
             elif self._run.commit_next() is not None:
                 delay = FIRST_WAIT

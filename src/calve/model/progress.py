@@ -1,7 +1,7 @@
 """How far a sink came, as its table says it, and the proof of a commit.
 
-Progress is written twice in one catalog commit: into the snapshot's summary (`calve.*`, offsets as a digest) and into
-the table property `calve.sink.<sink id>` (everything). `commit/belief.py` decides which of them to believe.
+Progress is written twice in one catalog commit: into the snapshot's summary (`calve.*`, long offsets as a digest) and
+into the table property `calve.sink.<sink id>` (everything). `commit/belief.py` decides which of them to believe.
 """
 
 import json
@@ -11,6 +11,9 @@ from typing import Any, Self
 
 from calve.model.checkpoint import Offsets, offsets_digest
 from calve.model.frontier import START, Frontier
+
+SHORT = 256
+"""Characters of offsets that are repeated in the summary of every snapshot; longer ones are in the property only."""
 
 
 @total_ordering
@@ -70,8 +73,14 @@ class Progress:
             "calve.query-id": self.query_id,
             "calve.checkpoint": str(self.checkpoint),
             "calve.offsets-digest": self.digest,
+            **({"calve.offsets": self.offsets} if self._short_offsets else {}),
             **({"calve.generation": str(self.generation)} if self.generation else {}),
         }
+
+    @property
+    def _short_offsets(self) -> bool:
+        """Whether the offsets go into the summary, which is kept for every snapshot: they help after a rollback."""
+        return self.offsets is not None and len(self.offsets) <= SHORT
 
     @classmethod
     def from_summary(cls, summary: dict[str, str], *, snapshot_id: int, sequence_number: int) -> Self:
@@ -84,7 +93,7 @@ class Progress:
             commit_id=summary["calve.commit-id"],
             query_id=summary["calve.query-id"],
             checkpoint=int(summary["calve.checkpoint"]),
-            offsets=None,
+            offsets=summary.get("calve.offsets"),
             digest=summary["calve.offsets-digest"],
             snapshot_id=snapshot_id,
             sequence_number=sequence_number,

@@ -115,7 +115,7 @@ class Query:
             self._signals.await_call(calls, 1.0)
         self._signals.stop()
         self._feed.stop()
-        self._committer.join()
+        self._committer.finish()
         self._finish(self._committer.failure or self._feed.failure)
 
     def _status_is_stuck(self) -> bool:

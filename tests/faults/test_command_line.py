@@ -1,0 +1,123 @@
+"""`calve run` as a process: signals, kills at random moments, exit codes, log lines."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calve.catalog.connect import connect_embedded
+from calve.source.generator import expected_orders, orders
+from tests.faults.harness import rows_of
+from tests.support.jvm import QUICK
+from tests.support.pipelines import eventually
+from tests.support.readers import ROOT, duckdb_rows
+
+ROWS, CHANGES, STEP = 3_000, 9_000, 500
+PIPELINE = f"""
+CREATE SECRET unused AS 'wolfram-carbide';
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SOURCE orders
+  FROM LOAD GENERATOR orders (ROWS = {ROWS}, UPDATES = {CHANGES}, MAX ROWS PER CHECKPOINT = {STEP});
+CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders;
+"""
+WAIT_SECONDS = 300
+
+
+@dataclass
+class Command:
+    """A home folder, and the processes that were started in it."""
+
+    folder: Path
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        conf = [part for key, value in QUICK.items() for part in ("--conf", f"{key}={value}")]
+        command = [sys.executable, "-m", "calve.cli.main", "run", str(self.folder / "p.sql"), *arguments]
+        process = subprocess.Popen(
+            [*command, "--home", str(self.home), "--master", "local[2]", *conf],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def rows(self) -> dict[int, Any]:
+        return rows_of(duckdb_rows(connect_embedded(self.home).load_table("shop.orders").metadata_location))
+
+    def metadata(self, pattern: str) -> list[Path]:
+        return list((self.home / "warehouse/shop/orders/metadata").glob(pattern))
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    made = Command(tmp_path)
+    (tmp_path / "p.sql").write_text(PIPELINE)
+    yield made
+    for process in made.processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_sigterm_during_a_commit_lets_it_finish_and_a_restart_goes_on(command: Command) -> None:
+    gate = command.folder / "gate"
+    gate.touch()
+    process = command.start("--log-format", "json", CALVE_FAULTS="commit.before:3=pause", CALVE_FAULTS_GATE=str(gate))
+    eventually(lambda: len(command.metadata("snap-*.avro")) >= 3)
+    process.send_signal(signal.SIGTERM)
+    gate.unlink()
+    out, err = process.communicate(timeout=WAIT_SECONDS)
+    assert (process.returncode, out.strip()) == (0, "s: stopped")
+    lines = [json.loads(line) for line in err.splitlines()]
+    assert [line for line in lines if "committed snapshot" in line["message"]], err
+    assert "wolfram" not in out + err
+    landed = command.rows()
+    assert landed
+    assert len(landed) < len(expected_orders(orders(rows=ROWS, changes=CHANGES), ROWS + CHANGES))
+    done = command.start("--until-caught-up")
+    done.communicate(timeout=WAIT_SECONDS)
+    assert done.returncode == 0
+    assert command.rows() == expected_orders(orders(rows=ROWS, changes=CHANGES), ROWS + CHANGES)
+
+
+def test_killed_at_random_moments_the_table_is_right_in_the_end(command: Command) -> None:
+    chance = random.Random(20261116)
+    for _ in range(3):
+        process = command.start("--until-caught-up")
+        snapshots = len(command.metadata("snap-*.avro")) + chance.randrange(1, 5)
+
+        def far_enough(process: subprocess.Popen[str] = process, snapshots: int = snapshots) -> bool:
+            return process.poll() is not None or len(command.metadata("snap-*.avro")) >= snapshots
+
+        eventually(far_enough)
+        process.kill()
+        process.communicate()
+    last = command.start("--until-caught-up")
+    out, err = last.communicate(timeout=WAIT_SECONDS)
+    assert last.returncode == 0, out + err
+    assert command.rows() == expected_orders(orders(rows=ROWS, changes=CHANGES), ROWS + CHANGES)
+
+
+def test_a_mistake_in_the_file_is_shown_with_its_place_and_exits_2(command: Command) -> None:
+    (command.folder / "p.sql").write_text(PIPELINE.replace("SINK s FROM orders", "SINK s FROM ordres"))
+    process = command.start()
+    out, err = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == 2
+    assert out == ""
+    assert 'there is no source or view "ordres"' in err
+    assert 'Did you mean "orders"?' in err
