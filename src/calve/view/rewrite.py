@@ -1,0 +1,116 @@
+"""A view's plan, changed so that every row of the input comes out of it, with a flag that says whether it belongs there.
+
+    Filter c               ->  the flag, and c
+    inner join with static ->  left join with static; the flag, and whether something matched
+    Project a, f(b)        ->  a, f(b) where the flag is set, and the hidden columns
+
+A row that leaves a filter has to become a delete, so it must not vanish on the way. Nothing is computed for rows without
+the flag: `WHERE x <> 0` keeps protecting a division by x. The columns of the plan keep their ids, so that whatever stands
+further up still finds them.
+"""
+
+from collections.abc import Callable, Sequence
+
+from calve.view.catalyst import Catalyst, Node, children, ident, items, kind, outputs, referenced
+from calve.view.refusals import changing_side
+
+KEEP = "_calve__keep"
+"""The flag; a number follows, since each step makes a new one. A leaf has number 0."""
+
+
+class Rewriter:
+    """Rewrites one plan from its leaf (the input, or an aggregation) upwards."""
+
+    def __init__(
+        self,
+        catalyst: Catalyst,
+        is_leaf: Callable[[Node], bool],
+        leaf: Callable[[Node], Node],
+        hidden: Sequence[str],
+    ) -> None:
+        """`leaf` makes the plan that stands in a leaf's place: its columns, the `hidden` ones and the flag."""
+        self._catalyst, self._is_leaf, self._leaf = catalyst, is_leaf, leaf
+        self._hidden = tuple(hidden)
+        self._steps = 0
+
+    @property
+    def keep(self) -> str:
+        """The column with the flag."""
+        return f"{KEEP}{self._steps}"
+
+    def rewritten(self, node: Node) -> Node:
+        """The changed plan. Its last columns are the hidden ones and the flag."""
+        if self._is_leaf(node):
+            return self._leaf(node)
+        match kind(node):
+            case "Project":
+                return self._projected(node)
+            case "Filter":
+                child = self.rewritten(node.child())
+                return self._flagged(child, self._sure(node.condition()))
+            case "Join":
+                return self._joined(node)
+            case _:  # names and hints
+                return self.rewritten(children(node)[0])
+
+    def _projected(self, node: Node) -> Node:
+        child = self.rewritten(node.child())
+        columns = [self._guarded(e) for e in items(node.projectList())]
+        carried = [self._catalyst.expression(ident(name)) for name in (*self._hidden, self.keep)]
+        return self._catalyst.project([*columns, *carried], child)
+
+    def _guarded(self, expression: Node) -> Node:
+        if kind(expression) != "Alias" or kind(expression.child()) in {"AttributeReference", "Literal"}:
+            return expression
+        value = self._catalyst.if_else(self._kept(), expression.child())
+        return self._catalyst.with_children(expression, [value])
+
+    def _joined(self, node: Node) -> Node:
+        side = changing_side(node, self._is_leaf)
+        both = children(node)
+        static_columns = {c.exprId().id() for c in outputs(both[1 - side])}
+        changing, static = self.rewritten(both[side]), both[1 - side]
+        inner = str(node.joinType().sql()) in {"INNER", "CROSS"}
+        matched = f"_calve__match{self._steps}"
+        if inner:
+            mark = self._catalyst.named(self._catalyst.expression("true"), matched)
+            static = self._catalyst.project([self._catalyst.expression("*"), mark], static)
+        condition = self._kept()
+        if node.condition().isDefined():
+            condition = self._catalyst.both(condition, self._safe(node.condition().get(), static_columns))
+        plan = self._catalyst.left_join(node, changing, static, condition)
+        return self._flagged(plan, self._catalyst.expression(f"{ident(matched)} is not null")) if inner else plan
+
+    def _flagged(self, child: Node, condition: Node) -> Node:
+        """All columns of a plan and a new flag."""
+        kept = self._catalyst.if_else(self._kept(), condition, "false")
+        self._steps += 1
+        return self._catalyst.project([self._catalyst.expression("*"), self._catalyst.named(kept, self.keep)], child)
+
+    def _sure(self, condition: Node) -> Node:
+        """A condition that is never null."""
+        known = self._catalyst.expression("coalesce(null, false)")
+        return self._catalyst.with_children(known, [condition, children(known)[1]])
+
+    def _safe(self, condition: Node, static: set[int]) -> Node:
+        """A join's condition, in which nothing of the changing row is computed without the flag.
+
+        Equalities stay equalities: by them Spark finds the rows to be joined.
+        """
+        name = kind(condition)
+        if name == "And":
+            return self._catalyst.with_children(condition, [self._safe(c, static) for c in children(condition)])
+        if name in {"EqualTo", "EqualNullSafe"}:
+            sides = [self._safe_side(c, static) for c in children(condition)]
+            return self._catalyst.with_children(condition, sides)
+        if referenced(condition) <= static:
+            return condition
+        return self._catalyst.if_else(self._kept(), condition, "false")
+
+    def _safe_side(self, expression: Node, static: set[int]) -> Node:
+        if kind(expression) in {"AttributeReference", "Literal"} or referenced(expression) <= static:
+            return expression
+        return self._catalyst.if_else(self._kept(), expression)
+
+    def _kept(self) -> Node:
+        return self._catalyst.expression(ident(self.keep))
