@@ -50,9 +50,7 @@ class Leaf:
 def row_changes(scope: Scope, plan: ViewPlan, frame: DataFrame) -> DataFrame:
     """The changes of a row-wise view out of the changes of its input."""
     leaf = _leaf(plan, frame)
-    rewriter = Rewriter(
-        scope.catalyst, scope.is_input, lambda node: leaf.plan(scope.catalyst, node), leaf.hidden
-    )
+    rewriter = Rewriter(scope.catalyst, scope.is_input, lambda node: leaf.plan(scope.catalyst, node), leaf.hidden)
     rows = scope.catalyst.frame(rewriter.rewritten(scope.analysed()), frame.sparkSession)
     return finished(plan, rows, rewriter.keep)
 

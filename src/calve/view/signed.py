@@ -23,7 +23,9 @@ _FIRST, _LAST, _ORDER, _ROW = "_calve__first", "_calve__last", "_calve__order", 
 def signed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Rows with their side, the order and the error of their change."""
     return _sides(
-        frame.selectExpr(f"{BEFORE} as {_FIRST}", f"{_struct(columns)} as {_LAST}", OP, f"{_order(frame)} as {_ORDER}", BAD),
+        frame.selectExpr(
+            f"{BEFORE} as {_FIRST}", f"{_struct(columns)} as {_LAST}", OP, f"{_order(frame)} as {_ORDER}", BAD
+        ),
         columns,
         order_columns(frame.columns),
     )

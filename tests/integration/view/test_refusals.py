@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from calve.errors import InvalidInput
 from calve.view.analysis import plan_view
-from calve.view.plan import ViewInput
+from calve.view.plan import ViewInput, ViewQuery
 from tests.integration.view.streams import IMAGES, INSERTS, ORDERS, queries_of
 
 STATIC = "(SELECT 10 AS cid, 'ann' AS name)"
@@ -125,8 +125,8 @@ def test_a_text_that_makes_no_sense_is_refused(spark: SparkSession, text: str, w
 
 
 def test_two_inputs_of_one_name_are_refused(spark: SparkSession) -> None:
-    with pytest.raises(InvalidInput, match='two inputs of a view are called "V0"'):
-        plan_view(spark, [*queries_of("SELECT id FROM orders"), *queries_of("SELECT id FROM V0")], ORDERS)
+    with pytest.raises(InvalidInput, match='two inputs of a view are called "v0"'):
+        plan_view(spark, [*queries_of("SELECT id FROM orders"), ViewQuery("V0", "SELECT id FROM v0")], ORDERS)
 
 
 def test_a_view_that_writes_is_refused_before_anything_is_written(spark: SparkSession) -> None:

@@ -30,7 +30,9 @@ def test_a_row_that_leaves_the_filter_is_deleted_and_one_that_enters_it_is_writt
     table = target(spark, "SELECT id, amount * 2 AS twice FROM orders WHERE amount > 10")
     table.take([(1, None, A), (2, None, B), (3, None, C)])
     assert table.contents() == [(2, Decimal("100.00")), (3, Decimal("1000.00"))]
-    table.take([(4, None, (1, 10, Decimal("11.00"), "open")), (5, None, (2, 11, Decimal("1.00"), "open")), (6, C, None)])
+    table.take(
+        [(4, None, (1, 10, Decimal("11.00"), "open")), (5, None, (2, 11, Decimal("1.00"), "open")), (6, C, None)]
+    )
     assert table.contents() == [(1, Decimal("22.00"))]
 
 
@@ -121,7 +123,7 @@ def test_quoted_names_work_as_outside_of_views(spark: SparkSession) -> None:
     assert table.plan.schema.names == ["Order Id", 'a"b', "tick", "next"]
     assert table.plan.key == ("Order Id",)
     table.take([(1, None, A)])
-    assert table.contents() == [(1, 'its "fine"', "open", 2)]
+    assert table.contents() == [(1, 'it\'s "fine"', "open", 2)]
 
 
 def test_a_name_in_double_quotes_matches_exactly(spark: SparkSession) -> None:
@@ -192,4 +194,7 @@ def test_inserts_pass_or_do_not_and_are_never_deleted(spark: SparkSession, custo
 def test_deletes_carry_the_key_alone(spark: SparkSession) -> None:
     view = target(spark, "SELECT id AS k, 'x' AS tag, coalesce(status, 'none') AS s FROM orders WHERE amount > 10").view
     found = view.changes(frame_of(spark, [(1, None, A), (2, B, None)]), target(spark, "SELECT id FROM orders").identity)
-    assert sorted((r.k, r.tag, r.s, r[OP]) for r in found.collect()) == [(1, None, None, DELETE), (2, None, None, DELETE)]
+    assert sorted((r.k, r.tag, r.s, r[OP]) for r in found.collect()) == [
+        (1, None, None, DELETE),
+        (2, None, None, DELETE),
+    ]
