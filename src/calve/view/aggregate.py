@@ -12,12 +12,12 @@ rounding are Spark's. What stands above GROUP BY (HAVING, projections, joins) is
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql.types import StructType
 
 from calve.errors import BadRow, TerminalError, TransientError, decode
 from calve.model.change import BAD, ORDER_PREFIX, UPSERT
@@ -98,16 +98,10 @@ def _additions(scope: Scope, plan: ViewPlan, frame: DataFrame, grouping: _Groupi
 
 def _argument(catalyst: Catalyst, term: Term) -> Node:
     """What is counted or summed up; null where nothing is."""
+    value = term.arguments[0]
     if term.name == "count":
-        conditions = []
-        for argument in term.arguments:
-            conditions.append(catalyst.with_children(catalyst.expression("x is not null"), [argument]))
-        value = conditions[0]
-        for condition in conditions[1:]:
-            value = catalyst.both(value, condition)
-        value = catalyst.if_else(value, catalyst.expression("true"))
-    else:
-        value = term.arguments[0]
+        known = [catalyst.with_children(catalyst.expression("x is not null"), [a]) for a in term.arguments]
+        value = catalyst.if_else(reduce(catalyst.both, known), catalyst.expression("true"))
     return value if term.condition is None else catalyst.if_else(term.condition, value)
 
 
@@ -250,8 +244,3 @@ def _failure(error: PySparkException) -> Exception:
     if (error.getSqlState() or "").startswith(_DATA_EXCEPTION):
         return BadRow("a value of the view cannot be computed", detail=detail)
     return TransientError("the totals of the view could not be computed", detail=detail)
-
-
-def state_schema(additions: DataFrame) -> StructType:
-    """The columns of totals."""
-    return additions.drop(BAD).schema

@@ -1,12 +1,12 @@
-"""A view's plan, changed so that every row of the input comes out of it, with a flag that says whether it belongs there.
+"""A view's plan, changed so that every row of its input comes out, with a flag that says whether it belongs there.
 
     Filter c               ->  the flag, and c
     inner join with static ->  left join with static; the flag, and whether something matched
     Project a, f(b)        ->  a, f(b) where the flag is set, and the hidden columns
 
-A row that leaves a filter has to become a delete, so it must not vanish on the way. Nothing is computed for rows without
-the flag: `WHERE x <> 0` keeps protecting a division by x. The columns of the plan keep their ids, so that whatever stands
-further up still finds them.
+A row that leaves a filter has to become a delete, so it must not vanish on the way. Nothing is computed for rows
+without the flag: `WHERE x <> 0` keeps protecting a division by x. The columns of the plan keep their ids, so that
+whatever stands further up still finds them.
 """
 
 from collections.abc import Callable, Sequence

@@ -106,6 +106,7 @@ class Totals:
     def __init__(self, store: StateStore, view: str) -> None:
         self._store, self._view = store, view
         self._standings: dict[str, Standing] = {}
+        self._recorded: list[Piece] = []
 
     def at(self, offsets: Offsets, schema: pa.Schema) -> Standing:
         """The totals at a position. Raises CheckpointGap where a piece is missing."""
@@ -122,15 +123,27 @@ class Totals:
         """Make durable what a checkpoint added, and remember the totals after it."""
         named = piece.replace_schema_metadata({_STATIC: after.static.encode()})
         end, start = offsets_digest(identity.end), offsets_digest(identity.start)
-        self._store.put(Piece(end, start, 1).name, _encoded(named))
+        self._recorded.append(Piece(end, start, 1))
+        self._store.put(self._recorded[-1].name, _encoded(named))
         self._keep(end, after)
 
     def committed(self, offsets: Offsets) -> None:
         """Merge pieces before a committed position, if enough came together, and remove what nobody can need."""
+        self._remove_rivals()
         way = way_to(offsets_digest(offsets), self._pieces())
         run = _run_of_equals(way or [])
-        if not run:
-            return
+        if run:
+            self._merge(run)
+
+    def _remove_rivals(self) -> None:
+        """Pieces of a run that cut its checkpoints elsewhere: what they joined may have changed since."""
+        own, self._recorded = self._recorded, []
+        ends = {piece.end for piece in own}
+        for piece in self._pieces():
+            if piece.end in ends and piece not in own:
+                self._store.delete(piece.name)
+
+    def _merge(self, run: Sequence[Piece]) -> None:
         tables = self._tables(run)
         whole = merged(tables)
         if run[0].start == _BEGINNING:
@@ -153,7 +166,7 @@ class Totals:
         if way is None:
             raise CheckpointGap(
                 f'the totals of view "{self._view}" are missing',
-                detail=f"Nothing in the state location leads from the beginning of the input to the position {position}.",
+                detail=f"No pieces in the state location lead from the beginning of the input to {position}.",
                 hint="Restore the state location, or make the table anew from the beginning of the input.",
             )
         return way

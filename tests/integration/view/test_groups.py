@@ -156,9 +156,7 @@ def test_bad_rows_and_null_groups_reach_the_writer(spark: SparkSession, tmp_path
     frame = frame_of(spark, [(1, None, order(1, None, "1"))], before=True)
     bad = spark.createDataFrame([(None, None, None, None, 1, None, "broken", None)], frame.schema)
     found = table.view.changes(frame.union(bad), table.identity).collect()
-    assert sorted((r.customer, r.n, r[BAD]) for r in found) == [(None, None, "broken"), (None, 1, None)] or sorted(
-        ((r.n or 0), r[BAD] or "") for r in found
-    ) == [(0, "broken"), (1, "")]
+    assert sorted((r.n or 0, r.customer, r[BAD] or "") for r in found) == [(0, None, "broken"), (1, None, "")]
 
 
 def test_a_static_table_below_group_by_must_not_change_where_rows_are_taken_away(
@@ -173,9 +171,9 @@ def test_a_static_table_below_group_by_must_not_change_where_rows_are_taken_away
     table.take([(3, order(2, 11, "1"), order(2, 10, "1"))])
     assert table.contents() == [("old", 2)]
     spark.createDataFrame([(10, "new")], "cid INT, name STRING").write.mode("overwrite").parquet(files)
-    with pytest.raises(TerminalError, match="a static table .* has changed"):
+    with pytest.raises(TerminalError, match=r"a static table .* has changed"):
         table.take([(4, order(1, 10, "1"), None)])
-    with pytest.raises(TerminalError, match="a static table .* has changed"):
+    with pytest.raises(TerminalError, match=r"a static table .* has changed"):
         Target(spark, table.plan, LocalState(tmp_path / "state"), position=2).take([(4, order(1, 10, "1"), None)])
 
 
@@ -199,8 +197,8 @@ def test_a_view_with_totals_needs_a_place_for_them(spark: SparkSession) -> None:
 def test_types_of_groups_survive_the_state(spark: SparkSession, tmp_path: Path) -> None:
     text = (
         "SELECT CAST(status AS DATE) AS d, CAST(concat(status, ' 12:00:00') AS TIMESTAMP) AS t, "
-        "CAST(status AS TIMESTAMP_NTZ) AS z, amount, customer IS NULL AS b, CAST(status AS BINARY) AS raw, count(*) AS n "
-        "FROM orders GROUP BY ALL"
+        "CAST(status AS TIMESTAMP_NTZ) AS z, amount, customer IS NULL AS b, CAST(status AS BINARY) AS raw, "
+        "count(*) AS n FROM orders GROUP BY ALL"
     )
     table = target(spark, text, source=IMAGES, state=Folder(LocalState(tmp_path), "sink"))
     rows = [order(1, None, "1.5", "2024-02-29"), order(2, 1, "1.5", "2024-02-29")]

@@ -23,12 +23,16 @@ FOLLOWED = (
 )
 REKEYED = ("SELECT customer, id, upper(status) AS s FROM orders WHERE customer IS NOT NULL AND status <> 'c'",)
 GROUPED = (
-    "SELECT customer, count(*) AS n, count(amount) AS m, sum(amount) AS s, avg(amount) AS a FROM orders "
-    "WHERE customer IS NOT NULL GROUP BY customer HAVING count(*) > 1 OR sum(amount) > 0",
+    (
+        "SELECT customer, count(*) AS n, count(amount) AS m, sum(amount) AS s, avg(amount) AS a FROM orders "
+        "WHERE customer IS NOT NULL GROUP BY customer HAVING count(*) > 1 OR sum(amount) > 0"
+    ),
 )
 EXTREMES = (
-    "SELECT status, min(amount) AS lo, max(amount) AS hi, sum(id) AS ids, avg(id) AS mean, count(*) AS n FROM orders "
-    "WHERE status IS NOT NULL GROUP BY status",
+    (
+        "SELECT status, min(amount) AS lo, max(amount) AS hi, sum(id) AS ids, avg(id) AS mean, count(*) AS n "
+        "FROM orders WHERE status IS NOT NULL GROUP BY status"
+    ),
 )
 
 rows = st.tuples(
