@@ -23,7 +23,7 @@ from calve.errors import BadRow, TerminalError, TransientError, decode
 from calve.model.change import BAD, ORDER_PREFIX, UPSERT
 from calve.model.checkpoint import CheckpointIdentity
 from calve.view.catalyst import Catalyst, Node, children, column_id, ident, items, kind, outputs, sql_text, walk
-from calve.view.groups import GROUP, Term, is_aggregation, terms_of
+from calve.view.groups import GROUP, Term, groups_of, is_aggregation, terms_of
 from calve.view.plan import Changes, ViewPlan
 from calve.view.rewrite import KEEP, Rewriter
 from calve.view.rows import KEY_COPY, Leaf, finished
@@ -46,7 +46,7 @@ class _Grouping:
 
     @classmethod
     def of(cls, node: Node) -> "_Grouping":
-        return cls(node, items(node.groupingExpressions()), terms_of(node))
+        return cls(node, groups_of(node), terms_of(node))
 
 
 def group_changes(

@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from pyspark.logger import PySparkLogger
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 Node = Any
 """A LogicalPlan or an Expression of the JVM."""
-
-_SPARK = "org.apache.spark.sql"
 
 
 def ident(*parts: str) -> str:
@@ -84,35 +82,40 @@ def referenced(expression: Node) -> set[int]:
 
 
 class Catalyst:
-    """Builds plans and expressions in the JVM of a session."""
+    """Builds plans and expressions in the JVM. Every call is a round trip, so that classes are looked up once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._session: Any = spark._jsparkSession  # noqa: SLF001 - the way to the plans
-        self._jvm: Any = spark._jvm  # noqa: SLF001 - the same
-        self._state = self._session.sessionState()
-        self._plans = self._jvm.org.apache.spark.sql.catalyst.plans.logical
-        self._expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        jvm: Any = spark._jvm  # noqa: SLF001 - the way to the plans
+        sql = jvm.org.apache.spark.sql
+        plans, expressions = sql.catalyst.plans, sql.catalyst.expressions
+        state = spark._jsparkSession.sessionState()  # noqa: SLF001 - the same
+        self._state, self._parser = state, state.sqlParser()
+        self._skip_commands = sql.execution.CommandExecutionMode.SKIP()
+        self._inline = sql.catalyst.optimizer.InlineCTE(True, False)  # noqa: FBT003 - Scala's own
+        self._dataset, self._project = sql.classic.Dataset, plans.logical.Project
+        self._left_outer = plans.JoinType.apply("leftouter")
+        self._if, self._and, self._alias = expressions.If, expressions.And, expressions.Alias
+        self._option, self._list, self._to_seq = jvm.scala.Option, jvm.java.util.ArrayList, jvm.PythonUtils.toSeq
+        self._none, self._empty = self._option.apply(None), self.seq([])
+        self._texts: dict[str, Node] = {}
 
     # plans
 
     def parsed(self, query: str) -> Node:
         """The plan of a text, nothing resolved."""
-        return self._state.sqlParser().parsePlan(query)
+        return self._parser.parsePlan(query)
 
     def analysed(self, plan: Node) -> Node:
         """The plan with all names resolved and common table expressions in their places; nothing is executed."""
-        skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-        execution = self._state.executePlan(plan, skip)
+        execution = self._state.executePlan(plan, self._skip_commands)
         execution.assertAnalyzed()
-        inline = self._jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False)  # noqa: FBT003 - Scala's own
-        return inline.apply(execution.analyzed())
+        return self._inline.apply(execution.analyzed())
 
     def frame(self, plan: Node, spark: SparkSession | None = None) -> DataFrame:
         """The rows of a plan, in this session or in that of `spark`."""
         session = spark or self.spark
-        dataset = self._jvm.org.apache.spark.sql.classic.Dataset
-        return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001 - as above
+        return DataFrame(self._dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001 - as above
 
     @staticmethod
     def plan_of(frame: DataFrame) -> Node:
@@ -121,48 +124,45 @@ class Catalyst:
 
     def project(self, columns: Sequence[Node], child: Node) -> Node:
         """A selection."""
-        return self._plans.Project(self.seq(columns), child)
+        return self._project(self.seq(columns), child)
 
-    def left_join(self, join: Node, left: Node, right: Node, condition: Node | None) -> Node:
+    def left_join(self, join: Node, left: Node, right: Node, condition: Node) -> Node:
         """A join like another one, that keeps every row of the left side."""
-        outer = self._jvm.org.apache.spark.sql.catalyst.plans.JoinType.apply("leftouter")
-        return join.copy(left, right, outer, self._jvm.scala.Option.apply(condition), join.hint())
+        return join.copy(left, right, self._left_outer, self._option.apply(condition), join.hint())
 
     # expressions
 
     def seq(self, nodes: Sequence[Node]) -> Any:
         """A list as a Scala Seq."""
-        found = self._jvm.java.util.ArrayList()
+        found = self._list()
         for node in nodes:
             found.add(node)
-        return self._jvm.PythonUtils.toSeq(found)
+        return self._to_seq(found)
 
     def expression(self, text: str) -> Node:
         """An expression of SQL, nothing resolved."""
-        return self._state.sqlParser().parseExpression(text)
+        found = self._texts.get(text)
+        if found is None:
+            found = self._texts[text] = self._parser.parseExpression(text)
+        return found
 
     def named(self, expression: Node, name: str) -> Node:
         """An expression as a new column."""
-        return self.with_children(self.expression(f"null as {ident(name)}"), [expression])
+        alias = self._parser.parseExpression(f"null as {ident(name)}")  # each time one with an id of its own
+        return self.with_children(alias, [expression])
 
     def renamed(self, expression: Node, column: Node) -> Node:
         """An expression in the place of a column: with its name and its id."""
-        empty = self.seq([])
-        none = self._jvm.scala.Option.apply(None)
-        return self._expressions.Alias(expression, column.name(), column.exprId(), empty, none, empty)
+        return self._alias(expression, column.name(), column.exprId(), self._empty, self._none, self._empty)
 
     def if_else(self, condition: Node, value: Node, otherwise: str = "null") -> Node:
         """A value that is computed only where a condition holds."""
-        return self._expressions.If(condition, value, self.expression(otherwise))
+        return self._if(condition, value, self.expression(otherwise))
 
     def both(self, left: Node, right: Node) -> Node:
         """A conjunction."""
-        return self._expressions.And(left, right)
+        return self._and(left, right)
 
     def with_children(self, node: Node, new: Sequence[Node]) -> Node:
         """A node upon other nodes."""
         return node.withNewChildren(self.seq(new))
-
-    def column(self, expression: Node) -> Column:
-        """An expression for PySpark's interface."""
-        return Column(self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))

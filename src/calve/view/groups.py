@@ -64,10 +64,16 @@ def group_positions(aggregation: Node) -> list[set[int]]:
     """For each expression of GROUP BY, the columns of the aggregation that are it, by position."""
     columns = items(aggregation.aggregateExpressions())
     values = [c.child() if kind(c) == "Alias" else c for c in columns]
-    return [
-        {i for i, value in enumerate(values) if value.semanticEquals(group)}
-        for group in items(aggregation.groupingExpressions())
-    ]
+    return [{i for i, value in enumerate(values) if value.semanticEquals(group)} for group in groups_of(aggregation)]
+
+
+def groups_of(aggregation: Node) -> list[Node]:
+    """The expressions of GROUP BY, each one once."""
+    found: list[Node] = []
+    for group in items(aggregation.groupingExpressions()):
+        if not any(group.semanticEquals(other) for other in found):
+            found.append(group)
+    return found
 
 
 def terms_of(aggregation: Node) -> list[Term]:
@@ -99,7 +105,7 @@ def check_aggregation(view: str, aggregations: Sequence[Node], changes: Changes)
             "What a row added to its group cannot be taken away again when it is replaced or deleted.",
             "Use ENVELOPE DEBEZIUM over a table that logs full rows (REPLICA IDENTITY FULL), or ENVELOPE NONE.",
         )
-    if not items(aggregations[0].groupingExpressions()):
+    if not groups_of(aggregations[0]):
         raise refused(
             view,
             "aggregate functions without GROUP BY",

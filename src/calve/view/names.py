@@ -64,8 +64,10 @@ def _with_definitions(plan: Node) -> Iterator[Node]:
         yield from _with_definitions(child)
 
 
-def check_exact(quoted: Iterable[str], plan: Node, others: Iterable[str]) -> None:
+def check_exact(quoted: Collection[str], plan: Node, others: Iterable[str]) -> None:
     """Refuse a name in double quotes that Spark found only because it does not mind the case."""
+    if not quoted:
+        return
     known = {*others, *_defined(plan)}
     folded = {name.lower(): name for name in known}
     for name in sorted(quoted):

@@ -9,6 +9,8 @@ from enum import Enum
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from calve.model.spec import Debezium, Envelope, NoEnvelope
+
 Resolve = Callable[[tuple[str, ...]], DataFrame | None]
 """A static table by the parts of its name; None leaves the name to Spark."""
 
@@ -22,6 +24,17 @@ class Changes(Enum):
     """The new row, or the key of a deleted one. What the row was before is not known."""
     IMAGES = "images"
     """Both, and on demand the whole row as it was before, in the column `model.change.BEFORE`."""
+
+    @classmethod
+    def of(cls, envelope: Envelope) -> "Changes":
+        """What changes out of an envelope tell."""
+        match envelope:
+            case NoEnvelope():
+                return cls.INSERTS
+            case Debezium():
+                return cls.IMAGES
+            case _:
+                return cls.UPSERTS
 
 
 class Mode(Enum):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from calve.errors import BadRow
+from calve.errors import BadRow, TerminalError
 from calve.model.change import BAD, DELETE, OP, ORDER_PREFIX, UPSERT, order_columns
 from calve.view.catalyst import Catalyst, Node, ident, outputs, sql_text
 from calve.view.plan import Mode, ViewPlan
@@ -55,6 +55,18 @@ def row_changes(scope: Scope, plan: ViewPlan, frame: DataFrame) -> DataFrame:
     return finished(plan, rows, rewriter.keep)
 
 
+def _check_types(plan: ViewPlan, rows: DataFrame) -> None:
+    """The target table has the types of the day when the view was checked."""
+    found = {f.name: f.dataType.simpleString() for f in rows.schema.fields}
+    for field in plan.schema.fields:
+        if found.get(field.name) != field.dataType.simpleString():
+            raise TerminalError(
+                f'column "{field.name}" of view "{plan.name}" has another type than before',
+                detail=f"It was {field.dataType.simpleString()} and is {found.get(field.name)}: a joined table changed.",
+                hint="Cast the column in the view, or restore the static table.",
+            )
+
+
 def _leaf(plan: ViewPlan, frame: DataFrame) -> Leaf:
     columns = plan.source.schema.names
     if plan.mode is Mode.REKEY:
@@ -71,6 +83,8 @@ def _leaf(plan: ViewPlan, frame: DataFrame) -> Leaf:
 
 def finished(plan: ViewPlan, rows: DataFrame, keep: str) -> DataFrame:
     """A frame of changes out of a rewritten plan's rows."""
+    if plan.joins:
+        _check_types(plan, rows)
     orders = order_columns(rows.columns)
     follows = plan.mode in _FOLLOWING
     if not follows:

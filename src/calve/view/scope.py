@@ -54,27 +54,38 @@ class Scope:
     def _analysed(self, query: ViewQuery) -> Node:
         try:
             with quiet_analysis():
-                text = spark_text(query.text)
-                tables = self._resolved(relations_in(self.catalyst.parsed(text)))
-                plan = self.catalyst.analysed(self.catalyst.parsed(spark_text(query.text, tables) if tables else text))
+                parsed = self.catalyst.parsed(spark_text(query.text))
+                tables = self._resolved(parsed)
+                plan = self.catalyst.analysed(
+                    self.catalyst.parsed(spark_text(query.text, tables)) if tables else parsed
+                )
         except (AnalysisException, ParseException) as error:
             raise _not_understood(query, error) from error
         check_exact(quoted_names(query.text), plan, [self._source.name, *(q.name for q in self._queries)])
         return plan
 
-    def _resolved(self, relations: Sequence[Parts]) -> list[Parts]:
+    def _resolved(self, parsed: Node) -> list[Parts]:
         """Registers what the hook knows; the names of several parts among it."""
         if self._resolve is None:
             return []
         own = {self._source.name.lower(), *(q.name.lower() for q in self._queries)}
         found = []
-        for parts in relations:
+        for parts in relations_in(parsed):
             frame = None if len(parts) == 1 and parts[0].lower() in own else self._resolve(parts)
             if frame is not None:
                 plan = self.catalyst.plan_of(frame)
                 self.catalyst.frame(plan).createOrReplaceTempView(ident(".".join(parts)))
                 found.append(parts)
         return [parts for parts in found if len(parts) > 1]
+
+
+def tables_read(spark: SparkSession, query: ViewQuery) -> list[Parts]:
+    """The tables, sources and views that a query names, by the parts of their names, each one once."""
+    try:
+        with quiet_analysis():
+            return relations_in(Catalyst(spark).parsed(spark_text(query.text)))
+    except ParseException as error:
+        raise _not_understood(query, error) from error
 
 
 def _check_names(source: ViewInput, queries: Sequence[ViewQuery]) -> None:

@@ -259,4 +259,4 @@ def _check_counts(table: pa.Table, view: str) -> None:
 def _encoded(table: pa.Table) -> bytes:
     out = pa.BufferOutputStream()
     pq.write_table(table, out, compression="zstd")
-    return out.getvalue().to_pybytes()
+    return bytes(out.getvalue().to_pybytes())

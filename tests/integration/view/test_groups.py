@@ -79,6 +79,13 @@ def test_group_by_without_functions_is_a_distinct_that_follows_deletes(spark: Sp
     assert table.contents() == []
 
 
+def test_a_group_that_is_named_twice_is_one(spark: SparkSession, tmp_path: Path) -> None:
+    text = "SELECT status, count(*) AS n FROM orders GROUP BY status, status"
+    table = target(spark, text, source=IMAGES, state=LocalState(tmp_path))
+    table.take([(1, None, order(1, 1, "4"))])
+    assert (table.plan.key, table.contents()) == (("status",), [("open", 1)])
+
+
 def test_a_constant_group_is_the_total_of_all(spark: SparkSession, tmp_path: Path) -> None:
     text = "SELECT 'all' AS scope, count(*) AS n FROM orders GROUP BY 'all'"
     table = target(spark, text, source=IMAGES, state=LocalState(tmp_path))
@@ -148,6 +155,11 @@ def test_a_sum_that_does_not_fit_is_an_error_and_not_null(spark: SparkSession, t
     table.position += 1
     table.take([(3, order(high, 1, None), None)])
     assert table.contents() == [("open", high - 1)], "the exact sum was kept"
+    wide = "SELECT status, sum(CAST(id AS DECIMAL(38,0)) * 10000000000000000000) AS s FROM orders GROUP BY status"
+    table = target(spark, wide, source=IMAGES, state=LocalState(tmp_path))
+    table.take([(1, None, order(high, 1, None))])
+    with pytest.raises(TerminalError, match="more than 38 digits"):
+        table.take([(2, None, order(high - 1, 1, None))])
 
 
 def test_bad_rows_and_null_groups_reach_the_writer(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,16 +1,21 @@
 """Views with the key of their input: a change stays a change of the same row."""
 
+import pickle
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
 
-from calve.errors import BadRow, InvalidInput
+from calve.errors import BadRow, InvalidInput, TerminalError
 from calve.model.change import BAD, DELETE, OP
+from calve.model.spec import Debezium, NoEnvelope, Upsert
+from calve.source.envelope import changes_of
 from calve.view.analysis import plan_view
-from calve.view.plan import Changes, Mode, ViewInput
+from calve.view.plan import Changes, Mode, ViewInput, ViewQuery
+from calve.view.scope import tables_read
 from tests.integration.view.streams import INSERTS, ORDERS, SCHEMA, frame_of, queries_of, target
 
 A = (1, 10, Decimal("5.00"), "open")
@@ -198,3 +203,63 @@ def test_deletes_carry_the_key_alone(spark: SparkSession) -> None:
         (1, None, None, DELETE),
         (2, None, None, DELETE),
     ]
+
+
+def test_rows_of_no_envelope_need_no_key_of_their_own(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([A, B], SCHEMA)
+    table = target(spark, "SELECT id, status FROM orders WHERE amount > 10", source=INSERTS, key=["id"])
+    table.apply(table.view.changes(changes_of(frame, NoEnvelope(), ()), table.identity))
+    assert table.contents() == [(2, "open")]
+    assert [Changes.of(e) for e in (NoEnvelope(), Upsert(), Debezium())] == list(Changes)
+
+
+def test_inserts_that_a_join_multiplies_need_a_key_that_tells_them_apart(spark: SparkSession) -> None:
+    twice = "(SELECT 10 AS cid, 'a' AS part UNION ALL SELECT 10, 'b')"
+    text = f"SELECT id, part FROM orders JOIN {twice} ON cid = customer"
+    table = target(spark, text, source=INSERTS, key=["id", "part"])
+    table.take([(1, None, A)])
+    assert table.contents() == [(1, "a"), (1, "b")]
+    with pytest.raises(BadRow, match="several rows with one key"):
+        target(spark, text, source=INSERTS, key=["id"]).take([(1, None, A)])
+
+
+def test_functions_of_the_session_work_if_they_are_deterministic(spark: SparkSession) -> None:
+    spark.udf.register("shout", lambda text: text and text.upper() + "!")
+    table = target(spark, "SELECT id, shout(status) AS loud FROM orders WHERE shout(status) = 'OPEN!'")
+    table.take([(1, None, A), (2, None, C), (3, B, None)])
+    assert table.contents() == [(1, "OPEN!")]
+    spark.udf.register("dice", udf(lambda: "4").asNondeterministic())
+    with pytest.raises(InvalidInput, match=r"dice\(\)"):
+        plan_view(spark, queries_of("SELECT id, dice() AS d FROM orders"), ORDERS)
+
+
+def test_nothing_of_a_view_shows_in_the_users_session(spark: SparkSession) -> None:
+    spark.createDataFrame([(7,)], "x INT").createOrReplaceTempView("orders")
+    table = target(spark, "SELECT id FROM orders", "SELECT id AS k FROM v0")
+    table.take([(1, None, A)])
+    assert table.contents() == [(1,)]
+    assert [r.x for r in spark.table("orders").collect()] == [7]
+    assert not spark.catalog.tableExists("v0")
+    spark.catalog.dropTempView("orders")
+
+
+def test_a_static_table_that_changes_its_types_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    files = str(tmp_path / "names")
+    spark.createDataFrame([(10, "old")], "cid INT, name STRING").write.parquet(files)
+    table = target(spark, f"SELECT o.id, n.name FROM orders o LEFT JOIN parquet.`{files}` n ON n.cid = o.customer")
+    table.take([(1, None, A)])
+    spark.createDataFrame([(10, 1.5)], "cid INT, name DOUBLE").write.mode("overwrite").parquet(files)
+    with pytest.raises(TerminalError, match='column "name" of view "v0" has another type'):
+        table.take([(2, None, A)])
+
+
+def test_the_tables_that_a_text_reads_are_found_without_those_it_defines(spark: SparkSession) -> None:
+    text = """WITH few AS (SELECT * FROM "My Orders" WHERE 'FROM x' <> '') SELECT * FROM few JOIN a.b ON true, few f"""
+    assert tables_read(spark, ViewQuery("v", text)) == [("My Orders",), ("a", "b")]
+
+
+def test_a_plan_survives_pickle_and_knows_its_definition(spark: SparkSession) -> None:
+    plan = plan_view(spark, queries_of("SELECT id FROM orders"), ORDERS)
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    other = plan_view(spark, queries_of("SELECT id FROM orders WHERE id > 1"), ORDERS)
+    assert (plan.definition == plan.definition, plan.definition == other.definition) == (True, False)

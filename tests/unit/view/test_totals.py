@@ -26,9 +26,8 @@ SCHEMA = pa.schema(
 
 
 def piece(*rows: tuple[str | None, int, int, str, int | None]) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
-    columns[3] = tuple(Decimal(s) for s in columns[3])
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    exact = [(group, n, c, Decimal(s), low) for group, n, c, s, low in rows]
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in exact], schema=SCHEMA)
 
 
 def identity(start: int, end: int) -> CheckpointIdentity:
