@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from calve.errors import BadRow, TerminalError, TransientError, decode
+from calve.errors import TerminalError
 from calve.model.change import BAD, ORDER_PREFIX, UPSERT
 from calve.model.checkpoint import CheckpointIdentity
 from calve.view.catalyst import Catalyst, Node, children, column_id, ident, items, kind, outputs, sql_text, walk
@@ -32,8 +31,6 @@ from calve.view.signed import SIDE, signed
 from calve.view.totals import ROWS, Standing, Totals, added
 
 _ARGUMENT = "_calve__a"
-_DATA_EXCEPTION = "22"
-"""Class of SQL states of values that cannot be computed."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +54,8 @@ def group_changes(
     node = next(n for n in walk(root) if is_aggregation(n, scope.is_input))
     grouping = _Grouping.of(node)
     additions = _additions(scope, plan, frame, grouping)
-    try:
-        static = _fingerprint(scope, plan, node)
-        piece, bad = _split(additions.toArrow())
-    except PySparkException as error:
-        raise _failure(error) from error
+    static = _fingerprint(scope, plan, node)
+    piece, bad = _split(additions.toArrow())
     before = totals.at(identity.start, piece.schema)
     _check_static(plan, before, static)
     whole, touched = added(before, piece, plan.name)
@@ -177,9 +171,9 @@ def _above(scope: Scope, plan: ViewPlan, root: Node, grouping: _Grouping, state:
         carried = [catalyst.expression(ident(name)) for name in (*hidden, f"{KEEP}0")]
         return catalyst.project([*values, *carried], catalyst.plan_of(totals))
 
-    rewriter = Rewriter(catalyst, lambda n: is_aggregation(n, scope.is_input), leaf, hidden)
+    rewriter = Rewriter(catalyst, lambda n: is_aggregation(n, scope.is_input), leaf, hidden).count()
     rows = catalyst.frame(rewriter.rewritten(root), state.sparkSession)
-    return finished(plan, rows, rewriter.keep)
+    return finished(plan, rows, rewriter)
 
 
 class _Finish:
@@ -233,14 +227,3 @@ def _buffer(term: Term, j: int, name: str, type_name: str) -> str:
             overflow = f"raise_error({sql_text(_too_large(term).encode())})"
             fitting = f"coalesce(try_cast(s{j} as {type_name}), cast({overflow} as {type_name}))"
             return f"if(c{j} = 0, cast({'0' if term.name == 'avg' else 'null'} as {type_name}), {fitting})"
-
-
-def _failure(error: PySparkException) -> Exception:
-    """What went wrong while additions were computed."""
-    found = decode(str(error))
-    if found is not None:
-        return found
-    detail = next(filter(None, (line.strip() for line in str(error).splitlines())), type(error).__name__)
-    if (error.getSqlState() or "").startswith(_DATA_EXCEPTION):
-        return BadRow("a value of the view cannot be computed", detail=detail)
-    return TransientError("the totals of the view could not be computed", detail=detail)

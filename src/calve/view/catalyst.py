@@ -93,7 +93,7 @@ class Catalyst:
         self._state, self._parser = state, state.sqlParser()
         self._skip_commands = sql.execution.CommandExecutionMode.SKIP()
         self._inline = sql.catalyst.optimizer.InlineCTE(True, False)  # noqa: FBT003 - Scala's own
-        self._dataset, self._project = sql.classic.Dataset, plans.logical.Project
+        self._dataset, self._project, self._filter = sql.classic.Dataset, plans.logical.Project, plans.logical.Filter
         self._left_outer = plans.JoinType.apply("leftouter")
         self._if, self._and, self._alias = expressions.If, expressions.And, expressions.Alias
         self._option, self._list, self._to_seq = jvm.scala.Option, jvm.java.util.ArrayList, jvm.PythonUtils.toSeq
@@ -125,6 +125,10 @@ class Catalyst:
     def project(self, columns: Sequence[Node], child: Node) -> Node:
         """A selection."""
         return self._project(self.seq(columns), child)
+
+    def filter(self, condition: Node, child: Node) -> Node:
+        """A selection of rows."""
+        return self._filter(condition, child)
 
     def left_join(self, join: Node, left: Node, right: Node, condition: Node) -> Node:
         """A join like another one, that keeps every row of the left side."""

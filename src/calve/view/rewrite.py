@@ -7,15 +7,20 @@
 A row that leaves a filter has to become a delete, so it must not vanish on the way. Nothing is computed for rows
 without the flag: `WHERE x <> 0` keeps protecting a division by x. The columns of the plan keep their ids, so that
 whatever stands further up still finds them.
+
+Where several matches of one row would be wrong, joins count how many rows of the static table have the same values in
+their equalities. For that the static table is sorted and not the changes; large tables are sorted for the join anyway.
 """
 
 from collections.abc import Callable, Sequence
 
-from calve.view.catalyst import Catalyst, Node, children, ident, items, kind, outputs, referenced
+from calve.view.catalyst import Catalyst, Node, children, column_id, ident, items, kind, outputs, referenced
 from calve.view.refusals import changing_side
 
 KEEP = "_calve__keep"
 """The flag; a number follows, since each step makes a new one. A leaf has number 0."""
+
+_MATCHED, _COPIES, _EQUAL = "_calve__match", "_calve__copies", "_calve__equal"
 
 
 class Rewriter:
@@ -30,8 +35,15 @@ class Rewriter:
     ) -> None:
         """`leaf` makes the plan that stands in a leaf's place: its columns, the `hidden` ones and the flag."""
         self._catalyst, self._is_leaf, self._leaf = catalyst, is_leaf, leaf
-        self._hidden = tuple(hidden)
+        self._hidden = list(hidden)
         self._steps = 0
+        self.copies: list[str] | None = None
+        """Columns with the number of static rows that are equal to the one that matched, if asked for by `count`."""
+
+    def count(self) -> "Rewriter":
+        """Let joins count; `copies` is None again after a join whose condition has more than equalities."""
+        self.copies = []
+        return self
 
     @property
     def keep(self) -> str:
@@ -68,24 +80,51 @@ class Rewriter:
     def _joined(self, node: Node) -> Node:
         side = changing_side(node, self._is_leaf)
         both = children(node)
-        static_columns = {c.exprId().id() for c in outputs(both[1 - side])}
+        columns = {column_id(c) for c in outputs(both[1 - side])}
         changing, static = self.rewritten(both[side]), both[1 - side]
         inner = str(node.joinType().sql()) in {"INNER", "CROSS"}
-        matched = f"_calve__match{self._steps}"
+        condition = node.condition().get() if node.condition().isDefined() else None
+        matched = f"{_MATCHED}{self._steps}"
         if inner:
-            mark = self._catalyst.named(self._catalyst.expression("true"), matched)
-            static = self._catalyst.project([self._catalyst.expression("*"), mark], static)
-        condition = self._kept()
-        if node.condition().isDefined():
-            condition = self._catalyst.both(condition, self._safe(node.condition().get(), static_columns))
-        plan = self._catalyst.left_join(node, changing, static, condition)
+            static = self._with(static, {matched: self._catalyst.expression("true")})
+        if self.copies is not None:
+            static = self._counted(static, [] if condition is None else _conjuncts(condition), columns)
+        safe = self._kept() if condition is None else self._catalyst.both(self._kept(), self._safe(condition, columns))
+        plan = self._catalyst.left_join(node, changing, static, safe)
         return self._flagged(plan, self._catalyst.expression(f"{ident(matched)} is not null")) if inner else plan
+
+    def _counted(self, static: Node, conjuncts: Sequence[Node], columns: set[int]) -> Node:
+        """A static table with the number of its rows that match the same rows of the other side."""
+        equal, alone = [], []
+        for conjunct in conjuncts:
+            if referenced(conjunct) <= columns:
+                alone.append(conjunct)
+            elif (side := _static_side(conjunct, columns)) is not None:
+                equal.append(side)
+            elif referenced(conjunct) & columns:
+                self.copies = None
+                return static
+        for conjunct in alone:
+            static = self._catalyst.filter(conjunct, static)
+        number = len(self._hidden)
+        names = [f"{_EQUAL}{number}_{i}" for i in range(len(equal))]
+        static = self._with(static, dict(zip(names, equal, strict=True)))
+        counted = f"{_COPIES}{number}"
+        over = f"partition by {', '.join(names)}" if names else ""
+        self._hidden.append(counted)
+        self.copies = [*(self.copies or []), counted]
+        return self._with(static, {counted: self._catalyst.expression(f"count(1) over ({over})")})
+
+    def _with(self, plan: Node, new: dict[str, Node]) -> Node:
+        """All columns of a plan and new ones."""
+        named = [self._catalyst.named(value, name) for name, value in new.items()]
+        return self._catalyst.project([self._catalyst.expression("*"), *named], plan)
 
     def _flagged(self, child: Node, condition: Node) -> Node:
         """All columns of a plan and a new flag."""
         kept = self._catalyst.if_else(self._kept(), condition, "false")
         self._steps += 1
-        return self._catalyst.project([self._catalyst.expression("*"), self._catalyst.named(kept, self.keep)], child)
+        return self._with(child, {self.keep: kept})
 
     def _sure(self, condition: Node) -> Node:
         """A condition that is never null."""
@@ -114,3 +153,20 @@ class Rewriter:
 
     def _kept(self) -> Node:
         return self._catalyst.expression(ident(self.keep))
+
+
+def _conjuncts(condition: Node) -> list[Node]:
+    if kind(condition) != "And":
+        return [condition]
+    return [part for child in children(condition) for part in _conjuncts(child)]
+
+
+def _static_side(conjunct: Node, columns: set[int]) -> Node | None:
+    """The static table's side of an equality between both tables; None for any other condition."""
+    if kind(conjunct) not in {"EqualTo", "EqualNullSafe"}:
+        return None
+    left, right = children(conjunct)
+    for static, other in ((left, right), (right, left)):
+        if referenced(static) and referenced(static) <= columns and not referenced(other) & columns:
+            return static
+    return None

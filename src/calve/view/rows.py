@@ -29,7 +29,6 @@ KEY_COPY = "_calve__key_"
 
 _FOLLOWING = frozenset({Mode.FOLLOW, Mode.GROUP})
 _BAD = "_calve__bad"
-_COPIES = "_calve__copies"
 
 
 @dataclass(frozen=True)
@@ -51,18 +50,21 @@ def row_changes(scope: Scope, plan: ViewPlan, frame: DataFrame) -> DataFrame:
     """The changes of a row-wise view out of the changes of its input."""
     leaf = _leaf(plan, frame)
     rewriter = Rewriter(scope.catalyst, scope.is_input, lambda node: leaf.plan(scope.catalyst, node), leaf.hidden)
+    if plan.mode is Mode.FOLLOW:
+        rewriter.count()
     rows = scope.catalyst.frame(rewriter.rewritten(scope.analysed()), frame.sparkSession)
-    return finished(plan, rows, rewriter.keep)
+    return finished(plan, rows, rewriter)
 
 
 def _check_types(plan: ViewPlan, rows: DataFrame) -> None:
     """The target table has the types of the day when the view was checked."""
     found = {f.name: f.dataType.simpleString() for f in rows.schema.fields}
     for field in plan.schema.fields:
-        if found.get(field.name) != field.dataType.simpleString():
+        before, now = field.dataType.simpleString(), found.get(field.name)
+        if now != before:
             raise TerminalError(
                 f'column "{field.name}" of view "{plan.name}" has another type than before',
-                detail=f"It was {field.dataType.simpleString()} and is {found.get(field.name)}: a joined table changed.",
+                detail=f"It was {before} and is {now}: a static table changed.",
                 hint="Cast the column in the view, or restore the static table.",
             )
 
@@ -81,8 +83,9 @@ def _leaf(plan: ViewPlan, frame: DataFrame) -> Leaf:
     return Leaf(rows.selectExpr(*selected, *named, f"({fine}) as {KEEP}0"), tuple(hidden))
 
 
-def finished(plan: ViewPlan, rows: DataFrame, keep: str) -> DataFrame:
+def finished(plan: ViewPlan, rows: DataFrame, rewriter: Rewriter) -> DataFrame:
     """A frame of changes out of a rewritten plan's rows."""
+    keep = rewriter.keep
     if plan.joins:
         _check_types(plan, rows)
     orders = order_columns(rows.columns)
@@ -90,7 +93,8 @@ def finished(plan: ViewPlan, rows: DataFrame, keep: str) -> DataFrame:
     if not follows:
         rows = rows.where(f"{keep} or {BAD} is not null")
     comes = f"{keep} and {SIDE} = {UPSERT}" if plan.mode is Mode.REKEY else keep
-    rows = rows.selectExpr("*", f"{_with_copies(plan, comes, orders)} as {_BAD}")
+    several = _several(plan, comes, orders, rewriter.copies)
+    rows = rows.selectExpr("*", f"{several} as {_BAD}")
     fine = f"{_BAD} is null"
     origin = {name: f"{KEY_COPY}{i}" for i, name in enumerate(plan.key)} if follows else {}
     values = {}
@@ -104,14 +108,17 @@ def finished(plan: ViewPlan, rows: DataFrame, keep: str) -> DataFrame:
     return rows.selectExpr(*[f"{sql} as {ident(name)}" for name, sql in values.items()])
 
 
-def _with_copies(plan: ViewPlan, comes: str, orders: Sequence[str]) -> str:
+def _several(plan: ViewPlan, comes: str, orders: Sequence[str], copies: Sequence[str] | None) -> str:
     """SQL of the error: the record's own, or that several rows come to one key at once."""
     if not plan.key or not (plan.joins or plan.mode is Mode.REKEY):
         return BAD
-    one = [f"{KEY_COPY}{i}" for i in range(len(plan.key))] if plan.mode in _FOLLOWING else [ident(k) for k in plan.key]
-    within = one if plan.mode is Mode.REKEY else [*one, *orders]
-    copies = f"sum(if({comes}, 1, 0)) over (partition by {', '.join(within)})"
-    return f"coalesce({BAD}, if({comes} and {copies} > 1, {sql_text(_twice(plan).encode())}, null))"
+    if copies is not None:
+        found = " or ".join(f"{name} > 1" for name in copies) or "false"
+    else:
+        key = [f"{KEY_COPY}{i}" if plan.mode in _FOLLOWING else ident(name) for i, name in enumerate(plan.key)]
+        within = key if plan.mode is Mode.REKEY else [*key, *orders]
+        found = f"sum(if({comes}, 1, 0)) over (partition by {', '.join(within)}) > 1"
+    return f"coalesce({BAD}, if({comes} and ({found}), {sql_text(_twice(plan).encode())}, null))"
 
 
 def _twice(plan: ViewPlan) -> BadRow:

@@ -211,7 +211,7 @@ def added(standing: Standing, piece: pa.Table, view: str) -> tuple[pa.Table, pa.
 
 
 def _marked(table: pa.Table, mark: int) -> pa.Table:
-    return table.append_column(_TOUCHED, pa.array([mark] * table.num_rows, pa.int8()))
+    return table.append_column(_TOUCHED, pa.repeat(pa.scalar(mark, pa.int8()), table.num_rows))
 
 
 def merged(tables: Sequence[pa.Table]) -> pa.Table:

@@ -85,12 +85,32 @@ def test_the_source_may_stand_on_either_side_of_an_inner_join_and_joins_may_use_
 
 def test_several_matches_of_one_row_are_an_error_and_not_a_random_row(spark: SparkSession) -> None:
     spark.createDataFrame([(10, "a"), (10, "b")], "cid INT, name STRING").createOrReplaceTempView("twins")
-    for kind in ("JOIN", "LEFT JOIN"):
-        table = target(spark, f"SELECT o.id, t.name FROM orders o {kind} twins t ON o.customer = t.cid")
-        table.take([(1, None, B)])
+    for join in (
+        "JOIN twins t ON o.customer = t.cid",
+        "LEFT JOIN twins t ON o.customer = t.cid",
+        "LEFT JOIN twins t ON o.customer = t.cid AND o.amount > 0 AND t.name < 'c'",
+        "JOIN twins t ON o.customer >= t.cid AND o.customer < 11",
+        "JOIN twins t ON o.customer = t.cid AND o.status > t.name",
+        "CROSS JOIN twins t",
+    ):
+        table = target(spark, f"SELECT o.id, t.name FROM orders o {join}")
+        if "CROSS" not in join:
+            table.take([(1, None, B)])
         with pytest.raises(BadRow, match=r'view "v0" has several rows with one key \(id\)'):
             table.take([(2, None, A)])
     spark.catalog.dropTempView("twins")
+
+
+def test_a_condition_on_either_side_may_choose_one_of_several_matches(spark: SparkSession) -> None:
+    twins = "(SELECT 10 AS cid, 'a' AS name, 5 AS least UNION ALL SELECT 10, 'b', 1)"
+    for condition in ("name <> 'b'", "o.amount < least + 1 AND o.amount > 4.5 + least / 100 AND name = 'a'"):
+        table = target(spark, f"SELECT o.id, name FROM orders o JOIN {twins} ON cid = o.customer AND {condition}")
+        table.take([(1, None, A), (2, None, B)])
+        assert table.contents() == [(1, "a")]
+    one = f"(SELECT cid, max(name) AS name FROM {twins} GROUP BY cid)"
+    table = target(spark, f"SELECT o.id, name FROM orders o JOIN {one} ON cid <=> o.customer CROSS JOIN (SELECT 1)")
+    table.take([(1, None, A), (2, None, B)])
+    assert table.contents() == [(1, "b")]
 
 
 def test_nothing_is_computed_for_rows_that_a_filter_takes_out(spark: SparkSession, customers: str) -> None:
