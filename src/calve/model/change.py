@@ -17,6 +17,10 @@ BAD = "_calve_bad"
 """STRING: null, or an encoded `BadRow` (see `errors.encode`) for a record that cannot become a change. A writer that
 meets one raises it and writes nothing that is committed."""
 
+BEFORE = "_calve_before"
+"""STRUCT of the table's columns, only where it was asked for: the row as it was before this change, null for a new one.
+It has the same key as the change: a row whose key changes is deleted under the old one and new under the other."""
+
 RESERVED_PREFIX = "_calve_"
 """Columns of the user must not start with this."""
 

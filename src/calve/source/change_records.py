@@ -25,6 +25,7 @@ RECORD = f"{STEP}record"
 """The column with the record, where it is columns of the frame."""
 
 _WRITES = frozenset("cru")
+_LOG_FULL_ROWS = "The view needs whole rows in before: let the source log them (REPLICA IDENTITY FULL)."
 
 Image = dict[str, Any]
 
@@ -41,6 +42,8 @@ class Reader:
     """Columns with the order of arrival."""
     typed: bool
     """Records are structs in `RECORD`, not JSON in `value`."""
+    before: bool = False
+    """Every change brings the row as it was before."""
 
     def rows(self) -> "Rows":
         """Ready to read, in a task."""
@@ -87,6 +90,8 @@ class Rows:
         width = 1 if reader.typed else len(order.PAIR)
         self._no_order = [None] * (len(self._order) * width + len(reader.arrivals))
         self._placeholder = Placeholder(reader.envelope.unavailable_value)
+        self._with_before = reader.before
+        self._no_before = [None] if reader.before else []
 
     def __call__(self, columns: Columns, count: int) -> Iterator[list[Any]]:
         records = columns[RECORD if self._typed else "value"]
@@ -95,21 +100,24 @@ class Rows:
         unread = columns.get(frames.SOURCE_PROBLEM) or [None] * count
         for row in range(count):
             if unread[row] is not None:
-                yield [*self._no_row, UPSERT, *self._no_order, unread[row]]
+                yield [*self._no_row, UPSERT, *self._no_order, unread[row], *self._no_before]
                 continue
             try:
                 yield from list(self._changes(records[row], keys[row], arrivals[row]))
             except (Malformed, Misfit) as error:
                 problem = Malformed.of(error) if isinstance(error, Misfit) else error
                 bad = bad_row(problem, frames.place(columns, row), _shown(records[row]))
-                yield [*self._no_row, UPSERT, *self._no_order, bad]
+                yield [*self._no_row, UPSERT, *self._no_order, bad, *self._no_before]
 
     def _changes(self, data: Any, key: Any, arrival: Sequence[Any]) -> Iterator[list[Any]]:
         record = Record(data) if self._typed else _unwrapped(data)
         if record.fields is None:
-            yield from self._tombstone(key, arrival)
+            yield from () if self._with_before else self._tombstone(key, arrival)
         elif record.op in _WRITES:
-            yield from self._written(record, key, arrival)
+            written = self._replaced if self._with_before else self._written
+            yield from written(record, key, arrival)
+        elif record.op == "d" and self._with_before:
+            yield self._removed(self._whole_before(record), [*self._ordered(record), *arrival])
         elif record.op == "d":
             yield self._change(self._deleted(record, key), DELETE, [*self._ordered(record), *arrival])
         elif record.op == "t":
@@ -140,6 +148,36 @@ class Rows:
                 "Let the source log full rows (REPLICA IDENTITY FULL), or take the key of the source's table.",
             )
         yield [*row, UPSERT, *ordered, None]
+
+    def _replaced(self, record: Record, _key: Any, arrival: Sequence[Any]) -> Iterator[list[Any]]:
+        """The row after, with the row before; under another key, a delete and a new row."""
+        ordered = [*self._ordered(record), *arrival]
+        after, before = record.image("after"), record.image("before")
+        if after is None:
+            raise Malformed(f'op "{record.op}" needs the row in after')
+        old = self._whole_before(record) if record.op == "u" or before is not None else None
+        row = self._all.of(self._available(after, before), record.codings("after"))
+        if old is not None and any(old[i] != row[i] for i in self._key_at):
+            yield self._removed(old, ordered)
+            old = None
+        yield [*row, UPSERT, *ordered, None, old and dict(zip(self._names, old, strict=True))]
+
+    def _removed(self, old: list[Any], ordered: Sequence[Any]) -> list[Any]:
+        deleted = self._change([old[i] for i in self._key_at], DELETE, ordered)
+        return [*deleted, dict(zip(self._names, old, strict=True))]
+
+    def _whole_before(self, record: Record) -> list[Any]:
+        """All columns of the image before. Databases that log keys only send null for the other columns."""
+        before = record.image("before")
+        if before is None:
+            raise Malformed("the record has no row in before", _LOG_FULL_ROWS)
+        for name in self._names:
+            if name not in before or self._placeholder.stands_in(before[name]):
+                raise Malformed(f'the row in before has no column "{name}"', _LOG_FULL_ROWS)
+        others = [before[name] for name in self._names if name not in self._key]
+        if record.op == "d" and len(others) > 1 and all(value is None for value in others):
+            raise Malformed("the row in before has nothing but its key", _LOG_FULL_ROWS)
+        return self._all.of(before, record.codings("before"))
 
     def _deleted(self, record: Record, key: Any) -> list[Any]:
         values = self._in_before(record)

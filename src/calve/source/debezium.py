@@ -17,6 +17,9 @@ A large value that did not change may be left out by the connector (`unavailable
 for BINARY, alone in an ARRAY or a MAP). It is taken from `before`; if that lacks it too, `on_unavailable_value`
 decides.
 
+Asked for rows as they were before, every change brings one: an update or a delete whose `before` is not the whole row
+is a bad row, and tombstones, which follow a delete, are left out.
+
 Everything else is a bad row: no JSON, no or an unknown `op`, a missing image, a value that does not convert (see
 `strict`), a missing key or NOT NULL column, no value to be ordered by.
 """
@@ -133,8 +136,8 @@ def _declared(schema: T.StructType, envelope: Debezium) -> list[T.StructField]:
     return fields
 
 
-def changes_of_records(frame: DataFrame, checked: DebeziumPlan) -> DataFrame:
-    """The changes in a frame of change records."""
+def changes_of_records(frame: DataFrame, checked: DebeziumPlan, *, before: bool = False) -> DataFrame:
+    """The changes in a frame of change records, with the rows as they were before if asked for."""
     schema, record = checked.schema, checked.record
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
     settings = Settings(checked.envelope.epoch_unit or GUARDED_MICROS, zone)
@@ -148,7 +151,8 @@ def changes_of_records(frame: DataFrame, checked: DebeziumPlan) -> DataFrame:
         inside = [] if record is schema else ["payload"]
         added.append(f"struct({', '.join(ident(*inside, name) for name in record.names)}) as {RECORD}")
         inputs.append(RECORD)
-    reader = Reader(checked.envelope, checked.table, checked.key, settings, arrivals, typed=record is not None)
-    output = change_schema(checked.table, [*checked.order_types, *frames.arrival_types(schema)])
+    typed = record is not None
+    reader = Reader(checked.envelope, checked.table, checked.key, settings, arrivals, typed=typed, before=before)
+    output = change_schema(checked.table, [*checked.order_types, *frames.arrival_types(schema)], before=before)
     taken = list(dict.fromkeys([*inputs, *arrivals, *frames.place_columns(schema)]))
     return mapped(frame.selectExpr("*", *added), taken, reader.rows, output)

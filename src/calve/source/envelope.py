@@ -1,6 +1,7 @@
 """Envelopes: from records to changes.
 
-    changes_of(frame, envelope, key)            the frame of changes, see `model.change`
+    changes_of(frame, envelope, key)            the frame of changes, see `model.change`; with before=True each change
+                                                brings the row as it was before (Debezium with full images only)
     table_schema(schema, envelope, key)         the columns of the target table
     check_envelope(schema, envelope, key)       all that can be wrong before anything runs, as InvalidInput
 
@@ -27,11 +28,13 @@ from calve.source import debezium, upsert
 from calve.source.condition import quiet_analysis
 
 
-def changes_of(frame: DataFrame, envelope: Envelope, key: Sequence[str]) -> DataFrame:
+def changes_of(frame: DataFrame, envelope: Envelope, key: Sequence[str], *, before: bool = False) -> DataFrame:
     """The changes in a frame of records: the table's columns, the operation, the order, the error."""
     checked = _plan(frame.schema, envelope, key)
     if isinstance(checked, debezium.DebeziumPlan):
-        return debezium.changes_of_records(frame, checked)
+        return debezium.changes_of_records(frame, checked, before=before)
+    if before:
+        raise InvalidInput("only change records tell what a row was before", hint="Use the envelope DEBEZIUM.")
     return upsert.changes_of_upserts(frame, checked)
 
 

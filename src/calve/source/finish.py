@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812
 
-from calve.model.change import BAD, DELETE, OP, ORDER_PREFIX, UPSERT
+from calve.model.change import BAD, BEFORE, DELETE, OP, ORDER_PREFIX, UPSERT
 from calve.source.problem import missing, problem
 from calve.source.sqltext import ident
 
@@ -52,11 +52,13 @@ def named(columns: dict[str, str]) -> list[str]:
     return [f"{sql} as {ident(name)}" for name, sql in columns.items()]
 
 
-def change_schema(table: T.StructType, order: Sequence[T.DataType]) -> T.StructType:
-    """The schema of a frame of changes."""
+def change_schema(table: T.StructType, order: Sequence[T.DataType], *, before: bool = False) -> T.StructType:
+    """The schema of a frame of changes, with the rows as they were before if asked for."""
     columns = [T.StructField(f.name, f.dataType) for f in table.fields]
+    image = [T.StructField(BEFORE, T.StructType(columns))] if before else []
     orders = [T.StructField(f"{ORDER_PREFIX}{i}", data_type) for i, data_type in enumerate(order)]
-    return T.StructType([*columns, T.StructField(OP, T.ByteType()), *orders, T.StructField(BAD, T.StringType())])
+    bad = T.StructField(BAD, T.StringType())
+    return T.StructType([*columns, T.StructField(OP, T.ByteType()), *orders, bad, *image])
 
 
 def missing_problems(table: T.StructType, values: dict[str, str], only: Sequence[str]) -> list[str]:

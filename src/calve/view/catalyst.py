@@ -1,0 +1,172 @@
+"""Spark's logical plans, seen and changed from Python: the only file that knows Spark's internals.
+
+A view is one of Spark's queries, read by Spark's own parser and analyser. What comes out is a tree of operators whose
+columns carry ids; calve walks that tree and puts other operators into it, so that a name, an alias or a scope never has
+to be understood here. Used are constructors and methods that Spark 4.0 to 4.1 have alike.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame, SparkSession
+
+Node = Any
+"""A LogicalPlan or an Expression of the JVM."""
+
+
+def ident(*parts: str) -> str:
+    """A name, quoted for Spark."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def sql_text(text: str) -> str:
+    """A string literal of any text, whatever the session's settings for escapes are."""
+    return f"cast(X'{text.encode().hex()}' as string)"
+
+
+@contextmanager
+def quiet_analysis() -> Iterator[None]:
+    """PySpark logs every analysis error with its stack; here such an error is an answer."""
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def kind(node: Node) -> str:
+    """The name of an operator's or an expression's class."""
+    return str(node.getClass().getSimpleName()).removesuffix("$")
+
+
+def items(seq: Any) -> list[Any]:
+    """A Scala Seq as a list."""
+    return [seq.apply(i) for i in range(seq.length())]
+
+
+def children(node: Node) -> list[Node]:
+    """The nodes below."""
+    return items(node.children())
+
+
+def column_id(named: Node) -> int:
+    """What tells a column from all others of its plan."""
+    return int(named.exprId().id())
+
+
+def outputs(plan: Node) -> list[Node]:
+    """The columns of an operator."""
+    return items(plan.output())
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all below it. Of a plan: operators; of an expression: expressions."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def expressions_of(plan: Node) -> Iterator[Node]:
+    """All expressions of one operator, with those inside of them."""
+    for expression in items(plan.expressions()):
+        yield from walk(expression)
+
+
+def referenced(expression: Node) -> set[int]:
+    """Ids of the columns that an expression reads."""
+    return {column_id(e) for e in walk(expression) if kind(e) == "AttributeReference"}
+
+
+class Catalyst:
+    """Builds plans and expressions in the JVM. Every call is a round trip, so that classes are looked up once."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        jvm: Any = spark._jvm  # noqa: SLF001 - the way to the plans
+        sql = jvm.org.apache.spark.sql
+        plans, expressions = sql.catalyst.plans, sql.catalyst.expressions
+        state = spark._jsparkSession.sessionState()  # noqa: SLF001 - the same
+        self._state, self._parser = state, state.sqlParser()
+        self._skip_commands = sql.execution.CommandExecutionMode.SKIP()
+        self._inline = sql.catalyst.optimizer.InlineCTE(True, False)  # noqa: FBT003 - Scala's own
+        self._dataset, self._project, self._filter = sql.classic.Dataset, plans.logical.Project, plans.logical.Filter
+        self._left_outer = plans.JoinType.apply("leftouter")
+        self._if, self._and, self._alias = expressions.If, expressions.And, expressions.Alias
+        self._option, self._list, self._to_seq = jvm.scala.Option, jvm.java.util.ArrayList, jvm.PythonUtils.toSeq
+        self._none, self._empty = self._option.apply(None), self.seq([])
+        self._texts: dict[str, Node] = {}
+
+    # plans
+
+    def parsed(self, query: str) -> Node:
+        """The plan of a text, nothing resolved."""
+        return self._parser.parsePlan(query)
+
+    def analysed(self, plan: Node) -> Node:
+        """The plan with all names resolved and common table expressions in their places; nothing is executed."""
+        execution = self._state.executePlan(plan, self._skip_commands)
+        execution.assertAnalyzed()
+        return self._inline.apply(execution.analyzed())
+
+    def frame(self, plan: Node, spark: SparkSession | None = None) -> DataFrame:
+        """The rows of a plan, in this session or in that of `spark`."""
+        session = spark or self.spark
+        return DataFrame(self._dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001 - as above
+
+    @staticmethod
+    def plan_of(frame: DataFrame) -> Node:
+        """The analysed plan of a frame."""
+        return frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - as above
+
+    def project(self, columns: Sequence[Node], child: Node) -> Node:
+        """A selection."""
+        return self._project(self.seq(columns), child)
+
+    def filter(self, condition: Node, child: Node) -> Node:
+        """A selection of rows."""
+        return self._filter(condition, child)
+
+    def left_join(self, join: Node, left: Node, right: Node, condition: Node) -> Node:
+        """A join like another one, that keeps every row of the left side."""
+        return join.copy(left, right, self._left_outer, self._option.apply(condition), join.hint())
+
+    # expressions
+
+    def seq(self, nodes: Sequence[Node]) -> Any:
+        """A list as a Scala Seq."""
+        found = self._list()
+        for node in nodes:
+            found.add(node)
+        return self._to_seq(found)
+
+    def expression(self, text: str) -> Node:
+        """An expression of SQL, nothing resolved."""
+        found = self._texts.get(text)
+        if found is None:
+            found = self._texts[text] = self._parser.parseExpression(text)
+        return found
+
+    def named(self, expression: Node, name: str) -> Node:
+        """An expression as a new column."""
+        alias = self._parser.parseExpression(f"null as {ident(name)}")  # each time one with an id of its own
+        return self.with_children(alias, [expression])
+
+    def renamed(self, expression: Node, column: Node) -> Node:
+        """An expression in the place of a column: with its name and its id."""
+        return self._alias(expression, column.name(), column.exprId(), self._empty, self._none, self._empty)
+
+    def if_else(self, condition: Node, value: Node, otherwise: str = "null") -> Node:
+        """A value that is computed only where a condition holds."""
+        return self._if(condition, value, self.expression(otherwise))
+
+    def both(self, left: Node, right: Node) -> Node:
+        """A conjunction."""
+        return self._and(left, right)
+
+    def with_children(self, node: Node, new: Sequence[Node]) -> Node:
+        """A node upon other nodes."""
+        return node.withNewChildren(self.seq(new))

@@ -1,0 +1,140 @@
+"""GROUP BY in an analysed plan: its groups, its aggregate functions, and which of them can follow changes.
+
+Totals follow a change if what a row added can be taken away again, exactly: counts, and sums of whole numbers and
+decimals. Floating-point sums do not (a + b - b may differ from a), and a minimum that is deleted does not tell which is
+the next one; both are fine where rows only come.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from calve.view.catalyst import Node, children, items, kind, walk
+from calve.view.plan import Changes
+from calve.view.refusals import refused
+
+GROUP = "_calve__g"
+"""A column of the totals with a group's value; a number follows."""
+
+_FUNCTIONS = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
+_EXACT = frozenset({"ByteType", "ShortType", "IntegerType", "LongType", "DecimalType"})
+_INEXACT = frozenset({"FloatType", "DoubleType"})
+
+
+@dataclass(frozen=True)
+class Term:
+    """An aggregate function of a view: `function` of the JVM, its arguments, and the condition of FILTER."""
+
+    expression: Node
+    function: Node
+    condition: Node | None
+
+    @property
+    def name(self) -> str:
+        """count, sum, avg, min, max, or what else it is called."""
+        return _FUNCTIONS.get(kind(self.function), str(self.function.prettyName()))
+
+    @property
+    def known(self) -> bool:
+        """Whether totals can be kept of it."""
+        return kind(self.function) in _FUNCTIONS
+
+    @property
+    def arguments(self) -> list[Node]:
+        """What is counted or summed up."""
+        return children(self.function)
+
+    @property
+    def exact(self) -> bool:
+        """Whether sums of it are exact."""
+        return kind(self.arguments[0].dataType()) in _EXACT
+
+    @property
+    def scale(self) -> int:
+        """Digits after the point, of exact sums."""
+        data_type = self.arguments[0].dataType()
+        return int(data_type.scale()) if kind(data_type) == "DecimalType" else 0
+
+
+def is_aggregation(node: Node, is_input: Callable[[Node], bool]) -> bool:
+    """Whether an operator aggregates rows of the input."""
+    return kind(node) == "Aggregate" and any(is_input(below) for below in walk(node))
+
+
+def group_positions(aggregation: Node) -> list[set[int]]:
+    """For each expression of GROUP BY, the columns of the aggregation that are it, by position."""
+    columns = items(aggregation.aggregateExpressions())
+    values = [c.child() if kind(c) == "Alias" else c for c in columns]
+    return [{i for i, value in enumerate(values) if value.semanticEquals(group)} for group in groups_of(aggregation)]
+
+
+def groups_of(aggregation: Node) -> list[Node]:
+    """The expressions of GROUP BY, each one once."""
+    found: list[Node] = []
+    for group in items(aggregation.groupingExpressions()):
+        if not any(group.semanticEquals(other) for other in found):
+            found.append(group)
+    return found
+
+
+def terms_of(aggregation: Node) -> list[Term]:
+    """The aggregate functions, each one once."""
+    found: list[Term] = []
+    for column in items(aggregation.aggregateExpressions()):
+        for node in walk(column):
+            if kind(node) == "AggregateExpression" and not any(node.semanticEquals(t.expression) for t in found):
+                found.append(_term(node))
+    return found
+
+
+def _term(node: Node) -> Term:
+    function = node.aggregateFunction()
+    if kind(function) == "CountIf":
+        function = function.replacement()
+    condition = node.filter()
+    return Term(node, function, condition.get() if condition.isDefined() else None)
+
+
+def check_aggregation(view: str, aggregations: Sequence[Node], changes: Changes) -> None:
+    """Refuse totals that would go wrong."""
+    if len(aggregations) > 1:
+        raise refused(view, "GROUP BY over GROUP BY", "Totals are kept for one of them only.", "Use one GROUP BY.")
+    if changes is Changes.UPSERTS:
+        raise refused(
+            view,
+            "GROUP BY over updates without before",
+            "What a row added to its group cannot be taken away again when it is replaced or deleted.",
+            "Use ENVELOPE DEBEZIUM over a table that logs full rows (REPLICA IDENTITY FULL), or ENVELOPE NONE.",
+        )
+    if not groups_of(aggregations[0]):
+        raise refused(
+            view,
+            "aggregate functions without GROUP BY",
+            "Its only row has no key.",
+            "Group by a constant: SELECT 'all' AS scope, count(*) AS n FROM ... GROUP BY 'all'.",
+        )
+    for term in terms_of(aggregations[0]):
+        _check_term(view, term, changes)
+
+
+def _check_term(view: str, term: Term, changes: Changes) -> None:
+    if term.expression.isDistinct():
+        why = "A value that is deleted may have an equal that stays."
+        raise refused(view, f"{term.name}(DISTINCT ...)", why, "")
+    if not term.known:
+        why = "Totals are kept of count, sum and avg, and over ENVELOPE NONE of min and max."
+        raise refused(view, f"{term.name}()", why)
+    if term.name in {"count", "min", "max"}:
+        if term.name != "count" and changes is not Changes.INSERTS:
+            why = "When the row with that value is deleted, nothing tells which is the next one."
+            raise refused(view, f"{term.name}()", why, "It works over ENVELOPE NONE.")
+        return
+    type_name = kind(term.arguments[0].dataType())
+    if type_name not in _EXACT | _INEXACT:
+        raise refused(view, f"{term.name}() of {type_name.removesuffix('Type').upper()}", "Totals are of numbers.")
+    if type_name in _INEXACT and changes is not Changes.INSERTS:
+        raise refused(
+            view,
+            f"{term.name}() of floating-point numbers",
+            "Taking away what was added does not give back the same number.",
+            f"Cast to a decimal: {term.name}(CAST(... AS DECIMAL(18, 2))).",
+        )

@@ -1,0 +1,172 @@
+"""A view's plan, changed so that every row of its input comes out, with a flag that says whether it belongs there.
+
+    Filter c               ->  the flag, and c
+    inner join with static ->  left join with static; the flag, and whether something matched
+    Project a, f(b)        ->  a, f(b) where the flag is set, and the hidden columns
+
+A row that leaves a filter has to become a delete, so it must not vanish on the way. Nothing is computed for rows
+without the flag: `WHERE x <> 0` keeps protecting a division by x. The columns of the plan keep their ids, so that
+whatever stands further up still finds them.
+
+Where several matches of one row would be wrong, joins count how many rows of the static table have the same values in
+their equalities. For that the static table is sorted and not the changes; large tables are sorted for the join anyway.
+"""
+
+from collections.abc import Callable, Sequence
+
+from calve.view.catalyst import Catalyst, Node, children, column_id, ident, items, kind, outputs, referenced
+from calve.view.refusals import changing_side
+
+KEEP = "_calve__keep"
+"""The flag; a number follows, since each step makes a new one. A leaf has number 0."""
+
+_MATCHED, _COPIES, _EQUAL = "_calve__match", "_calve__copies", "_calve__equal"
+
+
+class Rewriter:
+    """Rewrites one plan from its leaf (the input, or an aggregation) upwards."""
+
+    def __init__(
+        self,
+        catalyst: Catalyst,
+        is_leaf: Callable[[Node], bool],
+        leaf: Callable[[Node], Node],
+        hidden: Sequence[str],
+    ) -> None:
+        """`leaf` makes the plan that stands in a leaf's place: its columns, the `hidden` ones and the flag."""
+        self._catalyst, self._is_leaf, self._leaf = catalyst, is_leaf, leaf
+        self._hidden = list(hidden)
+        self._steps = 0
+        self.copies: list[str] | None = None
+        """Columns with the number of static rows that are equal to the one that matched, if asked for by `count`."""
+
+    def count(self) -> "Rewriter":
+        """Let joins count; `copies` is None again after a join whose condition has more than equalities."""
+        self.copies = []
+        return self
+
+    @property
+    def keep(self) -> str:
+        """The column with the flag."""
+        return f"{KEEP}{self._steps}"
+
+    def rewritten(self, node: Node) -> Node:
+        """The changed plan. Its last columns are the hidden ones and the flag."""
+        if self._is_leaf(node):
+            return self._leaf(node)
+        match kind(node):
+            case "Project":
+                return self._projected(node)
+            case "Filter":
+                child = self.rewritten(node.child())
+                return self._flagged(child, self._sure(node.condition()))
+            case "Join":
+                return self._joined(node)
+            case _:  # names and hints
+                return self.rewritten(children(node)[0])
+
+    def _projected(self, node: Node) -> Node:
+        child = self.rewritten(node.child())
+        columns = [self._guarded(e) for e in items(node.projectList())]
+        carried = [self._catalyst.expression(ident(name)) for name in (*self._hidden, self.keep)]
+        return self._catalyst.project([*columns, *carried], child)
+
+    def _guarded(self, expression: Node) -> Node:
+        if kind(expression) != "Alias" or kind(expression.child()) in {"AttributeReference", "Literal"}:
+            return expression
+        value = self._catalyst.if_else(self._kept(), expression.child())
+        return self._catalyst.with_children(expression, [value])
+
+    def _joined(self, node: Node) -> Node:
+        side = changing_side(node, self._is_leaf)
+        both = children(node)
+        columns = {column_id(c) for c in outputs(both[1 - side])}
+        changing, static = self.rewritten(both[side]), both[1 - side]
+        inner = str(node.joinType().sql()) in {"INNER", "CROSS"}
+        condition = node.condition().get() if node.condition().isDefined() else None
+        matched = f"{_MATCHED}{self._steps}"
+        if inner:
+            static = self._with(static, {matched: self._catalyst.expression("true")})
+        if self.copies is not None:
+            static = self._counted(static, [] if condition is None else _conjuncts(condition), columns)
+        safe = self._kept() if condition is None else self._catalyst.both(self._kept(), self._safe(condition, columns))
+        plan = self._catalyst.left_join(node, changing, static, safe)
+        return self._flagged(plan, self._catalyst.expression(f"{ident(matched)} is not null")) if inner else plan
+
+    def _counted(self, static: Node, conjuncts: Sequence[Node], columns: set[int]) -> Node:
+        """A static table with the number of its rows that match the same rows of the other side."""
+        equal, alone = [], []
+        for conjunct in conjuncts:
+            if referenced(conjunct) <= columns:
+                alone.append(conjunct)
+            elif (side := _static_side(conjunct, columns)) is not None:
+                equal.append(side)
+            elif referenced(conjunct) & columns:
+                self.copies = None
+                return static
+        for conjunct in alone:
+            static = self._catalyst.filter(conjunct, static)
+        number = len(self._hidden)
+        names = [f"{_EQUAL}{number}_{i}" for i in range(len(equal))]
+        static = self._with(static, dict(zip(names, equal, strict=True)))
+        counted = f"{_COPIES}{number}"
+        over = f"partition by {', '.join(names)}" if names else ""
+        self._hidden.append(counted)
+        self.copies = [*(self.copies or []), counted]
+        return self._with(static, {counted: self._catalyst.expression(f"count(1) over ({over})")})
+
+    def _with(self, plan: Node, new: dict[str, Node]) -> Node:
+        """All columns of a plan and new ones."""
+        named = [self._catalyst.named(value, name) for name, value in new.items()]
+        return self._catalyst.project([self._catalyst.expression("*"), *named], plan)
+
+    def _flagged(self, child: Node, condition: Node) -> Node:
+        """All columns of a plan and a new flag."""
+        kept = self._catalyst.if_else(self._kept(), condition, "false")
+        self._steps += 1
+        return self._with(child, {self.keep: kept})
+
+    def _sure(self, condition: Node) -> Node:
+        """A condition that is never null."""
+        known = self._catalyst.expression("coalesce(null, false)")
+        return self._catalyst.with_children(known, [condition, children(known)[1]])
+
+    def _safe(self, condition: Node, static: set[int]) -> Node:
+        """A join's condition, in which nothing of the changing row is computed without the flag.
+
+        Equalities stay equalities: by them Spark finds the rows to be joined.
+        """
+        name = kind(condition)
+        if name == "And":
+            return self._catalyst.with_children(condition, [self._safe(c, static) for c in children(condition)])
+        if name in {"EqualTo", "EqualNullSafe"}:
+            sides = [self._safe_side(c, static) for c in children(condition)]
+            return self._catalyst.with_children(condition, sides)
+        if referenced(condition) <= static:
+            return condition
+        return self._catalyst.if_else(self._kept(), condition, "false")
+
+    def _safe_side(self, expression: Node, static: set[int]) -> Node:
+        if kind(expression) in {"AttributeReference", "Literal"} or referenced(expression) <= static:
+            return expression
+        return self._catalyst.if_else(self._kept(), expression)
+
+    def _kept(self) -> Node:
+        return self._catalyst.expression(ident(self.keep))
+
+
+def _conjuncts(condition: Node) -> list[Node]:
+    if kind(condition) != "And":
+        return [condition]
+    return [part for child in children(condition) for part in _conjuncts(child)]
+
+
+def _static_side(conjunct: Node, columns: set[int]) -> Node | None:
+    """The static table's side of an equality between both tables; None for any other condition."""
+    if kind(conjunct) not in {"EqualTo", "EqualNullSafe"}:
+        return None
+    left, right = children(conjunct)
+    for static, other in ((left, right), (right, left)):
+        if referenced(static) and referenced(static) <= columns and not referenced(other) & columns:
+            return static
+    return None

@@ -1,0 +1,132 @@
+"""Row-wise views: changes of the input become changes of the view, one by one.
+
+    INSERT   a row that passes the view is written; one that does not is nothing
+    FOLLOW   an upsert that passes is an upsert; one that does not, and every delete, is a delete of its key
+    REKEY    the row that goes is deleted under the key that it had in the view, the row that comes is written under the
+             one that it has now; of all changes of a key, what comes is applied after what goes
+
+Several rows of a static table that match one row would be several rows with one key, of which one would win by chance:
+they are bad rows. So are two rows of the input that come to one key of a REKEY view in one checkpoint.
+
+Order columns go through as they are; a REKEY view puts the side in front of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from calve.errors import BadRow, TerminalError
+from calve.model.change import BAD, DELETE, OP, ORDER_PREFIX, UPSERT, order_columns
+from calve.view.catalyst import Catalyst, Node, ident, outputs, sql_text
+from calve.view.plan import Mode, ViewPlan
+from calve.view.rewrite import KEEP, Rewriter
+from calve.view.scope import Scope
+from calve.view.signed import SIDE, netted
+
+KEY_COPY = "_calve__key_"
+"""The key of the view's row in the leaf, a number follows: what a delete is known by."""
+
+_FOLLOWING = frozenset({Mode.FOLLOW, Mode.GROUP})
+_BAD = "_calve__bad"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A frame that takes the place of a plan's leaf: the leaf's columns first, then hidden ones, then the flag."""
+
+    frame: DataFrame
+    hidden: tuple[str, ...]
+
+    def plan(self, catalyst: Catalyst, node: Node) -> Node:
+        """The operator that stands for `node` and has its columns."""
+        plan = catalyst.plan_of(self.frame)
+        found, expected = outputs(plan), outputs(node)
+        renamed = [catalyst.renamed(c, e) for c, e in zip(found, expected, strict=False)]
+        return catalyst.project([*renamed, *found[len(expected) :]], plan)
+
+
+def row_changes(scope: Scope, plan: ViewPlan, frame: DataFrame) -> DataFrame:
+    """The changes of a row-wise view out of the changes of its input."""
+    leaf = _leaf(plan, frame)
+    rewriter = Rewriter(scope.catalyst, scope.is_input, lambda node: leaf.plan(scope.catalyst, node), leaf.hidden)
+    if plan.mode is Mode.FOLLOW:
+        rewriter.count()
+    rows = scope.catalyst.frame(rewriter.rewritten(scope.analysed()), frame.sparkSession)
+    return finished(plan, rows, rewriter)
+
+
+def _check_types(plan: ViewPlan, rows: DataFrame) -> None:
+    """The target table has the types of the day when the view was checked."""
+    found = {f.name: f.dataType.simpleString() for f in rows.schema.fields}
+    for field in plan.schema.fields:
+        before, now = field.dataType.simpleString(), found.get(field.name)
+        if now != before:
+            raise TerminalError(
+                f'column "{field.name}" of view "{plan.name}" has another type than before',
+                detail=f"It was {before} and is {now}: a static table changed.",
+                hint="Cast the column in the view, or restore the static table.",
+            )
+
+
+def _leaf(plan: ViewPlan, frame: DataFrame) -> Leaf:
+    columns = plan.source.schema.names
+    if plan.mode is Mode.REKEY:
+        rows, fine = netted(frame, columns, plan.source.key), f"{BAD} is null"
+        orders, hidden = order_columns(frame.columns), {SIDE: SIDE}
+    else:
+        rows, fine, orders = frame, f"{BAD} is null and {OP} = {UPSERT}", order_columns(frame.columns)
+        hidden = {f"{KEY_COPY}{i}": ident(name) for i, name in enumerate(plan.origin)}
+    hidden |= {name: name for name in (*orders, BAD)}
+    selected = [ident(name) for name in columns]
+    named = [f"{sql} as {name}" for name, sql in hidden.items()]
+    return Leaf(rows.selectExpr(*selected, *named, f"({fine}) as {KEEP}0"), tuple(hidden))
+
+
+def finished(plan: ViewPlan, rows: DataFrame, rewriter: Rewriter) -> DataFrame:
+    """A frame of changes out of a rewritten plan's rows."""
+    keep = rewriter.keep
+    if plan.joins:
+        _check_types(plan, rows)
+    orders = order_columns(rows.columns)
+    follows = plan.mode in _FOLLOWING
+    if not follows:
+        rows = rows.where(f"{keep} or {BAD} is not null")
+    comes = f"{keep} and {SIDE} = {UPSERT}" if plan.mode is Mode.REKEY else keep
+    several = _several(plan, comes, orders, rewriter.copies)
+    rows = rows.selectExpr("*", f"{several} as {_BAD}")
+    fine = f"{_BAD} is null"
+    origin = {name: f"{KEY_COPY}{i}" for i, name in enumerate(plan.key)} if follows else {}
+    values = {}
+    for name in plan.schema.names:
+        value = origin.get(name, ident(name))
+        values[name] = f"if({fine}{'' if name in plan.key else f' and {comes}'}, {value}, null)"
+    values[OP] = f"cast(if({comes}, {UPSERT}, {DELETE}) as tinyint)"
+    ordered = [f"cast(if({comes}, 1, 0) as tinyint)", *orders] if plan.mode is Mode.REKEY else orders
+    values |= {f"{ORDER_PREFIX}{i}": f"if({fine}, {sql}, null)" for i, sql in enumerate(ordered)}
+    values[BAD] = _BAD
+    return rows.selectExpr(*[f"{sql} as {ident(name)}" for name, sql in values.items()])
+
+
+def _several(plan: ViewPlan, comes: str, orders: Sequence[str], copies: Sequence[str] | None) -> str:
+    """SQL of the error: the record's own, or that several rows come to one key at once."""
+    if not plan.key or not (plan.joins or plan.mode is Mode.REKEY):
+        return BAD
+    if copies is not None:
+        found = " or ".join(f"{name} > 1" for name in copies) or "false"
+    else:
+        key = [f"{KEY_COPY}{i}" if plan.mode in _FOLLOWING else ident(name) for i, name in enumerate(plan.key)]
+        within = key if plan.mode is Mode.REKEY else [*key, *orders]
+        found = f"sum(if({comes}, 1, 0)) over (partition by {', '.join(within)}) > 1"
+    return f"coalesce({BAD}, if({comes} and ({found}), {sql_text(_twice(plan).encode())}, null))"
+
+
+def _twice(plan: ViewPlan) -> BadRow:
+    key = ", ".join(plan.key)
+    joined = "Several rows of a joined table match one row." if plan.joins else ""
+    several = "Several rows of the input have the same key in the view." if plan.mode is Mode.REKEY else ""
+    return BadRow(
+        f'view "{plan.name}" has several rows with one key ({key})',
+        detail=" Or: ".join(filter(None, [joined, several])),
+        hint="Join on columns that are unique in the static table." if plan.joins else "Choose a key that is unique.",
+    )

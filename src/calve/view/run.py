@@ -1,0 +1,65 @@
+"""A view at work: from the changes of its input to its own, checkpoint by checkpoint."""
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from calve.errors import BadRow, CalveError, InvalidInput, TransientError, decode
+from calve.model.change import BEFORE
+from calve.model.checkpoint import CheckpointIdentity, Offsets
+from calve.state import Folder, StateStore
+from calve.view.aggregate import group_changes
+from calve.view.plan import Resolve, ViewPlan
+from calve.view.rows import row_changes
+from calve.view.scope import Scope
+from calve.view.totals import Totals
+
+_DATA_EXCEPTION = "22"
+"""Class of SQL states of values that cannot be computed."""
+
+
+class View:
+    """A checked view, opened in a session. Not for several threads at once."""
+
+    def __init__(
+        self, spark: SparkSession, plan: ViewPlan, *, state: StateStore | None = None, resolve: Resolve | None = None
+    ) -> None:
+        """`state` is where the sink keeps its state; stateful views need it."""
+        if plan.stateful and state is None:
+            raise InvalidInput(f'view "{plan.name}" keeps totals and has no state location')
+        self.plan = plan
+        self._scope = Scope(spark, plan.source, plan.queries, resolve)
+        self._totals = Totals(Folder(state, f"view/{plan.definition}"), plan.name) if plan.stateful and state else None
+
+    def changes(self, frame: DataFrame, identity: CheckpointIdentity) -> DataFrame:
+        """The view's changes out of the changes of one checkpoint; with `plan.needs_before`, out of those with BEFORE.
+
+        Of a stateful view this computes and keeps the totals; of any other it only plans. Raises TransientError where
+        another try may succeed.
+        """
+        if self.plan.needs_before and BEFORE not in frame.columns:
+            raise InvalidInput(f'view "{self.plan.name}" needs the rows before, and the changes do not have them')
+        try:
+            if self._totals is not None:
+                return group_changes(self._scope, self.plan, frame, self._totals, identity)
+            return row_changes(self._scope, self.plan, frame)
+        except (PySparkException, Py4JError) as error:
+            raise _failure(self.plan.name, error) from error
+
+    def committed(self, offsets: Offsets) -> None:
+        """Tell that everything before these offsets is committed: totals of earlier positions may be merged."""
+        if self._totals is not None:
+            self._totals.committed(offsets)
+
+
+def _failure(view: str, error: PySparkException | Py4JError) -> CalveError:
+    """What went wrong in Spark: an error of calve's own, a value that no further try can compute, or anything else."""
+    found = decode(str(error))
+    if found is not None:
+        return found
+    lines = (line.strip() for line in str(error).splitlines() if not line.startswith("An error occurred while calling"))
+    detail = next(filter(None, lines), type(error).__name__).removeprefix(": ")
+    state = error.getSqlState() if isinstance(error, PySparkException) else None
+    if (state or "").startswith(_DATA_EXCEPTION):
+        return BadRow(f'a value of view "{view}" cannot be computed', detail=detail)
+    return TransientError(f'view "{view}" could not be computed', detail=detail)

@@ -1,0 +1,262 @@
+"""The totals of a view with GROUP BY, kept in the state location as the sum of pieces.
+
+    beginning ──► A ──► B ──► C ──► D        positions of the input: digests of offsets
+        └──────piece 1──────┘ └ 2 ┘ └ 3      what the checkpoints between two positions added to each group
+
+A checkpoint puts one piece, named by its end and its start. The totals at a position are the sum of any unbroken way of
+pieces from the beginning to it, and all ways give the same: a checkpoint that is repeated puts the same piece again,
+one that was cut elsewhere puts another that nobody needs. Eight pieces of about the same length are merged into one,
+which is put before its parts are removed, and only up to a position that is committed: no run starts before it.
+
+A piece is a Parquet file with a row per group that it touched:
+
+    _calve__g0, ...   the group
+    n                 rows
+    c0, ...           by aggregate function: rows with a value
+    s0, ...           the sum of the values, DECIMAL(38) or DOUBLE
+    lo0, hi0, ...     the least and the greatest
+
+Totals are held in the driver's memory, and so are the groups that one checkpoint touches.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from calve.errors import CheckpointGap, TerminalError
+from calve.model.checkpoint import CheckpointIdentity, Offsets, offsets_digest
+from calve.state import StateStore
+from calve.view.groups import GROUP
+
+ROWS = "n"
+FANOUT = 8
+"""As many pieces of about the same length become one."""
+
+_BEGINNING = offsets_digest(None)
+_SUFFIX = ".parquet"
+_STATIC = b"calve.static"
+_TOUCHED = "_calve__touched"
+_KEPT = 2
+"""Totals of the last two positions stay in memory: a checkpoint that fails begins anew at the one before."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What was added between two positions, in so many checkpoints."""
+
+    end: str
+    start: str
+    checkpoints: int
+
+    @property
+    def name(self) -> str:
+        """Its name in the store."""
+        return f"{self.end}.{self.start}.{self.checkpoints}{_SUFFIX}"
+
+    @classmethod
+    def parse(cls, name: str) -> "Piece | None":
+        """The piece of that name; None for anything else."""
+        parts = name.removesuffix(_SUFFIX).split(".")
+        if not name.endswith(_SUFFIX) or len(parts) != 3 or not parts[2].isdigit():
+            return None
+        return cls(parts[0], parts[1], int(parts[2]))
+
+    @property
+    def tier(self) -> int:
+        """0 for less than eight checkpoints, 1 for less than 64, and so on."""
+        tier, length = 0, self.checkpoints
+        while length >= FANOUT:
+            tier, length = tier + 1, length // FANOUT
+        return tier
+
+
+def way_to(end: str, pieces: Iterable[Piece]) -> list[Piece] | None:
+    """The fewest pieces that lead from the beginning to a position, in order; None when there is a gap."""
+    leading: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        leading.setdefault(piece.end, []).append(piece)
+    ways: dict[str, list[Piece]] = {end: []}
+    waiting = deque([end])
+    while waiting:
+        here = waiting.popleft()
+        if here == _BEGINNING:
+            return ways[here]
+        for piece in sorted(leading.get(here, ()), key=lambda p: p.name):
+            if piece.start not in ways:
+                ways[piece.start] = [piece, *ways[here]]
+                waiting.append(piece.start)
+    return None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Totals at a position, and the fingerprint of the static tables that they were made with."""
+
+    table: pa.Table
+    static: str
+
+
+class Totals:
+    """The pieces of one view of one sink."""
+
+    def __init__(self, store: StateStore, view: str) -> None:
+        self._store, self._view = store, view
+        self._standings: dict[str, Standing] = {}
+        self._recorded: list[Piece] = []
+
+    def at(self, offsets: Offsets, schema: pa.Schema) -> Standing:
+        """The totals at a position. Raises CheckpointGap where a piece is missing."""
+        position = offsets_digest(offsets)
+        found = self._standings.get(position)
+        if found is None:
+            tables = self._tables(self._way(position))
+            last = (tables[-1].schema.metadata or {}).get(_STATIC, b"").decode() if tables else ""
+            found = Standing(alive(merged([schema.empty_table(), *tables]), self._view), last)
+            self._keep(position, found)
+        return found
+
+    def record(self, identity: CheckpointIdentity, piece: pa.Table, after: Standing) -> None:
+        """Make durable what a checkpoint added, and remember the totals after it."""
+        named = piece.replace_schema_metadata({_STATIC: after.static.encode()})
+        end, start = offsets_digest(identity.end), offsets_digest(identity.start)
+        self._recorded.append(Piece(end, start, 1))
+        self._store.put(self._recorded[-1].name, _encoded(named))
+        self._keep(end, after)
+
+    def committed(self, offsets: Offsets) -> None:
+        """Merge pieces before a committed position, if enough came together, and remove what nobody can need."""
+        self._remove_rivals()
+        way = way_to(offsets_digest(offsets), self._pieces())
+        run = _run_of_equals(way or [])
+        if run:
+            self._merge(run)
+
+    def _remove_rivals(self) -> None:
+        """Pieces of a run that cut its checkpoints elsewhere: what they joined may have changed since."""
+        own, self._recorded = self._recorded, []
+        ends = {piece.end for piece in own}
+        for piece in self._pieces():
+            if piece.end in ends and piece not in own:
+                self._store.delete(piece.name)
+
+    def _merge(self, run: Sequence[Piece]) -> None:
+        tables = self._tables(run)
+        whole = merged(tables)
+        if run[0].start == _BEGINNING:
+            whole = alive(whole, self._view)
+        whole = whole.replace_schema_metadata(tables[-1].schema.metadata)
+        merged_piece = Piece(run[-1].end, run[0].start, sum(p.checkpoints for p in run))
+        self._store.put(merged_piece.name, _encoded(whole))
+        for piece in run:
+            self._store.delete(piece.name)
+        pieces = self._pieces()
+        for piece in pieces:
+            if way_to(piece.start, pieces) is None:
+                self._store.delete(piece.name)
+
+    def _pieces(self) -> list[Piece]:
+        return [piece for name in self._store.list("") if (piece := Piece.parse(name))]
+
+    def _way(self, position: str) -> list[Piece]:
+        way = way_to(position, self._pieces())
+        if way is None:
+            raise CheckpointGap(
+                f'the totals of view "{self._view}" are missing',
+                detail=f"No pieces in the state location lead from the beginning of the input to {position}.",
+                hint="Restore the state location, or make the table anew from the beginning of the input.",
+            )
+        return way
+
+    def _tables(self, pieces: Sequence[Piece]) -> list[pa.Table]:
+        tables = []
+        for piece in pieces:
+            data = self._store.read(piece.name)
+            if data is None:
+                raise CheckpointGap(
+                    f'a piece of the totals of view "{self._view}" is missing',
+                    detail=f"It is {piece.name}, from the position {piece.start} to {piece.end}.",
+                    hint="Restore the state location, or make the table anew from the beginning of the input.",
+                )
+            tables.append(pq.read_table(pa.BufferReader(data)))
+        return tables
+
+    def _keep(self, position: str, standing: Standing) -> None:
+        self._standings.pop(position, None)
+        self._standings[position] = standing
+        while len(self._standings) > _KEPT:
+            del self._standings[next(iter(self._standings))]
+
+
+def _run_of_equals(way: Sequence[Piece]) -> list[Piece]:
+    """The first pieces that follow each other, are about equally long, and are enough to be merged."""
+    run: list[Piece] = []
+    for piece in way:
+        run = [*run, piece] if run and run[-1].tier == piece.tier else [piece]
+        if len(run) == FANOUT:
+            return run
+    return []
+
+
+def added(standing: Standing, piece: pa.Table, view: str) -> tuple[pa.Table, pa.Table]:
+    """The totals after a piece, and the rows of the groups that it touched: with no rows left, `n` is 0."""
+    tables = [_marked(standing.table, 0), _marked(piece.cast(standing.table.schema), 1)]
+    both = merged(tables)
+    touched = both.filter(pc.equal(both[_TOUCHED], 1)).drop_columns([_TOUCHED])
+    _check_counts(touched, view)
+    return alive(both.drop_columns([_TOUCHED]), view), touched
+
+
+def _marked(table: pa.Table, mark: int) -> pa.Table:
+    return table.append_column(_TOUCHED, pa.repeat(pa.scalar(mark, pa.int8()), table.num_rows))
+
+
+def merged(tables: Sequence[pa.Table]) -> pa.Table:
+    """The sum of tables of one schema, group by group."""
+    schema = tables[0].schema.remove_metadata()
+    whole = pa.concat_tables([t.cast(schema) for t in tables])
+    groups = [name for name in schema.names if name.startswith(GROUP)]
+    rest = [name for name in schema.names if name not in groups]
+    wide = whole.cast(pa.schema([pa.field(f.name, _wide(f.type)) for f in schema]))
+    sums = wide.group_by(groups, use_threads=False).aggregate([(name, _how(name)) for name in rest])
+    ordered = sums.select([*groups, *(f"{name}_{_how(name)}" for name in rest)]).rename_columns([*groups, *rest])
+    try:
+        return ordered.select(schema.names).cast(schema)
+    except pa.ArrowInvalid as error:
+        raise TerminalError("a sum has more than 38 digits", detail=str(error)) from error
+
+
+def _wide(data_type: pa.DataType) -> pa.DataType:
+    """Room for any sum of decimals, so that one that does not fit is noticed."""
+    return pa.decimal256(76, data_type.scale) if pa.types.is_decimal128(data_type) else data_type
+
+
+def _how(name: str) -> str:
+    return "min" if name.startswith("lo") else "max" if name.startswith("hi") or name == _TOUCHED else "sum"
+
+
+def alive(table: pa.Table, view: str) -> pa.Table:
+    """The groups that have rows."""
+    _check_counts(table, view)
+    return table.filter(pc.greater(table[ROWS], 0))
+
+
+def _check_counts(table: pa.Table, view: str) -> None:
+    wrong = table.filter(pc.less(table[ROWS], 0))
+    if wrong.num_rows:
+        first = wrong.select([n for n in wrong.column_names if n.startswith(GROUP)]).slice(0, 1).to_pylist()[0]
+        raise TerminalError(
+            f'more rows were taken from a group of view "{view}" than it has',
+            detail=f"The group is ({', '.join(str(v) for v in first.values())}). A change came twice, or its before is "
+            "not what the row was.",
+            hint="The source has to deliver every change once, with the whole row in before.",
+        )
+
+
+def _encoded(table: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out, compression="zstd")
+    return bytes(out.getvalue().to_pybytes())

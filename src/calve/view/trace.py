@@ -1,0 +1,62 @@
+"""Where the columns of a view come from: which are columns of the input, and which depend on static tables."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from calve.view.catalyst import Node, children, column_id, items, kind, outputs, referenced
+from calve.view.refusals import changing_side, check_join
+
+
+@dataclass
+class Trace:
+    """What is known of the columns of an operator. Columns go by their ids."""
+
+    columns: dict[int, int]
+    """Columns that are columns of the leaf, unchanged, and their positions there."""
+    static: set[int] = field(default_factory=set)
+    """Columns that depend on a static table."""
+    joins: bool = False
+    fickle: bool = False
+    """Whether a static table decides which rows of the input are in the view."""
+
+
+def traced(view: str, node: Node, is_leaf: Callable[[Node], bool]) -> Trace:
+    """Follow the columns of the leaf (the input, or an aggregation) up to an operator."""
+    if is_leaf(node):
+        return Trace({column_id(c): position for position, c in enumerate(outputs(node))})
+    match kind(node):
+        case "Join":
+            return _through_join(view, node, is_leaf)
+        case "Project":
+            return _through_project(node, traced(view, node.child(), is_leaf))
+        case "Filter":
+            found = traced(view, node.child(), is_leaf)
+            found.fickle |= bool(referenced(node.condition()) & found.static)
+            return found
+        case _:
+            return traced(view, children(node)[0], is_leaf)
+
+
+def _through_project(node: Node, found: Trace) -> Trace:
+    columns, static = dict(found.columns), set(found.static)
+    for expression in items(node.projectList()):
+        if kind(expression) != "Alias":
+            continue
+        if referenced(expression) & found.static:
+            static.add(column_id(expression))
+        child = expression.child()
+        if kind(child) == "AttributeReference" and column_id(child) in found.columns:
+            columns[column_id(expression)] = found.columns[column_id(child)]
+    found.columns, found.static = columns, static
+    return found
+
+
+def _through_join(view: str, node: Node, is_leaf: Callable[[Node], bool]) -> Trace:
+    side = changing_side(node, is_leaf)
+    inner = check_join(view, node, side)
+    both = children(node)
+    found = traced(view, both[side], is_leaf)
+    found.static |= {column_id(c) for c in outputs(both[1 - side])}
+    found.joins = True
+    found.fickle |= inner
+    return found
