@@ -81,6 +81,10 @@ EXAMPLES: dict[str, dict[str, list[tuple[Any, ...]]]] = {
         ]
     },
     "debezium": {"crm.customers": [(3, "Ada", "gold"), (7, "Grace", "gold"), (11, "Edsger", "bronze")]},
+    "view": {
+        "shop.big_orders": [(2, 9, Decimal("99.00")), (4, 3, Decimal("480.25"))],
+        "crm.tiers": [("bronze", 1), ("gold", 2)],
+    },
     "two_sinks": dict.fromkeys(
         ("demo.at_once", "demo.in_batches"),
         sorted(expected_orders(orders(rows=20_000, changes=5_000), 25_000).values()),
@@ -106,6 +110,89 @@ def test_an_example_makes_the_rows_that_it_shows_and_a_second_run_writes_nothing
     before = pipelines.metadata_files()
     assert {r.exit_code for r in pipelines.run(text)} == {0}
     assert pipelines.metadata_files() == before
+
+
+# ---- views
+
+
+def test_a_view_follows_its_source_from_run_to_run(pipelines: Pipelines, items: Folder) -> None:
+    pipelines.apply(
+        'CREATE VIEW long AS SELECT id AS "Number", upper(v) AS v FROM items WHERE length(v) > 2;'
+        'CREATE VIEW longer AS SELECT "Number", v FROM long WHERE length(v) > 3;'
+        "CREATE SINK s FROM longer TO ICEBERG CATALOG lake NAMESPACE shop TABLE items"
+    )
+    items.put((1, "aaaa"), (2, "bb"), (3, "ccccc"))
+    assert endings(pipelines.run()) == [Ending.DONE]
+    assert pipelines.rows("shop.items", "Number", "v") == [(1, "AAAA"), (3, "CCCCC")]
+    items.put((1, "aaa"), (2, "bbbb"), (3, None))
+    pipelines.run()
+    assert pipelines.rows("shop.items") == [(2, "BBBB")]
+    with pytest.raises(InvalidInput, match='source "items" is in use'):
+        pipelines.apply("DROP SOURCE items")
+
+
+def test_totals_go_on_after_a_restart_and_a_group_without_rows_is_gone(pipelines: Pipelines, tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    folder.mkdir()
+    records = [
+        ((None, (1, "x", 5)), (None, (2, "x", 7)), (None, (3, "y", 1))),
+        (((1, "x", 5), (1, "y", 6)), ((3, "y", 1), None)),
+        (((1, "y", 6), None), ((2, "x", 7), (2, "x", 70))),
+    ]
+    pipelines.apply(
+        LAKE
+        + f"""CREATE SOURCE r (id BIGINT NOT NULL, kind STRING, n BIGINT, PRIMARY KEY (id) NOT ENFORCED)
+        FROM FILES (PATH = '{folder}', FORMAT = 'json') ENVELOPE DEBEZIUM (ORDER BY source.lsn);
+        CREATE VIEW totals AS SELECT kind, count(*) AS c, sum(n) AS n FROM r GROUP BY kind;
+        CREATE SINK s FROM totals TO ICEBERG CATALOG lake NAMESPACE shop TABLE totals"""
+    )
+    seen = []
+    for number, batch in enumerate(records):
+        lines = [
+            json.dumps(
+                {
+                    "before": row(before),
+                    "after": row(after),
+                    "op": op(before, after),
+                    "source": {"lsn": 100 * number + i},
+                }
+            )
+            for i, (before, after) in enumerate(batch)
+        ]
+        (folder / f"{number}.json").write_text("\n".join(lines) + "\n")
+        assert endings(pipelines.run()) == [Ending.DONE]
+        seen.append(pipelines.rows("shop.totals"))
+    assert seen == [[("x", 2, 12), ("y", 1, 1)], [("x", 1, 7), ("y", 1, 6)], [("x", 1, 70)]]
+
+
+def row(values: tuple[int, str, int] | None) -> dict[str, Any] | None:
+    return None if values is None else dict(zip(("id", "kind", "n"), values, strict=True))
+
+
+def op(before: object, after: object) -> str:
+    return "c" if before is None else "d" if after is None else "u"
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT DISTINCT v FROM items", "DISTINCT"),
+        ("SELECT v FROM items", "has no key"),
+        ("SELECT v, count(*) AS n FROM items GROUP BY v", "before"),
+        ("SELECT a.id, b.v FROM items a JOIN others b ON a.id = b.id", "more than one changing input"),
+        ("SELECT 1 AS id", "reads no source"),
+        ("SELECT nosuch FROM items", "nosuch"),
+        ('SELECT "ID" FROM items', "matches exactly"),
+    ],
+)
+def test_a_view_that_would_be_wrong_is_refused_when_it_is_created(
+    pipelines: Pipelines, items: Folder, query: str, words: str
+) -> None:
+    pipelines.apply(SOURCE.format(name="others", folder=items.path))
+    with pytest.raises(InvalidInput) as caught:
+        pipelines.apply(f"CREATE VIEW w AS {query}")
+    assert words in str(caught.value)
+    assert pipelines.place.definitions().of(ObjectKind.VIEW) == []
 
 
 # ---- one that fails

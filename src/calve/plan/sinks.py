@@ -122,14 +122,19 @@ def uses_of_sink(statement: CreateSink, definitions: Definitions) -> tuple[str, 
 
 def read_from(statement: CreateSink, definitions: Definitions) -> tuple[SourcePlan, tuple[ViewText, ...]]:
     """The source at the bottom, and the views above it."""
+    return below(required(definitions, statement.source, ObjectKind.SOURCE, ObjectKind.VIEW), definitions)
+
+
+def below(top: Definition, definitions: Definitions) -> tuple[SourcePlan, tuple[ViewText, ...]]:
+    """What a source or a view reads in the end, and the views on the way, the lowest first."""
     views: list[ViewText] = []
-    here = required(definitions, statement.source, ObjectKind.SOURCE, ObjectKind.VIEW)
+    here = top
     while isinstance(here.statement, CreateView):
         views.insert(0, ViewText(here.name, here.statement.query))
-        below = [d for uid in here.uses if (d := definitions.by_uid(uid)) and d.kind in RELATIONS]
-        if not below:
-            raise SqlError.at(statement.source.where, f'view "{here.name}" reads no source')
-        here = below[0]
+        inputs = [d for uid in here.uses if (d := definitions.by_uid(uid)) and d.kind in RELATIONS]
+        if not inputs:
+            raise InvalidInput(f'view "{here.name}" reads no source')
+        here = inputs[0]
     if not isinstance(here.statement, CreateSource):
         raise TypeError("neither a view nor a source")
     return plan_source(here.statement, definitions), tuple(views)

@@ -15,7 +15,7 @@ from calve.plan.sinks import plan_sink, read_from, uses_of_sink
 from calve.plan.sources import plan_source
 from calve.runtime.creation import connection_uses, hide_literals, normalised, try_connection
 from calve.runtime.outcome import Message
-from calve.runtime.viewing import plan_view
+from calve.runtime.viewing import plan_sinks_view, plan_view
 from calve.runtime.workplace import Workplace
 from calve.sql import actions, parts
 from calve.sql import statements as st
@@ -201,7 +201,9 @@ class _Sink:
                 return self._to(replace(found, standing=replace(standing, accepted_snapshot=snapshot_id)))
 
     def _to(self, changed: Definition) -> Message:
-        plan_sink(replace(changed, version=changed.version + 1), self._definitions)
+        plan = plan_sink(replace(changed, version=changed.version + 1), self._definitions)
+        if changed.statement != self._found.statement:
+            plan_sinks_view(self._place, plan)
         return _changed(self._place, self._found, changed)
 
     def _from(self, action: actions.SetFrom) -> Definition:

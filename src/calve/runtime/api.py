@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from calve.catalog.connect import Catalog, connect_embedded, open_catalog
 from calve.catalog.tables import load_or_create_table
@@ -26,15 +27,17 @@ from calve.iceberg.table import IcebergTable
 from calve.model.spec import Envelope, NoEnvelope, OnForeignCommit, SinkSpec, TableName, WriteOptions
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
-from calve.runtime.pipeline import Pipeline
+from calve.runtime.pipeline import Intake, Pipeline
 from calve.runtime.query import Query
 from calve.runtime.session import embedded_session
 from calve.runtime.sparkfeed import SparkFeed
+from calve.runtime.views import ViewOver
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import check_envelope, table_schema
 from calve.source.port import Source, SourceDefinition
 from calve.sql.values import parse_duration, parse_size
 from calve.state import Folder, StateStore, open_state
+from calve.view.run import View
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
@@ -127,6 +130,8 @@ class Sink:
     changes: Changes
     lake: Lake
     spec: SinkSpec
+    view: ViewOver | None = None
+    """What the sink keeps instead of the changes themselves; then `spec.key` may be empty: that of the view."""
 
     def options(
         self,
@@ -156,6 +161,13 @@ class Sink:
         return _Start(self, state, _seconds(checkpoint_interval)).query()
 
 
+@dataclass(frozen=True)
+class _Reading:
+    spec: SinkSpec
+    columns: StructType
+    intake: Intake
+
+
 class _Start:
     """Puts the parts of one run together."""
 
@@ -172,11 +184,10 @@ class _Start:
         self._state: StateStore = Folder(open_state(state or str(self._home / "state")), self._spec.sink_id)
 
     def query(self) -> Query:
-        spec = self._spec
         source = self._source()
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
-        check_envelope(frame_schema, spec.envelope, spec.key)
-        columns = table_schema(frame_schema, spec.envelope, spec.key)
+        reading = self._reading(frame_schema)
+        columns, spec = reading.columns, reading.spec
         catalog = self._sink.lake.open()
         iceberg = load_or_create_table(catalog, spec.table, iceberg_schema(columns, spec.key), spec.key)
         names = columns.fieldNames()
@@ -187,8 +198,19 @@ class _Start:
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
         committer = Committer(run, self._signals, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
-        query.begin(Pipeline(spec, run, table, monitor, self._clock, self._ids))
+        query.begin(Pipeline(reading.intake, spec.write, run, table, monitor, (self._clock, self._ids)))
         return query
+
+    def _reading(self, frame_schema: StructType) -> "_Reading":
+        """What the table is made of, and how changes of it come out of frames."""
+        spec, over = self._spec, self._sink.view
+        if over is None:
+            check_envelope(frame_schema, spec.envelope, spec.key)
+            columns = table_schema(frame_schema, spec.envelope, spec.key)
+            return _Reading(spec, columns, Intake(spec.envelope, spec.key))
+        plan = over.planned(self._spark, frame_schema, spec.envelope, spec.key or None)
+        view = View(self._spark, plan, state=self._state, resolve=over.resolve)
+        return _Reading(replace(spec, key=plan.key), plan.schema, Intake(spec.envelope, over.source_key, view))
 
     def _source(self) -> Source | None:
         changes = self._sink.changes

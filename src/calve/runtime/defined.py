@@ -11,6 +11,7 @@ from calve.model.connection import AwsConnection, CatalogConnection, SecretRef
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
 from calve.plan.sinks import SinkPlan
 from calve.runtime.api import Lake, Sink
+from calve.runtime.views import view_over
 from calve.source.files import files
 from calve.source.generator import orders
 from calve.source.port import SourceDefinition
@@ -36,7 +37,8 @@ def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) 
     spec = plan.spec
     if plan.source.envelope is None:
         spec = replace(spec, envelope=source.envelope)
-    return Sink(source, lake_of(home, plan.catalog, plan.store, definitions, vault), spec)
+    lake = lake_of(home, plan.catalog, plan.store, definitions, vault)
+    return Sink(source, lake, spec, view=view_over(plan) if plan.views else None)
 
 
 def source_of(plan: SourcePlan) -> SourceDefinition:

@@ -1,11 +1,26 @@
-"""CREATE VIEW: what a query reads, and whether it can be kept up to date."""
+"""CREATE VIEW, and sinks over views: what a query reads, and whether it can follow changes."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from calve.clock import SystemClock
+from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
 from calve.errors import InvalidInput
+from calve.model.relation import SourcePlan
+from calve.model.spec import Envelope
+from calve.plan.sinks import SinkPlan, below
+from calve.runtime.defined import source_of
+from calve.runtime.views import ViewOver, view_over
 from calve.runtime.workplace import Workplace
 from calve.sql.statements import CreateView
+from calve.state import Folder, open_state
+from calve.view.analysis import NoNaturalKey
+from calve.view.plan import Changes, ViewPlan, ViewQuery
+from calve.view.scope import tables_read
 
 
 @dataclass(frozen=True)
@@ -16,5 +31,54 @@ class PlannedView:
 
 
 def plan_view(place: Workplace, statement: CreateView, definitions: Definitions) -> PlannedView:
-    """Check a view."""
-    raise InvalidInput("views are not supported yet", detail=f'"{statement.name}"')
+    """Check a view. One whose key only a sink can name is accepted where any key is possible."""
+    spark = place.spark()
+    query = ViewQuery(statement.name.name, statement.query)
+    found = _changing_input(spark, query, definitions)
+    source, views = below(found, definitions)
+    queries = (*(ViewQuery(v.name, v.query) for v in views), query)
+    over = ViewOver(queries, source.relation.name, source.relation.key)
+    schema, envelope = _frames(place, source)
+    try:
+        over.planned(spark, schema, envelope, None)
+    except NoNaturalKey:
+        if Changes.of(envelope) is Changes.UPSERTS:
+            raise
+    return PlannedView((found.uid,))
+
+
+def plan_sinks_view(place: Workplace, plan: SinkPlan) -> ViewPlan | None:
+    """The view that a sink reads, checked with the sink's key; None without a view."""
+    if not plan.views:
+        return None
+    schema, envelope = _frames(place, plan.source)
+    return view_over(plan).planned(place.spark(), schema, envelope, plan.spec.key or None)
+
+
+def _changing_input(spark: SparkSession, query: ViewQuery, definitions: Definitions) -> Definition:
+    """The one source or view of calve that a query reads."""
+    named = [parts[0] for parts in tables_read(spark, query) if len(parts) == 1]
+    wanted = {name.lower() for name in named}  # Spark compares names without case
+    found = [d for d in definitions.of(*RELATIONS) if d.name.lower() in wanted]
+    if not found:
+        known = ", ".join(d.name for d in definitions.of(*RELATIONS))
+        raise InvalidInput(
+            f'view "{query.name}" reads no source and no view',
+            detail=f"It reads {', '.join(named) or 'nothing'}.",
+            hint=f"There are {known}." if known else "Create a source first.",
+        )
+    if len(found) > 1:
+        raise InvalidInput(
+            f'view "{query.name}" reads more than one changing input',
+            detail=f"It reads {', '.join(d.label for d in found)}.",
+            hint="Join static tables: files like parquet.`path`, or tables of the session.",
+        )
+    return found[0]
+
+
+def _frames(place: Workplace, source: SourcePlan) -> tuple[StructType, Envelope]:
+    """What frames of a source look like, and how they are understood."""
+    definition = source_of(source)
+    nowhere = Folder(open_state(str(Path(place.home) / "state")), "planning")  # nothing is kept for a look at columns
+    schema = definition.open(nowhere, SystemClock()).schema(place.spark())
+    return schema, source.envelope or definition.envelope
