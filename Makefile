@@ -19,7 +19,7 @@ ICEBERG_VERSION := 1.12.0
 JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install lint fmt unit integration faults e2e test wheel demo soak bench constraints clean
+.PHONY: help install lint fmt unit integration faults e2e test docs wheel demo soak bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -51,6 +51,7 @@ lint: $(INSTALLED) ## check style, format, types and layers
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy $(CODE)
 	@$(VENV)/bin/lint-imports
+	@$(PY) scripts/options_page.py --check
 
 fmt: $(INSTALLED) ## format and mend what ruff can mend
 	@$(PY) -m ruff check --fix .
@@ -70,6 +71,9 @@ e2e: $(INSTALLED) $(JAR) ## run whole pipelines, read back by other engines
 
 test: lint wheel $(JAR) ## check everything: lint, the wheel, all tests
 	@$(PYTEST) --durations=10 tests
+
+docs: $(INSTALLED) ## write the pages that are made out of the code
+	@$(PY) scripts/options_page.py
 
 wheel: $(INSTALLED) ## build the wheel, install it in an environment of its own, import all of it
 	@$(PY) scripts/check_wheel.py

@@ -1,0 +1,51 @@
+"""Writes docs/options.md out of the table of options: `python scripts/options_page.py [--check]`."""
+
+import sys
+from pathlib import Path
+
+from calve.plan.catalogue import GROUPS
+from calve.plan.settings import Setting, SettingGroup
+
+PAGE = Path(__file__).parents[1] / "docs" / "options.md"
+HEAD = """# Options
+
+Every option of every statement; `SHOW OPTIONS` prints the same. Names are written in any case, in any order, with or
+without `=`.
+Durations are `'1h 2m 30s'`, `'500ms'` or `'1 minute'`; sizes are `'512MB'` (10^6 bytes) or `'512MiB'`.
+
+This page is made by `make docs`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *(_section(group) for group in GROUPS)])
+
+
+def _section(group: SettingGroup) -> str:
+    lines = [f"## Options of {group.title}", "", "| option | type | default | meaning |", "|---|---|---|---|"]
+    lines += [_row(setting) for setting in group.settings]
+    return "\n".join([*lines, ""])
+
+
+def _row(setting: Setting) -> str:
+    kind = setting.type_text.replace("|", "or")
+    default = "required" if setting.required else setting.default
+    later = " *Not supported yet.*" if setting.planned else ""
+    if setting.later and not setting.planned:
+        later = f" *Not supported yet: {', '.join(setting.later)}.*"
+    return f"| `{setting.name}` | {kind} | {default} | {setting.doc}{later} |"
+
+
+def main() -> int:
+    """Write the page, or say whether it is as it should be."""
+    if "--check" in sys.argv:
+        same = PAGE.read_text(encoding="utf-8") == page()
+        print("docs/options.md is up to date" if same else "docs/options.md is outdated: make docs")
+        return 0 if same else 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
