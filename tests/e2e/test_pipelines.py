@@ -11,10 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from calve.errors import BadRow, FencedError, ForeignCommit, InvalidInput
+from calve.errors import BadRow, FencedError, ForeignCommit, InvalidInput, TransientError
 from calve.model.health import Health
+from calve.plan.sinks import plan_sink
 from calve.runtime.api import Lake, Sink
+from calve.runtime.defined import sink_of
 from calve.runtime.monitor import read_statuses
+from calve.runtime.query import Query
 from calve.runtime.supervisor import Ending, SinkResult
 from calve.source.generator import expected_orders, orders
 from calve.sql.statements import ObjectKind
@@ -225,13 +228,39 @@ def test_a_sink_that_cannot_start_reports_it(pipelines: Pipelines) -> None:
     assert (status.sink, status.health) == ("s", Health.HALTED)
 
 
+def test_a_sink_whose_start_failed_for_a_moment_is_started_again(
+    pipelines: Pipelines, items: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items.put((1, "a"))
+    pipelines.apply(SINK)
+    monkeypatch.setattr("calve.runtime.supervisor.FIRST_WAIT", 0.05)
+    failures = iter([TransientError("the catalog is away"), OSError("the disk, too")])
+    real = Sink.start
+
+    def start(sink: Sink, **options: Any) -> Query:
+        error = next(failures, None)
+        if error is not None:
+            raise error
+        return real(sink, **options)
+
+    monkeypatch.setattr(Sink, "start", start)
+    assert endings(pipelines.run()) == [Ending.DONE]
+    assert pipelines.rows("shop.items") == [(1, "a")]
+
+
+def test_every_sink_has_a_pool_of_its_own(pipelines: Pipelines, items: Folder, spark: SparkSession) -> None:
+    items.put((1, "a"))
+    pipelines.run(f"{SINK}; CREATE SINK t FROM items TO ICEBERG CATALOG lake NAMESPACE shop TABLE t")
+    context = spark.sparkContext._jsc.sc()
+    assert context.getConf().get("spark.scheduler.mode") == "FAIR"
+    for definition in pipelines.place.definitions().of(ObjectKind.SINK):
+        assert context.getPoolForName(definition.uid).isDefined()
+
+
 def test_a_fenced_sink_is_not_started_again(pipelines: Pipelines, items: Folder) -> None:
     items.put((1, "a"))
     pipelines.run(SINK)
     (definition,) = pipelines.place.definitions().of(ObjectKind.SINK)
-    from calve.plan.sinks import plan_sink  # noqa: PLC0415
-    from calve.runtime.defined import sink_of  # noqa: PLC0415
-
     definitions = pipelines.place.definitions()
     sink = sink_of(pipelines.home, plan_sink(definition, definitions), definitions, pipelines.place.vault)
     newer = Sink(sink.changes, Lake(pipelines.home, {}), sink.spec).options(version=9)

@@ -4,16 +4,20 @@ The home has an embedded catalog `lake`, an AWS connection `aws`, a secret `k` f
 `orders` (generator), `events` (JSON files) and `keyless`. No Spark is there.
 """
 
+import sqlite3
 import stat
 import threading
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from pyiceberg.schema import Schema
 
+from calve.catalog.connect import connect_embedded
 from calve.definitions.objects import ConcurrentEdit
 from calve.definitions.store import SqliteDefinitions
 from calve.errors import CalveError, InvalidInput
+from calve.model.progress import Fence, Progress
 from calve.runtime.creation import apply
 from calve.runtime.outcome import Message, Outcome
 from calve.runtime.statements import execute
@@ -172,8 +176,6 @@ def test_of_many_who_create_one_name_one_succeeds(place: Workplace) -> None:
 
 
 def test_definitions_of_a_newer_calve_are_refused(place: Workplace) -> None:
-    import sqlite3  # noqa: PLC0415 - only here
-
     with sqlite3.connect(place.home / "definitions.db") as db:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(InvalidInput, match="written by a newer calve"):
@@ -181,15 +183,11 @@ def test_definitions_of_a_newer_calve_are_refused(place: Workplace) -> None:
 
 
 def test_a_sink_that_is_dropped_and_created_again_needs_to_be_told_how_to_begin(place: Workplace) -> None:
-    from calve.catalog.connect import connect_embedded  # noqa: PLC0415
-
     create = "CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders"
     run(place, create)
     (old,) = place.definitions().of(ObjectKind.SINK)
     catalog = connect_embedded(place.home)
     catalog.create_namespace("shop")
-    from pyiceberg.schema import Schema  # noqa: PLC0415
-
     table = catalog.create_table("shop.orders", Schema(), properties={f"calve.sink.{old.uid}": stated(old.uid)})
     run(place, "DROP SINK s")
     with pytest.raises(InvalidInput, match="holds the progress of a sink that was dropped") as caught:
@@ -207,6 +205,4 @@ def test_a_sink_that_is_dropped_and_created_again_needs_to_be_told_how_to_begin(
 
 
 def stated(sink_id: str) -> str:
-    from calve.model.progress import Fence, Progress  # noqa: PLC0415
-
     return Progress.fresh(sink_id, Fence(3, 1, "run")).to_property()
