@@ -141,8 +141,9 @@ def _fingerprint(scope: Scope, plan: ViewPlan, aggregation: Node) -> str:
         for side in children(node) if kind(node) == "Join" else []:
             if not any(scope.is_input(below) for below in walk(side)):
                 table = scope.catalyst.frame(side)
-                hashed = F.xxhash64(F.to_json(F.struct(*[F.col(ident(c)) for c in table.columns])))
-                row = table.agg(F.count(F.lit(1)).alias("n"), F.sum(hashed.cast("decimal(20,0)")).alias("s")).first()
+                numbered = table.toDF(*[f"c{i}" for i in range(len(table.columns))])  # names may come twice
+                hashed = F.xxhash64(F.to_json(F.struct("*"))).cast("decimal(20,0)")
+                row = numbered.agg(F.count(F.lit(1)).alias("n"), F.sum(hashed).alias("s")).first()
                 found.append(f"{row.n}:{row.s}" if row else "")
     return "|".join(found)
 

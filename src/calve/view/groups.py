@@ -18,6 +18,7 @@ GROUP = "_calve__g"
 _FUNCTIONS = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
 _EXACT = frozenset({"ByteType", "ShortType", "IntegerType", "LongType", "DecimalType"})
 _INEXACT = frozenset({"FloatType", "DoubleType"})
+_ORDERED = _EXACT | _INEXACT | {"BooleanType", "DateType", "StringType", "TimestampType", "TimestampNTZType"}
 
 
 @dataclass(frozen=True)
@@ -123,12 +124,15 @@ def _check_term(view: str, term: Term, changes: Changes) -> None:
     if not term.known:
         why = "Totals are kept of count, sum and avg, and over ENVELOPE NONE of min and max."
         raise refused(view, f"{term.name}()", why)
-    if term.name in {"count", "min", "max"}:
-        if term.name != "count" and changes is not Changes.INSERTS:
-            why = "When the row with that value is deleted, nothing tells which is the next one."
-            raise refused(view, f"{term.name}()", why, "It works over ENVELOPE NONE.")
-        return
     type_name = kind(term.arguments[0].dataType())
+    if term.name in {"min", "max"} and changes is not Changes.INSERTS:
+        why = "When the row with that value is deleted, nothing tells which is the next one."
+        raise refused(view, f"{term.name}()", why, "It works over ENVELOPE NONE.")
+    if term.name in {"min", "max"} and type_name not in _ORDERED:
+        what = f"{term.name}() of {type_name.removesuffix('Type').upper()}"
+        raise refused(view, what, "Extremes are kept of numbers, texts, dates and times.")
+    if term.name in {"count", "min", "max"}:
+        return
     if type_name not in _EXACT | _INEXACT:
         raise refused(view, f"{term.name}() of {type_name.removesuffix('Type').upper()}", "Totals are of numbers.")
     if type_name in _INEXACT and changes is not Changes.INSERTS:

@@ -8,11 +8,15 @@ A row that leaves a filter has to become a delete, so it must not vanish on the 
 without the flag: `WHERE x <> 0` keeps protecting a division by x. The columns of the plan keep their ids, so that
 whatever stands further up still finds them.
 
+Conditions of WHERE on an inner join move into the join, so that `FROM a, b WHERE a.x = b.x` is one.
+
 Where several matches of one row would be wrong, joins count how many rows of the static table have the same values in
 their equalities. For that the static table is sorted and not the changes; large tables are sorted for the join anyway.
+If something further up chooses among the matches, their number says nothing, and nothing is counted.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from calve.view.catalyst import Catalyst, Node, children, column_id, ident, items, kind, outputs, referenced
 from calve.view.refusals import changing_side
@@ -37,11 +41,12 @@ class Rewriter:
         self._catalyst, self._is_leaf, self._leaf = catalyst, is_leaf, leaf
         self._hidden = list(hidden)
         self._steps = 0
+        self._static: set[int] = set()
         self.copies: list[str] | None = None
         """Columns with the number of static rows that are equal to the one that matched, if asked for by `count`."""
 
     def count(self) -> "Rewriter":
-        """Let joins count; `copies` is None again after a join whose condition has more than equalities."""
+        """Let joins count; `copies` is None again where that does not tell how many rows come out."""
         self.copies = []
         return self
 
@@ -57,8 +62,11 @@ class Rewriter:
         match kind(node):
             case "Project":
                 return self._projected(node)
+            case "Filter" if _is_inner_join(node.child()):
+                return self._joined(node.child(), _conjuncts(node.condition()))
             case "Filter":
                 child = self.rewritten(node.child())
+                self._notice_choice([node.condition()])
                 return self._flagged(child, self._sure(node.condition()))
             case "Join":
                 return self._joined(node)
@@ -68,6 +76,7 @@ class Rewriter:
     def _projected(self, node: Node) -> Node:
         child = self.rewritten(node.child())
         columns = [self._guarded(e) for e in items(node.projectList())]
+        self._static |= {column_id(e) for e in columns if kind(e) == "Alias" and referenced(e) & self._static}
         carried = [self._catalyst.expression(ident(name)) for name in (*self._hidden, self.keep)]
         return self._catalyst.project([*columns, *carried], child)
 
@@ -77,21 +86,32 @@ class Rewriter:
         value = self._catalyst.if_else(self._kept(), expression.child())
         return self._catalyst.with_children(expression, [value])
 
-    def _joined(self, node: Node) -> Node:
+    def _joined(self, node: Node, where: Sequence[Node] = ()) -> Node:
         side = changing_side(node, self._is_leaf)
         both = children(node)
-        columns = {column_id(c) for c in outputs(both[1 - side])}
-        changing, static = self.rewritten(both[side]), both[1 - side]
-        inner = str(node.joinType().sql()) in {"INNER", "CROSS"}
-        condition = node.condition().get() if node.condition().isDefined() else None
+        below, static, inner = both[side], both[1 - side], _is_inner_join(node)
+        columns = {column_id(c) for c in outputs(static)}
+        conditions = [*(_conjuncts(node.condition().get()) if node.condition().isDefined() else []), *where]
+        if inner and _is_inner_join(below):
+            changing = self._joined(below, [c for c in conditions if not referenced(c) & columns])
+            conditions = [c for c in conditions if referenced(c) & columns]
+        else:
+            changing = self.rewritten(below)
+        self._notice_choice(conditions)
+        self._static |= columns
         matched = f"{_MATCHED}{self._steps}"
         if inner:
             static = self._with(static, {matched: self._catalyst.expression("true")})
         if self.copies is not None:
-            static = self._counted(static, [] if condition is None else _conjuncts(condition), columns)
-        safe = self._kept() if condition is None else self._catalyst.both(self._kept(), self._safe(condition, columns))
+            static = self._counted(static, conditions, columns)
+        safe = reduce(self._catalyst.both, [self._kept(), *(self._safe(c, columns) for c in conditions)])
         plan = self._catalyst.left_join(node, changing, static, safe)
         return self._flagged(plan, self._catalyst.expression(f"{ident(matched)} is not null")) if inner else plan
+
+    def _notice_choice(self, conditions: Sequence[Node]) -> None:
+        """A condition on a static table that was joined before may choose among several matches."""
+        if any(referenced(condition) & self._static for condition in conditions):
+            self.copies = None
 
     def _counted(self, static: Node, conjuncts: Sequence[Node], columns: set[int]) -> Node:
         """A static table with the number of its rows that match the same rows of the other side."""
@@ -132,14 +152,11 @@ class Rewriter:
         return self._catalyst.with_children(known, [condition, children(known)[1]])
 
     def _safe(self, condition: Node, static: set[int]) -> Node:
-        """A join's condition, in which nothing of the changing row is computed without the flag.
+        """A condition of a join, in which nothing of the changing row is computed without the flag.
 
         Equalities stay equalities: by them Spark finds the rows to be joined.
         """
-        name = kind(condition)
-        if name == "And":
-            return self._catalyst.with_children(condition, [self._safe(c, static) for c in children(condition)])
-        if name in {"EqualTo", "EqualNullSafe"}:
+        if kind(condition) in {"EqualTo", "EqualNullSafe"}:
             sides = [self._safe_side(c, static) for c in children(condition)]
             return self._catalyst.with_children(condition, sides)
         if referenced(condition) <= static:
@@ -153,6 +170,10 @@ class Rewriter:
 
     def _kept(self) -> Node:
         return self._catalyst.expression(ident(self.keep))
+
+
+def _is_inner_join(node: Node) -> bool:
+    return kind(node) == "Join" and str(node.joinType().sql()) in {"INNER", "CROSS"}
 
 
 def _conjuncts(condition: Node) -> list[Node]:

@@ -29,6 +29,7 @@ KEY_COPY = "_calve__key_"
 
 _FOLLOWING = frozenset({Mode.FOLLOW, Mode.GROUP})
 _BAD = "_calve__bad"
+_COMING = "_calve__coming"
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,7 @@ def finished(plan: ViewPlan, rows: DataFrame, rewriter: Rewriter) -> DataFrame:
     if not follows:
         rows = rows.where(f"{keep} or {BAD} is not null")
     comes = f"{keep} and {SIDE} = {UPSERT}" if plan.mode is Mode.REKEY else keep
-    several = _several(plan, comes, orders, rewriter.copies)
-    rows = rows.selectExpr("*", f"{several} as {_BAD}")
+    rows = _with_errors(plan, rows, comes, rewriter.copies)
     fine = f"{_BAD} is null"
     origin = {name: f"{KEY_COPY}{i}" for i, name in enumerate(plan.key)} if follows else {}
     values = {}
@@ -108,17 +108,24 @@ def finished(plan: ViewPlan, rows: DataFrame, rewriter: Rewriter) -> DataFrame:
     return rows.selectExpr(*[f"{sql} as {ident(name)}" for name, sql in values.items()])
 
 
-def _several(plan: ViewPlan, comes: str, orders: Sequence[str], copies: Sequence[str] | None) -> str:
-    """SQL of the error: the record's own, or that several rows come to one key at once."""
-    if not plan.key or not (plan.joins or plan.mode is Mode.REKEY):
-        return BAD
-    if copies is not None:
-        found = " or ".join(f"{name} > 1" for name in copies) or "false"
-    else:
+def _with_errors(plan: ViewPlan, rows: DataFrame, comes: str, copies: Sequence[str] | None) -> DataFrame:
+    """The rows with their errors: the record's own, or that several rows come to one key at once.
+
+    Of several matches of one row, those that do not pass are dropped if another one does.
+    """
+    found = "false"
+    if plan.key and copies is not None:
+        found = " or ".join(f"{name} > 1" for name in copies) or found
+    elif plan.key and (plan.joins or plan.mode is Mode.REKEY):
         key = [f"{KEY_COPY}{i}" if plan.mode in _FOLLOWING else ident(name) for i, name in enumerate(plan.key)]
-        within = key if plan.mode is Mode.REKEY else [*key, *orders]
-        found = f"sum(if({comes}, 1, 0)) over (partition by {', '.join(within)}) > 1"
-    return f"coalesce({BAD}, if({comes} and ({found}), {sql_text(_twice(plan).encode())}, null))"
+        within = key if plan.mode is Mode.REKEY else [*key, *order_columns(rows.columns)]
+        number = f"sum(if({comes}, 1, 0)) over (partition by {', '.join(within)})"
+        rows = rows.selectExpr("*", f"{number} as {_COMING}")
+        if plan.mode in _FOLLOWING:
+            rows = rows.where(f"({comes}) or {_COMING} = 0 or {BAD} is not null")
+        found = f"{_COMING} > 1"
+    error = sql_text(_twice(plan).encode())
+    return rows.selectExpr("*", f"coalesce({BAD}, if({comes} and ({found}), {error}, null)) as {_BAD}")
 
 
 def _twice(plan: ViewPlan) -> BadRow:

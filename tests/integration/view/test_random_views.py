@@ -21,6 +21,10 @@ FOLLOWED = (
     "SELECT id AS k, customer, amount, status FROM orders WHERE amount >= 0 OR status = 'a'",
     f"SELECT k, name, amount * 2 AS twice FROM v0 JOIN {NAMES} ON cid = customer WHERE amount IS NOT NULL",
 )
+TWINS = "(SELECT 10 AS cid, 'ann' AS name UNION ALL SELECT 10, 'amy' UNION ALL SELECT 11, 'bob')"
+CHOSEN = (
+    f"SELECT id, name, amount FROM orders LEFT JOIN {TWINS} ON cid = customer WHERE name <=> 'ann' OR cid IS NULL",
+)
 REKEYED = ("SELECT customer, id, upper(status) AS s FROM orders WHERE customer IS NOT NULL AND status <> 'c'",)
 GROUPED = (
     (
@@ -60,10 +64,10 @@ def changes_of_ops(contents: dict[int, Row], ops: Sequence[tuple[int, Row | None
 
 @pytest.mark.parametrize(
     ("texts", "source", "key"),
-    [(FOLLOWED, ORDERS, None), (REKEYED, IMAGES, ["customer", "id"]), (GROUPED, IMAGES, None)],
-    ids=["follow", "rekey", "group"],
+    [(FOLLOWED, ORDERS, None), (CHOSEN, ORDERS, None), (REKEYED, IMAGES, ["customer", "id"]), (GROUPED, IMAGES, None)],
+    ids=["follow", "choose", "rekey", "group"],
 )
-@settings(max_examples=12)
+@settings(max_examples=10)
 @given(stream=streams)
 def test_a_view_is_its_select_over_the_contents(
     spark: SparkSession,

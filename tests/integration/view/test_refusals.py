@@ -60,6 +60,7 @@ GROUPED = [
     (IMAGES, "SELECT customer, min(amount) AS n FROM orders GROUP BY customer", r"min\(\)"),
     (IMAGES, "SELECT customer, sum(CAST(amount AS DOUBLE)) AS n FROM orders GROUP BY customer", "floating-point"),
     (IMAGES, "SELECT customer, avg(CAST(amount AS FLOAT)) AS n FROM orders GROUP BY customer", "floating-point"),
+    (INSERTS, "SELECT customer, max(struct(amount, id)) AS n FROM orders GROUP BY customer", r"max\(\) of STRUCT"),
     (INSERTS, "SELECT customer, collect_list(id) AS n FROM orders GROUP BY customer", r"collect_list\(\)"),
     (INSERTS, "SELECT customer, count(*) AS n FROM orders GROUP BY CUBE (customer)", "CUBE"),
     (

@@ -113,6 +113,24 @@ def test_a_condition_on_either_side_may_choose_one_of_several_matches(spark: Spa
     assert table.contents() == [(1, "b")]
 
 
+def test_a_condition_after_the_join_may_choose_one_of_several_matches(spark: SparkSession) -> None:
+    twins = "(SELECT 10 AS cid, 'a' AS name, 'x' AS tag UNION ALL SELECT 10, 'b', 'y' UNION ALL SELECT 99, 'c', 'z')"
+    up = "WHERE n = 'A'"
+    tags = "(SELECT 'x' AS t, 'one' AS tagged UNION ALL SELECT 'q', 'two')"
+    for text in (
+        f"SELECT o.id, name FROM orders o, {twins} WHERE cid = o.customer AND name = 'a'",
+        f"SELECT o.id, name FROM orders o, {twins}, {tags} WHERE cid = o.customer AND t = tag",
+        f"SELECT o.id, name FROM orders o JOIN {twins} ON cid = o.customer JOIN {tags} ON t = tag",
+        f"SELECT o.id, name FROM orders o LEFT JOIN {twins} ON cid = o.customer WHERE name = 'a'",
+        f"SELECT id, name FROM (SELECT o.id, upper(name) AS n, name FROM orders o JOIN {twins} ON cid = customer) {up}",
+    ):
+        table = target(spark, text)
+        table.take([(1, None, A), (2, None, B)])
+        assert table.contents() == [(1, "a")], text
+        table.take([(3, None, (1, 11, None, None))])
+        assert table.contents() == [], text
+
+
 def test_nothing_is_computed_for_rows_that_a_filter_takes_out(spark: SparkSession, customers: str) -> None:
     guarded = "SELECT id, customer, 1 / amount AS share, status FROM orders WHERE amount <> 0"
     joined = f"SELECT v.id, share, c.name FROM v0 v LEFT JOIN {customers} c ON cast(v.status AS INT) = c.cid"
