@@ -14,9 +14,10 @@ from rich.console import Console
 
 from calve import __version__
 from calve.cli.demo import run_demo
+from calve.cli.read import Format, ReadOptions, run_read
 from calve.cli.show import show_error, show_statuses
 from calve.errors import CalveError, InvalidInput
-from calve.runtime.api import default_home
+from calve.runtime.api import connect, default_home
 from calve.runtime.monitor import read_statuses
 
 app = typer.Typer(
@@ -72,6 +73,27 @@ def status(
         sys.stdout.write(json.dumps([asdict(s) for s in statuses], indent=2) + "\n")
     else:
         show_statuses(Console(), statuses, folder)
+
+
+@app.command()
+def read(  # noqa: PLR0913 - a parameter for each option
+    table: Annotated[str, typer.Argument(help="namespace.table")],
+    *,
+    limit: Annotated[int | None, typer.Option(min=0, help="Rows to print. Default: 20 in a table, else all.")] = None,
+    as_of_frontier: Annotated[int | None, typer.Option(help="Milliseconds: as it was at this frontier.")] = None,
+    snapshot: Annotated[int | None, typer.Option(help="As it was at the snapshot with this id.")] = None,
+    sink: Annotated[str | None, typer.Option(help="Whose frontier, where several sinks write.")] = None,
+    output: Annotated[Format, typer.Option("--format", help="How to print rows.")] = Format.TABLE,
+    home: Home = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print what would be read, and read nothing.")] = False,
+) -> None:
+    """Print rows of a table, now or as of a frontier or a snapshot."""
+    run_read(
+        connect(home=home).table(table),
+        {"as_of_frontier": as_of_frontier, "snapshot_id": snapshot, "sink": sink},
+        ReadOptions(output, limit, explain),
+        Console(),
+    )
 
 
 @app.command()
