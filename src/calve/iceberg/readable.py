@@ -42,6 +42,7 @@ from pyiceberg.types import (
 from calve.catalog.names import suggestion
 from calve.errors import InvalidInput
 from calve.iceberg.store import io_properties_of
+from calve.model.scan import EVERYTHING, Condition
 
 FIELD_ID = b"PARQUET:field_id"
 """Where Arrow keeps the field ids of Parquet files."""
@@ -102,6 +103,8 @@ class ReadTarget:
     """Values of fields that a file lacks, by id, as Arrow scalars."""
     names: Names | None = None
     """For files without ids."""
+    where: Condition = EVERYTHING
+    """Row groups without a row that meets it need not be read."""
     io_properties: dict[str, str] = field(default_factory=dict, repr=False)
     """What the store needs (endpoint, credentials)."""
 
@@ -125,7 +128,7 @@ def projected(schema: Schema, columns: Sequence[str] | None, table_name: str) ->
     return Schema(*chosen, schema_id=schema.schema_id)
 
 
-def read_target(table: Table, schema: Schema, equality_ids: Iterable[int]) -> ReadTarget:
+def read_target(table: Table, schema: Schema, equality_ids: Iterable[int], where: Condition = EVERYTHING) -> ReadTarget:
     """How to read `schema` of a table whose deletes compare the fields `equality_ids`."""
     every = every_field(table)
     keys = {i: KeyField(every.paths[i], arrow_type(every.fields[i].field_type)) for i in set(equality_ids)}
@@ -134,6 +137,7 @@ def read_target(table: Table, schema: Schema, equality_ids: Iterable[int]) -> Re
         keys=keys,
         defaults=dict(_defaults([*schema.fields, *(every.fields[i] for i in keys)])),
         names=_names(table.properties.get(_NAME_MAPPING)),
+        where=where,
         io_properties=io_properties_of(table.io.properties),
     )
 

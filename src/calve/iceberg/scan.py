@@ -90,12 +90,13 @@ class Scan:
             data_files=sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in data),
             manifests=len(manifests),
             pruned=pruned,
+            where=where,
         )
 
     def target(self, plan: ScanPlan) -> ReadTarget:
         """How the files of a plan are turned into the columns."""
         ids = {field_id for delete in plan.deletes(DeleteKind.EQUALITY) for field_id in delete.equality_ids}
-        return read_target(self.table, self.schema, ids)
+        return read_target(self.table, self.schema, ids, plan.where)
 
     def _files(self, manifests: Sequence[ManifestFile], pruning: Pruning) -> tuple[tuple[ScanFile, ...], Pruned]:
         data = [m for m in manifests if m.content is ManifestContent.DATA]

@@ -124,6 +124,7 @@ class ScanPlan:
     """In the snapshot; those in manifests that were left out are taken from the manifest list."""
     manifests: int
     pruned: Pruned = field(default_factory=Pruned)
+    where: Condition = EVERYTHING
 
     @property
     def rows(self) -> int:

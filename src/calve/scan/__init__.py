@@ -4,6 +4,7 @@
     splits            files -> parts of equal size -> tasks                             (driver)
     worker            a task -> record batches                                          (executors)
     rows              one file: row groups, deletes applied, columns by field id        (executors)
+    groups            row groups that a condition leaves out                            (executors)
     deletes           the deletes of a task, loaded once                                (executors)
     keys, vectors     equality deletes; deletion vectors                                (executors)
     projection        columns of a file -> columns of the table                         (executors)

@@ -84,6 +84,12 @@ class Projection:
         """Names, in the file, of those columns that it has."""
         return [self._source.field(self._places[number]).name for number in ids if number in self._places]
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """The file's name of each of the target's columns that it has."""
+        named = ((field.name, field_id(field)) for field in self._target.schema)
+        return {name: self._source.field(self._places[n]).name for name, n in named if n in self._places}
+
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch with the columns of the target."""
         schema = self._target.schema

@@ -16,6 +16,7 @@ from calve.iceberg.readable import ReadTarget
 from calve.iceberg.store import open_input
 from calve.model.scan import Split
 from calve.scan.deletes import FileDeletes, TaskDeletes
+from calve.scan.groups import GroupTest
 from calve.scan.projection import Projection, field_id
 
 BATCH_BYTES = 16 << 20
@@ -35,7 +36,7 @@ def read_split(split: Split, target: ReadTarget, deletes: TaskDeletes) -> Iterat
         first = 0
         for group in range(parquet.metadata.num_row_groups):
             rows = parquet.metadata.row_group(group).num_rows
-            if split.start <= _offset(parquet.metadata.row_group(group)) < split.end:
+            if split.start <= _offset(parquet.metadata.row_group(group)) < split.end and reader.may_match(group):
                 yield from reader.group(group, first, rows)
             first += rows
 
@@ -49,6 +50,7 @@ class _FileReader:
         self._columns = self._projection.needed(number for f in target.schema if (number := field_id(f)) is not None)
         self._key_columns = self._projection.needed(target.keys[number].path[0] for number in deletes.key_ids)
         self._deletes = deletes
+        self.may_match = GroupTest(parquet, self._projection.sources, target.where).may_match
 
     def group(self, group: int, first: int, rows: int) -> Iterator[pa.RecordBatch]:
         deleted = self._deletes.of(first, rows, partial(self._keys, group, rows))

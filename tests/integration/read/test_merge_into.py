@@ -14,7 +14,7 @@ from tests.support.readers import spark_iceberg_rows
 COLUMNS = "id BIGINT, region STRING, price DECIMAL(12, 2), note STRING, tags ARRAY<STRING>, at TIMESTAMP"
 ROWS = (
     "SELECT id, concat('r', id % 3), CAST(id AS DECIMAL(12, 2)) / 4, concat('note ', id), "
-    "CASE WHEN id % 5 > 0 THEN array('a', CAST(id AS STRING)) END, timestamp_millis(id * 100000000) FROM range({}, {})"
+    "CASE WHEN id % 5 > 0 THEN array('a', CAST(id AS STRING)) END, timestamp_millis(id * 1000000) FROM range({}, {})"
 )
 MERGE = (
     "MERGE INTO {t} t USING (SELECT id, id % 4 AS op FROM range(500, 1500, 3)) s ON t.id = s.id "
@@ -34,7 +34,7 @@ def test_merge_into_reads_as_the_runtime_does(
     table.run("DELETE FROM {t} WHERE id % 7 = 0")
     table.run("UPDATE {t} SET region = 'moved' WHERE id % 11 = 0")
     wanted = table.rows()
-    assert len(wanted) > 1000
+    assert len(wanted) == 964
     check(spark, table.ref, wanted)
     plan = read_here(table.ref).plan
     assert plan.deletes(kind)

@@ -173,7 +173,7 @@ def test_types_that_arrow_and_spark_share_are_used(tmp_path: Path) -> None:
 
 
 MAPPING = """[{"field-id": 1, "names": ["id", "old_id"]}, {"field-id": 2, "names": ["point"], "fields":
-  [{"field-id": 11, "names": ["x"]}, {"field-id": 12, "names": ["y"]}]}]"""
+  [{"field-id": 5, "names": ["x"]}, {"field-id": 6, "names": ["y"]}]}]"""
 
 
 def test_files_without_ids_are_resolved_by_the_name_mapping(tmp_path: Path) -> None:
