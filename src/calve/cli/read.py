@@ -4,7 +4,6 @@ It reads in this process and starts no Spark: one stream of rows to one output g
 """
 
 import base64
-import csv
 import datetime as dt
 import json
 import math
@@ -83,15 +82,21 @@ def write_json(reading: LocalRead, limit: int | None, out: TextIO) -> None:
 def write_csv(reading: LocalRead, limit: int | None, out: TextIO) -> None:
     """With a header; a null is an empty field, an empty text is quoted."""
     schema = reading.schema
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NOTNULL if _CSV_KNOWS_NULL else csv.QUOTE_MINIMAL)
-    plain = csv.writer(out, lineterminator="\n")
-    plain.writerow(schema.names)
+    out.write(",".join(csv_field(name) for name in schema.names) + "\n")
     for row in _rows(reading, limit):
-        texts = [None if v is None else text_of(v, f.type) for f, v in zip(schema, row, strict=True)]
-        (writer if "" in texts else plain).writerow(texts)
+        fields = ("" if v is None else csv_field(text_of(v, f.type)) for f, v in zip(schema, row, strict=True))
+        out.write(",".join(fields) + "\n")
 
 
-_CSV_KNOWS_NULL = hasattr(csv, "QUOTE_NOTNULL")
+def csv_field(text: str) -> str:
+    """A text as a field of csv."""
+    if text and not _SPECIAL & set(text):
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
+
+
+_SPECIAL = frozenset('",\r\n')
 
 
 def _rows(reading: LocalRead, limit: int | None) -> Iterator[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
@@ -46,7 +47,31 @@ def is_unpartitioned(spec: PartitionSpec) -> bool:
 
 
 @dataclass(frozen=True)
-class _Indexed:
+class _Span:
+    """What is known of the values of one field in a file."""
+
+    may_have_null: bool
+    only_null: bool
+    bounds: tuple[Any, Any] | None
+
+    def may_meet(self, other: "_Span") -> bool:
+        """False when no value can be in both files."""
+        if self.may_have_null and other.may_have_null:
+            return True
+        if self.only_null or other.only_null:
+            return False
+        mine, theirs = self.bounds, other.bounds
+        return mine is None or theirs is None or bool(mine[0] <= theirs[1] and theirs[0] <= mine[1])
+
+
+@dataclass(frozen=True)
+class _Equality:
+    delete: DeleteFile
+    spans: tuple[tuple[int, _Span], ...]
+
+
+@dataclass(frozen=True)
+class _Position:
     delete: DeleteFile
     file: DataFile
 
@@ -55,8 +80,8 @@ class _Indexed:
 class _Group:
     """Deletes of one partition or of all, by kind."""
 
-    equality: list[_Indexed] = field(default_factory=list)
-    position: list[_Indexed] = field(default_factory=list)
+    equality: list[_Equality] = field(default_factory=list)
+    position: list[_Position] = field(default_factory=list)
 
 
 class DeleteIndex:
@@ -71,7 +96,7 @@ class DeleteIndex:
         self._fields = fields
         self._everywhere = _Group()
         self._by_partition: dict[Partition, _Group] = {}
-        self._by_path: dict[str, list[_Indexed]] = {}
+        self._by_path: dict[str, list[_Position]] = {}
         self._vectors: dict[str, DeleteFile] = {}
         unpartitioned = {spec_id for spec_id, spec in specs.items() if is_unpartitioned(spec)}
         for entry in entries:
@@ -81,11 +106,13 @@ class DeleteIndex:
         """The deletes that apply to a data file, oldest first."""
         file, sequence = entry.data_file, entry.sequence_number or 0
         own = self._by_partition.get(partition_of(file), _Group())
+        spans = cache(lambda field_id: self._span(field_id, file))
         found = [
             indexed.delete
             for group in (self._everywhere, own)
             for indexed in group.equality
-            if indexed.delete.sequence_number > sequence and self._may_share_keys(indexed.file, file)
+            if indexed.delete.sequence_number > sequence
+            and all(span.may_meet(spans(field_id)) for field_id, span in indexed.spans)
         ]
         vector = self._vectors.get(file.file_path)
         if vector is not None and vector.sequence_number >= sequence:
@@ -105,7 +132,8 @@ class DeleteIndex:
             scope = None if file.spec_id in unpartitioned else partition
             delete = _delete_file(DeleteKind.EQUALITY, file, sequence, scope)
             group = self._everywhere if scope is None else self._by_partition.setdefault(partition, _Group())
-            group.equality.append(_Indexed(delete, file))
+            spans = tuple((field_id, self._span(field_id, file)) for field_id in delete.equality_ids)
+            group.equality.append(_Equality(delete, spans))
             return
         path = _only_path(file)
         if file.file_format is FileFormat.PUFFIN:
@@ -116,25 +144,20 @@ class DeleteIndex:
                 )
             self._vectors[path] = _delete_file(DeleteKind.VECTOR, file, sequence)
             return
-        indexed = _Indexed(_delete_file(DeleteKind.POSITION, file, sequence), file)
+        indexed = _Position(_delete_file(DeleteKind.POSITION, file, sequence), file)
         if path is not None:
             self._by_path.setdefault(path, []).append(indexed)
         else:
             self._by_partition.setdefault(partition, _Group()).position.append(indexed)
 
-    def _may_share_keys(self, deletes: DataFile, data: DataFile) -> bool:
-        return all(self._may_share(field_id, deletes, data) for field_id in deletes.equality_ids or ())
-
-    def _may_share(self, field_id: int, deletes: DataFile, data: DataFile) -> bool:
+    def _span(self, field_id: int, file: DataFile) -> _Span:
+        nulls, values = (file.null_value_counts or {}).get(field_id), (file.value_counts or {}).get(field_id)
         known = self._fields.get(field_id)
-        if known is None:
-            return True
-        if _may_have_null(known, deletes) and _may_have_null(known, data):
-            return True
-        if _only_null(known, deletes) or _only_null(known, data):
-            return False
-        theirs, ours = _bounds(known, deletes), _bounds(known, data)
-        return theirs is None or ours is None or (theirs[0] <= ours[1] and ours[0] <= theirs[1])
+        return _Span(
+            may_have_null=nulls != 0,
+            only_null=nulls is not None and nulls == values,
+            bounds=None if known is None else _bounds(known, file),
+        )
 
 
 def _delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partition | None = None) -> DeleteFile:
@@ -167,15 +190,6 @@ def _may_name(deletes: DataFile, path: str) -> bool:
     # An upper bound may be cut without being rounded up by some writer: compare as much as there is.
     raw = path.encode()
     return raw[: len(lower)] >= bytes(lower) and raw[: len(upper)] <= bytes(upper)
-
-
-def _may_have_null(known: NestedField, file: DataFile) -> bool:
-    return (file.null_value_counts or {}).get(known.field_id) != 0
-
-
-def _only_null(known: NestedField, file: DataFile) -> bool:
-    nulls, values = (counts or {} for counts in (file.null_value_counts, file.value_counts))
-    return known.field_id in nulls and nulls[known.field_id] == values.get(known.field_id)
 
 
 def _bounds(known: NestedField, file: DataFile) -> tuple[Any, Any] | None:

@@ -22,6 +22,7 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     NotNull,
     Or,
+    Reference,
     StartsWith,
 )
 from pyiceberg.expressions.visitors import (
@@ -48,7 +49,7 @@ _PREDICATES: Mapping[Operator, Callable[..., BooleanExpression]] = {
     Operator.STARTS_WITH: StartsWith,
 }
 
-_NULL_TESTS: Mapping[Operator, Callable[[str], BooleanExpression]] = {
+_NULL_TESTS: Mapping[Operator, Callable[..., BooleanExpression]] = {
     Operator.IS_NULL: IsNull,
     Operator.NOT_NULL: NotNull,
 }
@@ -119,7 +120,7 @@ def _predicate(comparison: Comparison, schema: Schema) -> BooleanExpression:
     """The comparison, or something weaker where pyiceberg's and Spark's order of values differ."""
     column, operator = comparison.column, comparison.operator
     if operator in _NULL_TESTS:
-        return _NULL_TESTS[operator](column)
+        return _NULL_TESTS[operator](Reference(column))
     values = comparison.value if operator is Operator.IN else (comparison.value,)
     if any(isinstance(value, float) and math.isnan(value) for value in values):
         return AlwaysTrue()
@@ -132,5 +133,5 @@ def _predicate(comparison: Comparison, schema: Schema) -> BooleanExpression:
     if isinstance(kind, UUIDType) and operator is not Operator.EQUAL:
         return AlwaysTrue()  # text to Spark
     if isinstance(kind, FloatType | DoubleType) and operator in _ABOVE:
-        return Or(predicate, IsNaN(column))  # Spark puts NaN above every number; bounds leave it out
+        return Or(predicate, IsNaN(Reference(column)))  # Spark puts NaN above every number; bounds leave it out
     return predicate

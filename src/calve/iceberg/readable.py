@@ -113,6 +113,8 @@ def projected(schema: Schema, columns: Sequence[str] | None, table_name: str) ->
     """The columns that are asked for, in that order; all of them unless told. Raises InvalidInput for unknown ones."""
     if columns is None:
         return schema
+    if not columns or len(set(columns)) < len(columns):
+        raise InvalidInput("columns are named once, and at least one", detail=f"Got {', '.join(columns) or 'none'}.")
     by_name = {f.name: f for f in schema.fields}
     folded = {name.lower(): name for name in by_name}
     chosen: list[NestedField] = []

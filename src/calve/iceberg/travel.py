@@ -123,7 +123,7 @@ def _by_frontier(table: Table, time: int, sink: str | None) -> Snapshot:
             hint="Read it as of a snapshot instead.",
         )
     for snapshot, _ in stated:
-        if _frontier(snapshot) <= Frontier(time):
+        if not Frontier(time) < _frontier(snapshot):
             return snapshot
     oldest = _frontier(stated[-1][0])
     raise InvalidInput(

@@ -1,6 +1,7 @@
 """The deletes of one task: loaded when first needed, each file once, keys without repetition."""
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from calve.scan.projection import Projection
 from calve.scan.vectors import NOTHING, Positions, positions_of_vector
 
 _PATH, _POSITION = "file_path", "pos"
+_LOADS = 8
+"""Files that are loaded at a time; matters for object stores only."""
 _Group = tuple[tuple[int, ...], tuple[Any, ...] | None]
 """Equality deletes that are tested together: the same fields, the same reach."""
 
@@ -81,7 +84,8 @@ class TaskDeletes:
         return known
 
     def _loaded(self, ids: tuple[int, ...], files: Sequence[DeleteFile]) -> KeySet:
-        keys = [self._keys_in(file, ids) for file in files]
+        with ThreadPoolExecutor(min(_LOADS, len(files))) as pool:
+            keys = list(pool.map(lambda file: self._keys_in(file, ids), files))
         columns = [
             pa.chunked_array([chunk for columns in keys for chunk in columns[at].chunks], type=keys[0][at].type)
             for at in range(len(ids))

@@ -3,9 +3,13 @@
 Every column is replaced by the number of its value among the deleted ones; numbers of two columns become the number of
 their pair, and so on to the last column. Each step is one pass of a vectorised operation, and values that no delete
 has drop out on the way. For each key the newest delete counts: rows with a lower sequence number are gone.
+
+Whole numbers, dates and timestamps are looked up in a sorted array behind a filter of hashes, which is made once;
+Arrow's lookup, which takes every other type, hashes the deleted values again for every row group.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _MISSING = -1
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_MAX_FILTER_BITS = 24
 
 Numbers = NDArray[np.int64]
 Columns = Sequence[pa.ChunkedArray]
@@ -22,21 +28,15 @@ class KeySet:
     """Keys of deletes. `sequence_numbers` has one number for each row of `columns`."""
 
     def __init__(self, columns: Columns, sequence_numbers: Numbers) -> None:
-        self._values: list[pa.Array] = []
-        """The different values of each column."""
+        if not columns:
+            raise ValueError("a key has at least one column")
+        self._values = [_values_of(column) for column in columns]
         self._pairs: list[Numbers] = []
         """From the second column on: the different pairs of (number so far, number in this column), sorted."""
-        numbers: Numbers | None = None
-        for column in columns:
-            self._values.append(pc.unique(column))
-            own = _lookup(column, self._values[-1])
-            if numbers is None:
-                numbers = own
-            else:
-                pairs, numbers = np.unique(numbers * len(self._values[-1]) + own, return_inverse=True)
-                self._pairs.append(pairs)
-        if numbers is None:
-            raise ValueError("a key has at least one column")
+        numbers = self._values[0].places(columns[0])
+        for column, values in zip(columns[1:], self._values[1:], strict=True):
+            pairs, numbers = np.unique(numbers * len(values) + values.places(column), return_inverse=True)
+            self._pairs.append(pairs)
         self._newest = np.full(int(numbers.max(initial=_MISSING)) + 1, _MISSING, np.int64)
         np.maximum.at(self._newest, numbers, sequence_numbers)
 
@@ -47,21 +47,87 @@ class KeySet:
         """Which rows of a file with this sequence number are deleted."""
         if not len(self):
             return np.zeros(len(columns[0]), bool)
-        numbers = _lookup(columns[0], self._values[0])
+        numbers = self._values[0].places(columns[0])
         for column, values, pairs in zip(columns[1:], self._values[1:], self._pairs, strict=True):
-            own = _lookup(column, values)
-            known = (numbers != _MISSING) & (own != _MISSING)
-            numbers = np.where(known, _places(pairs, numbers * len(values) + own), _MISSING)
-        found = numbers != _MISSING
-        found[found] = self._newest[numbers[found]] > sequence_number
+            own = values.places(column)
+            known = np.flatnonzero((numbers != _MISSING) & (own != _MISSING))
+            found = np.full(len(numbers), _MISSING, np.int64)
+            found[known] = _places(pairs, numbers[known] * len(values) + own[known])
+            numbers = found
+        deleted: NDArray[np.bool_] = numbers != _MISSING
+        deleted[deleted] = self._newest[numbers[deleted]] > sequence_number
+        return deleted
+
+
+class _Values(Protocol):
+    """The different values of one column of deletes."""
+
+    def __len__(self) -> int: ...
+
+    def places(self, column: pa.ChunkedArray) -> Numbers:
+        """The place of each value, null among them; -1 for one that is not there."""
+        ...
+
+
+def _values_of(column: pa.ChunkedArray) -> _Values:
+    kind = column.type
+    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        return _Integers(column)
+    return _AnyValues(column)
+
+
+class _AnyValues:
+    """By Arrow's hash table."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._values = pc.unique(column)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def places(self, column: pa.ChunkedArray) -> Numbers:
+        found = pc.index_in(column, value_set=self._values).fill_null(_MISSING)
+        numbers: Numbers = found.to_numpy().astype(np.int64)
+        return numbers
+
+
+class _Integers:
+    """Sorted, behind a filter that knows most values that are not there. Null has the last place, if it has one."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        numbers, nulls = _integers(column)
+        self._sorted = np.unique(numbers if nulls is None else numbers[~nulls])
+        self._null_place = _MISSING if nulls is None else len(self._sorted)
+        bits = min(_MAX_FILTER_BITS, max(6, len(self._sorted).bit_length() + 3))
+        self._shift = np.uint64(64 - bits)
+        self._filter = np.zeros(1 << bits, bool)
+        self._filter[self._hashes(self._sorted)] = True
+
+    def __len__(self) -> int:
+        return len(self._sorted) + (self._null_place != _MISSING)
+
+    def places(self, column: pa.ChunkedArray) -> Numbers:
+        numbers, nulls = _integers(column)
+        found = np.full(len(numbers), _MISSING, np.int64)
+        likely = np.flatnonzero(self._filter[self._hashes(numbers)])
+        if len(self._sorted):
+            found[likely] = _places(self._sorted, numbers[likely])
+        if nulls is not None:
+            found[nulls] = self._null_place
         return found
 
+    def _hashes(self, numbers: Numbers) -> NDArray[np.uint64]:
+        return (numbers.view(np.uint64) * _SPREAD) >> self._shift
 
-def _lookup(column: pa.ChunkedArray, values: pa.Array) -> Numbers:
-    """The place of each value, null among them; -1 for one that is not there."""
-    places = pc.index_in(column, value_set=values)
-    numbers: Numbers = places.fill_null(_MISSING).to_numpy().astype(np.int64)
-    return numbers
+
+def _integers(column: pa.ChunkedArray) -> tuple[Numbers, NDArray[np.bool_] | None]:
+    """The values as 64-bit numbers, and which of them are null (None: none is)."""
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    whole = column.cast(pa.int64())
+    nulls = None if not whole.null_count else whole.is_null().to_numpy()
+    numbers: Numbers = (whole if nulls is None else whole.fill_null(0)).to_numpy()
+    return numbers, nulls
 
 
 def _places(sorted_values: Numbers, wanted: Numbers) -> Numbers:

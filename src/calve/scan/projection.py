@@ -93,10 +93,7 @@ class Projection:
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch with the columns of the target."""
         schema = self._target.schema
-        columns = [self._column(batch, field) for field in schema]
-        if not columns:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.RecordBatch.from_arrays([self._column(batch, field) for field in schema], schema=schema)
 
     def key(self, table: pa.Table, number: int) -> pa.ChunkedArray:
         """The values of a key field, as deletes compare them."""
@@ -124,10 +121,10 @@ class Projection:
 
     def _filled(self, number: int | None, kind: pa.DataType, length: int) -> pa.Array:
         """A column that the file does not have."""
-        if number in self._constants:
+        if number is not None and number in self._constants:
             value = self._constants[number]
             scalar = pa.scalar(str(value) if isinstance(value, UUID) else value, kind)
-        elif number in self._target.defaults:
+        elif number is not None and number in self._target.defaults:
             scalar = self._target.defaults[number]
         else:
             return pa.nulls(length, kind)

@@ -1,7 +1,7 @@
 """What runs in Spark's Python tasks: a read task -> record batches. In this process it is the same."""
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ class TaskList:
         """Tasks by number."""
         return cls(target, tuple(pickle.dumps(task) for task in tasks))
 
-    def read(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: numbers of tasks come in, their rows go out, columns named by place."""
         names = [f"c{place}" for place in range(len(self.target.schema))]
         for batch in numbers:

@@ -55,7 +55,7 @@ FEWER = [
     "day = DATE'2024-01-03'",
     "day > '2024-01-04'",
     "at >= TIMESTAMP'2024-01-05 00:00:00'",
-    "ntz < TIMESTAMP_NTZ'2024-01-10 00:00:00'",
+    "ntz < TIMESTAMP_NTZ'2024-01-02 00:00:00'",
     "price > 20.5",
     "f < 3",
     "name LIKE 'a%'",

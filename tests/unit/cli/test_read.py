@@ -39,7 +39,7 @@ def test_json_is_one_object_per_line(sample: Sample) -> None:
 def test_csv_has_a_header_and_quotes_what_needs_it(sample: Sample) -> None:
     head, *lines = printed(sample, "--format", "csv").split("\n", 1)
     assert head == "id,v"
-    assert '2,"with ""quotes"", and\nlines"\n' in lines[0]
+    assert '2,"with ""quotes"", and\nlines"\n3,""\n' in lines[0]
 
 
 def test_a_table_is_plain_where_there_is_no_terminal(sample: Sample) -> None:

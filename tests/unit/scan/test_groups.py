@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def holds(condition: Condition, row: dict[str, Any]) -> bool:
                 return found is None
             if found is None:
                 return False
-            tests = {
+            tests: dict[Operator, Callable[[], Any]] = {
                 Operator.EQUAL: lambda: found == value,
                 Operator.LESS: lambda: found < value,
                 Operator.LESS_OR_EQUAL: lambda: found <= value,
