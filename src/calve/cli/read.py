@@ -179,6 +179,13 @@ def _is_number(kind: pa.DataType) -> bool:
 # ---------------------------------------------------------------------------------------------------------- explain
 
 
+_THINGS = {
+    DeleteKind.EQUALITY: "files of equality deletes",
+    DeleteKind.POSITION: "files of position deletes",
+    DeleteKind.VECTOR: "deletion vectors",
+}
+
+
 def explained(plan: ScanPlan, name: str) -> list[str]:
     """What reading takes, line by line."""
     if plan.snapshot_id is None:
@@ -196,10 +203,8 @@ def explained(plan: ScanPlan, name: str) -> list[str]:
         deletes = plan.deletes(kind)
         if deletes:
             size = sum(delete.length or delete.size for delete in deletes)
-            things = "vectors" if kind is DeleteKind.VECTOR else "files"
-            lines.append(
-                f"{'deletes':<12}{len(deletes):,} {kind} {things}, {sum(d.rows for d in deletes):,} rows, {_size(size)}"
-            )
+            rows = sum(delete.rows for delete in deletes)
+            lines.append(f"{'deletes':<12}{len(deletes):,} {_THINGS[kind]}, {rows:,} rows, {_size(size)}")
     if not any(file.deletes for file in plan.files):
         lines.append(f"{'deletes':<12}none")
     pruned = plan.pruned

@@ -53,6 +53,7 @@ _NULL_TESTS: Mapping[Operator, Callable[..., BooleanExpression]] = {
     Operator.IS_NULL: IsNull,
     Operator.NOT_NULL: NotNull,
 }
+_IS_NAN: Callable[..., BooleanExpression] = IsNaN
 _ABOVE = {Operator.GREATER, Operator.GREATER_OR_EQUAL}
 
 
@@ -133,5 +134,5 @@ def _predicate(comparison: Comparison, schema: Schema) -> BooleanExpression:
     if isinstance(kind, UUIDType) and operator is not Operator.EQUAL:
         return AlwaysTrue()  # text to Spark
     if isinstance(kind, FloatType | DoubleType) and operator in _ABOVE:
-        return Or(predicate, IsNaN(Reference(column)))  # Spark puts NaN above every number; bounds leave it out
+        return Or(predicate, _IS_NAN(Reference(column)))  # Spark puts NaN above every number; bounds leave it out
     return predicate

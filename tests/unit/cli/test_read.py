@@ -70,7 +70,7 @@ def test_explain_says_what_is_read_and_reads_nothing(sample: Sample) -> None:
     assert lines["table"] == "shop.orders"
     assert lines["frontier"] == "[20]"
     assert lines["data"].startswith("2 of 2 files, 4 rows, ")
-    assert lines["deletes"].startswith("1 equality files, 1 rows, ")
+    assert lines["deletes"].startswith("1 files of equality deletes, 1 rows, ")
 
 
 def test_time_travel_on_the_command_line(sample: Sample) -> None:
