@@ -114,11 +114,19 @@ class TaskDeletes:
         """The positions in a file, for the data files of this task."""
         with self._opened(delete.path, read_dictionary=[_PATH]) as parquet:
             table = parquet.read([_PATH, _POSITION])
-        paths = pa.array(self._paths, pa.string())
-        places = pc.index_in(table.column(_PATH).cast(pa.string()), value_set=paths)
-        numbers = places.fill_null(-1).to_numpy()
         positions = table.column(_POSITION).to_numpy()
+        numbers = self._file_numbers(table.column(_PATH))
         return {self._paths[n]: positions[numbers == n] for n in np.unique(numbers) if n >= 0}
+
+    def _file_numbers(self, paths: pa.ChunkedArray) -> NDArray[np.int64]:
+        """The place of each path among the files of this task, -1 for others; looked up once for each path."""
+        known = pa.array(self._paths, pa.string())
+        chunks = [
+            pc.index_in(chunk.dictionary.cast(pa.string()), value_set=known).fill_null(-1).take(chunk.indices)
+            for chunk in paths.chunks
+        ]
+        numbers: NDArray[np.int64] = pa.chunked_array(chunks, pa.int32()).to_numpy().astype(np.int64)
+        return numbers
 
     def _opened(self, path: str, read_dictionary: Iterable[str] = ()) -> pq.ParquetFile:
         source = open_input(path, self._target.io_properties)

@@ -14,12 +14,13 @@ OPEN_COST = 4 << 20
 
 
 def read_tasks(files: Sequence[ScanFile], parallelism: int) -> tuple[ReadTask, ...]:
-    """Tasks that read all files once: at least `parallelism` of them where there is enough to read."""
+    """Tasks that read all files once: as many as run at a time or a multiple of that, of about equal length."""
     total = sum(file.size + OPEN_COST for file in files)
     size = min(TASK_BYTES, max(OPEN_COST, total // max(1, parallelism)))
     ordered = sorted(files, key=lambda file: (file.sequence_number, file.path))
     splits = [split for file in ordered for split in _splits(file, size)]
-    return tuple(ReadTask(tuple(members)) for members in _packed(splits, size))
+    rounds = -(-total // (TASK_BYTES * max(1, parallelism)))
+    return tuple(ReadTask(tuple(members)) for members in _shared(splits, rounds * max(1, parallelism)))
 
 
 def whole(file: ScanFile) -> ReadTask:
@@ -41,15 +42,12 @@ def _splits(file: ScanFile, size: int) -> Iterator[Split]:
     yield Split(file, start, file.size)
 
 
-def _packed(splits: Iterable[Split], size: int) -> Iterator[list[Split]]:
-    members: list[Split] = []
-    filled = 0
-    for split in splits:
-        cost = split.end - split.start + OPEN_COST
-        if members and filled + cost > size:
-            yield members
-            members, filled = [], 0
-        members.append(split)
-        filled += cost
-    if members:
-        yield members
+def _shared(splits: Sequence[Split], tasks: int) -> Iterator[list[Split]]:
+    """Neighbours together, in at most so many lists of about equal cost."""
+    costs = [split.end - split.start + OPEN_COST for split in splits]
+    total, before = sum(costs), 0
+    lists: dict[int, list[Split]] = {}
+    for split, cost in zip(splits, costs, strict=True):
+        lists.setdefault((2 * before + cost) * tasks // (2 * total), []).append(split)
+        before += cost
+    yield from lists.values()

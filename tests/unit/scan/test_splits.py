@@ -42,6 +42,12 @@ def test_small_files_share_a_task() -> None:
     assert 1 < len(tasks) <= 100 * (MB + OPEN_COST) // TASK_BYTES + 1
 
 
+def test_tasks_fill_whole_rounds() -> None:
+    tasks = read_tasks([file_of(n, 40 * MB) for n in range(13)], 2)
+    assert len(tasks) == 6
+    assert {len(task.splits) for task in tasks} <= {2, 3}
+
+
 def test_small_tables_are_spread_over_all_cores() -> None:
     assert len(read_tasks([file_of(n, 10 * MB) for n in range(8)], 8)) == 8
 
