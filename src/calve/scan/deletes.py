@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calve.iceberg.readable import ReadTarget
 from calve.iceberg.store import open_input
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
-from calve.scan.keys import KeySet
+from calve.scan.keys import KeySet, distinct
 from calve.scan.projection import Projection
 from calve.scan.vectors import NOTHING, Positions, positions_of_vector
 
@@ -72,7 +72,7 @@ class TaskDeletes:
         groups = dict.fromkeys(_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
         positions = [self._positions_in(d, file.path) for d in file.deletes if d.kind is not DeleteKind.EQUALITY]
         return FileDeletes(
-            positions=np.unique(np.concatenate(positions)) if positions else NOTHING,
+            positions=distinct(np.concatenate(positions)) if positions else NOTHING,
             keys=tuple((group[0], self._set(group)) for group in groups),
             sequence_number=file.sequence_number,
         )
@@ -116,7 +116,7 @@ class TaskDeletes:
             table = parquet.read([_PATH, _POSITION])
         positions = table.column(_POSITION).to_numpy()
         numbers = self._file_numbers(table.column(_PATH))
-        return {self._paths[n]: positions[numbers == n] for n in np.unique(numbers) if n >= 0}
+        return {self._paths[n]: positions[numbers == n] for n in distinct(numbers) if n >= 0}
 
     def _file_numbers(self, paths: pa.ChunkedArray) -> NDArray[np.int64]:
         """The place of each path among the files of this task, -1 for others; looked up once for each path."""

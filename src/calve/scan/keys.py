@@ -35,8 +35,9 @@ class KeySet:
         """From the second column on: the different pairs of (number so far, number in this column), sorted."""
         numbers = self._values[0].places(columns[0])
         for column, values in zip(columns[1:], self._values[1:], strict=True):
-            pairs, numbers = np.unique(numbers * len(values) + values.places(column), return_inverse=True)
-            self._pairs.append(pairs)
+            joined = numbers * len(values) + values.places(column)
+            self._pairs.append(distinct(joined))
+            numbers = _places(self._pairs[-1], joined)
         self._newest = np.full(int(numbers.max(initial=_MISSING)) + 1, _MISSING, np.int64)
         np.maximum.at(self._newest, numbers, sequence_numbers)
 
@@ -96,7 +97,7 @@ class _Integers:
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         numbers, nulls = _integers(column)
-        self._sorted = np.unique(numbers if nulls is None else numbers[~nulls])
+        self._sorted = distinct(numbers if nulls is None else numbers[~nulls])
         self._null_place = _MISSING if nulls is None else len(self._sorted)
         bits = min(_MAX_FILTER_BITS, max(6, len(self._sorted).bit_length() + 3))
         self._shift = np.uint64(64 - bits)
@@ -110,8 +111,7 @@ class _Integers:
         numbers, nulls = _integers(column)
         found = np.full(len(numbers), _MISSING, np.int64)
         likely = np.flatnonzero(self._filter[self._hashes(numbers)])
-        if len(self._sorted):
-            found[likely] = _places(self._sorted, numbers[likely])
+        found[likely] = _places(self._sorted, numbers[likely])
         if nulls is not None:
             found[nulls] = self._null_place
         return found
@@ -130,7 +130,17 @@ def _integers(column: pa.ChunkedArray) -> tuple[Numbers, NDArray[np.bool_] | Non
     return numbers, nulls
 
 
+def distinct(numbers: Numbers) -> Numbers:
+    """Ascending, each once. `np.unique` hashes whole numbers, which takes many times as long as sorting them."""
+    ascending = np.sort(numbers)
+    first = np.ones(len(ascending), bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
+    return ascending[first]
+
+
 def _places(sorted_values: Numbers, wanted: Numbers) -> Numbers:
+    if not len(sorted_values):
+        return np.full(len(wanted), _MISSING, np.int64)
     at = np.searchsorted(sorted_values, wanted)
     at[at == len(sorted_values)] = 0
     return np.where(sorted_values[at] == wanted, at, _MISSING)
