@@ -2,10 +2,11 @@
 
     plan ──► tasks ──► range of task numbers, one per partition ──► mapInArrow ──► columns
 
-`columns` and `where` are arguments because Spark tells Python nothing of a later `select`: its Python Data Source API
-(PySpark 4.1) has no column pruning, pushes filters only where `spark.sql.python.filterPushdown.enabled` is set (4.0 has
-no filters at all), and starts a Python process for planning in every query. A later `where` is right as well; it only
-reads more.
+`columns` and `where` are arguments because Spark tells Python nothing of a later `select` or `where`. Its Python Data
+Source API does in part, and was tried (PySpark 4.1.4): a reader always gets the whole schema; it gets filters only where
+the session sets `spark.sql.python.filterPushdown.enabled`, and fails there otherwise (4.0 has no filters); and every
+query is planned by a Python process of its own, so that the same 2.6M generated rows took 1.0 s where `mapInArrow` took
+0.5 s (medians of eight runs, in turns). A later `where` on the frame is right as well; it only reads more.
 """
 
 from collections.abc import Sequence
