@@ -3,8 +3,8 @@
     plan ──► tasks ──► range of task numbers, one per partition ──► mapInArrow ──► columns
 
 `columns` and `where` are arguments because Spark tells Python nothing of a later `select` or `where`. Its Python Data
-Source API does in part, and was tried (PySpark 4.1.4): a reader always gets the whole schema; it gets filters only where
-the session sets `spark.sql.python.filterPushdown.enabled`, and fails there otherwise (4.0 has no filters); and every
+Source API does in part, and was tried (PySpark 4.1.4): a reader always gets the whole schema; it gets filters where
+the session sets `spark.sql.python.filterPushdown.enabled`, and fails elsewhere (4.0 has no filters); and every
 query is planned by a Python process of its own, so that the same 2.6M generated rows took 1.0 s where `mapInArrow` took
 0.5 s (medians of eight runs, in turns). A later `where` on the frame is right as well; it only reads more.
 """

@@ -93,6 +93,36 @@ def test_schemas_that_changed_read_as_the_runtime_does(spark: SparkSession, tmp_
     check(spark, table.ref, table.rows())
 
 
+def test_initial_defaults_of_version_3_read_as_the_runtime_does(spark: SparkSession, tmp_path: Path) -> None:
+    table = SparkTable(tmp_path, "defaulted", "id BIGINT", 3)
+    table.run("INSERT INTO {t} SELECT id FROM range(20)")
+    table.run(
+        "ALTER TABLE {t} ADD COLUMNS (n INT DEFAULT 5, day DATE DEFAULT DATE'2024-02-29', s STRING DEFAULT 'none')"
+    )
+    table.run("INSERT INTO {t} SELECT id, 6, NULL, 'x' FROM range(20, 30)")
+    table.run("DELETE FROM {t} WHERE id % 5 = 0")
+    wanted = table.rows()
+    assert {row["n"] for row in wanted} == {5, 6}
+    check(spark, table.ref, wanted)
+
+
+def test_files_that_were_added_without_ids_read_as_the_runtime_does(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    rows = spark.sql(
+        "SELECT id, named_struct('a', id, 'b', array(id)) AS s, timestamp_seconds(id) AS at, "
+        "DATE'2024-01-01' + CAST(id % 3 AS INT) AS day, CASE WHEN id % 2 = 0 THEN 'eu' END AS region FROM range(60)"
+    )
+    rows.repartition(1).write.partitionBy("day", "region").parquet(str(folder))
+    columns = "id BIGINT, s STRUCT<a: BIGINT, b: ARRAY<BIGINT>>, at TIMESTAMP, day DATE, region STRING"
+    table = SparkTable(tmp_path, "added", columns, 2, "PARTITIONED BY (day, region)")
+    table.run(f"CALL scratch.system.add_files(table => 'shop.added', source_table => '`parquet`.`{folder}`')")
+    table.run("ALTER TABLE {t} RENAME COLUMN s.a TO first")
+    table.run("DELETE FROM {t} WHERE id % 7 = 0")
+    wanted = table.rows()
+    assert len(wanted) == 51
+    check(spark, table.ref, wanted)
+
+
 def test_columns_and_their_comments_are_as_in_the_table(spark: SparkSession, tmp_path: Path) -> None:
     table = SparkTable(tmp_path, "described", "id BIGINT NOT NULL COMMENT 'the key', `odd.name` STRING, u BINARY", 2)
     table.run("INSERT INTO {t} VALUES (1, 'x', X'00ff')")

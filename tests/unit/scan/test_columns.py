@@ -1,6 +1,7 @@
 """Columns of old files as the table has them now."""
 
 import datetime as dt
+import json
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -208,18 +209,30 @@ def test_an_identity_partition_fills_a_column_that_the_file_lacks(tmp_path: Path
     table.close()
 
 
-def test_an_initial_default_fills_a_column_that_the_file_lacks(nested: ForeignTable) -> None:
-    schema = Schema(
-        NestedField(1, "id", LongType(), required=False),
-        NestedField(50, "since", DateType(), required=False, initial_default=19_000),
-        NestedField(51, "kind", StringType(), required=False, initial_default="none"),
-    )
-    target = read_target(nested.table, schema, ())
+DEFAULTS = {
+    "boolean": (True, True),
+    "int": (5, 5),
+    "double": (0.5, 0.5),
+    "decimal(5,2)": ("1.25", Decimal("1.25")),
+    "date": ("2024-02-29", dt.date(2024, 2, 29)),
+    "time": ("01:02:03.000004", dt.time(1, 2, 3, 4)),
+    "timestamptz": ("2024-02-29T01:00:00+00:00", dt.datetime(2024, 2, 29, 1, tzinfo=dt.UTC)),
+    "string": ("none", "none"),
+    "uuid": ("12345678-1234-5678-1234-567812345678", "12345678-1234-5678-1234-567812345678"),
+    "fixed[2]": ("00ff", b"\x00\xff"),
+    "binary": ("00ff", b"\x00\xff"),
+}
+"""As metadata has them, and as they are read."""
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_an_initial_default_fills_a_column_that_the_file_lacks(nested: ForeignTable, kind: str) -> None:
+    written, wanted = DEFAULTS[kind]
+    text = json.dumps({"id": 50, "name": "c", "type": kind, "required": False, "initial-default": written})
+    target = read_target(nested.table, Schema(NestedField.model_validate_json(text)), ())
     batch = pa.RecordBatch.from_pydict({"id": [1, 2]})
     file_schema = pa.schema([pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})])
-    found = Projection(file_schema, target, {}).batch(batch).to_pylist()
-    day = dt.date(1970, 1, 1) + dt.timedelta(days=19_000)
-    assert found == [{"id": n, "since": day, "kind": "none"} for n in (1, 2)]
+    assert Projection(file_schema, target, {}).batch(batch).to_pylist() == [{"c": wanted}, {"c": wanted}]
 
 
 def test_an_unknown_column_is_refused_with_a_suggestion(nested: ForeignTable) -> None:
