@@ -101,16 +101,17 @@ _SPECIAL = frozenset('",\r\n')
 
 def _rows(reading: LocalRead, limit: int | None) -> Iterator[tuple[Any, ...]]:
     for batch in reading.rows(limit):
-        yield from zip(*[column.to_pylist() for column in _printable(batch).columns], strict=True)
+        yield from zip(*[values_of(column) for column in batch.columns], strict=True)
 
 
-def _printable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Python's datetime has no nanoseconds: such columns become text first."""
-    columns = [
-        column.cast(pa.string()) if pa.types.is_timestamp(column.type) and column.type.unit == "ns" else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+def values_of(column: pa.Array) -> list[Any]:
+    """Python's values; texts where Python has no such value: nanoseconds, and years after 9999."""
+    in_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+    try:
+        values: list[Any] = column.cast(pa.string()).to_pylist() if in_nanoseconds else column.to_pylist()
+    except (OverflowError, ValueError):
+        values = column.cast(pa.string()).to_pylist()
+    return values
 
 
 def json_value(value: Any, kind: pa.DataType) -> Any:

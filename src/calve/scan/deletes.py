@@ -1,7 +1,8 @@
 """The deletes of one task: loaded when first needed, each file once, keys without repetition."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,9 +129,13 @@ class TaskDeletes:
         numbers: NDArray[np.int64] = pa.chunked_array(chunks, pa.int32()).to_numpy().astype(np.int64)
         return numbers
 
-    def _opened(self, path: str, read_dictionary: Iterable[str] = ()) -> pq.ParquetFile:
-        source = open_input(path, self._target.io_properties)
-        return pq.ParquetFile(source, read_dictionary=list(read_dictionary), pre_buffer=True)
+    @contextmanager
+    def _opened(self, path: str, read_dictionary: Iterable[str] = ()) -> Iterator[pq.ParquetFile]:
+        with (
+            open_input(path, self._target.io_properties) as source,
+            pq.ParquetFile(source, read_dictionary=list(read_dictionary), pre_buffer=True) as parquet,
+        ):
+            yield parquet
 
 
 def _group(delete: DeleteFile) -> _Group:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from calve.cli.read import csv_field, explained, json_value, text_of
+from calve.cli.read import csv_field, explained, json_value, text_of, values_of
 from calve.model.scan import DeleteFile, DeleteKind, Pruned, ScanFile, ScanPlan
 
 POINT = pa.struct([("x", pa.int32()), ("d", pa.decimal128(5, 2))])
@@ -36,6 +36,12 @@ POINT = pa.struct([("x", pa.int32()), ("d", pa.decimal128(5, 2))])
 def test_values_are_printed_in_full(value: Any, kind: pa.DataType, text: str, as_json: Any) -> None:
     assert text_of(value, kind) == text
     assert json_value(value, kind) == as_json
+
+
+def test_times_that_python_does_not_have_are_printed() -> None:
+    assert values_of(pa.array([1_700_000_000_000_000_001], pa.timestamp("ns"))) == ["2023-11-14 22:13:20.000000001"]
+    assert values_of(pa.array([None, 4_000_000], pa.date32()))[0] is None
+    assert "12921" in values_of(pa.array([None, 4_000_000], pa.date32()))[1]
 
 
 @pytest.mark.parametrize(
