@@ -40,18 +40,22 @@ class SparkTable:
     @property
     def ref(self) -> TableRef:
         """The table as it is now, in a catalog of calve's."""
-        catalog = connect_embedded(self.home)
-        catalog.create_namespace_if_not_exists("others")
-        name = f"others.{self.name.rsplit('.', 1)[-1]}"
-        if catalog.table_exists(name):
-            catalog.drop_table(name)
-        catalog.register_table(name, f"file://{self.location.removeprefix('file:')}")
-        catalog.close()
-        return calve.connect(home=self.home).table(name)
+        return registered(self.home, self.name.rsplit(".", 1)[-1], self.location)
 
     def rows(self) -> Rows:
         """What the other Spark reads."""
         return spark_iceberg_rows(self.location)
+
+
+def registered(home: Path, name: str, location: str) -> TableRef:
+    """The table of a metadata file, in a catalog of calve's."""
+    catalog = connect_embedded(home)
+    catalog.create_namespace_if_not_exists("others")
+    if catalog.table_exists(f"others.{name}"):
+        catalog.drop_table(f"others.{name}")
+    catalog.register_table(f"others.{name}", f"file://{location.removeprefix('file:')}")
+    catalog.close()
+    return calve.connect(home=home).table(f"others.{name}")
 
 
 def rows_of(frame: DataFrame) -> Rows:
