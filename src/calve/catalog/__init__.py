@@ -5,6 +5,7 @@
     metadata_text  metadata files, quickly
     tables         a table name and a schema -> a table, created when missing
     failures       what a failing catalog or store means
+    names          names that were meant
 
 With `iceberg`, which builds on it, the only package that touches pyiceberg's internals.
 """

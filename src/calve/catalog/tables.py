@@ -7,7 +7,12 @@ A table that exists already keeps its schema, its properties and its default spe
 from collections.abc import Mapping, Sequence
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -26,6 +31,7 @@ from pyiceberg.types import (
 from sqlalchemy.exc import IntegrityError
 
 from calve.catalog.failures import committing, trying
+from calve.catalog.names import suggestion
 from calve.errors import InvalidInput
 from calve.model.progress import Progress, property_key
 from calve.model.spec import TableName
@@ -60,6 +66,26 @@ def load_or_create_table(
             table = _create(catalog, name, schema, {**PROPERTIES, **(properties or {})})
     _check(table, name, schema, key)
     return _with_unpartitioned_spec(table, name)
+
+
+def load_table(catalog: Catalog, name: TableName) -> Table:
+    """The table `name`. Raises InvalidInput that names a similar table when there is none."""
+    with trying(f'loading table "{name}"'):
+        try:
+            return catalog.load_table(name.identifier)
+        except NoSuchTableError as error:
+            raise InvalidInput(
+                f'there is no table "{name}"',
+                hint=suggestion(str(name), _similar(catalog, name)) or "Tables are made by sinks that write to them.",
+            ) from error
+
+
+def _similar(catalog: Catalog, name: TableName) -> list[str]:
+    """Tables of the namespace, or of all of them when it does not exist."""
+    try:
+        return [".".join(found) for found in catalog.list_tables(name.namespace)]
+    except NoSuchNamespaceError:
+        return [".".join(found) for level in catalog.list_namespaces() for found in catalog.list_tables(level)]
 
 
 def unpartitioned_spec_id(table: Table) -> int | None:

@@ -14,11 +14,13 @@ import typer
 from calve import __version__
 from calve.cli.demo import run_demo
 from calve.cli.logs import LogFormat, log_to_stderr
+from calve.cli.read import Format, ReadOptions, run_read
 from calve.cli.run import run_pipeline
 from calve.cli.show import console, show_error, show_statuses
 from calve.cli.sql import run_sql
 from calve.errors import CalveError, InvalidInput
-from calve.runtime.api import default_home
+from calve.runtime.api import connect, default_home
+from calve.runtime.defined import connected_lake
 from calve.runtime.monitor import read_statuses
 
 app = typer.Typer(
@@ -125,6 +127,31 @@ def status(
         sys.stdout.write(json.dumps([asdict(s) for s in statuses], indent=2) + "\n")
     else:
         show_statuses(console(), statuses, folder)
+
+
+@app.command()
+def read(  # noqa: PLR0913 - a parameter for each option
+    table: Annotated[str, typer.Argument(help="namespace.table")],
+    *,
+    limit: Annotated[int | None, typer.Option(min=0, help="Rows to print. Default: 20 in a table, else all.")] = None,
+    as_of_frontier: Annotated[int | None, typer.Option(help="Milliseconds: as it was at this frontier.")] = None,
+    snapshot: Annotated[int | None, typer.Option(help="As it was at the snapshot with this id.")] = None,
+    sink: Annotated[str | None, typer.Option(help="Whose frontier, where several sinks write.")] = None,
+    output: Annotated[Format, typer.Option("--format", help="How to print rows.")] = Format.TABLE,
+    connection: Annotated[
+        str | None, typer.Option(help="Connection to the table's catalog. Default: the embedded one.")
+    ] = None,
+    home: Home = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print what would be read, and read nothing.")] = False,
+) -> None:
+    """Print rows of a table, now or as of a frontier or a snapshot."""
+    lake = connect(home=home) if connection is None else connected_lake(home or default_home(), connection)
+    run_read(
+        lake.table(table),
+        {"as_of_frontier": as_of_frontier, "snapshot_id": snapshot, "sink": sink},
+        ReadOptions(output, limit, explain),
+        console(),
+    )
 
 
 @app.command()

@@ -11,6 +11,9 @@
     retention   which snapshots expire
     merging     which manifests are merged
     table       load, one commit attempt, manifest merge                              (driver)
+    scan        a snapshot -> data files with their deletes                           (driver)
+    travel, pruning, delete_index    which snapshot, which files, which deletes       (driver)
+    readable    Arrow's and Spark's types for readers                                 (executors)
 
 A location is a URI whose path is written as it is, without percent-encoding: that is how pyiceberg, DuckDB and Hadoop
 read one.

@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Literal
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY
 from pyiceberg.avro.decoder import new_decoder
@@ -76,11 +77,14 @@ def _deflated(content: bytes) -> bytes:
     return raw.compress(content) + raw.flush()
 
 
-def read_entries(content: bytes) -> Iterator[ManifestEntry]:
-    """The entries in the bytes of a manifest, as they are written: nothing is inherited yet."""
+def read_entries(content: bytes, *, version: Literal[2, 3] = 2) -> Iterator[ManifestEntry]:
+    """The entries in the bytes of a manifest, as they are written: nothing is inherited yet.
+
+    `version` says which fields an entry gets; those that the manifest does not have are None.
+    """
     decoder = new_decoder(content)
     header: AvroFileHeader = _META_READER.read(decoder)
-    reader = _entry_reader(header.meta[_SCHEMA_KEY])
+    reader = _entry_reader(header.meta[_SCHEMA_KEY], version)
     codec = header.compression_codec()
     while decoder.tell() < len(content):
         count = decoder.read_int()
@@ -92,10 +96,10 @@ def read_entries(content: bytes) -> Iterator[ManifestEntry]:
 
 
 @lru_cache(maxsize=32)
-def _entry_reader(schema_json: str) -> Reader:
+def _entry_reader(schema_json: str, version: Literal[2, 3]) -> Reader:
     return resolve_reader(
         AvroSchemaConversion().avro_to_iceberg(json.loads(schema_json)),
-        MANIFEST_ENTRY_SCHEMAS[2],
+        MANIFEST_ENTRY_SCHEMAS[version],
         {-1: ManifestEntry, 2: DataFile},
         {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     )

@@ -210,7 +210,9 @@ class _Start:
             return _Reading(spec, columns, Intake(spec.envelope, spec.key))
         plan = over.planned(self._spark, frame_schema, spec.envelope, spec.key or None)
         view = View(self._spark, plan, state=self._state, resolve=over.resolve)
-        return _Reading(replace(spec, key=plan.key), plan.schema, Intake(spec.envelope, over.source_key, view))
+        return _Reading(
+            replace(spec, key=plan.key), plan.schema, Intake(spec.envelope, over.record_key(spec.envelope), view)
+        )
 
     def _source(self) -> Source | None:
         changes = self._sink.changes

@@ -3,18 +3,28 @@
 from dataclasses import replace
 from pathlib import Path
 
+from pyspark.sql import DataFrame
+
 from calve.catalog.properties import catalog_properties
 from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import InvalidInput
 from calve.model.connection import AwsConnection, CatalogConnection, SecretRef
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
+from calve.plan.connections import plan_connection
+from calve.plan.lookup import required_connection
 from calve.plan.sinks import SinkPlan
 from calve.runtime.api import Lake, Sink
+from calve.runtime.reading import read
+from calve.runtime.session import embedded_session
 from calve.runtime.views import view_over
+from calve.runtime.workplace import workplace
 from calve.source.files import files
 from calve.source.generator import orders
 from calve.source.port import SourceDefinition
+from calve.sql.names import Identifier
+from calve.sql.statements import ConnectionKind, CreateConnection, ObjectKind
+from calve.view.plan import Resolve
 
 
 def lake_of(
@@ -31,6 +41,33 @@ def lake_of(
     return Lake(home, catalog_properties(catalog, store, reveal))
 
 
+def connected_lake(home: Path, name: str) -> Lake:
+    """The catalog of a connection by its name."""
+    place = workplace(home, lambda: embedded_session(home))
+    definitions = place.definitions()
+    statement = required_connection(definitions, Identifier.exact(name), ConnectionKind.ICEBERG_CATALOG).statement
+    planned = plan_connection(statement, definitions) if isinstance(statement, CreateConnection) else None
+    if not isinstance(planned, CatalogConnection):
+        raise TypeError("not a connection to a catalog")
+    return lake_of(place.home, planned, None, definitions, place.vault)
+
+
+def static_tables(home: Path, definitions: Definitions, vault: Vault) -> Resolve:
+    """Tables of connected catalogs, for views that join them: `connection.namespace.table`."""
+
+    def resolve(parts: tuple[str, ...]) -> DataFrame | None:
+        found = definitions.find(Identifier.exact(parts[0]), ObjectKind.CONNECTION) if len(parts) > 2 else None
+        if found is None or not isinstance(found.statement, CreateConnection):
+            return None
+        planned = plan_connection(found.statement, definitions)
+        if not isinstance(planned, CatalogConnection):
+            return None
+        lake = lake_of(home, planned, None, definitions, vault)
+        return read(lake.spark(), lake.table(".".join(parts[1:])))
+
+    return resolve
+
+
 def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) -> Sink:
     """The sink of a plan, ready to start."""
     source = source_of(plan.source)
@@ -38,7 +75,8 @@ def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) 
     if plan.source.envelope is None:
         spec = replace(spec, envelope=source.envelope)
     lake = lake_of(home, plan.catalog, plan.store, definitions, vault)
-    return Sink(source, lake, spec, view=view_over(plan) if plan.views else None)
+    over = view_over(plan, static_tables(home, definitions, vault)) if plan.views else None
+    return Sink(source, lake, spec, view=over)
 
 
 def source_of(plan: SourcePlan) -> SourceDefinition:

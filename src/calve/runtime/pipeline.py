@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.run import Decision, SinkRun, Written
+from calve.errors import TransientError
 from calve.iceberg.table import IcebergTable
 from calve.model.checkpoint import Offsets
 from calve.model.files import Totals
@@ -78,7 +79,10 @@ class Pipeline:
             return decision
         written = self._run.patiently(lambda: self._write(checkpoint))
         self._run.record(checkpoint.identity, written, checkpoint.batch_ms, final=checkpoint.final)
-        self._intake.committed(self._run.committed_offsets)
+        try:
+            self._intake.committed(self._run.committed_offsets)
+        except TransientError as error:
+            self._monitor.warned("clean-up after a checkpoint", error)
         return decision
 
     def _write(self, checkpoint: Checkpoint) -> Written:

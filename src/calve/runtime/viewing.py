@@ -13,7 +13,7 @@ from calve.errors import InvalidInput
 from calve.model.relation import SourcePlan
 from calve.model.spec import Envelope
 from calve.plan.sinks import SinkPlan, below
-from calve.runtime.defined import source_of
+from calve.runtime.defined import source_of, static_tables
 from calve.runtime.views import ViewOver, view_over
 from calve.runtime.workplace import Workplace
 from calve.sql.statements import CreateView
@@ -37,7 +37,8 @@ def plan_view(place: Workplace, statement: CreateView, definitions: Definitions)
     found = _changing_input(spark, query, definitions)
     source, views = below(found, definitions)
     queries = (*(ViewQuery(v.name, v.query) for v in views), query)
-    over = ViewOver(queries, source.relation.name, source.relation.key)
+    resolve = static_tables(place.home, definitions, place.vault)
+    over = ViewOver(queries, source.relation.name, source.relation.key, resolve)
     schema, envelope = _frames(place, source)
     try:
         over.planned(spark, schema, envelope, None)
@@ -52,7 +53,8 @@ def plan_sinks_view(place: Workplace, plan: SinkPlan) -> ViewPlan | None:
     if not plan.views:
         return None
     schema, envelope = _frames(place, plan.source)
-    return view_over(plan).planned(place.spark(), schema, envelope, plan.spec.key or None)
+    over = view_over(plan, static_tables(place.home, place.definitions(), place.vault))
+    return over.planned(place.spark(), schema, envelope, plan.spec.key or None)
 
 
 def _changing_input(spark: SparkSession, query: ViewQuery, definitions: Definitions) -> Definition:
@@ -71,7 +73,7 @@ def _changing_input(spark: SparkSession, query: ViewQuery, definitions: Definiti
         raise InvalidInput(
             f'view "{query.name}" reads more than one changing input',
             detail=f"It reads {', '.join(d.label for d in found)}.",
-            hint="Join static tables: files like parquet.`path`, or tables of the session.",
+            hint="Join static tables: files like parquet.`path`, or tables like lake.namespace.table.",
         )
     return found[0]
 

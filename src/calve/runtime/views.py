@@ -22,12 +22,17 @@ class ViewOver:
     source_key: tuple[str, ...]
     resolve: Resolve | None = None
 
+    def record_key(self, envelope: Envelope) -> tuple[str, ...]:
+        """The key by which records become changes; rows that are only inserted need none."""
+        return () if Changes.of(envelope) is Changes.INSERTS else self.source_key
+
     def planned(
         self, spark: SparkSession, schema: StructType, envelope: Envelope, key: Sequence[str] | None
     ) -> ViewPlan:
         """The view on frames of this schema, for a sink with this key (None: the view's own)."""
-        check_envelope(schema, envelope, self.source_key)
-        columns = table_schema(schema, envelope, self.source_key)
+        key_of_records = self.record_key(envelope)
+        check_envelope(schema, envelope, key_of_records)
+        columns = table_schema(schema, envelope, key_of_records)
         source = ViewInput(self.source_name, columns, self.source_key, Changes.of(envelope))
         return plan_view(spark, self.queries, source, key, self.resolve)
 

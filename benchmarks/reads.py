@@ -1,0 +1,120 @@
+"""Seconds for a full scan after ten batches of 100,000 changes: calve.read beside Spark with the Iceberg runtime.
+
+    python benchmarks/reads.py [--rows 1000000] [--runs 6]
+
+The same files, in the same Spark, in turns: a table of calve (equality deletes), and tables of `MERGE INTO` with
+position deletes (v2) and with deletion vectors (v3). Both count the rows and sum a column, and must be right.
+"""
+
+import argparse
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from peer_merge import MERGE
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from upserts import JAR, ROOT, Peer
+from workload import COLUMNS, Workload, make_workload
+
+import calve
+from calve.catalog.connect import connect_embedded
+from calve.runtime.api import TableRef
+from calve.runtime.session import embedded_session
+
+BATCHES = 10
+NEEDED = ["id", "amount"]
+
+
+def table_of_calve(workload: Workload, home: Path) -> TableRef:
+    """Equality deletes, written by a sink in a process of its own."""
+    peer = Peer("peer_calve.py", workload, home)
+    peer.ask("load")
+    for number in range(BATCHES):
+        peer.ask(f"batch {number}")
+    peer.ask("table")
+    peer.end()
+    return calve.connect(home=home).table("b.orders")
+
+
+def table_of_merge(spark: SparkSession, workload: Workload, home: Path, version: int) -> TableRef:
+    """`MERGE INTO`, merge-on-read, in the catalog of the runtime; registered in one of calve's."""
+    modes = ", ".join(f"'write.{m}.mode' = 'merge-on-read'" for m in ("merge", "update", "delete"))
+    columns = "id BIGINT NOT NULL, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP"
+    spark.sql("DROP TABLE IF EXISTS i.b.orders")
+    spark.sql(
+        f"CREATE TABLE i.b.orders ({columns}) USING iceberg TBLPROPERTIES ('format-version'='{version}', {modes})"
+    )
+    spark.read.parquet(workload.initial).select(*COLUMNS).writeTo("i.b.orders").append()
+    for number in range(BATCHES):
+        spark.read.parquet(workload.batch(number)).createOrReplaceTempView("changes")
+        spark.sql(MERGE)
+    files = [row.file for row in spark.sql("SELECT file FROM i.b.orders.metadata_log_entries").collect()]
+    newest = max(files, key=lambda file: int(re.findall(r"v(\d+)\.", file)[-1]))
+    catalog = connect_embedded(home)
+    catalog.create_namespace("b")
+    catalog.register_table("b.orders", f"file://{newest.removeprefix('file:')}")
+    catalog.close()
+    return calve.connect(home=home).table("b.orders")
+
+
+def seconds_of(frame: Callable[[], DataFrame], expected: tuple[int, float]) -> float:
+    """One scan, planning included, checked."""
+    began = time.perf_counter()
+    rows, total = frame().agg(F.count("*"), F.sum("amount")).collect()[0]
+    taken = time.perf_counter() - began
+    assert (rows, round(total, 2)) == (expected[0], round(expected[1], 2)), f"got {rows} and {total}"
+    return taken
+
+
+def compare(spark: SparkSession, name: str, ref: TableRef, expected: tuple[int, float], runs: int) -> None:
+    """Print the first and the median of the later scans of both."""
+    location = ref.lake.open().load_table(str(ref)).metadata_location
+    frames: dict[str, Callable[[], DataFrame]] = {
+        "calve": lambda: calve.read(spark, ref, columns=NEEDED),
+        "runtime": lambda: spark.read.format("iceberg").load(location),
+    }
+    times: dict[str, list[float]] = {who: [] for who in frames}
+    for turn in range(runs + 1):
+        for who in sorted(frames, reverse=turn % 2 == 1):  # neither is always the one that finds everything warm
+            times[who].append(seconds_of(frames[who], expected))
+    ratio = statistics.median(times["runtime"][1:]) / statistics.median(times["calve"][1:])
+    shown = {
+        who: f"first {t[0]:.2f} s, then {statistics.median(t[1:]):.2f} s ({min(t[1:]):.2f} to {max(t[1:]):.2f})"
+        for who, t in times.items()
+    }
+    print(f"{name:20} calve {shown['calve']}; runtime {shown['runtime']}; calve is {ratio:.1f}x as fast", flush=True)
+
+
+def main() -> None:
+    """Make the tables, then read them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=6)
+    options = parser.parse_args()
+    workload = make_workload(ROOT / ".cache" / "bench", options.rows, BATCHES)
+    expected = workload.reference(BATCHES)
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        conf = {
+            "spark.driver.memory": "6g",
+            "spark.jars": str(JAR),
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.i.type": "hadoop",
+            "spark.sql.catalog.i.warehouse": (home / "hadoop").as_uri(),
+        }
+        equality = table_of_calve(workload, home / "equality")
+        spark = embedded_session(home / "spark", master="local[2]", conf=conf)
+        compare(spark, "equality deletes", equality, expected, options.runs)
+        for version, name in ((2, "position deletes"), (3, "deletion vectors")):
+            ref = table_of_merge(spark, workload, home / f"v{version}", version)
+            compare(spark, name, ref, expected, options.runs)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

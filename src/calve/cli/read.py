@@ -1,0 +1,228 @@
+"""`calve read`: rows of a table, on the terminal or as json or csv; or what reading them takes.
+
+It reads in this process and starts no Spark: one stream of rows to one output gains nothing from a cluster.
+"""
+
+import base64
+import datetime as dt
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from itertools import islice
+from typing import Any, TextIO
+from uuid import UUID
+
+import pyarrow as pa
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from calve.model.scan import DeleteKind, ScanPlan
+from calve.runtime.api import TableRef
+from calve.runtime.reading import LocalRead, TimeTravel, read_here
+
+TABLE_LIMIT = 20
+"""Rows that a table shows unless told otherwise."""
+
+_MAX_TEXT = 60
+"""Characters of a value on a terminal."""
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What `calve read` was asked for."""
+
+    output: Format = Format.TABLE
+    limit: int | None = None
+    explain: bool = False
+
+
+def run_read(table: TableRef, at: TimeTravel, options: ReadOptions, console: Console) -> None:
+    """Print rows, or with `explain` what they take."""
+    reading = read_here(table, **at)
+    if options.explain:
+        for line in explained(reading.plan, str(table)):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    elif options.output is Format.TABLE:
+        _print_table(reading, TABLE_LIMIT if options.limit is None else options.limit, console)
+    else:
+        write = write_json if options.output is Format.JSON else write_csv
+        try:
+            write(reading, options.limit, sys.stdout)
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever reads has seen enough; what is left in the buffer goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# ------------------------------------------------------------------------------------------------------------- rows
+
+
+def write_json(reading: LocalRead, limit: int | None, out: TextIO) -> None:
+    """One object per line."""
+    schema = reading.schema
+    for row in _rows(reading, limit):
+        values = {f.name: json_value(value, f.type) for f, value in zip(schema, row, strict=True)}
+        out.write(json.dumps(values, ensure_ascii=False) + "\n")
+
+
+def write_csv(reading: LocalRead, limit: int | None, out: TextIO) -> None:
+    """With a header; a null is an empty field, an empty text is quoted."""
+    schema = reading.schema
+    out.write(",".join(csv_field(name) for name in schema.names) + "\n")
+    for row in _rows(reading, limit):
+        fields = ("" if v is None else csv_field(text_of(v, f.type)) for f, v in zip(schema, row, strict=True))
+        out.write(",".join(fields) + "\n")
+
+
+def csv_field(text: str) -> str:
+    """A text as a field of csv."""
+    if text and not _SPECIAL & set(text):
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
+
+
+_SPECIAL = frozenset('",\r\n')
+
+
+def _rows(reading: LocalRead, limit: int | None) -> Iterator[tuple[Any, ...]]:
+    for batch in reading.rows(limit):
+        yield from zip(*[values_of(column) for column in batch.columns], strict=True)
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    """Python's values; texts where Python has no such value: nanoseconds, and years after 9999."""
+    in_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+    try:
+        values: list[Any] = column.cast(pa.string()).to_pylist() if in_nanoseconds else column.to_pylist()
+    except (OverflowError, ValueError):
+        values = column.cast(pa.string()).to_pylist()
+    return values
+
+
+def json_value(value: Any, kind: pa.DataType) -> Any:
+    """A value as JSON has it: decimals as text, since a number would be rounded; binary in base64."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {f.name: json_value(value[f.name], f.type) for f in kind}
+    if pa.types.is_map(kind):
+        return {text_of(k, kind.key_type): json_value(v, kind.item_type) for k, v in value}
+    if pa.types.is_list(kind):
+        return [json_value(item, kind.value_type) for item in value]
+    if isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return text_of(value, kind)
+
+
+def text_of(value: Any, kind: pa.DataType) -> str:
+    """A value as text: ISO dates, a zone for instants, base64 for binary, JSON for nested values."""
+    if pa.types.is_nested(kind):
+        return json.dumps(json_value(value, kind), ensure_ascii=False)
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dt.datetime():
+            text = value.replace(tzinfo=None).isoformat(sep=" ")
+            return f"{text}Z" if value.tzinfo is not None else text
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case Decimal():
+            return f"{value:f}"
+        case str() | UUID():
+            return str(value)
+        case _:
+            return repr(value) if isinstance(value, float) else str(value)
+
+
+def _print_table(reading: LocalRead, limit: int, console: Console) -> None:
+    schema = reading.schema
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for field in schema:
+        shown.add_column(escape(field.name), justify="right" if _is_number(field.type) else "left", overflow="fold")
+    rows = list(islice(_rows(reading, limit + 1), limit + 1))
+    for row in rows[:limit]:
+        cells = zip(row, schema, strict=True)
+        shown.add_row(*["[dim]null[/]" if v is None else escape(_short(text_of(v, f.type))) for v, f in cells])
+    console.print(shown)
+    count = min(len(rows), limit)
+    more = f"the first {count:,} rows; --limit shows more" if len(rows) > limit else f"{count:,} rows"
+    console.print(more, highlight=False)
+
+
+def _short(text: str) -> str:
+    text = text.replace("\n", "\\n")
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+# ---------------------------------------------------------------------------------------------------------- explain
+
+
+_THINGS = {
+    DeleteKind.EQUALITY: "files of equality deletes",
+    DeleteKind.POSITION: "files of position deletes",
+    DeleteKind.VECTOR: "deletion vectors",
+}
+
+
+def explained(plan: ScanPlan, name: str) -> list[str]:
+    """What reading takes, line by line."""
+    if plan.snapshot_id is None:
+        return [f"{name} has no snapshot: nothing is read."]
+    lines = [
+        f"{'table':<12}{name}",
+        f"{'snapshot':<12}{plan.snapshot_id}, committed {_instant(plan.timestamp_ms or 0)}",
+    ]
+    if plan.frontier is not None:
+        lines.append(f"{'frontier':<12}{plan.frontier}")
+    lines.append(
+        f"{'data':<12}{len(plan.files):,} of {plan.data_files:,} files, {plan.rows:,} rows, {_size(plan.bytes)}"
+    )
+    for kind in DeleteKind:
+        deletes = plan.deletes(kind)
+        if deletes:
+            size = sum(delete.length or delete.size for delete in deletes)
+            rows = sum(delete.rows for delete in deletes)
+            lines.append(f"{'deletes':<12}{len(deletes):,} {_THINGS[kind]}, {rows:,} rows, {_size(size)}")
+    if not any(file.deletes for file in plan.files):
+        lines.append(f"{'deletes':<12}none")
+    pruned = plan.pruned
+    lines.append(
+        f"{'left out':<12}{pruned.manifests} of {plan.manifests} manifests; {pruned.files_by_partition} files by "
+        f"partition, {pruned.files_by_bounds} by bounds"
+    )
+    return lines
+
+
+def _instant(millis: int) -> str:
+    return dt.datetime.fromtimestamp(millis / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"

@@ -1,0 +1,165 @@
+"""A scan of one snapshot: which files are read, with which deletes. Plain values that go to executors by pickle.
+
+conditions   what a reader asks for; used to leave files out, never to filter rows
+files        data files with the deletes that apply to them
+splits       parts of files; a task reads some
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+# ------------------------------------------------------------------------------------------------------- conditions
+
+
+class Operator(StrEnum):
+    """How a column is compared."""
+
+    EQUAL = "="
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    GREATER = ">"
+    GREATER_OR_EQUAL = ">="
+    IN = "in"
+    STARTS_WITH = "starts with"
+    IS_NULL = "is null"
+    NOT_NULL = "is not null"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A column against a value.
+
+    Dates are days and timestamps microseconds since 1970; `IN` has a tuple of values, the null tests have none.
+    """
+
+    column: str
+    operator: Operator
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class AllOf:
+    """Every part holds."""
+
+    parts: tuple["Condition", ...]
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """At least one part holds."""
+
+    parts: tuple["Condition", ...]
+
+
+Condition = Comparison | AllOf | AnyOf
+
+EVERYTHING = AllOf(())
+"""The condition that every row meets."""
+
+
+# ------------------------------------------------------------------------------------------------------------ files
+
+
+class DeleteKind(StrEnum):
+    """How rows are deleted."""
+
+    EQUALITY = "equality"
+    POSITION = "position"
+    VECTOR = "vector"
+
+
+@dataclass(frozen=True)
+class DeleteFile:
+    """A file of deletes, or one deletion vector in it."""
+
+    kind: DeleteKind
+    path: str
+    size: int
+    rows: int
+    sequence_number: int
+    equality_ids: tuple[int, ...] = ()
+    scope: tuple[Any, ...] | None = None
+    """Of equality deletes: spec id and partition values; None where they reach every partition."""
+    offset: int = 0
+    """Of a vector in its file."""
+    length: int = 0
+
+
+@dataclass(frozen=True)
+class ScanFile:
+    """A data file that has to be read."""
+
+    path: str
+    size: int
+    rows: int
+    sequence_number: int
+    split_offsets: tuple[int, ...] = ()
+    """Where its row groups begin, ascending; empty when not known."""
+    constants: tuple[tuple[int, Any], ...] = ()
+    """Values of identity partition fields by the id of their column, for columns that the file lacks."""
+    deletes: tuple[DeleteFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What a condition left out, and why."""
+
+    manifests: int = 0
+    files_by_partition: int = 0
+    files_by_bounds: int = 0
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """What reading one snapshot takes. `snapshot_id` is None for a table without any."""
+
+    snapshot_id: int | None
+    timestamp_ms: int | None
+    frontier: str | None
+    """Of the snapshot itself, when a sink of calve made it."""
+    files: tuple[ScanFile, ...]
+    data_files: int
+    """In the snapshot; those in manifests that were left out are taken from the manifest list."""
+    manifests: int
+    pruned: Pruned = field(default_factory=Pruned)
+    where: Condition = EVERYTHING
+
+    @property
+    def rows(self) -> int:
+        """Rows in the files, deleted ones included."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the data files."""
+        return sum(file.size for file in self.files)
+
+    def deletes(self, kind: DeleteKind) -> tuple[DeleteFile, ...]:
+        """The deletes of a kind that apply to any of the files, each once."""
+        return tuple({d: None for file in self.files for d in file.deletes if d.kind is kind})
+
+
+# ----------------------------------------------------------------------------------------------------------- splits
+
+
+@dataclass(frozen=True)
+class Split:
+    """Those row groups of a file that begin in [start, end)."""
+
+    file: ScanFile
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """Splits that are read one after the other, with deletes that are loaded once."""
+
+    splits: tuple[Split, ...]
+
+    @property
+    def files(self) -> Sequence[ScanFile]:
+        """Every file of the task once."""
+        return list({split.file.path: split.file for split in self.splits}.values())

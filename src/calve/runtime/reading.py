@@ -1,0 +1,96 @@
+"""`calve.read`: a table as a DataFrame; and the same rows in this process, without Spark.
+
+calve.read(spark, lake.table("shop.orders"), columns=["id", "amount"], where="amount > 100")
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from calve.catalog.tables import load_table
+from calve.errors import InvalidInput
+from calve.iceberg.scan import Scan
+from calve.iceberg.travel import AsOf
+from calve.model.scan import ScanPlan
+from calve.runtime.api import TableRef
+from calve.scan.conditions import Where
+from calve.scan.frame import frame_of
+from calve.scan.splits import read_tasks, whole
+from calve.scan.worker import rows_of_task
+
+
+class TimeTravel(TypedDict, total=False):
+    """As of when a table is read; give one of the first three. A sink goes with a frontier, by name or id."""
+
+    snapshot_id: int | None
+    as_of_frontier: int | None
+    ref: str | None
+    sink: str | None
+
+
+def read(
+    spark: SparkSession,
+    table: TableRef,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Where | None = None,
+    **at: Unpack[TimeTravel],
+) -> DataFrame:
+    """The rows of a table, deletes applied; no jar is needed.
+
+    The snapshot is chosen now: the newest, or by `snapshot_id`, by `as_of_frontier` (milliseconds: the newest snapshot
+    with nothing in it from that time on; with several sinks in the table, `sink` says which), or by `ref`, a branch or
+    tag. Only `columns` are read, and of `where`, a condition of Spark SQL, what partitions and bounds of columns can
+    tell decides which files are read.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidInput("Spark Connect is not supported", hint="Use a classic Spark session.")
+    if isinstance(columns, str):
+        raise InvalidInput("columns is a list", detail=f'Got "{columns}".', hint=f'Write columns=["{columns}"].')
+    return frame_of(spark, _scan(table, at), columns, where)
+
+
+@dataclass(frozen=True)
+class LocalRead:
+    """A scan that this process does by itself."""
+
+    scan: Scan
+    plan: ScanPlan
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows."""
+        return self.scan.target(self.plan).schema
+
+    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows; with a limit no more of them, and no more is read than that takes."""
+        target = self.scan.target(self.plan)
+        tasks = read_tasks(self.plan.files, 1)
+        if limit is not None:  # the newest files have the fewest deletes
+            tasks = tuple(whole(f) for f in sorted(self.plan.files, key=lambda f: -f.sequence_number))
+        left = limit
+        for task in tasks:
+            for batch in rows_of_task(task, target):
+                piece = batch if left is None else batch.slice(0, left)
+                if piece.num_rows:
+                    yield piece
+                left = None if left is None else left - piece.num_rows
+                if left == 0:
+                    return
+
+
+def read_here(table: TableRef, *, columns: Sequence[str] | None = None, **at: Unpack[TimeTravel]) -> LocalRead:
+    """The same rows as `read` has, without Spark."""
+    scan = _scan(table, at)
+    chosen = scan if columns is None else scan.select(columns)
+    return LocalRead(chosen, chosen.plan())
+
+
+def _scan(table: TableRef, at: TimeTravel) -> Scan:
+    as_of = AsOf(
+        snapshot_id=at.get("snapshot_id"), frontier=at.get("as_of_frontier"), ref=at.get("ref"), sink=at.get("sink")
+    )
+    return Scan.of(load_table(table.lake.open(), table.name), as_of)

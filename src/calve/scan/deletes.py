@@ -1,0 +1,142 @@
+"""The deletes of one task: loaded when first needed, each file once, keys without repetition."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from calve.iceberg.readable import ReadTarget
+from calve.iceberg.store import open_input
+from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.scan.keys import KeySet, distinct
+from calve.scan.projection import Projection
+from calve.scan.vectors import NOTHING, Positions, positions_of_vector
+
+_PATH, _POSITION = "file_path", "pos"
+_LOADS = 8
+"""Files that are loaded at a time; matters for object stores only."""
+_Group = tuple[tuple[int, ...], tuple[Any, ...] | None]
+"""Equality deletes that are tested together: the same fields, the same reach."""
+
+
+@dataclass(frozen=True)
+class FileDeletes:
+    """What is deleted of one file."""
+
+    positions: Positions
+    """Ascending."""
+    keys: tuple[tuple[tuple[int, ...], KeySet], ...]
+    """Sets of keys with the ids of their fields."""
+    sequence_number: int
+
+    @property
+    def key_ids(self) -> list[int]:
+        """Fields that are compared, each once."""
+        return list(dict.fromkeys(number for ids, _ in self.keys for number in ids))
+
+    def of(self, first: int, rows: int, read_keys: Callable[[], tuple[Projection, pa.Table]]) -> NDArray[np.bool_]:
+        """Which of `rows` rows from position `first` on are deleted. `read_keys` reads the compared columns."""
+        deleted = np.zeros(rows, bool)
+        low, high = np.searchsorted(self.positions, [first, first + rows])
+        deleted[self.positions[low:high] - first] = True
+        if self.keys and not deleted.all():
+            projection, table = read_keys()
+            columns = {number: projection.key(table, number) for number in self.key_ids}
+            for ids, keys in self.keys:
+                deleted |= keys.deleted([columns[number] for number in ids], self.sequence_number)
+        return deleted
+
+
+class TaskDeletes:
+    """Deletes of the files of one task."""
+
+    def __init__(self, target: ReadTarget, files: Sequence[ScanFile]) -> None:
+        self._target = target
+        self._paths = [file.path for file in files]
+        self._members: dict[_Group, dict[DeleteFile, None]] = {}
+        for file in files:
+            for delete in file.deletes:
+                if delete.kind is DeleteKind.EQUALITY:
+                    self._members.setdefault(_group(delete), {})[delete] = None
+        self._sets: dict[_Group, KeySet] = {}
+        self._positions: dict[str, dict[str, Positions]] = {}
+
+    def of(self, file: ScanFile) -> FileDeletes:
+        """The deletes of one of the files. Raises OSError, TerminalError."""
+        groups = dict.fromkeys(_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
+        positions = [self._positions_in(d, file.path) for d in file.deletes if d.kind is not DeleteKind.EQUALITY]
+        return FileDeletes(
+            positions=distinct(np.concatenate(positions)) if positions else NOTHING,
+            keys=tuple((group[0], self._set(group)) for group in groups),
+            sequence_number=file.sequence_number,
+        )
+
+    def _set(self, group: _Group) -> KeySet:
+        known = self._sets.get(group)
+        if known is None:
+            known = self._sets[group] = self._loaded(group[0], list(self._members[group]))
+        return known
+
+    def _loaded(self, ids: tuple[int, ...], files: Sequence[DeleteFile]) -> KeySet:
+        with ThreadPoolExecutor(min(_LOADS, len(files))) as pool:
+            keys = list(pool.map(lambda file: self._keys_in(file, ids), files))
+        columns = [
+            pa.chunked_array([chunk for columns in keys for chunk in columns[at].chunks], type=keys[0][at].type)
+            for at in range(len(ids))
+        ]
+        sequence_numbers = np.repeat([file.sequence_number for file in files], [len(columns[0]) for columns in keys])
+        return KeySet(columns, sequence_numbers)
+
+    def _keys_in(self, file: DeleteFile, ids: Sequence[int]) -> list[pa.ChunkedArray]:
+        with self._opened(file.path) as parquet:
+            projection = Projection(parquet.schema_arrow, self._target, constants={})
+            table = parquet.read(projection.needed(self._target.keys[number].path[0] for number in ids))
+        if table.num_columns == 0 and table.num_rows != file.rows:
+            table = pa.table({"rows": pa.nulls(file.rows)})
+        return [projection.key(table, number) for number in ids]
+
+    def _positions_in(self, delete: DeleteFile, path: str) -> Positions:
+        if delete.kind is DeleteKind.VECTOR:
+            with open_input(delete.path, self._target.io_properties) as source:
+                return positions_of_vector(source.read_at(delete.length, delete.offset))
+        known = self._positions.get(delete.path)
+        if known is None:
+            known = self._positions[delete.path] = self._by_path(delete)
+        return known.get(path, NOTHING)
+
+    def _by_path(self, delete: DeleteFile) -> dict[str, Positions]:
+        """The positions in a file, for the data files of this task."""
+        with self._opened(delete.path, read_dictionary=[_PATH]) as parquet:
+            table = parquet.read([_PATH, _POSITION])
+        positions = table.column(_POSITION).to_numpy()
+        numbers = self._file_numbers(table.column(_PATH))
+        return {self._paths[n]: positions[numbers == n] for n in distinct(numbers) if n >= 0}
+
+    def _file_numbers(self, paths: pa.ChunkedArray) -> NDArray[np.int64]:
+        """The place of each path among the files of this task, -1 for others; looked up once for each path."""
+        known = pa.array(self._paths, pa.string())
+        chunks = [
+            pc.index_in(chunk.dictionary.cast(pa.string()), value_set=known).fill_null(-1).take(chunk.indices)
+            for chunk in paths.chunks
+        ]
+        numbers: NDArray[np.int64] = pa.chunked_array(chunks, pa.int32()).to_numpy().astype(np.int64)
+        return numbers
+
+    @contextmanager
+    def _opened(self, path: str, read_dictionary: Iterable[str] = ()) -> Iterator[pq.ParquetFile]:
+        with (
+            open_input(path, self._target.io_properties) as source,
+            pq.ParquetFile(source, read_dictionary=list(read_dictionary), pre_buffer=True) as parquet,
+        ):
+            yield parquet
+
+
+def _group(delete: DeleteFile) -> _Group:
+    return delete.equality_ids, delete.scope

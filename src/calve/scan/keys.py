@@ -1,0 +1,146 @@
+"""Sets of deleted keys: any number of columns of any type that can be a key, null equal to null.
+
+Every column is replaced by the number of its value among the deleted ones; numbers of two columns become the number of
+their pair, and so on to the last column. Each step is one pass of a vectorised operation, and values that no delete
+has drop out on the way. For each key the newest delete counts: rows with a lower sequence number are gone.
+
+Whole numbers, dates and timestamps are looked up in a sorted array behind a filter of hashes, which is made once;
+Arrow's lookup, which takes every other type, hashes the deleted values again for every row group.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+_MISSING = -1
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_MAX_FILTER_BITS = 24
+
+Numbers = NDArray[np.int64]
+Columns = Sequence[pa.ChunkedArray]
+
+
+class KeySet:
+    """Keys of deletes. `sequence_numbers` has one number for each row of `columns`."""
+
+    def __init__(self, columns: Columns, sequence_numbers: Numbers) -> None:
+        if not columns:
+            raise ValueError("a key has at least one column")
+        self._values = [_values_of(column) for column in columns]
+        self._pairs: list[Numbers] = []
+        """From the second column on: the different pairs of (number so far, number in this column), sorted."""
+        numbers = self._values[0].places(columns[0])
+        for column, values in zip(columns[1:], self._values[1:], strict=True):
+            joined = numbers * len(values) + values.places(column)
+            self._pairs.append(distinct(joined))
+            numbers = _places(self._pairs[-1], joined)
+        self._newest = np.full(int(numbers.max(initial=_MISSING)) + 1, _MISSING, np.int64)
+        np.maximum.at(self._newest, numbers, sequence_numbers)
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def deleted(self, columns: Columns, sequence_number: int) -> NDArray[np.bool_]:
+        """Which rows of a file with this sequence number are deleted."""
+        if not len(self):
+            return np.zeros(len(columns[0]), bool)
+        numbers = self._values[0].places(columns[0])
+        for column, values, pairs in zip(columns[1:], self._values[1:], self._pairs, strict=True):
+            own = values.places(column)
+            known = np.flatnonzero((numbers != _MISSING) & (own != _MISSING))
+            found = np.full(len(numbers), _MISSING, np.int64)
+            found[known] = _places(pairs, numbers[known] * len(values) + own[known])
+            numbers = found
+        deleted: NDArray[np.bool_] = numbers != _MISSING
+        deleted[deleted] = self._newest[numbers[deleted]] > sequence_number
+        return deleted
+
+
+class _Values(Protocol):
+    """The different values of one column of deletes."""
+
+    def __len__(self) -> int: ...
+
+    def places(self, column: pa.ChunkedArray) -> Numbers:
+        """The place of each value, null among them; -1 for one that is not there."""
+        ...
+
+
+def _values_of(column: pa.ChunkedArray) -> _Values:
+    kind = column.type
+    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        return _Integers(column)
+    return _AnyValues(column)
+
+
+class _AnyValues:
+    """By Arrow's hash table."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._values = pc.unique(column)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def places(self, column: pa.ChunkedArray) -> Numbers:
+        found = pc.index_in(column, value_set=self._values).fill_null(_MISSING)
+        numbers: Numbers = found.to_numpy().astype(np.int64)
+        return numbers
+
+
+class _Integers:
+    """Sorted, behind a filter that knows most values that are not there. Null has the last place, if it has one."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        numbers, nulls = _integers(column)
+        self._sorted = distinct(numbers if nulls is None else numbers[~nulls])
+        self._null_place = _MISSING if nulls is None else len(self._sorted)
+        bits = min(_MAX_FILTER_BITS, max(6, len(self._sorted).bit_length() + 3))
+        self._shift = np.uint64(64 - bits)
+        self._filter = np.zeros(1 << bits, bool)
+        self._filter[self._hashes(self._sorted)] = True
+
+    def __len__(self) -> int:
+        return len(self._sorted) + (self._null_place != _MISSING)
+
+    def places(self, column: pa.ChunkedArray) -> Numbers:
+        numbers, nulls = _integers(column)
+        found = np.full(len(numbers), _MISSING, np.int64)
+        likely = np.flatnonzero(self._filter[self._hashes(numbers)])
+        found[likely] = _places(self._sorted, numbers[likely])
+        if nulls is not None:
+            found[nulls] = self._null_place
+        return found
+
+    def _hashes(self, numbers: Numbers) -> NDArray[np.uint64]:
+        return (numbers.view(np.uint64) * _SPREAD) >> self._shift
+
+
+def _integers(column: pa.ChunkedArray) -> tuple[Numbers, NDArray[np.bool_] | None]:
+    """The values as 64-bit numbers, and which of them are null (None: none is)."""
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    whole = column.cast(pa.int64())
+    nulls = None if not whole.null_count else whole.is_null().to_numpy()
+    numbers: Numbers = (whole if nulls is None else whole.fill_null(0)).to_numpy()
+    return numbers, nulls
+
+
+def distinct(numbers: Numbers) -> Numbers:
+    """Ascending, each once. `np.unique` hashes whole numbers, which takes many times as long as sorting them."""
+    ascending = np.sort(numbers)
+    first = np.ones(len(ascending), bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
+    return ascending[first]
+
+
+def _places(sorted_values: Numbers, wanted: Numbers) -> Numbers:
+    if not len(sorted_values):
+        return np.full(len(wanted), _MISSING, np.int64)
+    at = np.searchsorted(sorted_values, wanted)
+    at[at == len(sorted_values)] = 0
+    return np.where(sorted_values[at] == wanted, at, _MISSING)
