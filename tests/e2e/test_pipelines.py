@@ -168,6 +168,24 @@ def test_totals_go_on_after_a_restart_and_a_group_without_rows_is_gone(pipelines
     assert seen == [[("x", 2, 12), ("y", 1, 1)], [("x", 1, 7), ("y", 1, 6)], [("x", 1, 70)]]
 
 
+def test_a_view_joins_a_table_of_the_lake(pipelines: Pipelines, items: Folder, tmp_path: Path) -> None:
+    names = Folder(tmp_path / "names")
+    names.put((1, "one"), (2, "two"))
+    items.put((1, "a"), (3, "c"))
+    pipelines.run(
+        SOURCE.format(name="names", folder=names.path)
+        + "CREATE SINK names FROM names TO ICEBERG CATALOG lake NAMESPACE shop TABLE names"
+    )
+    pipelines.run(
+        "CREATE VIEW named AS SELECT i.id, i.v, n.v AS name FROM items i JOIN lake.shop.names n ON n.id = i.id;"
+        "CREATE SINK s FROM named TO ICEBERG CATALOG lake NAMESPACE shop TABLE items"
+    )
+    assert pipelines.rows("shop.items") == [(1, "a", "one")]
+    items.put((2, "b"), (1, None))
+    pipelines.run()
+    assert pipelines.rows("shop.items") == [(2, "b", "two")]
+
+
 def row(values: tuple[int, str, int] | None) -> dict[str, Any] | None:
     return None if values is None else dict(zip(("id", "kind", "n"), values, strict=True))
 
