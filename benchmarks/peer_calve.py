@@ -46,6 +46,9 @@ class Batches:
         path = self._workload.initial if number == 1 else self._workload.batch(number - 2)
         return spark.read.schema(DDL).parquet(path)
 
+    def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
+        return self.frame(spark, None, end)
+
     def size(self, _start: Offsets, end: Offsets) -> SizeHint:
         return SizeHint(rows=self._workload.rows if int(end or 0) == 1 else CHANGES)
 

@@ -19,6 +19,7 @@ from calve.runtime.defined import sink_of
 from calve.runtime.monitor import read_statuses
 from calve.runtime.query import Query
 from calve.runtime.supervisor import Ending, SinkResult
+from calve.runtime.verifying import Differences, verify
 from calve.source.generator import expected_orders, orders
 from calve.sql.statements import ObjectKind
 from tests.support.pipelines import Pipelines, eventually
@@ -214,6 +215,35 @@ def test_a_view_that_would_be_wrong_is_refused_when_it_is_created(
         pipelines.apply(f"CREATE VIEW w AS {query}")
     assert words in str(caught.value)
     assert pipelines.place.definitions().of(ObjectKind.VIEW) == []
+
+
+# ---- verify
+
+
+def test_verify_finds_the_table_right_and_names_what_differs(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"), (2, "b"), (3, "c"))
+    pipelines.run(SINK)
+    items.put((2, None), (3, "cc"))
+    pipelines.run()
+    items.put((9, "not committed yet"))
+    assert verify(pipelines.place, "s") == Differences(rows=2)
+    table = pipelines.table("shop.items")
+    table.overwrite(
+        pa.Table.from_pylist([{"id": 1, "v": "theirs"}, {"id": 7, "v": "x"}], schema=table.schema().as_arrow())
+    )
+    head = table.refresh().current_snapshot()
+    assert head is not None
+    pipelines.run(f"ALTER SINK s ACCEPT SNAPSHOT {head.snapshot_id}")
+    found = verify(pipelines.place, "s")
+    assert (found.rows, found.missing, found.unexpected, found.different) == (3, 1, 1, 1)
+    assert {key for key, _, _ in found.samples} == {"1", "3", "7"}
+    assert not found.none
+
+
+def test_verify_computes_views_and_totals_anew(pipelines: Pipelines) -> None:
+    pipelines.run((ROOT / "examples" / "view.sql").read_text())
+    assert verify(pipelines.place, "big_orders") == Differences(rows=2)
+    assert verify(pipelines.place, "tiers") == Differences(rows=2)
 
 
 # ---- one that fails

@@ -40,6 +40,9 @@ class Batches:
         end = len(self.batches) if whole else position + 1
         return canonical_offsets(end) if position < len(self.batches) else None
 
+    def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
+        return self.frame(spark, None, end)
+
     @property
     def took_all(self) -> bool:
         return False

@@ -16,12 +16,15 @@ from calve.cli.demo import run_demo
 from calve.cli.logs import LogFormat, log_to_stderr
 from calve.cli.read import Format, ReadOptions, run_read
 from calve.cli.run import run_pipeline
-from calve.cli.show import console, show_error, show_statuses
+from calve.cli.show import console, show_differences, show_error, show_statuses
 from calve.cli.sql import run_sql
 from calve.errors import CalveError, InvalidInput
 from calve.runtime.api import connect, default_home
 from calve.runtime.defined import connected_lake
 from calve.runtime.monitor import read_statuses
+from calve.runtime.session import embedded_session
+from calve.runtime.verifying import verify as verify_sink
+from calve.runtime.workplace import workplace
 
 app = typer.Typer(
     help="Keeps Apache Iceberg tables equal to a stream of changes, exactly once, on Spark.",
@@ -152,6 +155,25 @@ def read(  # noqa: PLR0913 - a parameter for each option
         ReadOptions(output, limit, explain),
         console(),
     )
+
+
+@app.command()
+def verify(
+    sink: Annotated[str, typer.Argument(help="Name of a sink.")],
+    home: Home = None,
+    log_format: Logs = LogFormat.TEXT,
+    *,
+    quiet: Quiet = False,
+) -> None:
+    """Compare the table of a sink with what its source holds, as of the table's own progress.
+
+    Exit code 0: equal; 1: there are differences, which are shown.
+    """
+    log_to_stderr(log_format, quiet=quiet)
+    folder = (home or default_home()).absolute()
+    found = verify_sink(workplace(folder, lambda: embedded_session(folder)), sink)
+    show_differences(console(), sink, found)
+    raise typer.Exit(0 if found.none else 1)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from calve.errors import CalveError
 from calve.model.health import Health, Status
+from calve.runtime.verifying import Differences
 
 _COLOURS = {
     Health.RUNNING: "green",
@@ -62,6 +63,26 @@ def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
     for status in statuses:
         if status.cause:
             console.print(f"\n{status.sink}: {escape(status.cause)}", highlight=False, soft_wrap=True)
+
+
+def show_differences(console: Console, sink: str, found: Differences) -> None:
+    """What a comparison of a table with its source found."""
+    if found.none:
+        console.print(f"{sink}: the table is right, {found.rows:,} rows", highlight=False)
+        return
+    console.print(
+        f"{sink}: of {found.rows:,} rows {found.missing:,} are missing and {found.different:,} differ; "
+        f"{found.unexpected:,} are unexpected, {found.repeated:,} keys are there more than once",
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table(box=None, pad_edge=False)
+    for heading in ("key", "by the source", "in the table"):
+        table.add_column(heading)
+    for sample in found.samples:
+        table.add_row(*(escape(text) for text in sample))
+    if found.samples:
+        console.print(table)
 
 
 def _frontier(text: str) -> str:

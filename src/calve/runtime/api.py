@@ -162,10 +162,29 @@ class Sink:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
+    """How a sink understands its frames: the specification with its key, the table's columns, records to changes."""
+
     spec: SinkSpec
     columns: StructType
     intake: Intake
+
+
+def reading_of(sink: Sink, spark: SparkSession, frame_schema: StructType, state: StateStore) -> Reading:
+    """What the table is made of, and how changes of it come out of frames of this schema."""
+    spec, over = sink.spec, sink.view
+    if over is None:
+        check_envelope(frame_schema, spec.envelope, spec.key)
+        return Reading(spec, table_schema(frame_schema, spec.envelope, spec.key), Intake(spec.envelope, spec.key))
+    plan = over.planned(spark, frame_schema, spec.envelope, spec.key or None)
+    view = View(spark, plan, state=state, resolve=over.resolve)
+    intake = Intake(spec.envelope, over.record_key(spec.envelope), view)
+    return Reading(replace(spec, key=plan.key), plan.schema, intake)
+
+
+def source_store(state: StateStore, spec: SinkSpec) -> StateStore:
+    """Where a source remembers what it read; a new generation begins to read anew."""
+    return Folder(state, f"source-{spec.generation}" if spec.generation else "source")
 
 
 class _Start:
@@ -186,7 +205,7 @@ class _Start:
     def query(self) -> Query:
         source = self._source()
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
-        reading = self._reading(frame_schema)
+        reading = reading_of(self._sink, self._spark, frame_schema, self._state)
         columns, spec = reading.columns, reading.spec
         catalog = self._sink.lake.open()
         iceberg = load_or_create_table(catalog, spec.table, iceberg_schema(columns, spec.key), spec.key)
@@ -201,24 +220,10 @@ class _Start:
         query.begin(Pipeline(reading.intake, spec.write, run, table, monitor, (self._clock, self._ids)))
         return query
 
-    def _reading(self, frame_schema: StructType) -> "_Reading":
-        """What the table is made of, and how changes of it come out of frames."""
-        spec, over = self._spec, self._sink.view
-        if over is None:
-            check_envelope(frame_schema, spec.envelope, spec.key)
-            columns = table_schema(frame_schema, spec.envelope, spec.key)
-            return _Reading(spec, columns, Intake(spec.envelope, spec.key))
-        plan = over.planned(self._spark, frame_schema, spec.envelope, spec.key or None)
-        view = View(self._spark, plan, state=self._state, resolve=over.resolve)
-        return _Reading(
-            replace(spec, key=plan.key), plan.schema, Intake(spec.envelope, over.record_key(spec.envelope), view)
-        )
-
     def _source(self) -> Source | None:
         changes = self._sink.changes
         if not isinstance(changes, DataFrame):
-            generation = self._spec.generation  # a new one begins to read anew
-            return changes.open(Folder(self._state, f"source-{generation}" if generation else "source"), self._clock)
+            return changes.open(source_store(self._state, self._spec), self._clock)
         return None if changes.isStreaming else BoundedFrame(changes)
 
     def _feed(self, source: Source | None) -> Feed:

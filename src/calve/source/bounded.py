@@ -31,6 +31,9 @@ class BoundedFrame:
     def frame(self, _spark: SparkSession, _start: Offsets, _end: Offsets) -> DataFrame:
         return self._frame
 
+    def contents(self, _spark: SparkSession, _end: Offsets) -> DataFrame:
+        return self._frame
+
     def size(self, _start: Offsets, _end: Offsets) -> SizeHint:
         return UNKNOWN
 

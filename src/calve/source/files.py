@@ -155,6 +155,19 @@ class FileSource:
         self._check_still_there(listed)
         return self._read(spark, [self._listing.for_spark(f.path) for f in listed])
 
+    def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
+        seen = self._ledger.seen(Place.of(end))
+        listed = self._listing.files()
+        fresh = {file.path for file in seen.compare(listed)[0]}
+        known = sorted(file for file in listed if file.path not in fresh)
+        if len(known) < len(seen):
+            raise SourceLost(
+                "files that were read are not there any more",
+                detail=f"{len(seen)} were read, {len(known)} are left in {self._definition.path}.",
+                hint="Without them the table cannot be compared with its source.",
+            )
+        return self._read(spark, [self._listing.for_spark(file.path) for file in known])
+
     def _check_still_there(self, listed: list[KnownFile]) -> None:
         sizes = self._listing.sizes([f.path for f in listed])
         gone = [f.path for f, size in zip(listed, sizes, strict=True) if size is None]

@@ -146,6 +146,9 @@ class OrdersSource:
         )
         return changes.to(cast("StructType", StructType.fromDDL(_COLUMNS)))
 
+    def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
+        return self.frame(spark, None, end)
+
     def size(self, start: Offsets, end: Offsets) -> SizeHint:
         return SizeHint(rows=position_of(end) - position_of(start))
 

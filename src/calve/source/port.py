@@ -45,6 +45,10 @@ class Source(Protocol):
         """The rows after `start` up to `end`, the same ones every time."""
         ...
 
+    def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
+        """Everything up to `end`, as far as the source still has it. Raises SourceLost when it has not."""
+        ...
+
     def size(self, start: Offsets, end: Offsets) -> SizeHint:
         """How much that is."""
         ...

@@ -1,0 +1,148 @@
+"""`calve verify`: whether a table is what its source says it should be.
+
+All that the source holds up to the table's own progress is read at once, brought through envelope and view as a run
+would do it, and reduced to the last change of each key; the table is read as of that very progress. Where the order of
+changes does not grow over checkpoints, arrival decided in the table and the order decides here: such keys differ.
+"""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from calve.catalog.tables import load_table
+from calve.clock import SystemClock
+from calve.errors import BadRow, InvalidInput, decode
+from calve.iceberg.snapshots import stated_progress
+from calve.model.change import BAD, OP, UPSERT, order_columns
+from calve.model.checkpoint import CheckpointIdentity
+from calve.model.size import UNKNOWN
+from calve.plan.lookup import required
+from calve.plan.sinks import plan_sink
+from calve.runtime.api import Sink, reading_of, source_store
+from calve.runtime.defined import sink_of
+from calve.runtime.feed import Checkpoint
+from calve.runtime.reading import read
+from calve.runtime.workplace import Workplace
+from calve.source.port import SourceDefinition
+from calve.sql.names import Identifier
+from calve.sql.statements import ObjectKind
+from calve.state import Folder, StateStore, open_state
+
+SAMPLE = 5
+_WANTED, _FOUND = "_calve_wanted", "_calve_found"
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What a comparison found; the samples are keys with both rows as JSON texts."""
+
+    rows: int
+    """Rows that the table should have."""
+    missing: int = 0
+    unexpected: int = 0
+    different: int = 0
+    repeated: int = 0
+    """Keys that the table has more than once."""
+    samples: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def none(self) -> bool:
+        """True when the table is right."""
+        return not (self.missing or self.unexpected or self.different or self.repeated)
+
+
+def verify(place: Workplace, name: str) -> Differences:
+    """Compare a sink's table with its source."""
+    definitions = place.definitions()
+    definition = required(definitions, Identifier.exact(name), ObjectKind.SINK)
+    plan = plan_sink(definition, definitions)
+    sink = sink_of(place.home, plan, definitions, place.vault)
+    if not isinstance(sink.changes, SourceDefinition):
+        raise InvalidInput(f'the source of sink "{name}" cannot be read again')
+    state = Folder(open_state(plan.state or str(place.home / "state")), plan.spec.sink_id)
+    return _Comparison(place.spark(), sink, sink.changes, state).run()
+
+
+class _Comparison:
+    def __init__(self, spark: SparkSession, sink: Sink, source: SourceDefinition, state: StateStore) -> None:
+        self._spark, self._sink = spark, sink
+        self._source = source.open(source_store(state, sink.spec), SystemClock())
+
+    def run(self) -> Differences:
+        spec = self._sink.spec
+        table = load_table(self._sink.lake.open(), spec.table)
+        progress = stated_progress(table.properties, spec.sink_id)
+        if progress is None:
+            raise InvalidInput(f'sink "{spec.name}" has not committed anything yet', hint="Run it first: calve run.")
+        with tempfile.TemporaryDirectory(prefix="calve-verify-") as scratch:
+            reading = reading_of(
+                self._sink, self._spark, self._source.schema(self._spark), open_state(str(Path(scratch)))
+            )
+            identity = CheckpointIdentity(self._source.name, 0, None, progress.offsets)
+            frame = self._source.contents(self._spark, progress.offsets)
+            changes = reading.intake.changes(Checkpoint(identity, frame, 0, UNKNOWN))
+            key, columns = reading.spec.key, reading.columns.fieldNames()
+            found = read(
+                self._spark, self._sink.lake.table(str(spec.table)), columns=columns, snapshot_id=progress.snapshot_id
+            )
+            return _compared(_last(changes, key, columns), found, key, columns)
+
+
+def _last(changes: DataFrame, key: tuple[str, ...], columns: list[str]) -> DataFrame:
+    """The rows that should be there: the last change of each key, unless it deletes."""
+    _refuse_bad_rows(changes)
+    orders = [F.col(name).desc() for name in order_columns(changes.columns)]
+    window = Window.partitionBy(*map(_column, key)).orderBy(*orders)
+    last = changes.withColumn("_calve_rank", F.row_number().over(window)).where("_calve_rank = 1")
+    return last.where(F.col(OP) == UPSERT).select(*map(_column, columns))
+
+
+def _refuse_bad_rows(changes: DataFrame) -> None:
+    bad = changes.where(F.col(BAD).isNotNull()).select(BAD).first()
+    if bad is not None:
+        raise decode(bad[0]) or BadRow("the source holds a record that cannot become a change", detail=str(bad[0]))
+
+
+def _compared(wanted: DataFrame, found: DataFrame, key: tuple[str, ...], columns: list[str]) -> Differences:
+    names = [f"_calve_key_{i}" for i in range(len(key))]
+
+    def keyed(frame: DataFrame, text: str) -> DataFrame:
+        keys = [_column(name).alias(alias) for name, alias in zip(key, names, strict=True)]
+        whole = F.to_json(F.struct(*map(_column, columns)), {"ignoreNullFields": "false"})
+        return frame.select(*keys, whole.alias(text))
+
+    theirs = keyed(found, _FOUND)
+    repeated = theirs.groupBy(*names).count().where("count > 1").count()
+    both = keyed(wanted, _WANTED).join(theirs.dropDuplicates(names), names, "full_outer")
+    wrong = both.where(~F.col(_WANTED).eqNullSafe(F.col(_FOUND))).cache()
+    counts = {
+        row["kind"]: row["count"]
+        for row in wrong.select(
+            F.when(F.col(_FOUND).isNull(), "missing")
+            .when(F.col(_WANTED).isNull(), "unexpected")
+            .otherwise("different")
+            .alias("kind")
+        )
+        .groupBy("kind")
+        .count()
+        .collect()
+    }
+    key_text = F.to_json(F.struct(*names))
+    sample = wrong.select(key_text, F.coalesce(_WANTED, F.lit("-")), F.coalesce(_FOUND, F.lit("-"))).take(SAMPLE)
+    samples = tuple((", ".join(_values(row[0])), row[1], row[2]) for row in sample)
+    total = both.where(F.col(_WANTED).isNotNull()).count()
+    wrong.unpersist()
+    return Differences(total, repeated=repeated, samples=samples, **counts)
+
+
+def _values(key: str) -> list[str]:
+
+    return [str(value) for value in json.loads(key).values()]
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
