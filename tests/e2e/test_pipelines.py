@@ -228,9 +228,9 @@ def test_verify_finds_the_table_right_and_names_what_differs(pipelines: Pipeline
     items.put((9, "not committed yet"))
     assert verify(pipelines.place, "s") == Differences(rows=2)
     table = pipelines.table("shop.items")
-    table.overwrite(
-        pa.Table.from_pylist([{"id": 1, "v": "theirs"}, {"id": 7, "v": "x"}], schema=table.schema().as_arrow())
-    )
+    theirs = pa.Table.from_pylist([{"id": 1, "v": "theirs"}, {"id": 7, "v": "x"}], schema=table.schema().as_arrow())
+    with pytest.warns(UserWarning, match="falling back to copy-on-write"):
+        table.overwrite(theirs)
     head = table.refresh().current_snapshot()
     assert head is not None
     pipelines.run(f"ALTER SINK s ACCEPT SNAPSHOT {head.snapshot_id}")

@@ -90,7 +90,7 @@ MUTATIONS = [
     Mutation(
         "nothing compares a batch with what comes before it",  # each of the three alone is covered by the others
         (
-            (attempt, "if progress.frontier != committable.batch.lower:", OFF),
+            (attempt, "if progress.next_lower(committable.generation) != committable.batch.lower:", OFF),
             (adoption, "if entry.committable.batch.lower != position.minted:", OFF),
             (adoption, "if isinstance(entry, CheckpointEntry) and entry.identity.start != position.end:", OFF),
         ),
@@ -98,7 +98,7 @@ MUTATIONS = [
     ),
     Mutation(
         "foreign commits are not noticed",
-        ((belief, "if foreign and policy is OnForeignCommit.HALT:", OFF),),
+        ((belief, "if foreign and trust.policy is OnForeignCommit.HALT:", OFF),),
         only("foreign", accept=False),
     ),
     Mutation("rollbacks are not noticed", ((belief, "if ahead or elsewhere:", OFF),), only("rollback", "replace")),

@@ -81,7 +81,7 @@ def test_a_loaded_state_shows_own_snapshots_newest_first(sample: Sample) -> None
     own = state.ancestors[0].own
     assert own is not None
     assert own.commit_id == second.commit_id
-    assert not own.offsets_known
+    assert own.offsets == second.offsets
     assert state.stated == second
     assert state.has_data
 

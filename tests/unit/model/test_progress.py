@@ -1,0 +1,40 @@
+from calve.model.checkpoint import offsets_digest
+from calve.model.frontier import SEALED, START, Frontier
+from calve.model.progress import SHORT, Fence, Progress
+
+
+def progress(offsets: str, frontier: Frontier = START, generation: int = 0) -> Progress:
+    return Progress(
+        sink_id="s",
+        fence=Fence(2, 7, "run"),
+        frontier=frontier,
+        lower=START,
+        commit_id="c",
+        query_id="q",
+        checkpoint=3,
+        offsets=offsets,
+        digest=offsets_digest(offsets),
+        table_uuid="t",
+        snapshot_id=5,
+        sequence_number=6,
+        generation=generation,
+    )
+
+
+def test_short_offsets_are_in_every_summary_and_long_ones_in_the_property_alone() -> None:
+    for offsets, known in (("x" * SHORT, True), ("x" * (SHORT + 1), False)):
+        stated = progress(offsets, generation=2)
+        read = Progress.from_summary(stated.to_summary(), snapshot_id=5, sequence_number=6)
+        assert read.offsets_known is known
+        assert (read.digest, read.generation) == (stated.digest, 2)
+        assert Progress.from_property(stated.to_property()) == stated
+        assert read.with_offsets_of(stated).offsets == offsets
+
+
+def test_a_new_generation_opens_a_sealed_table_and_no_other() -> None:
+    sealed = progress("1", SEALED, generation=1)
+    assert sealed.is_sealed(1)
+    assert not sealed.is_sealed(2)
+    assert sealed.next_lower(2) == START
+    going_on = progress("1", Frontier(9), generation=1)
+    assert going_on.next_lower(2) == Frontier(9)
