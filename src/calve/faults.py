@@ -31,6 +31,8 @@ POINTS = frozenset(
         "manifests.after",  # manifests are there, nothing recorded
         "record.before",  # before the checkpoint's record (with its committable) is put
         "record.after",  # record is durable, Spark not told yet
+        "stage.before",  # before the changes of a checkpoint are kept in the state location
+        "stage.after",  # they are there, nothing recorded
         "spark-commit.before",  # foreachBatch returns: Spark writes its commit log next
         "claim.before",
         "claim.after",

@@ -39,5 +39,6 @@ FAILURES = Counter(
     "calve_failures", "Runs that ended with an error, by its type.", (*_SINK, "error"), registry=REGISTRY
 )
 PENDING = Gauge("calve_pending_commits", "Recorded batches that are not in the table.", _SINK, registry=REGISTRY)
+STAGED = Gauge("calve_staged_checkpoints", "Checkpoints that wait for their window.", _SINK, registry=REGISTRY)
 FRONTIER = Gauge("calve_frontier_ms", "Committed frontier; -1 when sealed.", _SINK, registry=REGISTRY)
 STALLED = Gauge("calve_stalled", "1 while work waits for something outside.", _SINK, registry=REGISTRY)

@@ -217,6 +217,57 @@ def test_a_view_that_would_be_wrong_is_refused_when_it_is_created(
     assert pipelines.place.definitions().of(ObjectKind.VIEW) == []
 
 
+# ---- windows
+
+
+def test_checkpoints_of_one_window_are_committed_together_in_few_files(pipelines: Pipelines) -> None:
+    pipelines.run(
+        LAKE
+        + "CREATE SOURCE g FROM LOAD GENERATOR orders (ROWS = 2000, UPDATES = 1000, MAX ROWS PER CHECKPOINT = 100);"
+        "CREATE SINK s FROM g TO ICEBERG CATALOG lake NAMESPACE shop TABLE g "
+        "WITH (COMMIT INTERVAL = '1h', CHECKPOINT INTERVAL = '1s')"
+    )
+    assert pipelines.rows("shop.g") == sorted(expected_orders(orders(rows=2000, changes=1000), 3000).values())
+    summaries = [s.summary.additional_properties for s in pipelines.table("shop.g").snapshots() if s.summary]
+    added = [int(s["added-data-files"]) for s in summaries if "added-data-files" in s]
+    assert added == [1], "thirty checkpoints, one batch, one file"
+    assert not list((pipelines.home / "state").rglob("*.parquet"))
+
+
+def test_a_source_that_stops_within_a_window_is_committed_at_its_end(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"))
+    pipelines.apply(f"{SINK} WITH (COMMIT INTERVAL = '3s', CHECKPOINT INTERVAL = '1s')")
+    with pipelines.started():
+        eventually((pipelines.home / "warehouse/shop/items").is_dir)
+        eventually(lambda: pipelines.rows("shop.items") == [(1, "a")])
+        head = pipelines.table("shop.items").current_snapshot()
+        assert head is not None
+        assert head.summary is not None
+        frontier = json.loads(head.summary.additional_properties["calve.frontier"])[0]
+        assert frontier % 3000 == 0
+        items.put((1, "b"), (2, "c"))
+        eventually(lambda: pipelines.rows("shop.items") == [(1, "b"), (2, "c")])
+
+
+def test_what_is_staged_survives_a_stop_and_other_intervals(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"), (2, "b"))
+    pipelines.apply(f"{SINK} WITH (COMMIT INTERVAL = '1h', CHECKPOINT INTERVAL = '1s')")
+    with pipelines.started():
+        eventually(lambda: staged(pipelines) == 1)
+        items.put((2, None), (3, "c"))
+        eventually(lambda: staged(pipelines) == 2)
+    assert pipelines.rows("shop.items") == []
+    shutil.rmtree(items.path)
+    items.path.mkdir()
+    items.put((4, "d"))
+    pipelines.run("ALTER SINK s RESET (COMMIT INTERVAL, CHECKPOINT INTERVAL)")
+    assert pipelines.rows("shop.items") == [(1, "a"), (3, "c"), (4, "d")]
+
+
+def staged(pipelines: Pipelines) -> int:
+    return next((s.staged for s in read_statuses(pipelines.home) if s.sink == "s"), 0)
+
+
 # ---- verify
 
 

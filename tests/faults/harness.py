@@ -89,7 +89,7 @@ class Sink:
         """Digest of the offsets of every possible checkpoint -> number of changes before it."""
         total = self.rows + self.changes
         steps = [*range(0, total, self.per_checkpoint), total]
-        if self.feed == "orders":
+        if self.feed in {"orders", "windows"}:
             known = {offsets_digest(offsets_at(n)): n for n in steps}
         elif self.feed == "stream":
             known = {offsets_digest(canonical_offsets([{"logOffset": i}])): n for i, n in enumerate(steps[1:])}

@@ -1,8 +1,8 @@
 """A sink in a process of its own, to be killed: `python -m tests.faults.process HOME FEED [NUMBERS]`.
 
-FEED is `orders` (a source calve drives), `stream` (Spark's streaming file source) or `partitions` (a streaming source
-with Kafka's kind of offsets). The process runs until everything the source holds is committed, prints its status as
-JSON, and exits as the command line would. `CALVE_FAULTS` arms failpoints.
+FEED is `orders` (a source calve drives), `windows` (the same, its checkpoints staged), `stream` (Spark's streaming file
+source) or `partitions` (a streaming source with Kafka's kind of offsets). The process runs until everything the source
+holds is committed, prints its status as JSON, and exits as the command line would. `CALVE_FAULTS` arms failpoints.
 """
 
 import json
@@ -28,7 +28,7 @@ def main() -> int:
     spark = lake.spark(master="local[2]", conf=QUICK)
     definition = calve.orders(rows=rows, changes=changes, per_checkpoint=per_checkpoint)
     envelope = definition.envelope
-    if feed == "orders":
+    if feed in {"orders", "windows"}:
         sink = calve.sink(definition, name=SINK, into=lake.table(TABLE), key=["id"])
     else:
         schema = (
@@ -43,7 +43,7 @@ def main() -> int:
             frame = reader.option("folder", str(Path(home) / "in")).load()
         sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
     try:
-        query = sink.start()
+        query = sink.start(commit_interval="2s", checkpoint_interval="200ms") if feed == "windows" else sink.start()
         query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "200")))
         query.stop()
     except CalveError as error:

@@ -19,6 +19,16 @@ COMMIT = [
     "receipt.before:2",
     "receipt.after:2",
 ]
+WINDOW = [
+    "stage.before:2",
+    "stage.after:2",
+    "record.before:3",
+    "record.after:3",
+    "files.before:1",
+    "manifests.after:1",
+    "commit.before:2",
+    "commit.after:2",
+]
 STREAM = ["files.after:2", "record.before:2", "record.after:2", "spark-commit.before:2"]
 
 
@@ -34,6 +44,12 @@ def survives(sink: Sink, steps: list[str]) -> None:
 @pytest.mark.parametrize("steps", [START, CHECKPOINT, COMMIT], ids=["start", "checkpoint", "commit"])
 def test_a_sink_survives_kills_around_its(steps: list[str], make_sink: MakeSink) -> None:
     survives(make_sink("orders", changes=4600), steps)
+
+
+def test_a_sink_survives_kills_around_staging_and_closing_a_window(make_sink: MakeSink) -> None:
+    sink = make_sink("windows", changes=3600)
+    survives(sink, WINDOW)
+    assert not list((sink.home / "state").rglob("*.parquet")), "what is committed is staged no more"
 
 
 @pytest.mark.parametrize("feed", ["stream", "partitions"])

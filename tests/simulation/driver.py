@@ -4,6 +4,7 @@ Every failpoint of the real code hands control back to the scheduler, so that ea
 process may go on or where this one may die.
 """
 
+import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -14,8 +15,8 @@ from greenlet import getcurrent, greenlet
 from calve import faults
 from calve.commit.journal import Journal
 from calve.commit.run import Decision, Outside, SinkRun, Written
-from calve.errors import FencedError, SourceLost, TerminalError, TransientError
-from calve.model.checkpoint import CheckpointIdentity
+from calve.errors import CheckpointGap, FencedError, SourceLost, TerminalError, TransientError
+from calve.model.checkpoint import CheckpointIdentity, Staged
 from calve.model.files import Committable, Content, Manifest, Totals
 from calve.model.progress import Progress, Receipt
 from calve.model.spec import NoEnvelope, OnForeignCommit, SinkSpec, TableName
@@ -94,6 +95,7 @@ class Simulated:
     def failed_attempt(self, error: BaseException) -> None: ...
     def stalled(self, cause: str) -> None: ...
     def running(self) -> None: ...
+    def waiting(self, ready: int, staged: int) -> None: ...
     def warned(self, what: str, error: BaseException) -> None: ...
 
     # state location
@@ -144,8 +146,17 @@ class Driver:
         outside = Simulated(world, self.schedule)
         policy = OnForeignCommit.ACCEPT if world.setup.accept else OnForeignCommit.HALT
         spec = SinkSpec(
-            "s", "sink", TableName(("n",), "t"), ("k",), NoEnvelope(), version=version, on_foreign_commit=policy
+            "s",
+            "sink",
+            TableName(("n",), "t"),
+            ("k",),
+            NoEnvelope(),
+            version=version,
+            on_foreign_commit=policy,
+            window_ms=world.rng.choice(world.setup.windows),
         )
+        self.windows = spec.window_ms is not None
+        self.closing = CooperativeLock(self.schedule)
         self.outside = outside
         self.run = SinkRun(
             spec,
@@ -258,7 +269,9 @@ class Driver:
                 self.new_checkpoint()
             return False
         if len(world.source) <= start:
-            if world.source_ended():
+            if world.source_ended() and self.run.staged:
+                self.run.flush(seal=True)
+            elif world.source_ended():
                 self.run.seal()
             return False
         end = min(len(world.source), start + world.rng.choice([1, 2, 4]))
@@ -279,26 +292,64 @@ class Driver:
                 return decision is Decision.REPLAY
         if self.early_commit_log:
             checkpoint.commits.add(batch)
+        if self.windows:
+            self.run.stage(identity, self.staged(start, end), stamp)
+            return True
+        while self.run.staged:
+            self.close_due()
+        self.run.record(identity, self.written(dict(self.world.source[start:end])), stamp)
+        return True
+
+    def staged(self, start: int, end: int) -> Staged:
+        faults.reached("stage.before")
+        name = f"{self.run.stage_folder}/{self.world.new_id('part-')}"
+        self.outside.put(name, json.dumps(self.world.source[start:end]).encode())
+        faults.reached("stage.after")
+        return Staged((name,), end - start, 1)
+
+    def written(self, rows: dict[int, int | None]) -> Written:
         faults.reached("files.before")
-        rows = dict(self.world.source[start:end])
         deletes = frozenset(rows) if self.run.needs_deletes else frozenset()
         name = self.world.new_id("file-")
         live = {k: v for k, v in rows.items() if v is not None}
         self.world.files[name] = File(live, deletes)
         faults.reached("files.after")
         manifest = Manifest(name, 1, 0, Content.DATA, 1, len(live), ())
-        totals = Totals(changes=end - start, data_files=1, data_rows=len(live))
-        self.run.record(identity, Written(self.outside.new_id(), (manifest,), totals), stamp)
-        return True
+        totals = Totals(changes=len(rows), data_files=1, data_rows=len(live))
+        return Written(self.outside.new_id(), (manifest,), totals)
+
+    def close_due(self) -> bool:
+        with self.closing:
+            if self.run.due() is None:
+                return False
+            self.run.claim()
+            batch = self.run.due()
+            if batch is None:
+                return False
+            names = [e.staged.files[0] for e in self.run.staged if e.staged and batch.holds(e.time)]
+            rows = self.run.suspiciously(lambda: self.merged(names))
+            self.run.close(batch, self.written(rows))
+            return True
+
+    def merged(self, names: Sequence[str]) -> dict[int, int | None]:
+        rows: dict[int, int | None] = {}
+        for name in names:
+            data = self.outside.read(name)
+            if data is None:
+                raise CheckpointGap("a staged file is gone")
+            rows.update(json.loads(data))
+        return rows
 
     def committer(self) -> None:
         while True:
             faults.reached("idle")
-            if self.run.pending:
+            if self.run.ready:
                 if self.run.commit_next() is None:
                     self.outside.pause(1.0)
                 if self.run.frontier.sealed:
                     return
+            else:
+                self.close_due()
 
 
 def world_current(world: Any) -> Driver | None:

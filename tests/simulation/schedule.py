@@ -182,7 +182,7 @@ class Simulation:
     def catch_up(self) -> bool:
         """Run until everything is committed; False when the sink halted."""
         world = self.world
-        for _ in range(6000):
+        for _ in range(6000 + 2 * world.setup.skew):
             world.now += 1
             if self.current.exit not in {"", "sealed"}:
                 return False
@@ -211,10 +211,12 @@ class Simulation:
     def check_quiet(self) -> None:
         """Nothing stays pending, and a rerun with nothing new commits nothing."""
         world = self.world
-        for _ in range(150):
+        for _ in range(150 + 2 * world.setup.skew):
             world.now += 1
             if self.current.alive:
                 self.step(self.current)
+            if not self.current.run.pending:
+                break
         if self.current.alive and self.current.run.pending:
             raise Violation("work stays pending")
         if self.current.alive:

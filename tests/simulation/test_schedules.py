@@ -19,7 +19,7 @@ from tests.simulation.schedule import Simulation, simulate
 from tests.simulation.world import Violation
 
 SHARDS = 4
-PER_SHARD = 1500
+PER_SHARD = 2500
 
 
 def seeds_of(shard: int) -> range:
@@ -91,7 +91,7 @@ MUTATIONS = [
         "nothing compares a batch with what comes before it",  # each of the three alone is covered by the others
         (
             (attempt, "if progress.next_lower(committable.generation) != committable.batch.lower:", OFF),
-            (adoption, "if entry.committable.batch.lower != position.minted:", OFF),
+            (adoption, "if entry.committable and entry.committable.batch.lower != position.minted:", OFF),
             (adoption, "if isinstance(entry, CheckpointEntry) and entry.identity.start != position.end:", OFF),
         ),
         only("record_lost", "state_lost", "zombie", crash=0.06, error=0.3),
@@ -117,7 +117,7 @@ MUTATIONS = [
         (
             (
                 run,
-                "position = self.patiently(lambda: self._take_over(progress))",
+                "position = self.suspiciously(lambda: self._take_over(progress))",
                 "position = self._position; self._journal.adopt(self.fence, position.to_adoption())",
             ),
         ),
@@ -146,8 +146,18 @@ MUTATIONS = [
     ),
     Mutation(
         "times may repeat",
-        ((run, "time = max(batch_ms, self._position.last_time + 1)", "time = batch_ms"),),
+        ((run, "return max(now_ms, self._position.last_time + 1)", "return now_ms"),),
         only(skew=4000, crash=0.03),
+    ),
+    Mutation(
+        "a window that is being closed still takes checkpoints",
+        ((run, "self._position.last_time = max(self._position.last_time, batch.upper.time - 1)", "pass"),),
+        only(windows=(20,)),
+    ),
+    Mutation(
+        "a batch states the offsets of the newest checkpoint",
+        ((run, "[entry for entry in self.staged if batch.holds(entry.time)][-1]", "self.staged[-1]"),),
+        only(windows=(20,)),
     ),
 ]
 

@@ -56,6 +56,8 @@ class Setup:
     skew: int
     faults: frozenset[str]
     steps: int
+    windows: tuple[int | None, ...] = (None,)
+    """Every run draws one: None commits each checkpoint by itself."""
 
     @classmethod
     def drawn(cls, rng: random.Random, **fixed: Any) -> "Setup":
@@ -68,6 +70,7 @@ class Setup:
             "skew": rng.choice([0, 0, 4000]),
             "faults": frozenset(f for f, p in FAULTS.items() if rng.random() < p),
             "steps": rng.choice([150, 300, 500]),
+            "windows": rng.choice([(None,), (20,), (60,), (None, 20, 60)]),
         }
         return cls(**{**drawn, **fixed})
 
@@ -367,7 +370,7 @@ class World:
             self.truth = Truth()
 
     def lose_record(self) -> None:
-        records = sorted(n for n in self.state if n.startswith("rec/") and not n.endswith("adopt"))
+        records = sorted(n for n in self.state if n.startswith(("rec/", "stage/")) and not n.endswith("adopt"))
         if records:
             name = self.rng.choice(records)
             del self.state[name]

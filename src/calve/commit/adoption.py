@@ -7,6 +7,7 @@ follows a break cannot be used; it is read again where the source can, else it i
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from calve.commit.journal import RunRecords
 from calve.errors import CheckpointGap
@@ -18,7 +19,8 @@ from calve.model.progress import Progress
 KNOWN_KEPT = 2
 """Identities of committed checkpoints that are kept, to recognise Spark's replay of the last one."""
 
-Missing = Callable[[Committable], tuple[str, ...]]
+Missing = Callable[[Entry], tuple[str, ...]]
+"""Files of an entry that no longer exist."""
 
 CanReread = Callable[[Offsets], bool]
 """Whether the source can start at these offsets."""
@@ -50,6 +52,21 @@ class Position:
     committed: Progress | None = None
     generation: int = 0
     """Of the last recorded entry, else of the table."""
+
+    @property
+    def staged(self) -> list[CheckpointEntry]:
+        """Checkpoints that no recorded batch holds yet, in order."""
+        return [e for e in self.entries if is_staged(e) and not self._closed(e)]
+
+    def _closed(self, entry: CheckpointEntry) -> bool:
+        return self.minted.sealed or entry.time < (self.minted.time or 0)
+
+    def drop_committed(self, committable: Committable) -> list[CheckpointEntry]:
+        """Forget what a commit brought into the table; the staged checkpoints among it."""
+        upper = committable.batch.upper
+        gone = [e for e in self.entries if is_staged(e) and (upper.sealed or e.time < (upper.time or 0))]
+        self.entries = [e for e in self.entries if e not in gone and e.committable is not committable]
+        return gone
 
     def knows(self, identity: CheckpointIdentity) -> bool:
         """True for a replay: the same four values are recorded, or are those of the last commit."""
@@ -93,7 +110,7 @@ def adopt(
         return position
     recorded = [*records.adoption.entries, *records.entries]
     if position.generation < generation:
-        recorded = [e for e in recorded if e.committable and e.committable.generation == generation]
+        recorded = [e for e in recorded if generation_of(e) == generation]
     else:
         position.known = list(records.adoption.known)
     position.last_time = max(position.last_time, records.adoption.last_time, *(e.time for e in recorded), -1)
@@ -104,26 +121,31 @@ def adopt(
 def _take(position: Position, recorded: Iterable[Entry], missing: Missing, can_reread: CanReread) -> None:
     unusable: list[tuple[Entry, str]] = []
     for entry in recorded:
-        committable = entry.committable
-        if committable is not None and not position.frontier < committable.batch.upper:
+        if _committed(position, entry):
             if isinstance(entry, CheckpointEntry):
                 position.known.append(entry.identity)
             continue
         reason = "it follows one that is missing" if unusable else _break(position, entry, missing)
+        if reason and isinstance(entry, FrontierEntry):
+            continue  # what was staged for it is closed again, under a new commit id
         if reason:
             unusable.append((entry, reason))
             continue
         extend(position, entry)
-    while position.entries and isinstance(position.entries[-1], FrontierEntry):
-        last = position.entries[-1]
-        if last.committable.batch.upper.sealed:
-            break
-        if last.committable.generation > (position.committed.generation if position.committed else 0):
-            break  # it empties the table
-        position.entries.pop()  # a frontier that moved without rows is no work to take over
-        position.minted = last.committable.batch.lower
+    _drop_idle_frontiers(position)
     if unusable and not can_reread(position.end):
         raise _gap(unusable)
+
+
+def _drop_idle_frontiers(position: Position) -> None:
+    """A frontier that moved without rows is no work to take over, unless it seals or empties the table."""
+    empties_above = position.committed.generation if position.committed else 0
+    while position.entries and isinstance(position.entries[-1], FrontierEntry):
+        last = position.entries[-1].committable
+        if last.batch.upper.sealed or last.generation > empties_above or last.manifests:
+            return
+        position.entries.pop()
+        position.minted = last.batch.lower
 
 
 def extend(position: Position, entry: Entry) -> None:
@@ -133,19 +155,36 @@ def extend(position: Position, entry: Entry) -> None:
     if isinstance(entry, CheckpointEntry):
         position.known.append(entry.identity)
         position.end, position.checkpoint = entry.identity.end, entry.identity.batch_id
+    position.generation = generation_of(entry)
     if entry.committable:
         position.minted = entry.committable.batch.upper
-        position.generation = entry.committable.generation
+
+
+def is_staged(entry: Entry) -> TypeGuard[CheckpointEntry]:
+    """Whether an entry waits for its window."""
+    return isinstance(entry, CheckpointEntry) and entry.committable is None
+
+
+def generation_of(entry: Entry) -> int:
+    """The generation that an entry belongs to."""
+    return entry.committable.generation if entry.committable else getattr(entry, "generation", 0)
+
+
+def _committed(position: Position, entry: Entry) -> bool:
+    """Whether the table has what an entry holds."""
+    if entry.committable is not None:
+        return not position.frontier < entry.committable.batch.upper
+    return position.frontier.sealed or entry.time < (position.frontier.time or 0)
 
 
 def _break(position: Position, entry: Entry, missing: Missing) -> str:
     if isinstance(entry, CheckpointEntry) and entry.identity.start != position.end:
         return "a checkpoint before it is missing"
-    if entry.committable is None:
-        return ""
-    if entry.committable.batch.lower != position.minted:
+    if entry.committable and entry.committable.batch.lower != position.minted:
         return f"its batch starts at {entry.committable.batch.lower}, not at {position.minted}"
-    gone = missing(entry.committable)
+    if entry.committable and isinstance(entry, CheckpointEntry) and position.staged:
+        return "checkpoints before it are staged and not committed"
+    gone = missing(entry)
     return f"{gone[0]} is gone" if gone else ""
 
 

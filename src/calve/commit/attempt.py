@@ -9,7 +9,7 @@ from calve import faults
 from calve.commit.belief import Trust, believe
 from calve.commit.journal import Journal
 from calve.commit.ports import TableStore
-from calve.errors import CheckpointGap, FencedError, ProgressUnprovable, TransientError
+from calve.errors import CheckpointGap, FencedError, ProgressUnprovable
 from calve.model.checkpoint import offsets_digest
 from calve.model.files import Committable
 from calve.model.progress import Fence, Progress
@@ -111,14 +111,8 @@ class Attempts:
         return self._table.missing_files(committable.manifests) if committable.manifests else ()
 
     def check_fence(self) -> None:
-        """Raise FencedError if another run owns the table: that wins over every other error.
-
-        A table out of reach proves nothing.
-        """
-        try:
-            _, progress = self.observe()
-        except TransientError:
-            return
+        """Raise FencedError if another run owns the table: that wins over every other error."""
+        _, progress = self.observe()
         if progress and progress.fence.run_id != self.fence.run_id:
             raise self.fenced_by(progress)
 

@@ -6,6 +6,7 @@ still must not keep pending commits from being tried again, nor a rollback from 
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -73,8 +74,12 @@ class Signals:
 class Committer:
     """One thread. `failure` is why it ended, None after a stop or a seal."""
 
-    def __init__(self, run: SinkRun, signals: Signals, *, idle_check_seconds: float) -> None:
+    def __init__(
+        self, run: SinkRun, signals: Signals, close_due: Callable[[], bool], *, idle_check_seconds: float
+    ) -> None:
+        """`close_due` closes a window that is over, and tells whether it did."""
         self._run = run
+        self._close_due = close_due
         self._signals = signals
         self._idle_check = idle_check_seconds
         self._thread = threading.Thread(target=self._main, name="calve-committer", daemon=True)
@@ -113,14 +118,16 @@ class Committer:
         delay = FIRST_WAIT
         while not self._run.frontier.sealed:
             calls = self._signals.calls
-            if not self._run.pending:
+            if not self._run.ready:
+                delay = FIRST_WAIT
+                if not self._signals.stopping and self._close_due():
+                    continue
                 if self._finishing:
                     return
                 if self._signals.stopping:
                     self._signals.await_last_call(calls, FIRST_WAIT)
                 else:
                     self._idle(calls)
-                delay = FIRST_WAIT
             elif self._run.commit_next() is not None:
                 delay = FIRST_WAIT
                 self._signals.wake()
@@ -129,7 +136,8 @@ class Committer:
                 delay = min(delay * 2, LONGEST_WAIT)
 
     def _idle(self, calls: int) -> None:
-        self._signals.await_call(calls, self._idle_check)
+        due = self._run.until_due()
+        self._signals.await_call(calls, self._idle_check if due is None else min(due, self._idle_check))
         if self._run.pending or self._signals.stopping or self._signals.calls > calls or not self._run.claimed:
             return
         try:

@@ -4,6 +4,7 @@
     runs/<epoch>-<run id>           an epoch that was taken
     rec/<epoch>-<run id>/adopt      what the run took over, before anything of its own
     rec/<epoch>-<run id>/<number>   its entries in order
+    stage/<epoch>-<run id>/...      changes of checkpoints that wait for their window; named by the entries
 
 A run writes below its own directory only, so a run that lost its fence can spoil nothing. Entries are never
 overwritten with other contents. A directory counts once it has an adoption record. A damaged record counts as a
@@ -21,6 +22,7 @@ from calve.model.checkpoint import (
     CheckpointEntry,
     Entry,
     Offsets,
+    Staged,
     adoption_from_json,
     adoption_to_json,
     entry_from_json,
@@ -107,6 +109,28 @@ class Journal:
         """Remove directories of older runs; by the holder only, after its first commit."""
         for name in [*self._store.list("rec"), *self._store.list("runs")]:
             if _epoch(name) < fence.epoch:
+                self._store.delete(name)
+
+    def staging(self, fence: Fence) -> str:
+        """The folder of the state location for what a run stages."""
+        return f"stage/{_directory(fence)}"
+
+    def missing_staged(self, staged: Staged) -> tuple[str, ...]:
+        """Staged files that no longer exist."""
+        there = {name for folder in {f.rpartition("/")[0] for f in staged.files} for name in self._store.list(folder)}
+        return tuple(name for name in staged.files if name not in there)
+
+    def unstage(self, committed: Iterable[Staged]) -> None:
+        """Remove staged files whose batch is in the table."""
+        for staged in committed:
+            for name in staged.files:
+                self._store.delete(name)
+
+    def forget_stages(self, fence: Fence, kept: Iterable[Staged]) -> None:
+        """Remove what older runs staged and nobody took over; by the holder only, after its first commit."""
+        needed = {name for staged in kept for name in staged.files}
+        for name in self._store.list("stage"):
+            if _epoch(name) < fence.epoch and name not in needed:
                 self._store.delete(name)
 
     def offsets_with(self, digest: str) -> tuple[bool, Offsets]:

@@ -41,6 +41,10 @@ class Monitor(Protocol):
         """A checkpoint became durable."""
         ...
 
+    def waiting(self, ready: int, staged: int) -> None:
+        """How many committables wait to be committed, and how many checkpoints for their window."""
+        ...
+
     def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None:
         """A committable is in the table."""
         ...

@@ -8,16 +8,18 @@ of entries is the order of times and of batches. Nothing computed before the cla
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import takewhile
 from typing import Final, TypeVar
 
 from calve import faults
 from calve.clock import Clock, IdSource
-from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhere, extend
+from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhere, extend, is_staged
 from calve.commit.attempt import Attempts
 from calve.commit.journal import Journal
+from calve.commit.mint import mint, wait_ms
 from calve.commit.ports import Monitor, TableStore, Waiter
 from calve.errors import CheckpointGap, TransientError
-from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets
+from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, Staged
 from calve.model.files import Committable, Manifest, Totals
 from calve.model.frontier import SEALED, BatchDescription, Frontier
 from calve.model.progress import Fence, Progress, Receipt
@@ -30,6 +32,12 @@ ATTEMPTS: Final = 5
 
 MERGE_EVERY: Final = 100
 """Commits between two looks at the number of manifests."""
+
+MOST_READY: Final = 100
+"""Batches that may wait for the catalog before nothing more is read."""
+
+MOST_STAGED_BYTES: Final = 8_000_000_000
+"""Bytes that may wait for their window, or for the catalog, before nothing more is read."""
 
 LONGEST_WAIT: Final = 10.0
 """Seconds between two tries of something that has to work before anything else can."""
@@ -89,6 +97,7 @@ class SinkRun:
         self._commits = 0
         self._merge_turn = 0
         self._has_data = True
+        self._flushing = self._sealing = False
 
     # ---- what others look at
 
@@ -130,6 +139,18 @@ class SinkRun:
         """Recorded entries that are not in the table."""
         with self._memory:
             return len(self._position.entries)
+
+    @property
+    def ready(self) -> int:
+        """Committables that wait to be committed."""
+        with self._memory:
+            return sum(1 for entry in self._position.entries if entry.committable)
+
+    @property
+    def staged(self) -> list[CheckpointEntry]:
+        """Checkpoints that wait for their window to close, in order."""
+        with self._memory:
+            return self._position.staged
 
     @property
     def sealed(self) -> bool:
@@ -202,14 +223,20 @@ class SinkRun:
 
     def _view(self, progress: Progress | None) -> None:
         records = self._journal.predecessor(self.fence.epoch)
-        position = adopt(progress, records, self._attempts.missing, anywhere, generation=self._spec.generation)
+        position = adopt(progress, records, self._missing, anywhere, generation=self._spec.generation)
         with self._memory:
             if not self._claimed:
                 self._position = position
 
+    def _missing(self, entry: Entry) -> tuple[str, ...]:
+        if entry.committable:
+            return self._attempts.missing(entry.committable)
+        staged = entry.staged if isinstance(entry, CheckpointEntry) else None
+        return self._journal.missing_staged(staged) if staged else ()
+
     def _stand_on(self, progress: Progress) -> None:
         with self._memory:
-            self._position = adopt(progress, None, self._attempts.missing, anywhere, generation=self._spec.generation)
+            self._position = adopt(progress, None, self._missing, anywhere, generation=self._spec.generation)
 
     # ---- the claim
 
@@ -222,7 +249,7 @@ class SinkRun:
             if progress and progress.is_sealed(self._spec.generation):
                 self._stand_on(progress)
                 return
-            position = self.patiently(lambda: self._take_over(progress))
+            position = self.suspiciously(lambda: self._take_over(progress))
             with self._memory:
                 self._position = position
                 self._claimed = True
@@ -237,13 +264,7 @@ class SinkRun:
 
     def _take_over(self, progress: Progress | None) -> Position:
         records = self._journal.predecessor(self.fence.epoch)
-        try:
-            position = adopt(
-                progress, records, self._attempts.missing, self._can_reread, generation=self._spec.generation
-            )
-        except CheckpointGap:
-            self._attempts.check_fence()
-            raise
+        position = adopt(progress, records, self._missing, self._can_reread, generation=self._spec.generation)
         faults.reached("adopt.before")
         self._journal.adopt(self.fence, position.to_adoption())
         faults.reached("adopt.after")
@@ -261,6 +282,18 @@ class SinkRun:
             self._waiter.pause(delay * self._ids.jitter())
             delay = min(delay * 2, LONGEST_WAIT)
 
+    def suspiciously(self, action: Callable[[], T]) -> T:
+        """As `patiently`; where something is missing, a successor may have removed it: then this run is fenced."""
+
+        def checked() -> T:
+            try:
+                return action()
+            except CheckpointGap:
+                self._attempts.check_fence()
+                raise
+
+        return self.patiently(checked)
+
     # ---- checkpoints
 
     def decide(self, identity: CheckpointIdentity) -> Decision:
@@ -273,9 +306,13 @@ class SinkRun:
             return Decision.ACCEPT if identity.start == self._position.end else Decision.REPOSITION
 
     def record(self, identity: CheckpointIdentity, written: Written, batch_ms: int, *, final: bool = False) -> None:
-        """Make a checkpoint durable: give it a time, close its batch, put the record. `final` seals the sink."""
+        """Make a checkpoint durable: give it a time, close its batch, put the record. `final` seals the sink.
+
+        What is staged has to be closed before.
+        """
         with self._recording:
-            time = max(batch_ms, self._position.last_time + 1)
+            self._check_nothing_staged()
+            time = self._next_time(batch_ms)
             committable = Committable(
                 commit_id=written.commit_id,
                 batch=BatchDescription(self._position.minted, SEALED if final else Frontier(time + 1)),
@@ -287,6 +324,74 @@ class SinkRun:
                 generation=self._spec.generation,
             )
             self._append(CheckpointEntry(identity, time, committable))
+        self._monitor.recorded(committable)
+
+    @property
+    def stage_folder(self) -> str:
+        """Where this run stages, in the state location."""
+        return self._journal.staging(self.fence)
+
+    def stage(self, identity: CheckpointIdentity, staged: Staged, batch_ms: int) -> None:
+        """Make a checkpoint durable whose changes wait in the state location for their window."""
+        with self._recording:
+            time = self._next_time(batch_ms)
+            self._append(CheckpointEntry(identity, time, None, staged, self._spec.generation))
+
+    def flush(self, *, seal: bool = False) -> None:
+        """Close what is staged without waiting for its window: the source has nothing more for now, or (seal) ever."""
+        self._flushing = True
+        self._sealing = self._sealing or seal
+
+    def due(self) -> BatchDescription | None:
+        """The batch that is to be closed now, if one is. From now on no checkpoint gets a time below its end."""
+        with self._recording, self._memory:
+            times = [entry.time for entry in self._position.staged]
+            batch = mint(self._position.minted, times, self._clock.now_ms(), window_ms=self._window_ms)
+            if batch and self._sealing:
+                batch = BatchDescription(batch.lower, SEALED)
+            if batch and batch.upper.time is not None:
+                self._position.last_time = max(self._position.last_time, batch.upper.time - 1)
+            self._flushing = self._flushing and bool(times)
+            return batch
+
+    @property
+    def _window_ms(self) -> int | None:
+        return None if self._flushing else self._spec.window_ms
+
+    def until_due(self) -> float | None:
+        """Seconds until a batch is due; None with nothing staged."""
+        with self._memory:
+            times = [entry.time for entry in self._position.staged]
+        if not times or self._window_ms is None:
+            return 0.0 if times else None
+        return (wait_ms(times, self._clock.now_ms(), window_ms=self._window_ms) or 0) / 1000
+
+    def check_room(self) -> None:
+        """Raise TransientError while so much waits to be committed that nothing more should be read."""
+        with self._memory:
+            bytes_staged = sum(e.staged.bytes for e in self._position.staged if e.staged)
+        ready = self.ready
+        if ready >= MOST_READY or bytes_staged >= MOST_STAGED_BYTES:
+            raise TransientError(
+                "reading waits until what was read is committed",
+                detail=f"{ready} batches and {bytes_staged:,} staged bytes are waiting.",
+            )
+
+    def close(self, batch: BatchDescription, written: Written) -> None:
+        """Record the files that were made of everything staged for a batch."""
+        with self._recording:
+            last = [entry for entry in self.staged if batch.holds(entry.time)][-1]
+            committable = Committable(
+                commit_id=written.commit_id,
+                batch=batch,
+                query_id=last.identity.query_id,
+                checkpoint=last.identity.batch_id,
+                offsets=last.identity.end,
+                manifests=written.manifests,
+                totals=written.totals,
+                generation=self._spec.generation,
+            )
+            self._append(FrontierEntry(max(last.time, (batch.upper.time or 0) - 1), committable))
         self._monitor.recorded(committable)
 
     def seal(self) -> None:
@@ -305,12 +410,13 @@ class SinkRun:
         with self._recording:
             if not self.starts_over or self._position.minted.sealed:
                 return
-            time = max(now_ms, self._position.last_time + 1)
+            time = self._next_time(now_ms)
             committable = self._without_rows(Frontier(time + 1))
             self._append(FrontierEntry(time, committable))
         self._monitor.recorded(committable)
 
     def _without_rows(self, upper: Frontier) -> Committable:
+        self._check_nothing_staged()
         position = self._position
         return Committable(
             commit_id=self._ids.new_id(),
@@ -320,6 +426,14 @@ class SinkRun:
             offsets=position.end,
             generation=self._spec.generation,
         )
+
+    def _next_time(self, now_ms: int) -> int:
+        """No time is given twice, nor one below a batch that was closed."""
+        return max(now_ms, self._position.last_time + 1)
+
+    def _check_nothing_staged(self) -> None:
+        if self._position.staged:
+            raise RuntimeError("what is staged has to be closed first")
 
     def _append(self, entry: Entry) -> None:
         number = self._next_number
@@ -334,6 +448,10 @@ class SinkRun:
             self._next_number = number + 1
             self._records.append((number, entry))
             extend(self._position, entry)
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        self._monitor.waiting(self.ready, len(self.staged))
 
     # ---- commits
 
@@ -378,12 +496,14 @@ class SinkRun:
         with self._memory:
             self._position.committed = landed.with_offsets(committable.offsets)
             self._position.frontier = receipt.frontier
-            self._position.entries.pop(0)
+            consumed = self._position.drop_committed(committable)
             self._has_data = self._has_data or committable.totals.data_rows > 0
             self._commits += 1
         self._monitor.running()
         self._monitor.committed(receipt, committable, seconds)
+        self._tell_waiting()
         try:
+            self._journal.unstage(entry.staged for entry in consumed if entry.staged)
             self._tidy(receipt)
         except TransientError as error:
             self._monitor.warned("clean-up after a commit", error)
@@ -394,7 +514,8 @@ class SinkRun:
         """Drop records nothing needs any more, and keep the manifest list short. All of it can fail and wait."""
         with self._memory:
             waiting = {id(e) for e in self._position.entries}
-            done = [number for number, entry in self._records if id(entry) not in waiting]
+            waiting_entries = [e for e in self._position.entries if is_staged(e)]
+            done = [n for n, _ in takewhile(lambda record: id(record[1]) not in waiting, self._records)]
             old = done[:-KNOWN_KEPT]
             self._records = [(n, e) for n, e in self._records if n not in old]
             keep = KNOWN_KEPT + len(self._position.entries)
@@ -402,6 +523,7 @@ class SinkRun:
         self._journal.forget(self.fence, old)
         if self._commits == 1:
             self._journal.forget_predecessors(self.fence)
+            self._journal.forget_stages(self.fence, [e.staged for e in waiting_entries if e.staged])
         turn = receipt.sequence_number // MERGE_EVERY
         if turn > self._merge_turn:
             self._merge_turn = turn

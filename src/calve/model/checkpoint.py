@@ -6,7 +6,7 @@ texts that only their source understands; None means "from the beginning".
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from calve.model.files import Committable
@@ -38,17 +38,28 @@ class CheckpointIdentity:
 
 
 @dataclass(frozen=True)
+class Staged:
+    """The changes of a checkpoint as files of the state location, until the window of its time is closed."""
+
+    files: tuple[str, ...]
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class CheckpointEntry:
-    """A durable checkpoint. `committable` is there when the checkpoint closed its own batch."""
+    """A durable checkpoint: with a committable if it closed its own batch, staged if it waits for its window."""
 
     identity: CheckpointIdentity
     time: int
     committable: Committable | None
+    staged: Staged | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True)
 class FrontierEntry:
-    """The frontier moved without rows: a seal or a heartbeat."""
+    """The frontier moved: a window was closed with the rows that were staged for it, or without any; or the seal."""
 
     time: int
     committable: Committable
@@ -78,6 +89,8 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
             "identity": identity_to_json(entry.identity),
             "time": entry.time,
             "committable": entry.committable.to_json() if entry.committable else None,
+            "staged": asdict(entry.staged) if entry.staged else None,
+            "generation": entry.generation,
         }
     return {"kind": "frontier", "time": entry.time, "committable": entry.committable.to_json()}
 
@@ -86,7 +99,14 @@ def entry_from_json(value: dict[str, Any]) -> Entry:
     """Inverse of `entry_to_json`."""
     committable = Committable.from_json(value["committable"]) if value["committable"] else None
     if value["kind"] == "checkpoint":
-        return CheckpointEntry(identity_from_json(value["identity"]), value["time"], committable)
+        staged = value.get("staged")
+        return CheckpointEntry(
+            identity_from_json(value["identity"]),
+            value["time"],
+            committable,
+            Staged(tuple(staged["files"]), staged["rows"], staged["bytes"]) if staged else None,
+            value.get("generation", 0),
+        )
     if value["kind"] == "frontier" and committable is not None:
         return FrontierEntry(value["time"], committable)
     raise ValueError(f"unknown kind of entry: {value['kind']}")

@@ -57,5 +57,9 @@ class BatchDescription:
         if not self.lower < self.upper:
             raise ValueError(f"empty batch [{self.lower}, {self.upper})")
 
+    def holds(self, time: int) -> bool:
+        """Whether changes of this time belong to it."""
+        return not Frontier(time) < self.lower and Frontier(time) < self.upper
+
     def __str__(self) -> str:
         return f"[{self.lower}, {self.upper})"

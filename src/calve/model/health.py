@@ -37,6 +37,8 @@ class Status:
     rows: int
     """Changes recorded by this run."""
     updated_ms: int
+    staged: int = 0
+    """Checkpoints that wait for their window to close."""
 
     @classmethod
     def unknown(cls, sink: str, now_ms: int) -> "Status":

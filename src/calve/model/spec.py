@@ -136,6 +136,8 @@ class SinkSpec:
     version: int = 1
     on_foreign_commit: OnForeignCommit = OnForeignCommit.HALT
     write: WriteOptions = field(default_factory=WriteOptions)
+    window_ms: int | None = None
+    """Checkpoints are staged, and committed together at multiples of this; None: each one is committed by itself."""
     generation: int = 0
     """Grows when the table is to be filled anew: the first batch of a generation replaces what the table holds."""
     accepted_snapshot: int | None = None

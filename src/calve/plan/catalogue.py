@@ -84,6 +84,13 @@ SINK = SettingGroup(
             later=("dead letter",),
         ),
         Setting(
+            "RECOVERY",
+            Kind.CHOICE,
+            "With a commit interval of several checkpoints: stage each one, or take one per commit and read it again.",
+            default="'stage'",
+            choices=("stage", "replay"),
+        ),
+        Setting(
             "RESUME",
             Kind.BOOLEAN,
             "Go on where a dropped sink of this table stopped, with the same source.",
@@ -96,7 +103,6 @@ SINK = SettingGroup(
             default="false",
         ),
         Setting("ROW GROUP SIZE", Kind.SIZE, "Size of row groups in Parquet files.", later=_NOT_YET),
-        Setting("RECOVERY", Kind.CHOICE, "What a crash costs: staged checkpoints, or reading again.", later=_NOT_YET),
         Setting("COMMIT SIZE", Kind.SIZE, "Commit earlier when this much is waiting.", later=_NOT_YET),
         Setting("COALESCE", Kind.BOOLEAN, "Commit several times in one snapshot when behind.", later=_NOT_YET),
         Setting("TIME COLUMN", Kind.NAME, "Column with the logical time of a change.", later=_NOT_YET),

@@ -81,6 +81,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         raise SqlError.at(statement.where, "MODE APPEND is not supported yet", hint="Give a KEY and MODE UPSERT.")
     commit_every = given.duration("COMMIT INTERVAL")
     every = _checkpoint_interval(given, commit_every)
+    staged = commit_every is not None and every != commit_every and given.text("RECOVERY") != "replay"
     given.exclude("RESUME", "SNAPSHOT")
     spec = SinkSpec(
         name=definition.name,
@@ -91,6 +92,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         version=definition.version,
         on_foreign_commit=OnForeignCommit(given.text("ON FOREIGN COMMIT") or OnForeignCommit.HALT),
         write=_write_options(given),
+        window_ms=commit_every // timedelta(milliseconds=1) if commit_every and staged else None,
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
     )
@@ -102,7 +104,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         views,
         catalog,
         store,
-        every,
+        every if staged else commit_every or every,
         commit_every,
         given.text("STATE LOCATION"),
         _beginning(given),

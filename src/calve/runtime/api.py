@@ -27,7 +27,7 @@ from calve.iceberg.table import IcebergTable
 from calve.model.spec import Envelope, NoEnvelope, OnForeignCommit, SinkSpec, TableName, WriteOptions
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
-from calve.runtime.pipeline import Intake, Pipeline
+from calve.runtime.pipeline import Around, Intake, Pipeline
 from calve.runtime.query import Query
 from calve.runtime.session import embedded_session
 from calve.runtime.sparkfeed import SparkFeed
@@ -152,13 +152,32 @@ class Sink:
             self, spec=replace(self.spec, write=write, on_foreign_commit=policy, version=version or self.spec.version)
         )
 
-    def start(self, *, state: str | None = None, checkpoint_interval: str | timedelta | float = 0.0) -> Query:
+    def start(
+        self,
+        *,
+        state: str | None = None,
+        commit_interval: str | timedelta | float | None = None,
+        checkpoint_interval: str | timedelta | float | None = None,
+    ) -> Query:
         """Create the table when it is missing, and run until stopped. Returns once the sink knows where to go on.
 
         `state` is a folder or URI for calve's records (default: below the home folder). `checkpoint_interval` is the
-        least time between two checkpoints; by default they follow the data.
+        least time between two checkpoints; by default they follow the data, or come with each commit. A longer
+        `commit_interval` (a multiple of it) stages checkpoints and commits them together.
         """
-        return _Start(self, state, _seconds(checkpoint_interval)).query()
+        commits = _seconds(commit_interval)
+        every = _seconds(checkpoint_interval) or commits
+        if commits and commits != every:
+            return _Start(self._with_windows(commits, every), state, every).query()
+        return _Start(self, state, every).query()
+
+    def _with_windows(self, commits: float, every: float) -> "Sink":
+        if round(commits * 1000) % round(every * 1000):
+            raise InvalidInput(
+                f"the commit interval {commits:g} s is no multiple of the checkpoint interval {every:g} s",
+                hint="Choose a commit interval that is a whole number of checkpoint intervals.",
+            )
+        return replace(self, spec=replace(self.spec, window_ms=round(commits * 1000)))
 
 
 @dataclass(frozen=True)
@@ -215,9 +234,11 @@ class _Start:
         feed = self._feed(source)
         outside = Outside(self._clock, self._ids, monitor, self._signals)
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
-        committer = Committer(run, self._signals, idle_check_seconds=IDLE_CHECK_SECONDS)
+        around = Around(self._spark, self._state, table, monitor, self._clock, self._ids)
+        pipeline = Pipeline(spec, reading.intake, run, around)
+        committer = Committer(run, self._signals, pipeline.close_due, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
-        query.begin(Pipeline(reading.intake, spec.write, run, table, monitor, (self._clock, self._ids)))
+        query.begin(pipeline)
         return query
 
     def _source(self) -> Source | None:
@@ -242,6 +263,8 @@ def _policy(text: str) -> OnForeignCommit:
         raise InvalidInput(f'unknown policy on_foreign_commit="{text}"', hint=f"Use one of {allowed}.") from None
 
 
-def _seconds(value: str | timedelta | float) -> float:
+def _seconds(value: str | timedelta | float | None) -> float:
+    if value is None:
+        return 0.0
     duration = parse_duration(value) if isinstance(value, str) else value
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)

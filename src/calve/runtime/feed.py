@@ -131,7 +131,11 @@ class SourceFeed:
             calls, asked, started = self._signals.calls, self._asked, self._clock.monotonic()
             start = run.end
             if self._source.ended(start):
-                run.seal()
+                if run.staged:
+                    run.flush(seal=True)
+                    self._signals.await_call(calls, 0.1)
+                else:
+                    run.seal()
                 continue
             end = self._source.next_end(start, whole=run.starts_over)
             if end is None and run.starts_over:
@@ -146,9 +150,15 @@ class SourceFeed:
             if complete:
                 self._answer(asked)
             self._source.committed(run.committed_offsets)
-            rest = self._every - (self._clock.monotonic() - started)
-            if rest > 0 and asked == self._asked:
-                self._signals.await_call(calls, rest)
+            self._rest_until(started + self._every)
+
+    def _rest_until(self, then: float) -> None:
+        """Wait for the next checkpoint's time, unless somebody waits for all that is there."""
+        while not self._signals.stopping and self._answered >= self._asked:
+            calls, rest = self._signals.calls, then - self._clock.monotonic()
+            if rest <= 0:
+                return
+            self._signals.await_call(calls, rest)
 
     def _checkpoint(self, run: SinkRun, start: Offsets, end: Offsets) -> Checkpoint:
         identity = CheckpointIdentity(self._source.name, run.next_checkpoint, start, end)

@@ -57,7 +57,16 @@ class RunMonitor:
         metrics.CHECKPOINTS.labels(self._sink).inc()
         metrics.CHANGES.labels(self._sink).inc(committable.totals.changes)
         with self._lock:
-            self._set(rows=self._status.rows + committable.totals.changes, pending=self._status.pending + 1)
+            self._set(rows=self._status.rows + committable.totals.changes)
+        self._on_record()
+
+    def waiting(self, ready: int, staged: int) -> None:
+        metrics.STAGED.labels(self._sink).set(staged)
+        with self._lock:
+            before = self._status.staged
+            self._set(pending=ready, staged=staged)
+            if staged != before:
+                self._write()
         self._on_record()
 
     def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None:
@@ -91,7 +100,6 @@ class RunMonitor:
             self._recent.append(report)
             self._set(
                 commits=self._status.commits + 1,
-                pending=max(0, self._status.pending - 1),
                 frontier=receipt.frontier.to_json(),
                 last_snapshot_id=receipt.snapshot_id,
                 last_commit_ms=self._clock.now_ms(),

@@ -1,27 +1,32 @@
 """One sink from top to bottom: where all stages meet.
 
-feed ──► take ──► envelope ──► view ──► files ──► manifests ──► record           (the feed's thread)
-                                                          │
-                                          committer: claim, commit, receipt   (its own thread)
+feed ──► take ──► envelope ──► view ─┬─► files ──► manifests ──► record        (the feed's thread)
+                                     └─► stage ──► record        │
+                                           │                     │
+                   committer: a window is over ──► files ──► record, claim, commit, receipt   (its own thread)
 """
 
+import threading
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.run import Decision, SinkRun, Written
 from calve.errors import TransientError
 from calve.iceberg.table import IcebergTable
-from calve.model.checkpoint import Offsets
+from calve.model.checkpoint import Offsets, Staged
 from calve.model.files import Totals
-from calve.model.spec import Envelope, WriteOptions
+from calve.model.size import SizeHint
+from calve.model.spec import Envelope, SinkSpec
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
+from calve.state import StateStore
 from calve.view.run import View
 from calve.write.batch import write_batch
+from calve.write.staging import StageFolder, stage_batch, staged_changes
 
 
 @dataclass(frozen=True)
@@ -46,24 +51,28 @@ class Intake:
             self.view.committed(offsets)
 
 
-class Pipeline:
-    """Makes checkpoints durable: every checkpoint closes its own batch."""
+@dataclass(frozen=True)
+class Around:
+    """What a pipeline works with."""
 
-    def __init__(
-        self,
-        intake: Intake,
-        options: WriteOptions,
-        run: SinkRun,
-        table: IcebergTable,
-        monitor: RunMonitor,
-        outside: tuple[Clock, IdSource],
-    ) -> None:
+    spark: SparkSession
+    state: StateStore
+    table: IcebergTable
+    monitor: RunMonitor
+    clock: Clock
+    ids: IdSource
+
+
+class Pipeline:
+    """Makes checkpoints durable. Without windows every checkpoint closes its own batch; with windows it is staged."""
+
+    def __init__(self, spec: SinkSpec, intake: Intake, run: SinkRun, around: Around) -> None:
+        self._options, self._windows = spec.write, spec.window_ms is not None
         self._intake = intake
-        self._options = options
         self._run = run
-        self._table = table
-        self._monitor = monitor
-        self._clock, self._ids = outside
+        self._spark, self._state, self._table = around.spark, around.state, around.table
+        self._monitor, self._clock, self._ids = around.monitor, around.clock, around.ids
+        self._closing = threading.Lock()
 
     def take(self, checkpoint: Checkpoint) -> Decision:
         """Record one checkpoint, unless it is a replay or not where the records end.
@@ -77,20 +86,58 @@ class Pipeline:
             decision = self._run.decide(checkpoint.identity)
         if decision is not Decision.ACCEPT:
             return decision
-        written = self._run.patiently(lambda: self._write(checkpoint))
-        self._run.record(checkpoint.identity, written, checkpoint.batch_ms, final=checkpoint.final)
+        self._run.patiently(self._run.check_room)
+        if self._windows:
+            staged = self._run.patiently(lambda: self._stage(checkpoint))
+            self._run.stage(checkpoint.identity, staged, checkpoint.batch_ms)
+        else:
+            while self._run.staged:  # of a run that had windows
+                self.close_due()
+            written = self._run.patiently(lambda: self._write(checkpoint))
+            self._run.record(checkpoint.identity, written, checkpoint.batch_ms, final=checkpoint.final)
         try:
             self._intake.committed(self._run.committed_offsets)
         except TransientError as error:
             self._monitor.warned("clean-up after a checkpoint", error)
         return decision
 
-    def _write(self, checkpoint: Checkpoint) -> Written:
-        started = self._clock.monotonic()
+    def close_due(self) -> bool:
+        """Make one batch of what was staged for windows that are over; False when there are none."""
+        with self._closing:
+            if self._run.due() is None:
+                return False
+            self._run.claim()
+            batch = self._run.due()  # what was seen before the claim does not count
+            if batch is None:
+                return False
+            staged = [e.staged for e in self._run.staged if e.staged and batch.holds(e.time)]
+            written = self._run.suspiciously(lambda: self._merge(staged))
+            self._run.close(batch, written)
+            return True
+
+    def _stage(self, checkpoint: Checkpoint) -> Staged:
         changes = self._intake.changes(checkpoint)
         target = self._table.write_target(self._options)
+        faults.reached("stage.before")
+        folder = StageFolder(self._state, self._run.stage_folder)
+        staged = stage_batch(changes, target, folder, size=checkpoint.size)
+        faults.reached("stage.after")
+        return staged
+
+    def _merge(self, staged: list[Staged]) -> Written:
+        changes = staged_changes(self._spark, self._state, staged)
+        if changes is None:
+            return Written(self._ids.new_id(), (), Totals())
+        return self._written(changes, SizeHint(rows=sum(part.rows for part in staged)))
+
+    def _write(self, checkpoint: Checkpoint) -> Written:
+        return self._written(self._intake.changes(checkpoint), checkpoint.size)
+
+    def _written(self, changes: DataFrame, size: SizeHint) -> Written:
+        started = self._clock.monotonic()
+        target = self._table.write_target(self._options)
         faults.reached("files.before")
-        result = write_batch(changes, target, deletes=self._run.needs_deletes, size=checkpoint.size, ids=self._ids)
+        result = write_batch(changes, target, deletes=self._run.needs_deletes, size=size, ids=self._ids)
         faults.reached("files.after")
         commit_id = self._ids.new_id()
         manifests = self._table.write_manifests(result.files, commit_id) if result.files else ()

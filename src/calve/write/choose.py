@@ -45,6 +45,13 @@ def writers_for(layout: Layout, target: WriteTarget, size: SizeHint, cores: int)
     return DriverWriter(None if known else PROBE_ROWS), large
 
 
+def fits_the_driver(size: SizeHint) -> bool:
+    """Whether a batch is known to be small enough for the driver's memory, whatever its columns are."""
+    if size.rows is not None:
+        return size.rows <= DRIVER_ROWS
+    return size.bytes is not None and size.bytes <= _TRUSTED_BYTES
+
+
 def _native(layout: Layout, target: WriteTarget) -> bool:
     scheme = urlsplit(target.data_location).scheme
     return layout.flat and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,7 @@ import pytest
 from calve.commit.adoption import adopt, anywhere
 from calve.commit.journal import Journal
 from calve.errors import CheckpointGap
-from calve.model.checkpoint import Adoption, CheckpointEntry, CheckpointIdentity, FrontierEntry, offsets_digest
+from calve.model.checkpoint import Adoption, CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, offsets_digest
 from calve.model.files import Committable, Content, Manifest
 from calve.model.frontier import SEALED, START, BatchDescription, Frontier
 from calve.model.progress import Fence, Progress
@@ -33,7 +34,7 @@ def progress(number: int) -> Progress:
     return Progress("s", fence, frontier, START, f"c{number}", "q", number, offsets, offsets_digest(offsets))
 
 
-def all_there(_: Committable) -> tuple[str, ...]:
+def all_there(_: Entry) -> tuple[str, ...]:
     return ()
 
 
@@ -129,8 +130,8 @@ def test_a_replay_of_the_last_commit_is_known_even_without_records() -> None:
 def test_a_batch_whose_files_are_gone_is_read_again_with_all_that_follow(journal: Journal, gone: int) -> None:
     records = filled(journal, 1, 2, 3).predecessor(9)
 
-    def missing(c: Committable) -> tuple[str, ...]:
-        return (f"m{gone}",) if c.commit_id == f"c{gone}" else ()
+    def missing(one: Entry) -> tuple[str, ...]:
+        return (f"m{gone}",) if one.committable and one.committable.commit_id == f"c{gone}" else ()
 
     position = adopt(progress(1), records, missing, anywhere)
     assert position.end == str(gone - 1)
@@ -145,7 +146,7 @@ def test_a_missing_checkpoint_is_a_gap_that_names_those_behind_it(journal: Journ
 
 def test_a_seal_is_taken_over_and_a_moved_frontier_is_not(journal: Journal) -> None:
     filled(journal, 1)
-    journal.append(RUN, 2, FrontierEntry(50, committable(2)))
+    journal.append(RUN, 2, FrontierEntry(50, replace(committable(2), manifests=())))
     position = adopt(None, journal.predecessor(9), all_there, anywhere)
     assert position.entries == [entry(1)]
     assert position.last_time == 50

@@ -11,11 +11,10 @@ from calve.model.checkpoint import (
     canonical_offsets,
     entry_from_json,
     entry_to_json,
-    offsets_digest,
 )
 from calve.model.files import Committable, Content, FieldSummary, Manifest, Totals
 from calve.model.frontier import SEALED, START, BatchDescription, Frontier
-from calve.model.progress import Fence, Progress
+from calve.model.progress import Fence
 from calve.model.spec import MAX_FILE_SIZE, TableName, WriteOptions
 
 COMMITTABLE = Committable(
@@ -81,28 +80,6 @@ def test_an_adoption_survives_its_json() -> None:
 
 def test_equal_positions_have_equal_offsets_whatever_their_order() -> None:
     assert canonical_offsets({"b": 1, "a": [2]}) == canonical_offsets({"a": [2], "b": 1})
-
-
-def test_progress_survives_property_and_summary() -> None:
-    offsets = canonical_offsets({"position": 9})
-    progress = Progress(
-        "sink",
-        Fence(2, 5, "run"),
-        Frontier(10),
-        Frontier(4),
-        "c",
-        "q",
-        7,
-        offsets,
-        offsets_digest(offsets),
-        "uuid",
-        1,
-        2,
-    )
-    assert Progress.from_property(progress.to_property()) == progress
-    summary = Progress.from_summary(progress.to_summary(), snapshot_id=1, sequence_number=2)
-    assert not summary.offsets_known
-    assert summary.with_offsets_of(progress).offsets == offsets
 
 
 def test_only_a_greater_version_or_epoch_is_a_greater_fence() -> None:

@@ -1,0 +1,72 @@
+"""Batches tile time: no gap, no overlap, whatever comes when."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calve.commit.mint import mint, wait_ms, window_end
+from calve.model.frontier import SEALED, START, BatchDescription, Frontier
+
+
+def test_a_window_is_closed_when_it_is_over_and_not_before() -> None:
+    assert mint(START, [1005], 1999, window_ms=1000) is None
+    assert wait_ms([1005], 1999, window_ms=1000) == 1
+    assert mint(START, [1005], 2000, window_ms=1000) == BatchDescription(START, Frontier(2000))
+
+
+def test_windows_that_nobody_closed_become_one_batch() -> None:
+    assert mint(Frontier(1000), [1005, 2500, 7001], 7400, window_ms=1000) == BatchDescription(
+        Frontier(1000), Frontier(7000)
+    )
+
+
+def test_without_anything_staged_or_after_the_seal_nothing_is_due() -> None:
+    assert mint(Frontier(5), [], 10**9, window_ms=1) is None
+    assert mint(SEALED, [5], 10**9, window_ms=None) is None
+    assert wait_ms([], 5, window_ms=10) is None
+
+
+def test_a_flush_closes_what_is_there_and_no_more() -> None:
+    assert mint(Frontier(5), [7, 9], 10, window_ms=None) == BatchDescription(Frontier(5), Frontier(10))
+
+
+def test_times_ahead_of_the_clock_are_closed_as_times_go_on() -> None:
+    assert mint(START, [5005, 6500], 100, window_ms=1000) == BatchDescription(START, Frontier(6000))
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 4000), st.booleans(), st.booleans()), max_size=60)
+
+
+@given(STEPS, st.integers(1, 2500))
+def test_batches_tile_time_and_hold_every_checkpoint_once(steps: list[tuple[int, bool, bool]], window: int) -> None:
+    """Time passes, checkpoints come, somebody looks (or not), flushes happen; a crash forgets nothing recorded."""
+    now, last, minted = 1_000_000, -1, START
+    staged: list[int] = []
+    held: list[int] = []
+    for passed, arrives, flush in steps:
+        now += passed
+        if arrives:
+            last = max(now, last + 1)
+            staged.append(last)
+        batch = mint(minted, staged, now, window_ms=None if flush else window)
+        if batch is None:
+            continue
+        assert batch.lower == minted
+        assert flush or batch.upper.time is None or batch.upper.time % window == 0
+        inside = [time for time in staged if batch.holds(time)]
+        assert inside == staged[: len(inside)]
+        assert inside, "no batch without a checkpoint"
+        held += inside
+        staged = staged[len(inside) :]
+        minted = batch.upper
+        last = max(last, (batch.upper.time or 0) - 1)
+    final = mint(minted, staged, now + 10 * window, window_ms=window)
+    held += staged if final else []
+    assert held == sorted(set(held))
+    assert final is None or all(final.holds(time) for time in staged)
+
+
+@given(st.integers(0, 10**13), st.integers(1, 10**8))
+def test_windows_end_at_multiples_of_their_length(time: int, window: int) -> None:
+    end = window_end(time, window)
+    assert end % window == 0
+    assert end - window <= time < end
