@@ -222,15 +222,14 @@ def test_a_view_that_would_be_wrong_is_refused_when_it_is_created(
 
 def test_checkpoints_of_one_window_are_committed_together_in_few_files(pipelines: Pipelines) -> None:
     pipelines.run(
-        LAKE
-        + "CREATE SOURCE g FROM LOAD GENERATOR orders (ROWS = 2000, UPDATES = 1000, MAX ROWS PER CHECKPOINT = 100);"
+        LAKE + "CREATE SOURCE g FROM LOAD GENERATOR orders (ROWS = 1000, UPDATES = 500, MAX ROWS PER CHECKPOINT = 100);"
         "CREATE SINK s FROM g TO ICEBERG CATALOG lake NAMESPACE shop TABLE g "
         "WITH (COMMIT INTERVAL = '1h', CHECKPOINT INTERVAL = '1s')"
     )
-    assert pipelines.rows("shop.g") == sorted(expected_orders(orders(rows=2000, changes=1000), 3000).values())
+    assert pipelines.rows("shop.g") == sorted(expected_orders(orders(rows=1000, changes=500), 1500).values())
     summaries = [s.summary.additional_properties for s in pipelines.table("shop.g").snapshots() if s.summary]
     added = [int(s["added-data-files"]) for s in summaries if "added-data-files" in s]
-    assert added == [1], "thirty checkpoints, one batch, one file"
+    assert added == [1], "fifteen checkpoints, one batch, one file"
     assert not list((pipelines.home / "state").rglob("*.parquet"))
 
 
