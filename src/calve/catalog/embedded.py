@@ -2,12 +2,16 @@
 
 It is pyiceberg's `SqlCatalog`, with the same tables and the same answers, and three differences: the database is in WAL
 mode and waits for locks; metadata that was parsed once is not parsed again while the table stays where it is (metadata
-files are immutable); a commit on top of the table's present metadata does not load it a second time. Any other commit
-takes pyiceberg's way. The last step of both is a compare-and-swap of the metadata location.
+files are immutable); a commit on top of the table's present metadata does not load it a second time, and may change
+several tables at once. Any other commit takes pyiceberg's way. The last step of both is a compare-and-swap of the
+metadata location.
 """
 
 import fcntl
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,15 @@ BUSY_MS = 30_000
 """How long a process waits for another one's write to the database; a write takes milliseconds."""
 
 _KNOWN_TABLES = 64
+
+
+@dataclass(frozen=True)
+class TableCommit:
+    """Updates of one table, and what they need."""
+
+    table: Table
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
 
 
 class EmbeddedCatalog(SqlCatalog):
@@ -76,7 +89,30 @@ class EmbeddedCatalog(SqlCatalog):
                 raise
             return super().commit_table(table, requirements, updates)
 
+    def commit_tables(self, commits: Sequence[TableCommit], unchanged: Sequence[Table] = ()) -> list[TableMetadata]:
+        """Apply the updates of all tables or of none, if these and the tables `unchanged` are still as they are here.
+
+        Raises CommitFailedException when nothing was applied.
+        """
+        for commit in commits:
+            for requirement in commit.requirements:
+                requirement.validate(commit.table.metadata)
+        staged = [self._stage(commit.table, commit.updates) for commit in commits]
+        swaps = [(c.table, location) for c, (location, _) in zip(commits, staged, strict=True)]
+        self._swap(swaps, unchanged)
+        for commit, (location, metadata) in zip(commits, staged, strict=True):
+            self._remember(commit.table.name(), location, metadata)
+        return [metadata for _, metadata in staged]
+
     def _commit_on(self, table: Table, updates: tuple[TableUpdate, ...]) -> CommitTableResponse:
+        location, metadata = self._stage(table, updates)
+        self._swap([(table, location)])
+        self._remember(table.name(), location, metadata)
+        answer: dict[str, Any] = {"metadata": metadata, "metadata-location": location}
+        return CommitTableResponse(**answer)
+
+    def _stage(self, table: Table, updates: tuple[TableUpdate, ...]) -> tuple[str, TableMetadata]:
+        """Write the metadata that the updates give; its location and itself."""
         metadata = _updated(table.metadata, updates, table.metadata_location)
         version = self._parse_metadata_version(table.metadata_location) + 1
         provider = load_location_provider(metadata.location, metadata.properties)
@@ -84,21 +120,31 @@ class EmbeddedCatalog(SqlCatalog):
         text = self._texts.setdefault(table.name(), MetadataTexts()).text(metadata)
         with table.io.new_output(location).create() as stream:
             stream.write(text.encode())
-        self._swap(table.name(), table.metadata_location, location)
-        self._remember(table.name(), location, metadata)
-        answer: dict[str, Any] = {"metadata": metadata, "metadata-location": location}
-        return CommitTableResponse(**answer)
+        return location, metadata
 
     def _location(self, name: Identifier) -> str | None:
         with self.engine.connect() as connection:
             return connection.scalar(select(IcebergTables.metadata_location).where(*self._row(name)))
 
-    def _swap(self, name: Identifier, old: str, new: str) -> None:
-        values = {"metadata_location": new, "previous_metadata_location": old}
-        statement = update(IcebergTables).where(*self._row(name), IcebergTables.metadata_location == old)
-        with self.engine.begin() as connection:
-            if connection.execute(statement.values(**values)).rowcount < 1:
-                raise CommitFailedException(f"Table has been updated by another process: {'.'.join(name)}")
+    def _swap(self, swaps: Sequence[tuple[Table, str]], unchanged: Sequence[Table] = ()) -> None:
+        """Move tables to new metadata, all or none, if each of them and of `unchanged` is where it was."""
+        try:
+            with self.engine.begin() as connection:
+                for table, new in swaps:
+                    name, old = table.name(), table.metadata_location
+                    row = update(IcebergTables).where(*self._row(name), IcebergTables.metadata_location == old)
+                    moved = row.values(metadata_location=new, previous_metadata_location=old)
+                    if connection.execute(moved).rowcount < 1:
+                        raise _overtaken(table)
+                for table in unchanged:  # after the first update, which keeps all others from writing
+                    location = select(IcebergTables.metadata_location).where(*self._row(table.name()))
+                    if connection.scalar(location) != table.metadata_location:
+                        raise _overtaken(table)
+        except CommitFailedException:
+            for table, new in swaps:
+                with suppress(OSError):
+                    table.io.delete(new)  # nothing refers to it
+            raise
 
     def _row(self, name: Identifier) -> tuple[Any, ...]:
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(name))
@@ -117,6 +163,10 @@ class EmbeddedCatalog(SqlCatalog):
 
     def _table(self, name: Identifier, location: str, metadata: TableMetadata) -> Table:
         return Table(name, metadata, location, self._load_file_io(metadata.properties, location), self)
+
+
+def _overtaken(table: Table) -> CommitFailedException:
+    return CommitFailedException(f"Table has been updated by another process: {'.'.join(table.name())}")
 
 
 def _prepare(connection: Any, _record: Any) -> None:

@@ -12,6 +12,11 @@
     merging     which manifests are merged
     table       load, one commit attempt, manifest merge                              (driver)
 
+    declared         columns by name and kind -> schema and partitions
+    declared_tables  tables of such columns, made or brought in step
+    partitioned      partitions that are single files: replace, remove, expire
+    rows             these files
+
 A location is a URI whose path is written as it is, without percent-encoding: that is how pyiceberg, DuckDB and Hadoop
 read one.
 """
