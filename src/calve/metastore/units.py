@@ -2,9 +2,9 @@
 
     @dataclass(frozen=True, kw_only=True)
     class TableUnit:
-        table_name: str | None = column(role=Role.STORAGE_KEY)
-        metadata_type: MetadataType | None = column(role=Role.TYPE)
-        path: str | None = column(MetadataType.FILE, MetadataType.ROW_GROUP)
+        table_name: str | None = unit_field(role=Role.STORAGE_KEY)
+        metadata_type: MetadataType | None = unit_field(role=Role.TYPE)
+        path: str | None = unit_field(MetadataType.FILE, MetadataType.ROW_GROUP)
 
 The Iceberg schema and partitions of the component follow from the class. Kinds of fields: text, enumerations, classes
 with `to_text` and `from_text`, whole numbers, fractions, truth values; tuples of these; mappings from text to these.
@@ -43,7 +43,7 @@ class Role(Enum):
         return self in {Role.PARTITION_KEY, Role.STORAGE_KEY}
 
 
-def column(*scope: StrEnum, role: Role = Role.NONE) -> Any:
+def unit_field(*scope: StrEnum, role: Role = Role.NONE) -> Any:
     """A field of a unit that units of these metadata types have; of all types when none is given."""
     return dataclasses.field(default=None, metadata={_DECLARED: (frozenset(scope), role)})
 
@@ -193,7 +193,7 @@ class UnitLayout(Generic[U]):
 
 def _field(unit: type[Any], field: dataclasses.Field[Any], hint: Any) -> UnitField:
     if _DECLARED not in field.metadata:
-        raise InvalidInput(f'field "{field.name}" of {unit.__name__} is not declared', hint="Use column().")
+        raise InvalidInput(f'field "{field.name}" of {unit.__name__} is not declared', hint="Use unit_field().")
     scope, role = field.metadata[_DECLARED]
     codec = _codec(_given(hint))
     if codec is None or (role is not Role.NONE and codec.kind is not Plain.TEXT):
