@@ -23,6 +23,7 @@ from sqlalchemy.exc import IntegrityError
 from calve.catalog.failures import committing, trying
 from calve.errors import CommitConflict, InvalidInput
 from calve.iceberg.declared import DeclaredColumn, declared_schema, declared_spec
+from calve.iceberg.partitioned import remove_old_metadata
 
 ATTEMPTS = 10
 FORMAT_VERSION = "2"
@@ -61,7 +62,8 @@ def open_declared(catalog: Catalog, declaration: Declaration) -> Table:
         )
         try:
             with committing(f'the change of properties of "{declaration.label}"'):
-                catalog.commit_table(table, needed, updates)
+                after = catalog.commit_table(table, needed, updates).metadata
+            remove_old_metadata(table.io, table.metadata, after)
         except CommitConflict:
             if attempt == ATTEMPTS - 1:
                 raise

@@ -10,9 +10,12 @@
 was not applied. Files are removed from the store only after the commit that took the last reference to them away.
 """
 
+import errno
 import logging
+import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -132,7 +135,12 @@ class ManifestReader:
 
     def lines_of(self, io: FileIO, snapshot: Snapshot) -> tuple[Line, ...]:
         """The live manifests of a snapshot. Raises OSError."""
-        return tuple(line for line in self.lists.read(io, snapshot.manifest_list) if is_live(line.manifest))
+        return tuple(line for line in self.all_lines_of(io, snapshot) if is_live(line.manifest))
+
+    def all_lines_of(self, io: FileIO, snapshot: Snapshot) -> tuple[Line, ...]:
+        """The manifests of a snapshot. Raises OSError."""
+        with _intact(snapshot.manifest_list):
+            return self.lists.read(io, snapshot.manifest_list)
 
     def entries_of(self, io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         """The live entries of a manifest. Raises OSError."""
@@ -140,11 +148,21 @@ class ManifestReader:
         known = self._entries.get(path)
         if known is None:
             own = path.rpartition("/")[2].startswith(OWN_PREFIX)
-            found = entries_of(io, manifest) if own else manifest.fetch_manifest_entry(io, discard_deleted=True)
+            with _intact(path):
+                found = entries_of(io, manifest) if own else manifest.fetch_manifest_entry(io, discard_deleted=True)
             known = self._entries[path] = tuple(found)
             while len(self._entries) > _KNOWN_MANIFESTS:
                 self._entries.popitem(last=False)
         return known
+
+
+@contextmanager
+def _intact(location: str) -> Iterator[None]:
+    """Turn what a reader of Avro files raises for a damaged one into an OSError that names it."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, EOFError, zlib.error) as error:
+        raise OSError(errno.EIO, f"the file is damaged: {error}", location) from error
 
 
 @dataclass(frozen=True)
@@ -298,11 +316,9 @@ def _values(entry: ManifestEntry) -> tuple[Any, ...]:
 
 def _clean_up(prepared: Prepared, after: TableMetadata) -> None:
     """Remove files that lost their last reference. A file that stays does no harm: a failure is a warning."""
-    io, before = prepared.draft.table.io, prepared.draft.metadata
+    io = prepared.draft.table.io
+    remove_old_metadata(io, prepared.draft.metadata, after)
     try:
-        if after.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() == "true":
-            kept = {entry.metadata_file for entry in after.metadata_log}
-            remove_files(io, [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept])
         if prepared.expired:
             remove_files(io, _unreferenced(prepared, after))
     except (*FAILURES, NoSuchTableError) as error:
@@ -335,7 +351,7 @@ def references(
     for snapshot in snapshots:
         found.add(snapshot.manifest_list)
         try:
-            lines = manifests.lists.read(io, snapshot.manifest_list)
+            lines = manifests.all_lines_of(io, snapshot)
         except FileNotFoundError:
             if missing_ok:
                 continue
@@ -352,6 +368,13 @@ def references(
                 raise
             found.update(entry.data_file.file_path for entry in entries)
     return found
+
+
+def remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
+    """Remove metadata files that left the log, as the table's properties ask."""
+    if after.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() == "true":
+        kept = {entry.metadata_file for entry in after.metadata_log}
+        remove_files(io, [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept])
 
 
 def remove_files(io: FileIO, locations: Iterable[str]) -> None:
