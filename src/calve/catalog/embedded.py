@@ -37,6 +37,7 @@ BUSY_MS = 30_000
 """How long a process waits for another one's write to the database; a write takes milliseconds."""
 
 _KNOWN_TABLES = 64
+_LOCATIONS = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,24 @@ class EmbeddedCatalog(SqlCatalog):
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table as the catalog has it now."""
         name = Catalog.identifier_to_tuple(identifier)
+        return self._known_at(name, self._location(name)) or self._loaded(name)
+
+    def load_tables(self, names: Sequence[Identifier]) -> list[Table]:
+        """Tables as the catalog has them at one moment. Raises NoSuchTableError."""
+        while True:
+            locations = self._locations(names)
+            tables = [self._known_at(name, locations[name]) or self._loaded(name) for name in names]
+            # One that was read anew is of a later moment, unless it is where it was.
+            if all(table.metadata_location == locations[table.name()] for table in tables):
+                return tables
+
+    def _known_at(self, name: Identifier, location: str | None) -> Table | None:
         with self._known_lock:
-            location, metadata = self._known.get(name, ("", None))
-        if metadata is not None and location == self._location(name):
-            return self._table(name, location, metadata)
-        table = super().load_table(identifier)
+            known, metadata = self._known.get(name, ("", None))
+        return self._table(name, known, metadata) if metadata is not None and known == location else None
+
+    def _loaded(self, name: Identifier) -> Table:
+        table = super().load_table(name)
         self._remember(name, table.metadata_location, table.metadata)
         return table
 
@@ -123,8 +137,17 @@ class EmbeddedCatalog(SqlCatalog):
         return location, metadata
 
     def _location(self, name: Identifier) -> str | None:
+        return self._locations([name])[name]
+
+    def _locations(self, names: Sequence[Identifier]) -> dict[Identifier, str | None]:
+        """Where tables are, at one moment. Asked often: by text, which SQLAlchemy passes on as it is."""
+        keys = [(Catalog.namespace_to_string(Catalog.namespace_from(n)), Catalog.table_name_from(n)) for n in names]
+        among = " OR ".join(["(table_namespace = ? AND table_name = ?)"] * len(keys))
+        given = (self.name, *(part for key in keys for part in key))
         with self.engine.connect() as connection:
-            return connection.scalar(select(IcebergTables.metadata_location).where(*self._row(name)))
+            rows = connection.exec_driver_sql(f"{_LOCATIONS} AND ({among})", given).all()
+        found: dict[tuple[str, str], str] = {(row[0], row[1]): row[2] for row in rows}
+        return {name: found.get(key) for name, key in zip(names, keys, strict=True)}
 
     def _swap(self, swaps: Sequence[tuple[Table, str]], unchanged: Sequence[Table] = ()) -> None:
         """Move tables to new metadata, all or none, if each of them and of `unchanged` is where it was."""

@@ -1,7 +1,7 @@
 """The first store of definitions, `definitions.db`: its definitions move to the metastore once, when it is met.
 
-Whoever meets it locks it, copies what is in it, and marks it as moved in the same transaction; an older calve refuses it
-then. After a crash in between, the next one copies again and finds what is there already. Nobody edits definitions
+Whoever meets it locks it, copies what is in it, and marks it as moved in the same transaction; an older calve refuses
+it then. After a crash in between, the next one copies again and finds what is there already. Nobody edits definitions
 before the move is done, since every process looks for it first.
 """
 

@@ -18,7 +18,7 @@ from calve.definitions.objects import ConcurrentEdit, Definition, spaces
 from calve.definitions.units import COMPONENTS, DefinitionUnit, Placed, calve_views, partition_of
 from calve.errors import CommitConflict, InvalidInput, TransientError
 from calve.iceberg.partitioned import Seen
-from calve.metastore.component import Component
+from calve.metastore.component import Component, see_together
 from calve.metastore.config import MetastoreConfig
 from calve.metastore.metastore import Metastore
 from calve.metastore.modify import Modify, execute_together
@@ -130,7 +130,7 @@ class _Edit:
 
 
 class MetastoreDefinitions:
-    """The store of a home folder, always below it: its metastore's paths and catalog elsewhere are for other metadata."""
+    """The store of a home folder. It is always below it, wherever the configuration puts other components."""
 
     def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
         self._home = home
@@ -141,7 +141,7 @@ class MetastoreDefinitions:
 
     @property
     def revision(self) -> int:
-        return sum(component.metadata().version for component in self._components().values())
+        return sum(seen.version for seen in see_together(list(self._components().values())))
 
     def all(self) -> list[Definition]:
         look = self._look(self._components())
@@ -187,16 +187,15 @@ class MetastoreDefinitions:
         raise _overtaken("changed")
 
     def _look(self, components: Mapping[ObjectKind, Component[Any]]) -> _Look:
-        """All components at one moment: none of them changed while they were read."""
+        """All components at one moment."""
         for _ in range(ATTEMPTS):
-            seen = {kind: component.see() for kind, component in components.items()}
+            seen = dict(zip(components, see_together(list(components.values())), strict=True))
             with trying("reading the definitions"):
                 try:
                     units = [unit for kind, one in components.items() for unit in _read(kind, one, seen[kind])]
                 except FileNotFoundError:
                     continue  # it expired meanwhile
-            if all(components[kind].see().moment == one.moment for kind, one in seen.items()):
-                return _Look(seen, tuple(sorted((Placed.of(unit) for unit in units), key=lambda one: one.position)))
+            return _Look(seen, tuple(sorted((Placed.of(unit) for unit in units), key=lambda one: one.position)))
         raise _overtaken("read")
 
     def _components(self) -> Mapping[ObjectKind, Component[Any]]:

@@ -1,7 +1,7 @@
 """Definitions as units of the metastore: components `secrets`, `connections`, `sources`, `views` and `sinks`.
 
-A definition is its canonical SQL with its identity beside it. A secret is a reference (a variable, a file, a name in the
-vault): its text never gets here.
+A definition is its canonical SQL with its identity beside it. A secret is a reference (a variable, a file, a name in
+the vault): its text never gets here.
 """
 
 import json

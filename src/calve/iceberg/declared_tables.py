@@ -20,12 +20,15 @@ from pyiceberg.table.update import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from calve.catalog.embedded import EmbeddedCatalog
 from calve.catalog.failures import committing, trying
-from calve.errors import CommitConflict, InvalidInput
+from calve.errors import CommitConflict, InvalidInput, TransientError
 from calve.iceberg.declared import DeclaredColumn, declared_schema, declared_spec
 from calve.iceberg.partitioned import remove_old_metadata
 
 ATTEMPTS = 10
+LOADS = 50
+"""A load starts again when the metadata file that the catalog named was removed meanwhile."""
 FORMAT_VERSION = "2"
 _FORMAT = "format-version"
 
@@ -73,13 +76,29 @@ def open_declared(catalog: Catalog, declaration: Declaration) -> Table:
 def load_or_create(catalog: Catalog, declaration: Declaration) -> Table:
     """The table as the catalog has it. Raises TransientError."""
     with trying(f'loading table "{declaration.label}"'):
-        while True:
+        lost = FileNotFoundError()
+        for _ in range(LOADS):
             try:
                 return catalog.load_table(declaration.identifier)
             except NoSuchTableError:
                 return _create(catalog, declaration)
-            except FileNotFoundError:
-                continue  # a newer metadata file took the place of the one that was named
+            except FileNotFoundError as error:
+                lost = error  # a newer metadata file took the place of the one that was named, or it is lost
+        raise lost
+
+
+def load_declared(catalog: Catalog, declarations: Sequence[Declaration]) -> list[Table]:
+    """Tables that exist, at one moment where the catalog can tell. Raises TransientError."""
+    if not isinstance(catalog, EmbeddedCatalog):
+        return [load_or_create(catalog, one) for one in declarations]
+    with trying(f"loading tables {', '.join(one.label for one in declarations)}"):
+        for _ in range(LOADS):
+            try:
+                return catalog.load_tables([one.identifier for one in declarations])
+            except (FileNotFoundError, NoSuchTableError):
+                for one in declarations:
+                    load_or_create(catalog, one)
+    raise TransientError(f"loading table {declarations[0].label} was overtaken again and again", hint="Try again.")
 
 
 def _create(catalog: Catalog, declaration: Declaration) -> Table:

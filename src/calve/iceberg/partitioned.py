@@ -49,6 +49,9 @@ from calve.iceberg.manifests import (
 from calve.iceberg.snapshots import head_of
 from calve.model.files import WrittenFile
 
+SeenTable = Table
+"""A table as it was loaded, for those who only hand it on."""
+
 MANIFESTS = 16
 """Manifests beyond this number are merged by the next commit, those with many files excepted."""
 MANY_FILES = 500

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from calve.catalog.connect import Catalog
 from calve.catalog.failures import trying
 from calve.clock import Clock, IdSource
 from calve.errors import TransientError
-from calve.iceberg.declared_tables import Declaration, load_or_create, open_declared
-from calve.iceberg.partitioned import Keep, ManifestReader, Seen
+from calve.iceberg.declared_tables import Declaration, load_declared, open_declared
+from calve.iceberg.partitioned import Keep, ManifestReader, Seen, SeenTable
 from calve.iceberg.rows import RowReader
 from calve.metastore.filters import Filter, all_of, one_of
 from calve.metastore.modify import Modify
@@ -56,7 +56,7 @@ class Component(Generic[U]):
 
     def __init__(self, layout: UnitLayout[U], declaration: Declaration, tools: Tools) -> None:
         self.layout = layout
-        self._declaration = declaration
+        self.declaration = declaration
         self._tools = tools
         self._manifests = ManifestReader()
         self._rows = RowReader()
@@ -66,12 +66,12 @@ class Component(Generic[U]):
     @property
     def location(self) -> str:
         """Where its files are."""
-        return self._declaration.location
+        return self.declaration.location
 
     @property
     def label(self) -> str:
         """How messages call it."""
-        return f'component "{self._declaration.identifier[-1]}"'
+        return f'component "{self.declaration.identifier[-1]}"'
 
     def metadata(self) -> ComponentMetadata:
         """Version and properties, as they are now."""
@@ -121,18 +121,28 @@ class Component(Generic[U]):
     # ---- for those who modify
 
     @property
+    def catalog(self) -> Catalog:
+        """Where its table is known."""
+        return self._tools.catalog
+
+    @property
     def tools(self) -> tuple[Clock, IdSource]:
         """Time and ids."""
         return self._tools.clock, self._tools.ids
 
     def see(self) -> Seen:
-        """The component as it is now; made, or brought in step with the configuration, when it is used first."""
+        """The component as it is now."""
+        return see_together([self])[0]
+
+    def open(self) -> None:
+        """Make the table, or bring it in step with the configuration, when it is used first."""
         with self._opening:
             if not self._in_step:
-                table = open_declared(self._tools.catalog, self._declaration)
+                open_declared(self._tools.catalog, self.declaration)
                 self._in_step = True
-            else:
-                table = load_or_create(self._tools.catalog, self._declaration)
+
+    def seen(self, table: SeenTable) -> Seen:
+        """The component as its table was loaded."""
         return Seen(table, self._manifests)
 
     def kept(self, seen: Seen) -> Keep:
@@ -165,3 +175,11 @@ class Component(Generic[U]):
                 self.layout.from_row({name: row[name] for name in wanted}) for row in rows if condition.outcome(row)
             ]
         return units
+
+
+def see_together(components: Sequence[Component[Any]]) -> list[Seen]:
+    """Components of one metastore as they are at one moment, where its catalog is a SQLite file."""
+    for component in components:
+        component.open()
+    tables = load_declared(components[0].catalog, [component.declaration for component in components])
+    return [component.seen(table) for component, table in zip(components, tables, strict=True)]

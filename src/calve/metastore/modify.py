@@ -107,6 +107,10 @@ class Modify(Generic[U]):
         """Files that leave the component."""
         return [file.path for file in seen.files if any(self._touches(one, file.partition) for one in self._operations)]
 
+    def start(self) -> Seen:
+        """What the first attempt builds on."""
+        return self._expected if isinstance(self._expected, Seen) else self._component.see()
+
     def check(self, seen: Seen) -> None:
         """Raise CommitConflict when the component is not what was expected."""
         expected = self._expected
@@ -140,7 +144,7 @@ def execute_together(modifications: Sequence[Modify[Any]], unchanged: Sequence[S
 
     Nothing happens unless all of `unchanged` is still as it was seen. More than one component needs a SQLite catalog.
     """
-    first = [one.component.see() for one in modifications]
+    first = [one.start() for one in modifications]
     files: list[list[WrittenFile]] = []
     try:
         for one, seen in zip(modifications, first, strict=True):

@@ -1,15 +1,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calve.errors import CommitConflict, InvalidInput, TransientError
+from calve.iceberg.partitioned import Seen
 from calve.metastore import filters as f
 from calve.metastore.component import Component
 from calve.metastore.config import ComponentConfig
 from calve.metastore.metastore import Metastore
-from calve.metastore.modify import execute_together
+from calve.metastore.modify import Modify, execute_together
 from calve.metastore.statistics import ColumnStatistics, ColumnType, Statistic, StatisticKind
 from calve.metastore.tables import MetadataType, TableUnit, open_tables
 from calve.metastore.units import Role, unit_field
@@ -30,7 +32,7 @@ from tests.unit.metastore.sample import (
 Tables = Component[TableUnit]
 
 
-def keys(tables: Tables, *types: MetadataType) -> list[str | None]:
+def keys(tables: Tables, *types: MetadataType) -> list[str]:
     return sorted(unit.metadata_key or "" for unit in tables.read(*types))
 
 
@@ -109,7 +111,7 @@ def test_every_kind_of_field_comes_back_as_it_was_written(tables: Tables) -> Non
 @pytest.mark.parametrize(("value", "name"), [((), "interesting_columns"), ({}, "partition_keys"), ("", "owner")])
 def test_nothing_and_empty_are_two_things(tables: Tables, value: object, name: str) -> None:
     with_value = replace(GENERAL, table_name="with", **{name: value})  # type: ignore[arg-type]
-    without = replace(GENERAL, table_name="without", **{name: None})  # type: ignore[arg-type]
+    without = replace(GENERAL, table_name="without", **{name: None})
     tables.modify().overwrite(with_value, without).execute()
     assert getattr(tables.read(where=f.eq("table_name", "with"))[0], name) == value
     assert getattr(tables.read(where=f.eq("table_name", "without"))[0], name) is None
@@ -145,7 +147,7 @@ def test_nulls_of_a_column_match_unequal_and_not_in(tables: Tables) -> None:
     ]
     tables.modify().overwrite(*units).execute()
 
-    def names(condition: f.Filter) -> list[str | None]:
+    def names(condition: f.Filter) -> list[str]:
         return sorted(unit.table_name or "" for unit in tables.read(where=condition))
 
     assert names(f.ne("owner", "bob")) == ["b", "c"]
@@ -260,7 +262,7 @@ def test_two_writers_who_saw_the_same_both_succeed(tmp_path: Path) -> None:
         assert keys(mine) == ["GENERAL_INFO", "dir0", "dir1"]
 
 
-def _first(seen, then):  # type: ignore[no-untyped-def]
+def _first(seen: Seen, then: Callable[[], Seen]) -> Callable[[], Seen]:
     """What was seen before, once; then what there is."""
     answers = [seen]
     return lambda: answers.pop() if answers else then()
@@ -290,7 +292,7 @@ def test_several_components_change_together_or_not_at_all(metastore: Metastore, 
     views = open_views(metastore)
     view = ViewUnit(storage_plugin="dfs", workspace="tmp", view_name="v", metadata_type=ViewType.VIEW, sql="SELECT 1")
     seen = views.see()
-    both = [tables.modify().overwrite(GENERAL), views.modify().overwrite(view)]
+    both: list[Modify[Any]] = [tables.modify().overwrite(GENERAL), views.modify().overwrite(view)]
     assert execute_together(both) == [1, 1]
     with pytest.raises(CommitConflict):
         execute_together([tables.modify().overwrite(SEGMENT), views.modify().delete(f.all_of()).expecting(seen)])
@@ -418,7 +420,7 @@ def test_a_component_of_another_class_or_place_is_refused(tmp_path: Path) -> Non
             one.component("tables", ViewUnit)
     moved = config_at(tmp_path)
     moved = replace(moved, components={"tables": ComponentConfig("moved")})
-    with Metastore(moved) as other, pytest.raises(InvalidInput, match='table "metastore.tables" is somewhere else'):
+    with Metastore(moved) as other, pytest.raises(InvalidInput, match=r'table "metastore\.tables" is somewhere else'):
         open_tables(other).metadata()
     with metastore_at(tmp_path) as third, pytest.raises(InvalidInput, match='component "unheard" has no location'):
         third.component("unheard", ViewUnit)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from calve.metastore.tables import open_tables
+from calve.metastore.component import Component
+from calve.metastore.tables import TableUnit, open_tables
 from tests.unit.metastore.sample import DELETE_AFTER_COMMIT, VERSIONS_MAX, metastore_at
 from tests.unit.metastore.test_expiry import referred, there
 
@@ -21,7 +22,8 @@ import json, sys, time
 from dataclasses import replace
 from pathlib import Path
 from calve.metastore import filters as f
-from calve.metastore.tables import open_tables
+from calve.metastore.component import Component
+from calve.metastore.tables import TableUnit, open_tables
 from tests.unit.metastore.sample import metastore_at, segment
 from tests.unit.metastore.test_races import KEEPING_FEW
 folder, me, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
@@ -48,7 +50,8 @@ print(json.dumps({"versions": versions, "last": last}))
 READER = """
 import json, sys
 from pathlib import Path
-from calve.metastore.tables import open_tables
+from calve.metastore.component import Component
+from calve.metastore.tables import TableUnit, open_tables
 from tests.unit.metastore.sample import metastore_at
 from tests.unit.metastore.test_races import KEEPING_FEW, check_whole
 folder = Path(sys.argv[1])
@@ -64,9 +67,9 @@ print(json.dumps({"reads": reads}))
 """
 
 
-def check_whole(tables):  # type: ignore[no-untyped-def]
+def check_whole(tables: Component[TableUnit]) -> dict[str, int | None]:
     """No read sees a half of what one modification did."""
-    units = {unit.metadata_key: unit.last_modified_time for unit in tables.read()}
+    units = {unit.metadata_key or "": unit.last_modified_time for unit in tables.read()}
     for key, value in units.items():
         name, _, side = key.partition("-")
         if side:

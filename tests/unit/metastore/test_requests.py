@@ -110,7 +110,7 @@ def test_two_units_where_one_is_expected_are_an_error(tmp_path: Path) -> None:
     with metastore_at(tmp_path) as one:
         tables = open_tables(one)
         tables.modify().overwrite(GENERAL, GENERAL).execute()
-        with pytest.raises(TerminalError, match="holds 2 units for dfs.tmp.nation"):
+        with pytest.raises(TerminalError, match=r"holds 2 units for dfs\.tmp\.nation"):
             TableRequests(tables).table(NATION)
 
 

@@ -50,7 +50,7 @@ def test_a_unit_with_a_value_out_of_its_scope_is_refused() -> None:
 @pytest.mark.parametrize("name", TABLES.partition_keys)
 def test_a_partition_key_without_a_value_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match=f'partition key "{name}" has no value'):
-        TABLES.to_row(replace(GENERAL, **{name: None}))  # type: ignore[arg-type]
+        TABLES.to_row(replace(GENERAL, **{name: None}))
 
 
 def test_values_of_the_wrong_type_are_refused() -> None:
