@@ -111,7 +111,13 @@ class EmbeddedCatalog(SqlCatalog):
         for commit in commits:
             for requirement in commit.requirements:
                 requirement.validate(commit.table.metadata)
-        staged = [self._stage(commit.table, commit.updates) for commit in commits]
+        staged: list[tuple[str, TableMetadata]] = []
+        try:
+            for commit in commits:
+                staged.append(self._stage(commit.table, commit.updates))  # noqa: PERF401 - what was staged is removed
+        except OSError:
+            _remove([(c.table, location) for c, (location, _) in zip(commits, staged, strict=False)])
+            raise
         swaps = [(c.table, location) for c, (location, _) in zip(commits, staged, strict=True)]
         self._swap(swaps, unchanged)
         for commit, (location, metadata) in zip(commits, staged, strict=True):
@@ -164,9 +170,7 @@ class EmbeddedCatalog(SqlCatalog):
                     if connection.scalar(location) != table.metadata_location:
                         raise _overtaken(table)
         except CommitFailedException:
-            for table, new in swaps:
-                with suppress(OSError):
-                    table.io.delete(new)  # nothing refers to it
+            _remove(swaps)
             raise
 
     def _row(self, name: Identifier) -> tuple[Any, ...]:
@@ -186,6 +190,13 @@ class EmbeddedCatalog(SqlCatalog):
 
     def _table(self, name: Identifier, location: str, metadata: TableMetadata) -> Table:
         return Table(name, metadata, location, self._load_file_io(metadata.properties, location), self)
+
+
+def _remove(staged: Sequence[tuple[Table, str]]) -> None:
+    """Delete metadata files that nothing refers to."""
+    for table, location in staged:
+        with suppress(OSError):
+            table.io.delete(location)
 
 
 def _overtaken(table: Table) -> CommitFailedException:

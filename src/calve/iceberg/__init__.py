@@ -16,6 +16,7 @@
     declared_tables  tables of such columns, made or brought in step
     partitioned      partitions that are single files: replace, remove, expire
     rows             these files
+    orphans          files that nothing refers to
 
 A location is a URI whose path is written as it is, without percent-encoding: that is how pyiceberg, DuckDB and Hadoop
 read one.

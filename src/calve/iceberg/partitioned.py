@@ -34,6 +34,7 @@ from calve.catalog.embedded import EmbeddedCatalog, TableCommit
 from calve.catalog.failures import FAILURES, committing, trying
 from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict, InvalidInput
+from calve.faults import reached
 from calve.iceberg.draft import Draft, new_draft, requirements, snapshot_updates
 from calve.iceberg.listing import Line, ManifestLists
 from calve.iceberg.manifests import (
@@ -214,13 +215,21 @@ def commit_all(prepared: Sequence[Prepared], unchanged: Sequence[Seen] = ()) -> 
     what = f"the change of {', '.join(one.label for one in prepared)}"
     try:
         with committing(what):
+            reached("metastore.before")
             after = _send(catalog, prepared, unchanged)
-    except CommitConflict:
-        for one in prepared:
-            remove_files(one.draft.table.io, one.written)
+            reached("metastore.after")
+    except (CommitConflict, InvalidInput):
+        forget(prepared)
         raise
+    reached("metastore.expiry")
     for one, metadata in zip(prepared, after, strict=True):
         _clean_up(one, metadata)
+
+
+def forget(prepared: Iterable[Prepared]) -> None:
+    """Remove what was written for snapshots that are certainly not in their tables."""
+    for one in prepared:
+        remove_files(one.draft.table.io, one.written)
 
 
 def was_applied(prepared: Prepared, now: Seen) -> bool:

@@ -10,6 +10,7 @@ again with the newest. A writer that meets another one starts again, unless it e
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -19,6 +20,7 @@ from calve.catalog.failures import trying
 from calve.clock import Clock, IdSource
 from calve.errors import TransientError
 from calve.iceberg.declared_tables import Declaration, load_declared, open_declared
+from calve.iceberg.orphans import remove_orphans
 from calve.iceberg.partitioned import Keep, ManifestReader, Seen, SeenTable
 from calve.iceberg.rows import RowReader
 from calve.metastore.filters import Filter, all_of, one_of
@@ -117,6 +119,11 @@ class Component(Generic[U]):
     def purge(self) -> int:
         """Delete all units; history stays until it expires. The new version."""
         return self.modify().delete(all_of()).execute()
+
+    def remove_orphans(self, older_than: timedelta = timedelta(days=1)) -> list[str]:
+        """Remove files that processes left which died at work; their paths. Younger ones may be at work still."""
+        with trying(f"removing orphans of {self.label}"):
+            return remove_orphans(self.see(), self._tools.clock.now_ms(), int(older_than.total_seconds() * 1000))
 
     # ---- for those who modify
 

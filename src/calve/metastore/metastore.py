@@ -1,6 +1,7 @@
 """The metastore: components by name, in one catalog, below one location."""
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -22,6 +23,8 @@ class Metastore:
     def __init__(self, config: MetastoreConfig, *, clock: Clock | None = None, ids: IdSource | None = None) -> None:
         self.config = config
         self.location = below(config.base_path, config.relative_path)
+        self._places = {name: below(self.location, one.location) for name, one in config.components.items()}
+        _check_apart(self._places)
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._catalog: Catalog | None = None
@@ -60,7 +63,7 @@ class Metastore:
             )
         return Declaration(
             identifier=(*self.config.namespace.split("."), name),
-            location=below(self.config.base_path, self.config.relative_path, self.config.components[name].location),
+            location=self._places[name],
             columns=UnitLayout(unit).columns(),
             properties=self.config.properties_of(name),
         )
@@ -84,3 +87,15 @@ class Metastore:
         folder = Path(self.location.removeprefix("file://"))
         folder.mkdir(parents=True, exist_ok=True)
         return {"type": "sql", "uri": sqlite_uri(folder / "catalog.db"), "warehouse": self.location}
+
+
+def _check_apart(places: Mapping[str, str]) -> None:
+    """No component may be in the folder of another: each removes files of its own."""
+    for name, place in places.items():
+        for other, below_it in places.items():
+            if name != other and f"{below_it}/".startswith(f"{place}/"):
+                raise InvalidInput(
+                    f'component "{other}" is in the folder of component "{name}"',
+                    detail=f"They are at {below_it} and {place}.",
+                    hint="Give each a location of its own.",
+                )

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from calve.catalog.failures import trying
-from calve.errors import CommitConflict, CommitUnknown, InvalidInput
-from calve.iceberg.partitioned import Prepared, Seen, commit_all, prepare, remove_files, was_applied
+from calve.errors import CommitConflict, CommitUnknown, InvalidInput, TransientError
+from calve.faults import reached
+from calve.iceberg.partitioned import Prepared, Seen, commit_all, forget, prepare, remove_files, was_applied
 from calve.iceberg.rows import write_rows
 from calve.metastore.filters import Filter
 from calve.metastore.places import data_location
@@ -107,6 +108,11 @@ class Modify(Generic[U]):
         """Files that leave the component."""
         return [file.path for file in seen.files if any(self._touches(one, file.partition) for one in self._operations)]
 
+    @property
+    def expects(self) -> bool:
+        """Whether it depends on what the component is."""
+        return self._expected is not None
+
     def start(self) -> Seen:
         """What the first attempt builds on."""
         return self._expected if isinstance(self._expected, Seen) else self._component.see()
@@ -150,6 +156,7 @@ def execute_together(modifications: Sequence[Modify[Any]], unchanged: Sequence[S
         for one, seen in zip(modifications, first, strict=True):
             one.check(seen)
             files.append(one.written(seen))
+        reached("metastore.files")
     except BaseException:
         _remove(first, files)
         raise
@@ -179,6 +186,8 @@ class _Attempts:
         self._unchanged = unchanged
         self._lost: CommitUnknown | None = None
         """An attempt that may have been applied all the same."""
+        self._missed: list[str] = []
+        """What was seen when a file was found missing: the second time it is lost."""
 
     def until_done(self, seen: list[Seen]) -> list[int]:
         """The versions then."""
@@ -199,15 +208,18 @@ class _Attempts:
         )
 
     def _attempt(self, seen: list[Seen]) -> list[int] | None:
-        try:
-            prepared = self._prepared(seen)
-        except FileNotFoundError:
-            return None  # it expired while it was read
+        """The versions, or None when another attempt is to be made."""
+        prepared = self._prepared(seen)
+        if prepared is None:
+            return None
+        idle = [(m, s) for m, s, p in zip(self._modifications, seen, prepared, strict=True) if p is None and m.expects]
         given = [one for one in prepared if one is not None]
         if not given:
+            for one, _ in idle:
+                one.check(one.component.see())
             return [one.version for one in seen]
         try:
-            commit_all(given, self._unchanged)
+            commit_all(given, [*self._unchanged, *(one for _, one in idle)])
         except CommitConflict:
             if self._unchanged:
                 raise
@@ -219,11 +231,21 @@ class _Attempts:
             return [one.version for one in now] if landed else None
         return [p.draft.sequence_number if p else s.version for p, s in zip(prepared, seen, strict=True)]
 
-    def _prepared(self, seen: Sequence[Seen]) -> list[Prepared | None]:
+    def _prepared(self, seen: Sequence[Seen]) -> list[Prepared | None] | None:
+        """A snapshot for each modification that changes something; None when what was seen expired meanwhile."""
         prepared: list[Prepared | None] = []
-        for one, files, now in zip(self._modifications, self._files, seen, strict=True):
-            one.check(now)
-            removed = one.removed(now)
-            keep, tools = one.component.kept(now), one.component.tools
-            prepared.append(prepare(now, removed, files, keep, tools) if removed or files else None)
+        try:
+            with trying(f"reading {self._modifications[0].component.label}"):
+                for one, files, now in zip(self._modifications, self._files, seen, strict=True):
+                    one.check(now)
+                    removed = one.removed(now)
+                    keep, tools = one.component.kept(now), one.component.tools
+                    prepared.append(prepare(now, removed, files, keep, tools) if removed or files else None)
+        except (TransientError, InvalidInput) as error:
+            forget([one for one in prepared if one is not None])
+            moments = [one.moment for one in seen]
+            if not isinstance(error.__cause__, FileNotFoundError) or moments == self._missed:
+                raise
+            self._missed = moments
+            return None
         return prepared

@@ -16,7 +16,7 @@ _LONGEST = 255
 
 def below(base: str, *parts: str) -> str:
     """A location below a base, which is a local path or a URI."""
-    levels = [level for part in parts for level in _levels(part)]
+    levels = [_folder(level) for part in parts for level in _levels(part)]
     if "://" not in base:
         return location_of(Path(base).absolute().joinpath(*levels))
     return "/".join([base.rstrip("/"), *levels])

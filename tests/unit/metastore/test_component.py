@@ -297,6 +297,8 @@ def test_several_components_change_together_or_not_at_all(metastore: Metastore, 
     with pytest.raises(CommitConflict):
         execute_together([tables.modify().overwrite(SEGMENT), views.modify().delete(f.all_of()).expecting(seen)])
     with pytest.raises(CommitConflict):
+        views.modify().delete(f.eq("view_name", "absent")).expecting(seen).execute()
+    with pytest.raises(CommitConflict):
         execute_together([tables.modify().overwrite(SEGMENT)], unchanged=[seen])
     assert tables.read() == [GENERAL]
     assert views.read() == [view]
@@ -371,6 +373,14 @@ def test_locations_of_the_configuration_stay_below_the_base_too(tmp_path: Path) 
         Metastore(replace(config, relative_path="../elsewhere"))
     with pytest.raises(InvalidInput, match="cannot name a folder"):
         open_tables(Metastore(replace(config, components={"tables": ComponentConfig("../tables")})))
+
+
+def test_components_have_folders_of_their_own(tmp_path: Path) -> None:
+    for location in ("tables", "tables/inner", "/", "/tables/"):
+        places = {"tables": ComponentConfig("tables"), "views": ComponentConfig(location)}
+        with pytest.raises(InvalidInput, match="is in the folder of component"):
+            Metastore(replace(config_at(tmp_path), components=places))
+    Metastore(replace(config_at(tmp_path), components={**places, "views": ComponentConfig("tables2")}))
 
 
 def test_a_metastore_in_a_folder_with_an_odd_name_works(tmp_path: Path) -> None:
