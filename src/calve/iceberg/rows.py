@@ -56,21 +56,20 @@ class RowReader:
     def __init__(self) -> None:
         self._known: OrderedDict[str, pa.Table] = OrderedDict()
 
-    def read(self, table: Table, location: str, columns: Sequence[str], rows: int) -> list[dict[str, Any]]:
-        """The rows of a file with these columns; one that the file lacks is None. Raises OSError."""
+    def read(self, table: Table, location: str, columns: Sequence[str], rows: int) -> pa.Table:
+        """These columns of a file; one that the file lacks is null. Raises OSError."""
         content = self._known.get(location)
         if content is None:
             with open_input(location, io_properties_of(table.io.properties)) as source:
                 file = pq.ParquetFile(source)
                 there = [name for name in columns if name in file.schema_arrow.names]
-                content = file.read(columns=None if rows <= _SMALL else there)
+                content = file.read(columns=None if rows <= _SMALL else there or file.schema_arrow.names[:1])
             if rows <= _SMALL:
                 self._remember(location, content)
-        there = [name for name in columns if name in content.column_names]
-        absent = dict.fromkeys(set(columns) - set(there))
-        if not there:
-            return [dict(absent) for _ in range(content.num_rows)]
-        return [{**absent, **row} for row in content.select(there).to_pylist()]
+        for name in set(columns) - set(content.column_names):
+            kind = arrow_schema(table.schema()).field(name).type
+            content = content.append_column(name, pa.nulls(content.num_rows, kind))
+        return content.select(list(columns))
 
     def _remember(self, location: str, content: pa.Table) -> None:
         self._known[location] = content

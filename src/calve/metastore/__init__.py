@@ -1,6 +1,7 @@
 """The metastore: metadata kept as Iceberg tables, one table for each component.
 
     filters      conditions on units, with two-valued logic
+    masks        filters over Arrow tables
     units        a unit class -> columns, partition keys, storage keys, scopes
     places       storage keys -> folders
     component    read and modify the units of one table

@@ -24,6 +24,7 @@ from calve.iceberg.orphans import remove_orphans
 from calve.iceberg.partitioned import Keep, ManifestReader, Seen, SeenTable
 from calve.iceberg.rows import RowReader
 from calve.metastore.filters import Filter, all_of, one_of
+from calve.metastore.masks import matching
 from calve.metastore.modify import Modify
 from calve.metastore.units import UnitLayout
 
@@ -171,16 +172,16 @@ class Component(Generic[U]):
         return condition
 
     def _scan(self, seen: Seen, condition: Filter, wanted: Sequence[str]) -> list[U]:
-        needed = tuple(dict.fromkeys((*wanted, *sorted(condition.columns()))))
         units: list[U] = []
         for file in seen.files:
             keys = dict(zip(self.layout.partition_keys, file.partition, strict=True))
-            if condition.outcome(keys) is False:
+            matches = condition.outcome(keys)
+            if matches is False:
                 continue
-            rows = self._rows.read(seen.table, file.path, needed, file.rows)
-            units += [
-                self.layout.from_row({name: row[name] for name in wanted}) for row in rows if condition.outcome(row)
-            ]
+            rest = all_of() if matches else condition.open_parts(keys)
+            needed = tuple(dict.fromkeys((*wanted, *sorted(rest.columns()))))
+            rows = matching(self._rows.read(seen.table, file.path, needed, file.rows), rest).select(wanted)
+            units += [self.layout.from_row(row) for row in rows.to_pylist()]
         return units
 
 

@@ -28,6 +28,10 @@ class Filter(ABC):
         """Whether a row matches; None when that depends on columns that the row lacks."""
 
     @abstractmethod
+    def open_parts(self, row: Row) -> "Filter":
+        """What is left to ask when the outcome for a row is None."""
+
+    @abstractmethod
     def leaves(self) -> "Iterable[Leaf]":
         """The comparisons in it."""
 
@@ -53,6 +57,9 @@ class Leaf(Filter):
 
     def outcome(self, row: Row) -> bool | None:
         return self._holds(row[self.column]) if self.column in row else None
+
+    def open_parts(self, row: Row) -> Filter:  # noqa: ARG002 - it is open as a whole
+        return self
 
     def leaves(self) -> "Iterable[Leaf]":
         yield self
@@ -136,6 +143,9 @@ class Negation(Filter):
         found = self.negated.outcome(row)
         return None if found is None else not found
 
+    def open_parts(self, row: Row) -> Filter:
+        return Negation(self.negated.open_parts(row))
+
     def leaves(self) -> "Iterable[Leaf]":
         return self.negated.leaves()
 
@@ -149,6 +159,9 @@ class Every(Filter):
     def outcome(self, row: Row) -> bool | None:
         found = {part.outcome(row) for part in self.parts}
         return False if False in found else None if None in found else True
+
+    def open_parts(self, row: Row) -> Filter:
+        return Every(tuple(part.open_parts(row) for part in self.parts if part.outcome(row) is None))
 
     def leaves(self) -> "Iterable[Leaf]":
         for part in self.parts:
@@ -164,6 +177,9 @@ class Either(Filter):
     def outcome(self, row: Row) -> bool | None:
         found = {part.outcome(row) for part in self.parts}
         return True if True in found else None if None in found else False
+
+    def open_parts(self, row: Row) -> Filter:
+        return Either(tuple(part.open_parts(row) for part in self.parts if part.outcome(row) is None))
 
     def leaves(self) -> "Iterable[Leaf]":
         for part in self.parts:

@@ -32,7 +32,7 @@ ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class _Overwrite:
-    groups: Mapping[tuple[Any, ...], tuple[Row, ...]]
+    groups: Mapping[tuple[Any, ...], Sequence[Row]]
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Modify(Generic[U]):
 
     def overwrite(self, *units: U) -> "Modify[U]":
         """Put these units in the place of whatever their partitions hold. Raises InvalidInput."""
-        groups: dict[tuple[Any, ...], tuple[Row, ...]] = {}
+        groups: dict[tuple[Any, ...], list[Row]] = {}
         for unit in units:
             row = self._component.layout.to_row(unit)
-            partition = self._component.layout.partition_of(row)
-            self._location(partition, "")
-            groups[partition] = (*groups.get(partition, ()), row)
+            groups.setdefault(self._component.layout.partition_of(row), []).append(row)
+        for partition in groups:
+            self._location(partition, "")  # refuses names that lead elsewhere
         if groups:
             self._operations.append(_Overwrite(groups))
         return self
@@ -87,7 +87,7 @@ class Modify(Generic[U]):
 
     def written(self, seen: Seen) -> list[WrittenFile]:
         """Files of the units that remain when all operations are done; written once, for all attempts."""
-        groups: dict[tuple[Any, ...], tuple[Row, ...]] = {}
+        groups: dict[tuple[Any, ...], Sequence[Row]] = {}
         for operation in self._operations:
             if isinstance(operation, _Overwrite):
                 groups |= operation.groups

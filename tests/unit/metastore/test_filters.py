@@ -1,5 +1,6 @@
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from calve.errors import InvalidInput
 from calve.metastore import filters as f
 from calve.metastore.filters import Filter
+from calve.metastore.masks import matching
 
 ROWS: list[dict[str, Any]] = [{"n": 1}, {"n": 2}, {"n": 3}, {"n": None}]
 
@@ -86,3 +88,27 @@ def test_what_a_part_of_a_row_decides_the_whole_row_does_not_undo(
     assert condition.outcome({"a": a}) in {None, whole}
     assert condition.outcome({}) in {None, whole}
     assert (~condition).outcome({"a": a, "b": b}) is not whole
+    if condition.outcome({"a": a}) is None:
+        rest = condition.open_parts({"a": a})
+        assert rest.columns() == {"b"}
+        assert rest.outcome({"b": b}) is whole
+
+
+@given(conditions(), st.lists(st.tuples(st.none() | st.integers(0, 2), st.none() | st.integers(0, 2)), max_size=6))
+def test_a_table_at_once_gives_the_same_rows_as_row_by_row(
+    condition: Filter, rows: list[tuple[int | None, ...]]
+) -> None:
+    table = pa.table({name: pa.array([row[i] for row in rows], pa.int64()) for i, name in enumerate("ab")})
+    expected = [row for row in table.to_pylist() if condition.outcome(row)]
+    assert matching(table, condition).to_pylist() == expected
+
+
+def test_texts_and_fractions_are_compared_alike_in_both_ways() -> None:
+    texts, fractions = ["", "a", "ä", "z", "\U0001f600", "\uffff", None], [0.5, -1.0, float("inf"), 0.0, 2.0, 3.0, None]
+    table = pa.table({"t": pa.array(texts, pa.large_string()), "x": pa.array(fractions, pa.float64())})
+    for make in (f.eq, f.ne, f.lt, f.le, f.gt, f.ge):
+        for condition in (*(make("t", text) for text in texts if text is not None), make("x", 0), make("x", 0.5)):
+            expected = [row for row in table.to_pylist() if condition.outcome(row)]
+            assert matching(table, condition).to_pylist() == expected
+    assert matching(table, f.none_of("x", [0, 2])).num_rows == 5
+    assert matching(table, f.one_of("t", [])).num_rows == 0
