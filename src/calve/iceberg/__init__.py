@@ -14,6 +14,7 @@
 
     declared         columns by name and kind -> schema and partitions
     declared_tables  tables of such columns, made or brought in step
+    manifest_reader  manifests and lists that were read once
     partitioned      partitions that are single files: replace, remove, expire
     rows             these files
     orphans          files that nothing refers to

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 from pyarrow.fs import FileSelector, FileType
 
-from calve.iceberg.partitioned import Seen, references, remove_files
+from calve.iceberg.manifest_reader import references
+from calve.iceberg.partitioned import Seen, remove_files
 from calve.iceberg.store import filesystem_of, io_properties_of
 
 _ENDINGS = (".parquet", ".avro", ".metadata.json")

@@ -10,12 +10,8 @@
 was not applied. Files are removed from the store only after the commit that took the last reference to them away.
 """
 
-import errno
 import logging
-import zlib
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +19,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -36,11 +32,10 @@ from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict, InvalidInput
 from calve.faults import reached
 from calve.iceberg.draft import Draft, new_draft, requirements, snapshot_updates
-from calve.iceberg.listing import Line, ManifestLists
+from calve.iceberg.listing import Line
+from calve.iceberg.manifest_reader import ManifestReader, references
 from calve.iceberg.manifests import (
     OWN_PREFIX,
-    entries_of,
-    is_live,
     manifest_file,
     manifest_place,
     write_deleted,
@@ -56,8 +51,6 @@ SeenTable = Table
 MANIFESTS = 16
 """Manifests beyond this number are merged by the next commit, those with many files excepted."""
 MANY_FILES = 500
-
-_KNOWN_MANIFESTS = 1024
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +92,7 @@ class Seen:
     """A table at one moment."""
 
     table: Table
-    manifests: "ManifestReader"
+    manifests: ManifestReader
 
     @property
     def version(self) -> int:
@@ -128,45 +121,6 @@ class Seen:
         """The files of the partitions. Raises OSError."""
         entries = (entry for line in self.lines for entry in self.manifests.entries_of(self.table.io, line.manifest))
         return tuple(PartitionFile(e.data_file.file_path, _values(e), e.data_file.record_count, e) for e in entries)
-
-
-class ManifestReader:
-    """Manifests and their lists; they never change, so the last ones stay in memory."""
-
-    def __init__(self) -> None:
-        self.lists = ManifestLists()
-        self._entries: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
-
-    def lines_of(self, io: FileIO, snapshot: Snapshot) -> tuple[Line, ...]:
-        """The live manifests of a snapshot. Raises OSError."""
-        return tuple(line for line in self.all_lines_of(io, snapshot) if is_live(line.manifest))
-
-    def all_lines_of(self, io: FileIO, snapshot: Snapshot) -> tuple[Line, ...]:
-        """The manifests of a snapshot. Raises OSError."""
-        with _intact(snapshot.manifest_list):
-            return self.lists.read(io, snapshot.manifest_list)
-
-    def entries_of(self, io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-        """The live entries of a manifest. Raises OSError."""
-        path = manifest.manifest_path
-        known = self._entries.get(path)
-        if known is None:
-            own = path.rpartition("/")[2].startswith(OWN_PREFIX)
-            with _intact(path):
-                found = entries_of(io, manifest) if own else manifest.fetch_manifest_entry(io, discard_deleted=True)
-            known = self._entries[path] = tuple(found)
-            while len(self._entries) > _KNOWN_MANIFESTS:
-                self._entries.popitem(last=False)
-        return known
-
-
-@contextmanager
-def _intact(location: str) -> Iterator[None]:
-    """Turn what a reader of Avro files raises for a damaged one into an OSError that names it."""
-    try:
-        yield
-    except (ValueError, LookupError, TypeError, EOFError, zlib.error) as error:
-        raise OSError(errno.EIO, f"the file is damaged: {error}", location) from error
 
 
 @dataclass(frozen=True)
@@ -350,36 +304,6 @@ def _unreferenced(prepared: Prepared, after: TableMetadata) -> list[str]:
             if newer.last_updated_ms == after.last_updated_ms and newer.snapshots == after.snapshots:
                 raise
             after = newer
-
-
-def references(
-    io: FileIO, manifests: ManifestReader, snapshots: Iterable[Snapshot], *, missing_ok: bool = False
-) -> set[str]:
-    """Manifest lists, manifests and data files of some snapshots. Raises OSError.
-
-    With `missing_ok`, files that are gone are passed over: whoever removed them looked after what they refer to.
-    """
-    found: set[str] = set()
-    for snapshot in snapshots:
-        found.add(snapshot.manifest_list)
-        try:
-            lines = manifests.all_lines_of(io, snapshot)
-        except FileNotFoundError:
-            if missing_ok:
-                continue
-            raise
-        for line in lines:
-            if line.manifest.manifest_path in found:
-                continue
-            found.add(line.manifest.manifest_path)
-            try:
-                entries = manifests.entries_of(io, line.manifest)
-            except FileNotFoundError:
-                if missing_ok:
-                    continue
-                raise
-            found.update(entry.data_file.file_path for entry in entries)
-    return found
 
 
 def remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:

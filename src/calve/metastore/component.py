@@ -20,8 +20,9 @@ from calve.catalog.failures import trying
 from calve.clock import Clock, IdSource
 from calve.errors import TransientError
 from calve.iceberg.declared_tables import Declaration, load_declared, open_declared
+from calve.iceberg.manifest_reader import ManifestReader
 from calve.iceberg.orphans import remove_orphans
-from calve.iceberg.partitioned import Keep, ManifestReader, Seen, SeenTable
+from calve.iceberg.partitioned import Keep, Seen, SeenTable
 from calve.iceberg.rows import RowReader
 from calve.metastore.filters import Filter, all_of, one_of
 from calve.metastore.masks import matching
