@@ -49,6 +49,10 @@ POINTS = frozenset(
         "state.put",  # any put into the state location
         "ledger.before",  # file source: before its ledger entry is put
         "ledger.after",
+        "metastore.files",  # data files of a modification of the metastore are there
+        "metastore.before",  # its commit is about to be sent
+        "metastore.after",  # applied by the catalog, answer not seen
+        "metastore.expiry",  # before expired files are removed
         "load",  # table is about to be loaded from the catalog
         "task.write",  # in a task, in the middle of writing a file
     }

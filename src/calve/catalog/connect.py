@@ -11,7 +11,7 @@ from calve.catalog.embedded import EmbeddedCatalog
 from calve.catalog.failures import trying
 from calve.errors import InvalidInput
 
-__all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog"]
+__all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog", "sqlite_uri"]
 
 DEFAULT_NAME = "calve"
 """SQL catalogs keep this name beside every table: others find the tables under the same name only."""
@@ -22,8 +22,13 @@ def connect_embedded(home: Path) -> Catalog:
     home = home.absolute()
     with trying(f'opening the catalog in "{home}"'):
         (home / "warehouse").mkdir(parents=True, exist_ok=True)
-        uri = URL.create("sqlite", database=str(home / "catalog.db")).render_as_string()
+        uri = sqlite_uri(home / "catalog.db")
         return EmbeddedCatalog(DEFAULT_NAME, uri=uri, warehouse=location_of(home / "warehouse"))
+
+
+def sqlite_uri(file: Path) -> str:
+    """The address of a catalog in a SQLite file."""
+    return URL.create("sqlite", database=str(file.absolute())).render_as_string()
 
 
 def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:

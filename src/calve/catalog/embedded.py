@@ -2,12 +2,16 @@
 
 It is pyiceberg's `SqlCatalog`, with the same tables and the same answers, and three differences: the database is in WAL
 mode and waits for locks; metadata that was parsed once is not parsed again while the table stays where it is (metadata
-files are immutable); a commit on top of the table's present metadata does not load it a second time. Any other commit
-takes pyiceberg's way. The last step of both is a compare-and-swap of the metadata location.
+files are immutable); a commit on top of the table's present metadata does not load it a second time, and may change
+several tables at once. Any other commit takes pyiceberg's way. The last step of both is a compare-and-swap of the
+metadata location.
 """
 
 import fcntl
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,16 @@ BUSY_MS = 30_000
 """How long a process waits for another one's write to the database; a write takes milliseconds."""
 
 _KNOWN_TABLES = 64
+_LOCATIONS = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
+
+
+@dataclass(frozen=True)
+class TableCommit:
+    """Updates of one table, and what they need."""
+
+    table: Table
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
 
 
 class EmbeddedCatalog(SqlCatalog):
@@ -54,11 +68,24 @@ class EmbeddedCatalog(SqlCatalog):
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table as the catalog has it now."""
         name = Catalog.identifier_to_tuple(identifier)
+        return self._known_at(name, self._location(name)) or self._loaded(name)
+
+    def load_tables(self, names: Sequence[Identifier]) -> list[Table]:
+        """Tables as the catalog has them at one moment. Raises NoSuchTableError."""
+        while True:
+            locations = self._locations(names)
+            tables = [self._known_at(name, locations[name]) or self._loaded(name) for name in names]
+            # One that was read anew is of a later moment, unless it is where it was.
+            if all(table.metadata_location == locations[table.name()] for table in tables):
+                return tables
+
+    def _known_at(self, name: Identifier, location: str | None) -> Table | None:
         with self._known_lock:
-            location, metadata = self._known.get(name, ("", None))
-        if metadata is not None and location == self._location(name):
-            return self._table(name, location, metadata)
-        table = super().load_table(identifier)
+            known, metadata = self._known.get(name, ("", None))
+        return self._table(name, known, metadata) if metadata is not None and known == location else None
+
+    def _loaded(self, name: Identifier) -> Table:
+        table = super().load_table(name)
         self._remember(name, table.metadata_location, table.metadata)
         return table
 
@@ -76,7 +103,36 @@ class EmbeddedCatalog(SqlCatalog):
                 raise
             return super().commit_table(table, requirements, updates)
 
+    def commit_tables(self, commits: Sequence[TableCommit], unchanged: Sequence[Table] = ()) -> list[TableMetadata]:
+        """Apply the updates of all tables or of none, if these and the tables `unchanged` are still as they are here.
+
+        Raises CommitFailedException when nothing was applied.
+        """
+        for commit in commits:
+            for requirement in commit.requirements:
+                requirement.validate(commit.table.metadata)
+        staged: list[tuple[str, TableMetadata]] = []
+        try:
+            for commit in commits:
+                staged.append(self._stage(commit.table, commit.updates))  # noqa: PERF401 - what was staged is removed
+        except OSError:
+            _remove([(c.table, location) for c, (location, _) in zip(commits, staged, strict=False)])
+            raise
+        swaps = [(c.table, location) for c, (location, _) in zip(commits, staged, strict=True)]
+        self._swap(swaps, unchanged)
+        for commit, (location, metadata) in zip(commits, staged, strict=True):
+            self._remember(commit.table.name(), location, metadata)
+        return [metadata for _, metadata in staged]
+
     def _commit_on(self, table: Table, updates: tuple[TableUpdate, ...]) -> CommitTableResponse:
+        location, metadata = self._stage(table, updates)
+        self._swap([(table, location)])
+        self._remember(table.name(), location, metadata)
+        answer: dict[str, Any] = {"metadata": metadata, "metadata-location": location}
+        return CommitTableResponse(**answer)
+
+    def _stage(self, table: Table, updates: tuple[TableUpdate, ...]) -> tuple[str, TableMetadata]:
+        """Write the metadata that the updates give; its location and itself."""
         metadata = _updated(table.metadata, updates, table.metadata_location)
         version = self._parse_metadata_version(table.metadata_location) + 1
         provider = load_location_provider(metadata.location, metadata.properties)
@@ -84,21 +140,38 @@ class EmbeddedCatalog(SqlCatalog):
         text = self._texts.setdefault(table.name(), MetadataTexts()).text(metadata)
         with table.io.new_output(location).create() as stream:
             stream.write(text.encode())
-        self._swap(table.name(), table.metadata_location, location)
-        self._remember(table.name(), location, metadata)
-        answer: dict[str, Any] = {"metadata": metadata, "metadata-location": location}
-        return CommitTableResponse(**answer)
+        return location, metadata
 
     def _location(self, name: Identifier) -> str | None:
-        with self.engine.connect() as connection:
-            return connection.scalar(select(IcebergTables.metadata_location).where(*self._row(name)))
+        return self._locations([name])[name]
 
-    def _swap(self, name: Identifier, old: str, new: str) -> None:
-        values = {"metadata_location": new, "previous_metadata_location": old}
-        statement = update(IcebergTables).where(*self._row(name), IcebergTables.metadata_location == old)
-        with self.engine.begin() as connection:
-            if connection.execute(statement.values(**values)).rowcount < 1:
-                raise CommitFailedException(f"Table has been updated by another process: {'.'.join(name)}")
+    def _locations(self, names: Sequence[Identifier]) -> dict[Identifier, str | None]:
+        """Where tables are, at one moment. Asked often: by text, which SQLAlchemy passes on as it is."""
+        keys = [(Catalog.namespace_to_string(Catalog.namespace_from(n)), Catalog.table_name_from(n)) for n in names]
+        among = " OR ".join(["(table_namespace = ? AND table_name = ?)"] * len(keys))
+        given = (self.name, *(part for key in keys for part in key))
+        with self.engine.connect() as connection:
+            rows = connection.exec_driver_sql(f"{_LOCATIONS} AND ({among})", given).all()
+        found: dict[tuple[str, str], str] = {(row[0], row[1]): row[2] for row in rows}
+        return {name: found.get(key) for name, key in zip(names, keys, strict=True)}
+
+    def _swap(self, swaps: Sequence[tuple[Table, str]], unchanged: Sequence[Table] = ()) -> None:
+        """Move tables to new metadata, all or none, if each of them and of `unchanged` is where it was."""
+        try:
+            with self.engine.begin() as connection:
+                for table, new in swaps:
+                    name, old = table.name(), table.metadata_location
+                    row = update(IcebergTables).where(*self._row(name), IcebergTables.metadata_location == old)
+                    moved = row.values(metadata_location=new, previous_metadata_location=old)
+                    if connection.execute(moved).rowcount < 1:
+                        raise _overtaken(table)
+                for table in unchanged:  # after the first update, which keeps all others from writing
+                    location = select(IcebergTables.metadata_location).where(*self._row(table.name()))
+                    if connection.scalar(location) != table.metadata_location:
+                        raise _overtaken(table)
+        except CommitFailedException:
+            _remove(swaps)
+            raise
 
     def _row(self, name: Identifier) -> tuple[Any, ...]:
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(name))
@@ -117,6 +190,17 @@ class EmbeddedCatalog(SqlCatalog):
 
     def _table(self, name: Identifier, location: str, metadata: TableMetadata) -> Table:
         return Table(name, metadata, location, self._load_file_io(metadata.properties, location), self)
+
+
+def _remove(staged: Sequence[tuple[Table, str]]) -> None:
+    """Delete metadata files that nothing refers to."""
+    for table, location in staged:
+        with suppress(OSError):
+            table.io.delete(location)
+
+
+def _overtaken(table: Table) -> CommitFailedException:
+    return CommitFailedException(f"Table has been updated by another process: {'.'.join(table.name())}")
 
 
 def _prepare(connection: Any, _record: Any) -> None:

@@ -1,6 +1,6 @@
 """What the user defined: secrets, connections, sources, views and sinks, by name.
 
-    statement ──► Definition (kind, name, uid, version, statement, what it uses) ──► DefinitionStore
+    statement ──► Definition (kind, name, uid, version, statement, what it uses) ──► DefinitionStore (the metastore)
                                                                     secrets' values ──► Vault (mode 0600)
 
 A definition is kept as its canonical SQL, in which secrets appear by name only.

@@ -1,32 +1,33 @@
-"""Definitions in a SQLite file of the home folder. One interface, so that they can live elsewhere.
+"""Definitions in the metastore of a home folder. One interface, so that they can live elsewhere.
 
-Edits are transactions: each checks that what it builds on is still there. Whoever watches for edits compares
-`revision`. A file written by a newer calve is refused rather than misread.
+An edit reads everything, decides, and is applied to all components that it touches at once, if none of the five changed
+meanwhile; else it is decided anew. Whoever watches for edits compares `revision`.
 """
 
-import json
-import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from calve.definitions.objects import ConcurrentEdit, Definition, Standing, read_statement, spaces
-from calve.errors import InvalidInput, TransientError
+from calve.catalog.failures import trying
+from calve.clock import SystemClock
+from calve.definitions.first_store import move_definitions
+from calve.definitions.objects import ConcurrentEdit, Definition, spaces
+from calve.definitions.units import COMPONENTS, DefinitionUnit, Placed, calve_views, partition_of
+from calve.errors import CommitConflict, InvalidInput, TransientError
+from calve.iceberg.partitioned import Seen
+from calve.metastore.component import Component, see_together
+from calve.metastore.config import MetastoreConfig
+from calve.metastore.metastore import Metastore
+from calve.metastore.modify import Modify, execute_together
+from calve.metastore.views import ViewUnit
 from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
 
-FORMAT = 1
-"""Grows when the layout changes."""
-
-_SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS definition (
-         uid TEXT PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL, sql TEXT NOT NULL,
-         uses TEXT NOT NULL, owner TEXT NOT NULL, standing TEXT NOT NULL, position INTEGER NOT NULL)""",
-    "CREATE TABLE IF NOT EXISTS revision (number INTEGER NOT NULL)",
-    "INSERT INTO revision SELECT 0 WHERE NOT EXISTS (SELECT * FROM revision)",
-)
+ATTEMPTS = 100
+"""Of reads and edits that others overtake."""
 
 
 class DefinitionStore(Protocol):
@@ -54,126 +55,179 @@ class DefinitionStore(Protocol):
         ...
 
 
-class SqliteDefinitions:
-    """The store of a home folder."""
+@dataclass(frozen=True)
+class _Look:
+    """All definitions, as they were at one moment."""
 
-    def __init__(self, home: Path) -> None:
-        self._file = home / "definitions.db"
+    seen: Mapping[ObjectKind, Seen]
+    found: tuple[Placed, ...]
+
+    def by_uid(self, uid: str) -> Placed | None:
+        return next((one for one in self.found if one.definition.uid == uid), None)
+
+
+class _Edit:
+    """Changes that an edit makes, checked as they are added."""
+
+    def __init__(self, look: _Look, components: Mapping[ObjectKind, Component[Any]], now_ms: int) -> None:
+        self._look = look
+        self._known = list(look.found)
+        self._components = components
+        self._now_ms = now_ms
+        self._changes: dict[ObjectKind, Modify[Any]] = {}
+
+    def insert(self, definition: Definition) -> None:
+        """Raises InvalidInput when the name is taken."""
+        wanted, kinds = definition.statement.name, spaces(definition.kind)
+        for one in self._known:
+            there = one.definition
+            if there.kind in kinds and (wanted.matches(there.name) or there.name.lower() == wanted.name.lower()):
+                kind = there.kind.value
+                raise InvalidInput(
+                    f'there is a {kind.lower()} "{there.name}" already', hint=f"Use ALTER {kind}, or another name."
+                )
+        self._put(Placed(definition, max((one.position for one in self._known), default=0) + 1))
+
+    def update(self, changed: Definition, following: Definition) -> None:
+        """Raises ConcurrentEdit unless the definition is as it was read."""
+        there = self._as_read(changed)
+        self._remove(there)
+        self._put(Placed(following, there.position))
+
+    def delete(self, definition: Definition) -> None:
+        """Raises ConcurrentEdit unless the definition is as it was read."""
+        self._remove(self._as_read(definition))
+
+    def add(self, definition: Definition) -> None:
+        """Insert unless it is there already."""
+        if self._look.by_uid(definition.uid) is None:
+            self.insert(definition)
+
+    def execute(self) -> None:
+        """Raises CommitConflict when anything changed meanwhile."""
+        if self._changes:
+            others = [seen for kind, seen in self._look.seen.items() if kind not in self._changes]
+            execute_together(list(self._changes.values()), unchanged=others)
+
+    def _as_read(self, definition: Definition) -> Placed:
+        there = self._look.by_uid(definition.uid)
+        if there is None or there.definition.version != definition.version:
+            raise _edited(definition)
+        return there
+
+    def _put(self, placed: Placed) -> None:
+        self._known.append(placed)
+        self._change(placed.definition.kind).overwrite(placed.to_unit(self._now_ms))
+
+    def _remove(self, placed: Placed) -> None:
+        self._known.remove(placed)
+        self._change(placed.definition.kind).delete(partition_of(placed.definition))
+
+    def _change(self, kind: ObjectKind) -> Modify[Any]:
+        if kind not in self._changes:
+            self._changes[kind] = self._components[kind].modify().expecting(self._look.seen[kind])
+        return self._changes[kind]
+
+
+class MetastoreDefinitions:
+    """The store of a home folder. It is always below it, wherever the configuration puts other components."""
+
+    def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._home = home
+        self._environment = os.environ if environment is None else environment
+        self._clock = SystemClock()
+        self._opening = threading.Lock()
+        self._opened: Mapping[ObjectKind, Component[Any]] | None = None
 
     @property
     def revision(self) -> int:
-        with self._reading() as db:
-            return int(db.execute("SELECT number FROM revision").fetchone()[0])
+        return sum(seen.version for seen in see_together(list(self._components().values())))
 
     def all(self) -> list[Definition]:
-        with self._reading() as db:
-            rows = db.execute(
-                "SELECT uid, version, sql, uses, owner, standing FROM definition ORDER BY position"
-            ).fetchall()
-        return [_definition(row) for row in rows]
+        look = self._look(self._components())
+        return [one.definition for one in look.found]
 
     def create(self, definitions: Iterable[Definition]) -> None:
-        with self._editing() as db:
-            for definition in definitions:
-                self._insert(db, definition)
+        given = list(definitions)
+
+        def plan(edit: _Edit) -> None:
+            for definition in given:
+                edit.insert(definition)
+
+        self._edit(plan, self._components())
 
     def replace(self, changed: Definition, added: Iterable[Definition] = ()) -> Definition:
-        following = replace(changed, version=changed.version + 1)
-        with self._editing() as db:
-            for definition in added:
-                self._insert(db, definition)
-            done = db.execute(
-                "UPDATE definition SET version = ?, sql = ?, uses = ?, standing = ? WHERE uid = ? AND version = ?",
-                (
-                    following.version,
-                    following.statement.to_sql(),
-                    json.dumps(following.uses),
-                    json.dumps(asdict(following.standing)),
-                    changed.uid,
-                    changed.version,
-                ),
-            )
-            if done.rowcount != 1:
-                raise _edited(changed)
+        following, given = replace(changed, version=changed.version + 1), list(added)
+
+        def plan(edit: _Edit) -> None:
+            for definition in given:
+                edit.insert(definition)
+            edit.update(changed, following)
+
+        self._edit(plan, self._components())
         return following
 
     def drop(self, definitions: Iterable[Definition]) -> None:
-        with self._editing() as db:
-            for definition in definitions:
-                where = (definition.uid, definition.version)
-                done = db.execute("DELETE FROM definition WHERE uid = ? AND version = ?", where)
-                if done.rowcount != 1:
-                    raise _edited(definition)
+        given = list(definitions)
 
-    def _insert(self, db: sqlite3.Connection, definition: Definition) -> None:
-        kinds = sorted(kind.value for kind in spaces(definition.kind))
-        rows = db.execute("SELECT kind, name FROM definition WHERE kind IN (?, ?)", (kinds[0], kinds[-1])).fetchall()
-        wanted = definition.statement.name
-        for kind, name in rows:
-            if wanted.matches(name) or name.lower() == wanted.name.lower():
-                raise InvalidInput(
-                    f'there is a {kind.lower()} "{name}" already', hint=f"Use ALTER {kind}, or another name."
-                )
-        db.execute(
-            "INSERT INTO definition SELECT ?, ?, ?, ?, ?, ?, ?, ?, coalesce(max(position), 0) + 1 FROM definition",
-            (
-                definition.uid,
-                definition.kind.value,
-                definition.name,
-                definition.version,
-                definition.statement.to_sql(),
-                json.dumps(definition.uses),
-                definition.owner,
-                json.dumps(asdict(definition.standing)),
-            ),
-        )
+        def plan(edit: _Edit) -> None:
+            for definition in given:
+                edit.delete(definition)
 
-    # ---- the file
+        self._edit(plan, self._components())
 
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self._file, timeout=30, isolation_level=None)) as db:
-                self._check_format(db)
-                yield db
-        except (sqlite3.Error, OSError) as error:
-            raise TransientError(
-                "the definitions cannot be reached", detail=f"{self._file}: {error}", hint="Check the home folder."
-            ) from error
-
-    @contextmanager
-    def _editing(self) -> Iterator[sqlite3.Connection]:
-        with self._reading() as db:
-            db.execute("BEGIN IMMEDIATE")
+    def _edit(self, plan: Callable[[_Edit], None], components: Mapping[ObjectKind, Component[Any]]) -> None:
+        for _ in range(ATTEMPTS):
+            edit = _Edit(self._look(components), components, self._clock.now_ms())
+            plan(edit)
             try:
-                yield db
-                db.execute("UPDATE revision SET number = number + 1")
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
+                return edit.execute()
+            except CommitConflict:
+                continue
+        raise _overtaken("changed")
 
-    def _check_format(self, db: sqlite3.Connection) -> None:
-        found = int(db.execute("PRAGMA user_version").fetchone()[0])
-        if found > FORMAT:
-            raise InvalidInput(
-                "the definitions were written by a newer calve",
-                detail=f"{self._file} has format {found}; this calve knows {FORMAT}.",
-                hint="Upgrade calve.",
-            )
-        if found < FORMAT:
-            db.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA:
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {FORMAT}")
-            db.execute("COMMIT")
+    def _look(self, components: Mapping[ObjectKind, Component[Any]]) -> _Look:
+        """All components at one moment."""
+        for _ in range(ATTEMPTS):
+            seen = dict(zip(components, see_together(list(components.values())), strict=True))
+            with trying("reading the definitions"):
+                try:
+                    units = [unit for kind, one in components.items() for unit in _read(kind, one, seen[kind])]
+                except FileNotFoundError:
+                    continue  # it expired meanwhile
+            return _Look(seen, tuple(sorted((Placed.of(unit) for unit in units), key=lambda one: one.position)))
+        raise _overtaken("read")
+
+    def _components(self) -> Mapping[ObjectKind, Component[Any]]:
+        with self._opening:
+            if self._opened is None:
+                config = MetastoreConfig.load(self._home, self._environment)
+                metastore = Metastore(replace(config, base_path=str(self._home), catalog={}, namespace="metastore"))
+                components: dict[ObjectKind, Component[Any]] = {
+                    kind: metastore.component(name, ViewUnit if kind is ObjectKind.VIEW else DefinitionUnit)
+                    for kind, name in COMPONENTS.items()
+                }
+                move_definitions(self._home, lambda found: self._receive(found, components))
+                self._opened = components
+            return self._opened
+
+    def _receive(self, found: list[Definition], components: Mapping[ObjectKind, Component[Any]]) -> None:
+        def plan(edit: _Edit) -> None:
+            for definition in found:
+                edit.add(definition)
+
+        self._edit(plan, components)
 
 
-def _definition(row: tuple[str, int, str, str, str, str]) -> Definition:
-    uid, version, sql, uses, owner, standing = row
-    return Definition(
-        uid, version, read_statement(sql), tuple(json.loads(uses)), owner, Standing(**json.loads(standing))
+def _read(kind: ObjectKind, component: Component[Any], seen: Seen) -> list[Any]:
+    return component.read_at(seen, where=calve_views() if kind is ObjectKind.VIEW else None)
+
+
+def _overtaken(what: str) -> TransientError:
+    return TransientError(
+        f"the definitions could not be {what}",
+        detail=f"Others changed them {ATTEMPTS} times meanwhile.",
+        hint="Try again.",
     )
 
 

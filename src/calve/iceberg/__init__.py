@@ -15,6 +15,13 @@
     travel, pruning, delete_index    which snapshot, which files, which deletes       (driver)
     readable    Arrow's and Spark's types for readers                                 (executors)
 
+    declared         columns by name and kind -> schema and partitions
+    declared_tables  tables of such columns, made or brought in step
+    manifest_reader  manifests and lists that were read once
+    partitioned      partitions that are single files: replace, remove, expire
+    rows             these files
+    orphans          files that nothing refers to
+
 A location is a URI whose path is written as it is, without percent-encoding: that is how pyiceberg, DuckDB and Hadoop
 read one.
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from calve.clock import IdSource, RandomIds
-from calve.definitions.store import Definitions, DefinitionStore, SqliteDefinitions
+from calve.definitions.store import Definitions, DefinitionStore, MetastoreDefinitions
 from calve.definitions.vault import Vault
 
 
@@ -31,5 +31,5 @@ class Workplace:
 def workplace(home: Path, spark: Callable[[], SparkSession], environment: Mapping[str, str] | None = None) -> Workplace:
     """The workplace of a home folder."""
     home = home.absolute()
-    vault = Vault(home, os.environ if environment is None else environment)
-    return Workplace(home, SqliteDefinitions(home), vault, RandomIds(), spark)
+    given = os.environ if environment is None else environment
+    return Workplace(home, MetastoreDefinitions(home, given), Vault(home, given), RandomIds(), spark)

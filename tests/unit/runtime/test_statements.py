@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 
 from calve.catalog.connect import connect_embedded
 from calve.definitions.objects import ConcurrentEdit
-from calve.definitions.store import SqliteDefinitions
+from calve.definitions.store import MetastoreDefinitions
 from calve.errors import CalveError, InvalidInput
 from calve.model.progress import Fence, Progress
 from calve.runtime.creation import apply
@@ -179,7 +179,7 @@ def test_definitions_of_a_newer_calve_are_refused(place: Workplace) -> None:
     with sqlite3.connect(place.home / "definitions.db") as db:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(InvalidInput, match="written by a newer calve"):
-        SqliteDefinitions(place.home).all()
+        MetastoreDefinitions(place.home).all()
 
 
 def test_a_sink_that_is_dropped_and_created_again_needs_to_be_told_how_to_begin(place: Workplace) -> None:

@@ -1,0 +1,324 @@
+"""A table whose partitions are single files, replaced and removed whole; several such tables changed at once.
+
+    load ──► Seen (version, properties, files; its handle is pyiceberg's table)
+                │
+    prepare: manifests, manifest list, updates ──► Prepared
+                │
+    commit_all([Prepared, ...], unchanged=[Seen, ...]) ──► one catalog transaction ──► remove what expired
+
+`prepare` and `commit_all` are one attempt on exactly what was seen. What an attempt wrote is removed when it certainly
+was not applied. Files are removed from the store only after the commit that took the last reference to them away.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestEntry
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
+
+from calve.catalog.embedded import EmbeddedCatalog, TableCommit
+from calve.catalog.failures import FAILURES, committing, trying
+from calve.clock import Clock, IdSource
+from calve.errors import CommitConflict, InvalidInput
+from calve.faults import reached
+from calve.iceberg.draft import Draft, new_draft, requirements, snapshot_updates
+from calve.iceberg.listing import Line
+from calve.iceberg.manifest_reader import ManifestReader, references
+from calve.iceberg.manifests import (
+    OWN_PREFIX,
+    manifest_file,
+    manifest_place,
+    write_deleted,
+    write_existing,
+    write_manifests,
+)
+from calve.iceberg.snapshots import head_of
+from calve.model.files import WrittenFile
+
+SeenTable = Table
+"""A table as it was loaded, for those who only hand it on."""
+
+MANIFESTS = 16
+"""Manifests beyond this number are merged by the next commit, those with many files excepted."""
+MANY_FILES = 500
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PartitionFile:
+    """The file of a partition."""
+
+    path: str
+    partition: tuple[Any, ...]
+    rows: int
+    entry: ManifestEntry
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Which snapshots stay beside the newest: at most `snapshots` in all, none that is older than `age_ms`."""
+
+    snapshots: int | None = None
+    age_ms: int | None = None
+
+    def expired(self, metadata: TableMetadata, now_ms: int) -> list[Snapshot]:
+        """Snapshots that go when one more is added to these. What branches and tags name stays."""
+        named = {ref.snapshot_id for name, ref in metadata.refs.items() if name != MAIN_BRANCH}
+        newest_first = sorted(metadata.snapshots, key=lambda s: s.sequence_number or 0, reverse=True)
+        return [
+            snapshot
+            for rank, snapshot in enumerate(newest_first, start=1)
+            if snapshot.snapshot_id not in named
+            and (
+                (self.snapshots is not None and rank >= max(self.snapshots, 1))
+                or (self.age_ms is not None and now_ms - snapshot.timestamp_ms > self.age_ms)
+            )
+        ]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A table at one moment."""
+
+    table: Table
+    manifests: ManifestReader
+
+    @property
+    def version(self) -> int:
+        """0 for a table that nothing was written to, then growing with every change of its rows."""
+        head = head_of(self.table.metadata)
+        return (head.sequence_number or 0) if head else 0
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self.table.metadata.properties
+
+    @property
+    def moment(self) -> str:
+        """Names this state of the table and no other."""
+        return self.table.metadata_location
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """The live manifests. Raises OSError."""
+        head = head_of(self.table.metadata)
+        return () if head is None else self.manifests.lines_of(self.table.io, head)
+
+    @cached_property
+    def files(self) -> tuple[PartitionFile, ...]:
+        """The files of the partitions. Raises OSError."""
+        entries = (entry for line in self.lines for entry in self.manifests.entries_of(self.table.io, line.manifest))
+        return tuple(PartitionFile(e.data_file.file_path, _values(e), e.data_file.record_count, e) for e in entries)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A snapshot that is written and not committed."""
+
+    seen: Seen
+    draft: Draft
+    updates: tuple[TableUpdate, ...]
+    written: tuple[str, ...]
+    """Manifests and the list of this attempt."""
+    expired: tuple[Snapshot, ...]
+
+    @property
+    def label(self) -> str:
+        """How messages call the table."""
+        return ".".join(self.draft.table.name())
+
+
+def prepare(
+    seen: Seen, removed: Collection[str], added: Sequence[WrittenFile], keep: Keep, tools: tuple[Clock, IdSource]
+) -> Prepared:
+    """A snapshot on top of what was seen, without the files `removed` and with those `added`. Raises TransientError."""
+    draft = new_draft(seen.table, *tools)
+    with trying(f'writing manifests of "{".".join(seen.table.name())}"'):
+        change = _Change.of(seen, frozenset(removed))
+        lines = [*_new_lines(draft, change, added), *change.kept]
+        seen.manifests.lists.write(draft.table.io, draft.list_location, draft.list_header, lines)
+    known = {line.manifest.manifest_path for line in seen.lines}
+    written = [line.manifest.manifest_path for line in lines if line.manifest.manifest_path not in known]
+    expired = keep.expired(draft.metadata, draft.timestamp_ms)
+    updates = snapshot_updates(draft, _summary(seen, change, added))
+    if expired:
+        ids = [snapshot.snapshot_id for snapshot in expired]
+        updates += (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}),)
+    return Prepared(seen, draft, updates, (*written, draft.list_location), tuple(expired))
+
+
+def commit_all(prepared: Sequence[Prepared], unchanged: Sequence[Seen] = ()) -> None:
+    """Commit all of these or none, if nothing of it and of `unchanged` changed since it was seen.
+
+    Raises CommitConflict when it certainly was not applied, CommitUnknown when that is not known, TransientError when
+    the catalog did nothing, InvalidInput when it cannot commit several tables at once.
+    """
+    catalog = prepared[0].draft.table.catalog
+    what = f"the change of {', '.join(one.label for one in prepared)}"
+    try:
+        with committing(what):
+            reached("metastore.before")
+            after = _send(catalog, prepared, unchanged)
+            reached("metastore.after")
+    except (CommitConflict, InvalidInput):
+        forget(prepared)
+        raise
+    reached("metastore.expiry")
+    for one, metadata in zip(prepared, after, strict=True):
+        _clean_up(one, metadata)
+
+
+def forget(prepared: Iterable[Prepared]) -> None:
+    """Remove what was written for snapshots that are certainly not in their tables."""
+    for one in prepared:
+        remove_files(one.draft.table.io, one.written)
+
+
+def was_applied(prepared: Prepared, now: Seen) -> bool:
+    """Whether a commit whose answer was lost is in the table."""
+    return any(s.snapshot_id == prepared.draft.snapshot_id for s in now.table.metadata.snapshots)
+
+
+def _send(catalog: Catalog, prepared: Sequence[Prepared], unchanged: Sequence[Seen]) -> list[TableMetadata]:
+    commits = [TableCommit(p.draft.table, requirements(p.draft.metadata), p.updates) for p in prepared]
+    if isinstance(catalog, EmbeddedCatalog):
+        return catalog.commit_tables(commits, unchanged=[seen.table for seen in unchanged])
+    if len(commits) > 1 or unchanged:
+        raise InvalidInput(
+            "the catalog cannot change several tables at once",
+            detail=f"They are {', '.join(one.label for one in prepared)}, in a catalog of type "
+            f"{catalog.properties.get('type', 'unknown')}.",
+            hint="Keep these components in a SQLite catalog.",
+        )
+    return [catalog.commit_table(one.table, one.requirements, one.updates).metadata for one in commits]
+
+
+# ---- manifests
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What becomes of the manifests."""
+
+    kept: tuple[Line, ...]
+    surviving: tuple[ManifestEntry, ...]
+    """Files whose manifest is written anew."""
+    gone: tuple[ManifestEntry, ...]
+
+    @classmethod
+    def of(cls, seen: Seen, removed: frozenset[str]) -> "_Change":
+        kept: list[Line] = []
+        surviving: list[ManifestEntry] = []
+        gone: list[ManifestEntry] = []
+        for line in seen.lines:
+            entries = seen.manifests.entries_of(seen.table.io, line.manifest)
+            leaving = [entry for entry in entries if entry.data_file.file_path in removed]
+            if leaving or (len(seen.lines) > MANIFESTS and len(entries) < MANY_FILES):
+                gone += leaving
+                surviving += [entry for entry in entries if entry.data_file.file_path not in removed]
+            else:
+                kept.append(line)
+        return cls(tuple(kept), tuple(surviving), tuple(gone))
+
+
+def _new_lines(draft: Draft, change: _Change, added: Sequence[WrittenFile]) -> list[Line]:
+    table, snapshot_id, sequence = draft.table, draft.snapshot_id, draft.sequence_number
+    manifests = write_manifests(table, added, f"{snapshot_id}-{sequence}")
+    lines = [Line.of(manifest_file(manifest, snapshot_id, sequence)) for manifest in manifests]
+    for word, entries, write in (
+        ("existing", change.surviving, write_existing),
+        ("removed", change.gone, write_deleted),
+    ):
+        if entries:
+            name = f"{OWN_PREFIX}{snapshot_id}-{sequence}-{word}.avro"
+            place = manifest_place(table, table.metadata.default_spec_id, ManifestContent.DATA, name)
+            lines.append(Line.of(write(place, entries, snapshot_id, sequence)))
+    return lines
+
+
+def _summary(seen: Seen, change: _Change, added: Sequence[WrittenFile]) -> Summary:
+    gone = {entry.data_file.file_path for entry in change.gone}
+    staying = [file.entry.data_file for file in seen.files if file.path not in gone]
+    counts = {
+        "added-data-files": len(added),
+        "added-records": sum(file.record_count for file in added),
+        "added-files-size": sum(file.size for file in added),
+        "deleted-data-files": len(change.gone),
+        "deleted-records": sum(entry.data_file.record_count for entry in change.gone),
+        "removed-files-size": sum(entry.data_file.file_size_in_bytes for entry in change.gone),
+    }
+    totals = {
+        "total-data-files": len(staying) + len(added),
+        "total-records": sum(f.record_count for f in staying) + counts["added-records"],
+        "total-files-size": sum(f.file_size_in_bytes for f in staying) + counts["added-files-size"],
+        "total-delete-files": 0,
+        "total-position-deletes": 0,
+        "total-equality-deletes": 0,
+    }
+    operation = Operation.OVERWRITE if gone and added else Operation.DELETE if gone else Operation.APPEND
+    shown = {name: str(count) for name, count in counts.items() if count} | {k: str(v) for k, v in totals.items()}
+    return Summary(operation, **shown)
+
+
+def _values(entry: ManifestEntry) -> tuple[Any, ...]:
+    record = entry.data_file.partition
+    return tuple(record[position] for position in range(len(record)))
+
+
+# ---- what expired
+
+
+def _clean_up(prepared: Prepared, after: TableMetadata) -> None:
+    """Remove files that lost their last reference. A file that stays does no harm: a failure is a warning."""
+    io = prepared.draft.table.io
+    remove_old_metadata(io, prepared.draft.metadata, after)
+    try:
+        if prepared.expired:
+            remove_files(io, _unreferenced(prepared, after))
+    except (*FAILURES, NoSuchTableError) as error:
+        log.warning("expired files were not removed", extra={"table": prepared.label, "error": str(error)})
+
+
+def _unreferenced(prepared: Prepared, after: TableMetadata) -> list[str]:
+    """Files of the expired snapshots that no remaining snapshot refers to."""
+    io, manifests = prepared.draft.table.io, prepared.seen.manifests
+    gone = references(io, manifests, prepared.expired, missing_ok=True)
+    while True:
+        try:
+            return sorted(gone - references(io, manifests, after.snapshots))
+        except FileNotFoundError:
+            # Another process expired more meanwhile: what its metadata refers to is what counts.
+            newer = prepared.draft.table.catalog.load_table(prepared.draft.table.name()).metadata
+            if newer.last_updated_ms == after.last_updated_ms and newer.snapshots == after.snapshots:
+                raise
+            after = newer
+
+
+def remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
+    """Remove metadata files that left the log, as the table's properties ask."""
+    if after.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() == "true":
+        kept = {entry.metadata_file for entry in after.metadata_log}
+        remove_files(io, [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept])
+
+
+def remove_files(io: FileIO, locations: Iterable[str]) -> None:
+    """Delete files; one that is gone already is fine, one that cannot be deleted is a warning."""
+    for location in locations:
+        try:
+            io.delete(location)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("a file was not removed", extra={"location": location, "error": str(error)})

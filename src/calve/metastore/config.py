@@ -1,0 +1,187 @@
+"""The configuration of a metastore: what it says, and the layers it comes from.
+
+    defaults  <  metastore-distribution.toml  <  metastore-override.toml  <  environment
+
+The files are TOML; both are optional. Keys, below `calve.metastore`:
+
+    config.properties.*                   of the file system and the catalog's client (s3.endpoint = ...)
+    catalog.*                             type, uri, ... of the catalog; namespace; a SQLite file unless given
+    iceberg.location.base_path            a folder or a URI; the home folder unless given
+    iceberg.location.relative_path        below it
+    iceberg.expiration.period.*           days, hours, minutes, seconds, millis: they add up; 0 is no expiry by age
+    iceberg.common.properties.*           table properties of all components
+    iceberg.components.<name>.location    below the two paths
+    iceberg.components.<name>.properties.*   win over the common ones; an empty text takes a property away
+
+In the environment, `CALVE_METASTORE__ICEBERG__LOCATION__BASE_PATH` and so on: `__` between levels. In the name of a
+property `__` is a dot and `_` a hyphen, as in `..__COMMON__PROPERTIES__WRITE__METADATA__PREVIOUS_VERSIONS_MAX`.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from calve.errors import InvalidInput
+
+DISTRIBUTION: Final = "metastore-distribution.toml"
+OVERRIDE: Final = "metastore-override.toml"
+_ROOT: Final = ("calve", "metastore")
+_VARIABLE: Final = "CALVE_METASTORE__"
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "iceberg.location.relative_path": "metastore",
+    "catalog.namespace": "metastore",
+    "iceberg.common.properties.write.metadata.delete-after-commit.enabled": "true",
+    "iceberg.common.properties.write.metadata.previous-versions-max": "20",
+    "iceberg.common.properties.write.parquet.compression-codec": "zstd",
+    "iceberg.components.tables.location": "tables",
+    "iceberg.components.views.location": "views",
+    "iceberg.components.secrets.location": "secrets",
+    "iceberg.components.connections.location": "connections",
+    "iceberg.components.sources.location": "sources",
+    "iceberg.components.sinks.location": "sinks",
+}
+
+_UNITS: Final = {"millis", "seconds", "minutes", "hours", "days"}
+_KEYS: Final = re.compile(
+    r"config\.properties\..+|catalog\.[^.].*|iceberg\.location\.(base|relative)_path|iceberg\.expiration\.period\.[^.]+"
+    r"|iceberg\.common\.properties\..+|iceberg\.components\.[^.]+\.(location|properties\..+)"
+)
+
+
+@dataclass(frozen=True)
+class ComponentConfig:
+    """Where a component is, and the properties of its table."""
+
+    location: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MetastoreConfig:
+    """A configuration that is complete."""
+
+    base_path: str
+    relative_path: str = "metastore"
+    namespace: str = "metastore"
+    catalog: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the catalog; empty for a SQLite file beside the components."""
+    io_properties: Mapping[str, str] = field(default_factory=dict)
+    expiration: timedelta = timedelta(0)
+    common_properties: Mapping[str, str] = field(default_factory=dict)
+    components: Mapping[str, ComponentConfig] = field(default_factory=dict)
+
+    def properties_of(self, component: str) -> dict[str, str]:
+        """The properties of a component's table."""
+        own = self.components[component].properties if component in self.components else {}
+        return {name: value for name, value in {**self.common_properties, **own}.items() if value != ""}
+
+    @classmethod
+    def load(cls, home: Path, environment: Mapping[str, str]) -> "MetastoreConfig":
+        """The configuration of a home folder. Raises InvalidInput that names the layer and the key."""
+        layers = [
+            ("the defaults", {**DEFAULTS, "iceberg.location.base_path": str(home)}),
+            *((str(home / name), _file(home / name)) for name in (DISTRIBUTION, OVERRIDE)),
+            ("the environment", _variables(environment)),
+        ]
+        merged: dict[str, str] = {}
+        for place, layer in layers:
+            for key in layer:
+                if not _KEYS.fullmatch(key):
+                    raise InvalidInput(f'the metastore has no setting "{key}"', detail=f"It is in {place}.")
+            merged |= layer
+        return cls.of(merged)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> "MetastoreConfig":
+        """From settings by their full keys."""
+        catalog = _below(settings, "catalog.")
+        names = {key.split(".")[2] for key in settings if key.startswith("iceberg.components.")}
+        return cls(
+            base_path=_needed(settings, "iceberg.location.base_path"),
+            relative_path=_needed(settings, "iceberg.location.relative_path"),
+            namespace=catalog.pop("namespace", "metastore"),
+            catalog=catalog,
+            io_properties=_below(settings, "config.properties."),
+            expiration=period(_below(settings, "iceberg.expiration.period.")),
+            common_properties=_below(settings, "iceberg.common.properties."),
+            components={
+                name: ComponentConfig(
+                    _needed(settings, f"iceberg.components.{name}.location"),
+                    _below(settings, f"iceberg.components.{name}.properties."),
+                )
+                for name in sorted(names)
+            },
+        )
+
+
+def period(amounts: Mapping[str, str]) -> timedelta:
+    """Amounts by unit, added up. Units of no fixed length (weeks, months) do not exist."""
+    total = timedelta(0)
+    for unit, amount in amounts.items():
+        if unit not in _UNITS:
+            raise InvalidInput(
+                f'the expiration period has no unit "{unit}"', hint=f"Units are {', '.join(sorted(_UNITS))}."
+            )
+        try:
+            total += timedelta(**{"milliseconds" if unit == "millis" else unit: int(amount)})
+        except (ValueError, OverflowError) as error:
+            raise InvalidInput(f'the expiration period cannot be "{amount}" {unit}', detail=str(error)) from error
+    return total
+
+
+def _file(path: Path) -> dict[str, str]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput("a configuration file of the metastore cannot be read", detail=f"{path}: {error}") from error
+    prefix = ".".join(_ROOT) + "."
+    found = dict(_flat(content, ()))
+    strange = [key for key in found if not key.startswith(prefix)]
+    if strange:
+        raise InvalidInput(
+            f'"{strange[0]}" is no setting of the metastore',
+            detail=f"It is in {path}.",
+            hint=f"Keys begin with {prefix}",
+        )
+    return {key.removeprefix(prefix): value for key, value in found.items()}
+
+
+def _flat(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _flat(inner, (*path, name))
+    elif isinstance(value, bool):
+        yield ".".join(path), str(value).lower()
+    elif isinstance(value, str | int | float):
+        yield ".".join(path), str(value)
+    else:
+        raise InvalidInput(f'the setting "{".".join(path)}" cannot be a {type(value).__name__}')
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        _key(name.removeprefix(_VARIABLE)): value for name, value in environment.items() if name.startswith(_VARIABLE)
+    }
+
+
+def _key(variable: str) -> str:
+    head, mark, tail = variable.lower().partition("__properties__")
+    return head.replace("__", ".") + (f".properties.{tail.replace('__', '.').replace('_', '-')}" if mark else "")
+
+
+def _below(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)}
+
+
+def _needed(settings: Mapping[str, str], key: str) -> str:
+    value = settings.get(key, "")
+    if not value:
+        raise InvalidInput(f'the setting "{key}" of the metastore has no value', hint="Set it.")
+    return value

@@ -1,0 +1,259 @@
+"""Filters over units: a small tree of comparisons with two-valued logic.
+
+A null is equal to nothing, less and greater than nothing, and in no list; so `ne` and `none_of` match it, and so does
+the negation of any comparison. There is no "unknown" in an answer.
+
+The same tree is asked twice: with the partition keys of a file alone, to leave out files that cannot match (`outcome`
+is None there when other columns decide), and with whole rows.
+"""
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from calve.errors import InvalidInput
+
+Value = str | int | float | bool
+Row = Mapping[str, Any]
+
+
+class Filter(ABC):
+    """A condition on a unit. `&`, `|` and `~` combine them."""
+
+    @abstractmethod
+    def outcome(self, row: Row) -> bool | None:
+        """Whether a row matches; None when that depends on columns that the row lacks."""
+
+    @abstractmethod
+    def open_parts(self, row: Row) -> "Filter":
+        """What is left to ask when the outcome for a row is None."""
+
+    @abstractmethod
+    def leaves(self) -> "Iterable[Leaf]":
+        """The comparisons in it."""
+
+    def columns(self) -> frozenset[str]:
+        """Columns that it looks at."""
+        return frozenset(leaf.column for leaf in self.leaves())
+
+    def __and__(self, other: "Filter") -> "Filter":
+        return Every((self, other))
+
+    def __or__(self, other: "Filter") -> "Filter":
+        return Either((self, other))
+
+    def __invert__(self) -> "Filter":
+        return Negation(self)
+
+
+@dataclass(frozen=True)
+class Leaf(Filter):
+    """A condition on one column."""
+
+    column: str
+
+    def outcome(self, row: Row) -> bool | None:
+        return self._holds(row[self.column]) if self.column in row else None
+
+    def open_parts(self, row: Row) -> Filter:  # noqa: ARG002 - it is open as a whole
+        return self
+
+    def leaves(self) -> "Iterable[Leaf]":
+        yield self
+
+    def values(self) -> tuple[Value, ...]:
+        """What the column is compared with."""
+        return ()
+
+    @abstractmethod
+    def _holds(self, value: Any) -> bool: ...
+
+
+class Operator(StrEnum):
+    """How two values are compared."""
+
+    EQUAL = "="
+    NOT_EQUAL = "<>"
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    GREATER = ">"
+    GREATER_OR_EQUAL = ">="
+
+
+_COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
+    Operator.EQUAL: operator.eq,
+    Operator.NOT_EQUAL: operator.ne,
+    Operator.LESS: operator.lt,
+    Operator.LESS_OR_EQUAL: operator.le,
+    Operator.GREATER: operator.gt,
+    Operator.GREATER_OR_EQUAL: operator.ge,
+}
+
+
+@dataclass(frozen=True)
+class Comparison(Leaf):
+    """A column against a value."""
+
+    operator: Operator
+    value: Value
+
+    def values(self) -> tuple[Value, ...]:
+        return (self.value,)
+
+    def _holds(self, value: Any) -> bool:
+        if value is None:
+            return self.operator is Operator.NOT_EQUAL
+        return _COMPARE[self.operator](value, self.value)
+
+
+@dataclass(frozen=True)
+class Membership(Leaf):
+    """A column in a list, or not in it."""
+
+    members: tuple[Value, ...]
+    negated: bool = False
+
+    def values(self) -> tuple[Value, ...]:
+        return self.members
+
+    def _holds(self, value: Any) -> bool:
+        return (value is not None and value in self.members) is not self.negated
+
+
+@dataclass(frozen=True)
+class Absence(Leaf):
+    """A column without a value, or with one."""
+
+    negated: bool = False
+
+    def _holds(self, value: Any) -> bool:
+        return (value is None) is not self.negated
+
+
+@dataclass(frozen=True)
+class Negation(Filter):
+    """Whatever the other does not match."""
+
+    negated: Filter
+
+    def outcome(self, row: Row) -> bool | None:
+        found = self.negated.outcome(row)
+        return None if found is None else not found
+
+    def open_parts(self, row: Row) -> Filter:
+        return Negation(self.negated.open_parts(row))
+
+    def leaves(self) -> "Iterable[Leaf]":
+        return self.negated.leaves()
+
+
+@dataclass(frozen=True)
+class Every(Filter):
+    """All of these; everything when there are none."""
+
+    parts: tuple[Filter, ...]
+
+    def outcome(self, row: Row) -> bool | None:
+        found = {part.outcome(row) for part in self.parts}
+        return False if False in found else None if None in found else True
+
+    def open_parts(self, row: Row) -> Filter:
+        return Every(tuple(part.open_parts(row) for part in self.parts if part.outcome(row) is None))
+
+    def leaves(self) -> "Iterable[Leaf]":
+        for part in self.parts:
+            yield from part.leaves()
+
+
+@dataclass(frozen=True)
+class Either(Filter):
+    """At least one of these; nothing when there are none."""
+
+    parts: tuple[Filter, ...]
+
+    def outcome(self, row: Row) -> bool | None:
+        found = {part.outcome(row) for part in self.parts}
+        return True if True in found else None if None in found else False
+
+    def open_parts(self, row: Row) -> Filter:
+        return Either(tuple(part.open_parts(row) for part in self.parts if part.outcome(row) is None))
+
+    def leaves(self) -> "Iterable[Leaf]":
+        for part in self.parts:
+            yield from part.leaves()
+
+
+def eq(column: str, value: Value) -> Filter:
+    """The column has this value."""
+    return Comparison(column, Operator.EQUAL, _given(column, value))
+
+
+def ne(column: str, value: Value) -> Filter:
+    """The column has another value, or none."""
+    return Comparison(column, Operator.NOT_EQUAL, _given(column, value))
+
+
+def lt(column: str, value: Value) -> Filter:
+    """The column is less."""
+    return Comparison(column, Operator.LESS, _given(column, value))
+
+
+def le(column: str, value: Value) -> Filter:
+    """The column is less or equal."""
+    return Comparison(column, Operator.LESS_OR_EQUAL, _given(column, value))
+
+
+def gt(column: str, value: Value) -> Filter:
+    """The column is greater."""
+    return Comparison(column, Operator.GREATER, _given(column, value))
+
+
+def ge(column: str, value: Value) -> Filter:
+    """The column is greater or equal."""
+    return Comparison(column, Operator.GREATER_OR_EQUAL, _given(column, value))
+
+
+def one_of(column: str, values: Iterable[Value]) -> Filter:
+    """The column has one of these values."""
+    return Membership(column, tuple(_given(column, value) for value in values))
+
+
+def none_of(column: str, values: Iterable[Value]) -> Filter:
+    """The column has none of these values, or none at all."""
+    return Membership(column, tuple(_given(column, value) for value in values), negated=True)
+
+
+def is_null(column: str) -> Filter:
+    """The column has no value."""
+    return Absence(column)
+
+
+def not_null(column: str) -> Filter:
+    """The column has a value."""
+    return Absence(column, negated=True)
+
+
+def negation(condition: Filter) -> Filter:
+    """Whatever the other does not match."""
+    return Negation(condition)
+
+
+def all_of(*conditions: Filter) -> Filter:
+    """All of these; everything when there are none."""
+    return Every(conditions)
+
+
+def any_of(*conditions: Filter) -> Filter:
+    """At least one of these; nothing when there are none."""
+    return Either(conditions)
+
+
+def _given(column: str, value: Value | None) -> Value:
+    if value is None:
+        raise InvalidInput(
+            f'column "{column}" cannot be compared with a null', hint="Use is_null or not_null to ask for nulls."
+        )
+    return value

@@ -1,0 +1,251 @@
+"""Modifications: any number of overwrites and deletes, executed in order, in one snapshot.
+
+    overwrite(units)   each partition of these units holds these units and nothing else
+    delete(filter)     partitions that match are gone
+
+Operations on the same partition act in the order in which they were given. Several modifications of different
+components can be executed together, all or none (`execute_together`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from calve.catalog.failures import trying
+from calve.errors import CommitConflict, CommitUnknown, InvalidInput, TransientError
+from calve.faults import reached
+from calve.iceberg.partitioned import Prepared, Seen, commit_all, forget, prepare, remove_files, was_applied
+from calve.iceberg.rows import write_rows
+from calve.metastore.filters import Filter
+from calve.metastore.places import data_location
+from calve.model.files import WrittenFile
+
+if TYPE_CHECKING:
+    from calve.metastore.component import Component
+
+U = TypeVar("U")
+Row = Mapping[str, Any]
+
+ATTEMPTS = 100
+"""Each attempt that fails means that another writer succeeded."""
+
+
+@dataclass(frozen=True)
+class _Overwrite:
+    groups: Mapping[tuple[Any, ...], Sequence[Row]]
+
+
+@dataclass(frozen=True)
+class _Delete:
+    condition: Filter
+
+
+class Modify(Generic[U]):
+    """Operations on one component that are not executed yet."""
+
+    def __init__(self, component: "Component[U]") -> None:
+        self._component = component
+        self._operations: list[_Overwrite | _Delete] = []
+        self._expected: int | Seen | None = None
+
+    @property
+    def component(self) -> "Component[U]":
+        """What it modifies."""
+        return self._component
+
+    def overwrite(self, *units: U) -> "Modify[U]":
+        """Put these units in the place of whatever their partitions hold. Raises InvalidInput."""
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        for unit in units:
+            row = self._component.layout.to_row(unit)
+            groups.setdefault(self._component.layout.partition_of(row), []).append(row)
+        for partition in groups:
+            self._location(partition, "")  # refuses names that lead elsewhere
+        if groups:
+            self._operations.append(_Overwrite(groups))
+        return self
+
+    def delete(self, condition: Filter) -> "Modify[U]":
+        """Take the partitions out that match; the filter may look at partition keys only. Raises InvalidInput."""
+        self._component.layout.check_delete(condition)
+        self._operations.append(_Delete(condition))
+        return self
+
+    def expecting(self, version: int | Seen) -> "Modify[U]":
+        """Execute only if the component has this version (or is as it was seen); else CommitConflict."""
+        self._expected = version
+        return self
+
+    def execute(self) -> int:
+        """Do all of it or nothing. The version that the component has then.
+
+        Raises CommitConflict when the expected version is gone, or when other writers were always faster.
+        """
+        return execute_together([self])[0]
+
+    # ---- for execute_together
+
+    def written(self, seen: Seen) -> list[WrittenFile]:
+        """Files of the units that remain when all operations are done; written once, for all attempts."""
+        groups: dict[tuple[Any, ...], Sequence[Row]] = {}
+        for operation in self._operations:
+            if isinstance(operation, _Overwrite):
+                groups |= operation.groups
+            else:
+                groups = {p: rows for p, rows in groups.items() if not self._matches(operation.condition, p)}
+        files: list[WrittenFile] = []
+        try:
+            with trying(f"writing files of {self._component.label}"):
+                for partition, rows in groups.items():
+                    location = self._location(partition, f"{self._component.tools[1].new_id()}.parquet")
+                    files.append(write_rows(seen.table, location, partition, rows))
+        except BaseException:
+            remove_files(seen.table.io, [file.path for file in files])
+            raise
+        return files
+
+    def removed(self, seen: Seen) -> list[str]:
+        """Files that leave the component."""
+        return [file.path for file in seen.files if any(self._touches(one, file.partition) for one in self._operations)]
+
+    @property
+    def expects(self) -> bool:
+        """Whether it depends on what the component is."""
+        return self._expected is not None
+
+    def start(self) -> Seen:
+        """What the first attempt builds on."""
+        return self._expected if isinstance(self._expected, Seen) else self._component.see()
+
+    def check(self, seen: Seen) -> None:
+        """Raise CommitConflict when the component is not what was expected."""
+        expected = self._expected
+        if expected is None:
+            return
+        same = seen.moment == expected.moment if isinstance(expected, Seen) else seen.version == expected
+        if not same:
+            version = expected.version if isinstance(expected, Seen) else expected
+            raise CommitConflict(
+                f"{self._component.label} was changed by somebody else meanwhile",
+                detail=f"It has version {seen.version}; version {version} was expected.",
+                hint="Read it again, and decide anew.",
+            )
+
+    def _touches(self, operation: _Overwrite | _Delete, partition: tuple[Any, ...]) -> bool:
+        if isinstance(operation, _Overwrite):
+            return partition in operation.groups
+        return self._matches(operation.condition, partition)
+
+    def _matches(self, condition: Filter, partition: tuple[Any, ...]) -> bool:
+        return bool(condition.outcome(dict(zip(self._component.layout.partition_keys, partition, strict=True))))
+
+    def _location(self, partition: tuple[Any, ...], file_name: str) -> str:
+        layout = self._component.layout
+        keys = dict(zip(layout.partition_keys, partition, strict=True))
+        return data_location(self._component.location, [keys[name] for name in layout.storage_keys], file_name)
+
+
+def execute_together(modifications: Sequence[Modify[Any]], unchanged: Sequence[Seen] = ()) -> list[int]:
+    """Execute modifications of different components, all or none; the versions that the components have then.
+
+    Nothing happens unless all of `unchanged` is still as it was seen. More than one component needs a SQLite catalog.
+    """
+    first = [one.start() for one in modifications]
+    files: list[list[WrittenFile]] = []
+    try:
+        for one, seen in zip(modifications, first, strict=True):
+            one.check(seen)
+            files.append(one.written(seen))
+        reached("metastore.files")
+    except BaseException:
+        _remove(first, files)
+        raise
+    try:
+        return _Attempts(modifications, files, unchanged).until_done(first)
+    except (
+        CommitConflict,
+        InvalidInput,
+    ):  # only these are certain: a commit that may have been applied needs its files
+        _remove(first, files)
+        raise
+
+
+def _remove(seen: Sequence[Seen], files: Sequence[list[WrittenFile]]) -> None:
+    for one, written in zip(seen, files, strict=False):
+        remove_files(one.table.io, [file.path for file in written])
+
+
+class _Attempts:
+    """Tries until it is done, each time on the newest state."""
+
+    def __init__(
+        self, modifications: Sequence[Modify[Any]], files: Sequence[list[WrittenFile]], unchanged: Sequence[Seen]
+    ) -> None:
+        self._modifications = modifications
+        self._files = files
+        self._unchanged = unchanged
+        self._lost: CommitUnknown | None = None
+        """An attempt that may have been applied all the same."""
+        self._missed: list[str] = []
+        """What was seen when a file was found missing: the second time it is lost."""
+
+    def until_done(self, seen: list[Seen]) -> list[int]:
+        """The versions then."""
+        try:
+            for _ in range(ATTEMPTS):
+                versions = self._attempt(seen)
+                if versions is not None:
+                    return versions
+                seen = [one.component.see() for one in self._modifications]
+        except CommitConflict as conflict:
+            if self._lost is not None:
+                raise self._lost from conflict
+            raise
+        raise self._lost or CommitConflict(
+            f"{self._modifications[0].component.label} was changed by others all the time",
+            detail=f"Other writers were faster {ATTEMPTS} times.",
+            hint="Try again.",
+        )
+
+    def _attempt(self, seen: list[Seen]) -> list[int] | None:
+        """The versions, or None when another attempt is to be made."""
+        prepared = self._prepared(seen)
+        if prepared is None:
+            return None
+        idle = [(m, s) for m, s, p in zip(self._modifications, seen, prepared, strict=True) if p is None and m.expects]
+        given = [one for one in prepared if one is not None]
+        if not given:
+            for one, _ in idle:
+                one.check(one.component.see())
+            return [one.version for one in seen]
+        try:
+            commit_all(given, [*self._unchanged, *(one for _, one in idle)])
+        except CommitConflict:
+            if self._unchanged:
+                raise
+            return None
+        except CommitUnknown as error:
+            self._lost = error
+            now = [one.component.see() for one in self._modifications]
+            landed = all(was_applied(p, s) for p, s in zip(prepared, now, strict=True) if p is not None)
+            return [one.version for one in now] if landed else None
+        return [p.draft.sequence_number if p else s.version for p, s in zip(prepared, seen, strict=True)]
+
+    def _prepared(self, seen: Sequence[Seen]) -> list[Prepared | None] | None:
+        """A snapshot for each modification that changes something; None when what was seen expired meanwhile."""
+        prepared: list[Prepared | None] = []
+        try:
+            with trying(f"reading {self._modifications[0].component.label}"):
+                for one, files, now in zip(self._modifications, self._files, seen, strict=True):
+                    one.check(now)
+                    removed = one.removed(now)
+                    keep, tools = one.component.kept(now), one.component.tools
+                    prepared.append(prepare(now, removed, files, keep, tools) if removed or files else None)
+        except (TransientError, InvalidInput) as error:
+            forget([one for one in prepared if one is not None])
+            moments = [one.moment for one in seen]
+            if not isinstance(error.__cause__, FileNotFoundError) or moments == self._missed:
+                raise
+            self._missed = moments
+            return None
+        return prepared

@@ -1,0 +1,222 @@
+"""Statistics: of a column (nulls, values, least, greatest) and of a unit (rows, bytes, ...), typed and mergeable.
+
+The statistics of a segment are those of its files merged, of a file those of its row groups. Whatever one part does
+not know, the whole does not know: a merge never claims more than its parts.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from functools import reduce
+from typing import Any, Self
+
+from calve.errors import InvalidInput
+
+Bound = bool | int | float | str | Decimal | date | datetime | bytes
+
+
+class ColumnType(StrEnum):
+    """Types of columns, as far as their bounds are concerned."""
+
+    BOOLEAN = "boolean"
+    WHOLE = "long"
+    FRACTION = "double"
+    DECIMAL = "decimal"
+    TEXT = "string"
+    BINARY = "binary"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    LOCAL_TIMESTAMP = "timestamp_ntz"
+    OTHER = "other"
+    """Has no bounds: a list, a map, a struct; or parts of different types."""
+
+
+_NUMBERS = (ColumnType.WHOLE, ColumnType.DECIMAL, ColumnType.FRACTION)
+"""Each holds the values of those before it, as far as bounds need it."""
+
+_PYTHON: dict[ColumnType, tuple[type[Any], ...]] = {
+    ColumnType.BOOLEAN: (bool,),
+    ColumnType.WHOLE: (int,),
+    ColumnType.FRACTION: (float, int),
+    ColumnType.DECIMAL: (Decimal, int),
+    ColumnType.TEXT: (str,),
+    ColumnType.BINARY: (bytes,),
+    ColumnType.DATE: (date,),
+    ColumnType.TIMESTAMP: (datetime,),
+    ColumnType.LOCAL_TIMESTAMP: (datetime,),
+    ColumnType.OTHER: (),
+}
+
+_READ: dict[ColumnType, Callable[[Any], Bound]] = {
+    ColumnType.BOOLEAN: bool,
+    ColumnType.WHOLE: int,
+    ColumnType.FRACTION: float,
+    ColumnType.DECIMAL: Decimal,
+    ColumnType.TEXT: str,
+    ColumnType.BINARY: bytes.fromhex,
+    ColumnType.DATE: date.fromisoformat,
+    ColumnType.TIMESTAMP: datetime.fromisoformat,
+    ColumnType.LOCAL_TIMESTAMP: datetime.fromisoformat,
+}
+
+
+@dataclass(frozen=True)
+class ColumnStatistics:
+    """What is known of the values of a column; None where it is not known."""
+
+    type: ColumnType
+    nulls: int | None = None
+    values: int | None = None
+    """How many are not null."""
+    least: Bound | None = None
+    greatest: Bound | None = None
+
+    def __post_init__(self) -> None:
+        for bound in (self.least, self.greatest):
+            if bound is not None and not _bounds(self.type, bound):
+                raise InvalidInput(f"{bound!r} is no bound of a column of type {self.type}")
+
+    def merged(self, other: "ColumnStatistics") -> "ColumnStatistics":
+        """What is known of the values of both."""
+        kind = _common(self.type, other.type)
+        return ColumnStatistics(
+            kind,
+            _sum(self.nulls, other.nulls),
+            _sum(self.values, other.values),
+            None if kind is ColumnType.OTHER else self._bound(other, "least", min),
+            None if kind is ColumnType.OTHER else self._bound(other, "greatest", max),
+        )
+
+    def _bound(self, other: "ColumnStatistics", name: str, choose: Callable[[Any, Any], Any]) -> Bound | None:
+        mine, theirs = getattr(self, name), getattr(other, name)
+        if self.values == 0:
+            return _as(_common(self.type, other.type), theirs)
+        if other.values == 0:
+            return _as(_common(self.type, other.type), mine)
+        if mine is None or theirs is None:
+            return None
+        return _as(_common(self.type, other.type), choose(mine, theirs))
+
+    def to_text(self) -> str:
+        """As JSON."""
+        found = {
+            "type": str(self.type),
+            "nulls": self.nulls,
+            "values": self.values,
+            "least": _written(self.least),
+            "greatest": _written(self.greatest),
+        }
+        return json.dumps({name: value for name, value in found.items() if value is not None})
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Inverse of `to_text`."""
+        found = json.loads(text)
+        kind = ColumnType(found["type"])
+        bounds = {n: _READ[kind](found[n]) for n in ("least", "greatest") if n in found}
+        return cls(kind, found.get("nulls"), found.get("values"), **bounds)
+
+
+class StatisticKind(StrEnum):
+    """What a number about a unit means."""
+
+    ROWS = "rows"
+    ESTIMATED_ROWS = "estimated_rows"
+    BYTES = "bytes"
+    FILES = "files"
+    LEVEL = "level"
+    """How deep a table was analysed."""
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether that of the whole is the sum of the parts."""
+        return self is not StatisticKind.LEVEL
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One number, or one word, about a unit."""
+
+    kind: StatisticKind
+    value: int | str
+    exact: bool = True
+
+    def to_text(self) -> str:
+        """As JSON."""
+        return json.dumps({"kind": str(self.kind), "value": self.value, "exact": self.exact})
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Inverse of `to_text`."""
+        found = json.loads(text)
+        return cls(StatisticKind(found["kind"]), found["value"], found["exact"])
+
+
+def merge_columns(parts: Iterable[dict[str, ColumnStatistics]]) -> dict[str, ColumnStatistics]:
+    """Statistics of the columns of a whole; those that a part lacks are not known of the whole."""
+    given = list(parts)
+    common = [name for name in (given[0] if given else {}) if all(name in part for part in given)]
+    return {name: reduce(ColumnStatistics.merged, (part[name] for part in given)) for name in common}
+
+
+def merge_statistics(parts: Iterable[Iterable[Statistic]]) -> tuple[Statistic, ...]:
+    """Statistics of a whole: sums, and what all parts agree on."""
+    given = [{one.kind: one for one in part} for part in parts]
+    merged: list[Statistic] = []
+    for kind in given[0] if given else {}:
+        if not all(kind in part for part in given):
+            continue
+        same = [part[kind] for part in given]
+        exact = all(one.exact for one in same)
+        if kind.adds_up:
+            merged.append(Statistic(kind, sum(int(one.value) for one in same), exact))
+        elif len({one.value for one in same}) == 1:
+            merged.append(Statistic(kind, same[0].value, exact))
+    return tuple(merged)
+
+
+def _bounds(kind: ColumnType, bound: Bound) -> bool:
+    if isinstance(bound, bool) and kind is not ColumnType.BOOLEAN:
+        return False
+    if isinstance(bound, datetime):
+        aware = bound.tzinfo is not None
+        return (kind is ColumnType.TIMESTAMP and aware) or (kind is ColumnType.LOCAL_TIMESTAMP and not aware)
+    return isinstance(bound, _PYTHON[kind]) and not (isinstance(bound, float) and math.isnan(bound))
+
+
+def _common(one: ColumnType, other: ColumnType) -> ColumnType:
+    if one is other:
+        return one
+    if one in _NUMBERS and other in _NUMBERS:
+        return max(one, other, key=_NUMBERS.index)
+    return ColumnType.OTHER
+
+
+def _as(kind: ColumnType, bound: Bound | None) -> Bound | None:
+    if bound is None or kind not in _NUMBERS:
+        return bound
+    return _READ[kind](bound)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _written(bound: Bound | None) -> Any:
+    match bound:
+        case bytes():
+            return bound.hex()
+        case datetime():
+            return (bound.astimezone(UTC) if bound.tzinfo else bound).isoformat()
+        case date():
+            return bound.isoformat()
+        case Decimal():
+            return str(bound)
+        case float() if math.isinf(bound):
+            return str(bound)
+        case _:
+            return bound
