@@ -13,10 +13,11 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -53,18 +54,25 @@ PROPERTIES: Mapping[str, str] = {
 
 
 def load_or_create_table(
-    catalog: Catalog, name: TableName, schema: Schema, key: Sequence[str], properties: Mapping[str, str] | None = None
+    catalog: Catalog,
+    name: TableName,
+    schema: Schema,
+    key: Sequence[str],
+    properties: Mapping[str, str] | None = None,
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
 ) -> Table:
     """The table `name`, made with `schema` when it is missing; other processes may do the same at the same time.
 
-    Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`.
+    Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`, or has other
+    partitions than `spec`, if that has any.
     """
     with trying(f'loading table "{name}"'):
         try:
             table = catalog.load_table(name.identifier)
         except NoSuchTableError:
-            table = _create(catalog, name, schema, {**PROPERTIES, **(properties or {})})
+            table = _create(catalog, name, schema, spec, {**PROPERTIES, **(properties or {})})
     _check(table, name, schema, key)
+    _check_partitions(table, name, schema, spec)
     return _with_unpartitioned_spec(table, name)
 
 
@@ -93,14 +101,16 @@ def unpartitioned_spec_id(table: Table) -> int | None:
     return next((spec_id for spec_id, spec in table.specs().items() if spec.is_unpartitioned()), None)
 
 
-def _create(catalog: Catalog, name: TableName, schema: Schema, properties: Mapping[str, str]) -> Table:
+def _create(
+    catalog: Catalog, name: TableName, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]
+) -> Table:
     for level in range(1, len(name.namespace) + 1):
         try:
             catalog.create_namespace(name.namespace[:level])
         except (NamespaceAlreadyExistsError, IntegrityError):  # IntegrityError: another process was faster
             continue
     try:
-        return catalog.create_table(name.identifier, schema, properties=dict(properties))
+        return catalog.create_table(name.identifier, schema, partition_spec=spec, properties=dict(properties))
     except TableAlreadyExistsError:
         return catalog.load_table(name.identifier)
 
@@ -142,6 +152,23 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str]) ->
             f'table "{name}" has another key',
             detail=f"Got key ({', '.join(key)}), expected the identifier fields ({', '.join(sorted(identifiers))}).",
         )
+
+
+def _check_partitions(table: Table, name: TableName, schema: Schema, spec: PartitionSpec) -> None:
+    """A sink that asks for partitions gets these, or nothing."""
+    wanted, found = _fields_of(schema, spec), _fields_of(table.schema(), table.spec())
+    if wanted and [text.lower() for text in wanted] != [text.lower() for text in found]:
+        raise InvalidInput(
+            f'table "{name}" is partitioned in another way',
+            detail=f"Got {', '.join(wanted)}, expected {', '.join(found) or 'no partitions'}.",
+            hint="Leave out PARTITION BY to write to the table as it is, or write to another table.",
+        )
+
+
+def _fields_of(schema: Schema, spec: PartitionSpec) -> list[str]:
+    """What matters of a spec; format version 1 leaves void fields behind where a field was dropped."""
+    kept = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
+    return [f"{field.transform} of {schema.find_column_name(field.source_id)}" for field in kept]
 
 
 def _differences(theirs: StructType, ours: StructType, path: str) -> list[str]:

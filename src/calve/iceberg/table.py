@@ -191,6 +191,7 @@ class IcebergTable:
             data_location=table.location_provider().data_path,
             data_spec_id=table.metadata.default_spec_id,
             delete_spec_id=delete_spec_id,
+            data_spec_json="" if table.spec().is_unpartitioned() else table.spec().model_dump_json(),
             table_properties={k: v for k, v in table.properties.items() if k.startswith("write.")},
             io_properties=io_properties_of(table.io.properties),
             options=options,

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from calve.errors import InvalidInput
+from calve.model.partitioning import PartitionBy
 
 MAX_FILE_SIZE = 512_000_000
 """Bytes; the largest Parquet file a sink writes, and the default."""
@@ -140,3 +141,5 @@ class SinkSpec:
     """Grows when the table is to be filled anew: the first batch of a generation replaces what the table holds."""
     accepted_snapshot: int | None = None
     """A snapshot that the user vouched for: foreign changes up to it are no reason to halt."""
+    partition_by: tuple[PartitionBy, ...] = ()
+    """How the table is partitioned; a table that exists keeps its own way, and none here asks for none."""

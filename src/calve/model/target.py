@@ -19,6 +19,8 @@ class WriteTarget:
     """Partition spec of data files."""
     delete_spec_id: int
     """An unpartitioned spec: equality deletes under it reach rows of every partition and every older spec."""
+    data_spec_json: str = ""
+    """The spec of data files (pyiceberg's JSON); empty where it has no field."""
     table_properties: dict[str, str] = field(default_factory=dict)
     """For metrics modes."""
     io_properties: dict[str, str] = field(default_factory=dict)

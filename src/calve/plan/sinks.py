@@ -23,6 +23,7 @@ from calve.model.spec import (
 from calve.plan import catalogue
 from calve.plan.connections import connected_aws, plan_connection
 from calve.plan.lookup import required, required_connection
+from calve.plan.partitions import planned_partitions
 from calve.plan.settings import Given
 from calve.plan.sources import column_named, plan_source
 from calve.sql.errors import SqlError
@@ -75,8 +76,6 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     given = catalogue.SINK.checked(statement.options, statement.where)
     source, views = read_from(statement, definitions)
     relation = Relation(views[-1].name, None, ()) if views else source.relation
-    if statement.partition_by:
-        raise SqlError.at(statement.partition_by[0].column.where, "PARTITION BY is not supported yet")
     if statement.mode is SinkMode.APPEND:
         raise SqlError.at(statement.where, "MODE APPEND is not supported yet", hint="Give a KEY and MODE UPSERT.")
     commit_every = given.duration("COMMIT INTERVAL")
@@ -93,6 +92,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         write=_write_options(given),
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
+        partition_by=planned_partitions(statement.partition_by, relation),
     )
     catalog, store = connected(statement, definitions)
     _check_only_writer(definition, statement, spec, definitions)

@@ -23,7 +23,9 @@ from calve.commit.journal import Journal
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
 from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
+from calve.model.partitioning import PartitionBy
 from calve.model.spec import Envelope, NoEnvelope, OnForeignCommit, SinkSpec, TableName, WriteOptions
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
@@ -35,6 +37,7 @@ from calve.runtime.views import ViewOver
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import check_envelope, table_schema
 from calve.source.port import Source, SourceDefinition
+from calve.sql.parser import parse_partition_field
 from calve.sql.values import parse_duration, parse_size
 from calve.state import Folder, StateStore, open_state
 from calve.view.run import View
@@ -152,6 +155,10 @@ class Sink:
             self, spec=replace(self.spec, write=write, on_foreign_commit=policy, version=version or self.spec.version)
         )
 
+    def partition_by(self, *fields: str) -> "Sink":
+        """The same sink into a table with these partitions, written as in SQL: `"bucket(16, id)"`, `"day(at)"`."""
+        return replace(self, spec=replace(self.spec, partition_by=tuple(map(_partition_field, fields))))
+
     def start(self, *, state: str | None = None, checkpoint_interval: str | timedelta | float = 0.0) -> Query:
         """Create the table when it is missing, and run until stopped. Returns once the sink knows where to go on.
 
@@ -189,7 +196,9 @@ class _Start:
         reading = self._reading(frame_schema)
         columns, spec = reading.columns, reading.spec
         catalog = self._sink.lake.open()
-        iceberg = load_or_create_table(catalog, spec.table, iceberg_schema(columns, spec.key), spec.key)
+        schema = iceberg_schema(columns, spec.key)
+        partitions = partition_spec(schema, spec.partition_by)
+        iceberg = load_or_create_table(catalog, spec.table, schema, spec.key, spec=partitions)
         names = columns.fieldNames()
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, columns=names)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
@@ -227,6 +236,11 @@ class _Start:
         folder = self._home / "spark" / self._spec.sink_id
         frame = cast("DataFrame", self._sink.changes)  # what is no source is a streaming frame
         return SparkFeed(frame, folder, self._signals, self._clock, self._ids, self._every)
+
+
+def _partition_field(text: str) -> PartitionBy:
+    field = parse_partition_field(text)
+    return PartitionBy(field.transform.value, tuple(part.name for part in field.column.parts), field.width)
 
 
 def _policy(text: str) -> OnForeignCommit:

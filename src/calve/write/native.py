@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve.iceberg.store import filesystem_of
@@ -29,7 +29,7 @@ from calve.write.changes import quoted
 from calve.write.job import WriteJob
 from calve.write.rolling import FileNames
 from calve.write.session import constant_of, in_own_session
-from calve.write.tasks import SHUFFLE, by_key
+from calve.write.tasks import SHUFFLE, by_key, last_by_window, observed
 
 CODECS = frozenset({"zstd", "snappy", "gzip", "none"})
 """Names that Arrow and Spark share."""
@@ -52,7 +52,6 @@ _OPTIONS = {
     "parquet.compression.codec.zstd.level": "1",  # Arrow's level; Spark's own is 3, slower and hardly smaller
     "parquet.page.write-checksum.enabled": "false",  # as Arrow does
 }
-_LATER = "_calve_later"
 _DELETE_MET = "calve met a delete in the first batch of a table: the batch is written in another way"
 
 
@@ -99,14 +98,12 @@ class NativeWriter:
         """The last change per key, sorted by key, upserts and deletes apart; the number of all changes."""
         counter = Observation()
         counted = in_own_session(job.frame, _SETTINGS).observe(counter, F.count(F.lit(1)).alias("changes"))
-        key = [quoted(name) for name in job.layout.key_names]
-        later = F.lead(F.lit(1)).over(Window.partitionBy(*key).orderBy(*job.layout.order))
-        last = by_key(counted, job, self.partitions).withColumn(_LATER, later).where(F.col(_LATER).isNull())
+        last = last_by_window(counted, job, self.partitions)
         if job.deletes:
             _write(last.select(*_with_ids(job), OP), job, folder, apart=[OP])
         else:
             _write(last.where(F.col(OP) == UPSERT).select(*_with_ids(job)), job, folder, apart=[])
-        return _observed(counter)
+        return observed(counter)
 
 
 @contextmanager
@@ -118,13 +115,6 @@ def _removed_at_the_end(folder: str, job: WriteJob) -> Iterator[None]:
         filesystem, path = filesystem_of(folder, job.target.io_properties)
         with suppress(OSError):
             filesystem.delete_dir(path)
-
-
-def _observed(counter: Observation) -> int:
-    try:
-        return int(counter.get["changes"])
-    except Py4JError:  # Spark saw in the plan that there is no row, and counted nothing
-        return 0
 
 
 def _with_ids(job: WriteJob) -> list[Column]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from calve.iceberg.locations import DataLocations
 from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema
 from calve.iceberg.store import open_output
 from calve.model.files import Content, WrittenFile
@@ -34,13 +35,13 @@ class FileNames:
     """Fresh locations for one writer. Several threads may draw."""
 
     def __init__(self, target: WriteTarget, batch_id: str, writer: str) -> None:
-        self._folder = target.data_location.rstrip("/")
+        self._locations = DataLocations(target.data_location.rstrip("/"), target.table_properties)
         self._writer = uuid.uuid5(_NAMESPACE, f"{batch_id}/{writer}")
         self._sequence = itertools.count()
 
-    def fresh(self) -> str:
-        """A location that nobody had before."""
-        return f"{self._folder}/calve-{next(self._sequence):05d}-{self._writer}.parquet"
+    def fresh(self, partition_folder: str = "") -> str:
+        """A location that nobody had before, in the folder of its partition if it has one."""
+        return self._locations.of(f"calve-{next(self._sequence):05d}-{self._writer}.parquet", partition_folder)
 
 
 @dataclass(frozen=True)
@@ -50,19 +51,25 @@ class FileKind:
     content: Content
     schema: Any
     """The Iceberg schema of the file."""
+    arrow: pa.Schema
     spec_id: int
     equality_ids: tuple[int, ...] = ()
+    partition: tuple[Any, ...] = ()
+    """Values of the partition that all rows belong to."""
+    folder: str = ""
+    """Named after the partition."""
 
     @classmethod
     def data(cls, target: WriteTarget) -> Self:
         """Files with rows."""
-        return cls(Content.DATA, parse_schema(target.schema_json), target.data_spec_id)
+        schema = parse_schema(target.schema_json)
+        return cls(Content.DATA, schema, arrow_schema(schema), target.data_spec_id)
 
     @classmethod
     def deletes(cls, target: WriteTarget) -> Self:
         """Files with keys whose rows are deleted."""
         schema = key_schema(parse_schema(target.schema_json), target.key_ids)
-        return cls(Content.EQUALITY_DELETES, schema, target.delete_spec_id, target.key_ids)
+        return cls(Content.EQUALITY_DELETES, schema, arrow_schema(schema), target.delete_spec_id, target.key_ids)
 
     def described(self, location: str, footer: pq.FileMetaData, size: int, target: WriteTarget) -> WrittenFile:
         """A complete file for the table."""
@@ -73,7 +80,7 @@ class FileKind:
             record_count=footer.num_rows,
             size=size,
             spec_id=self.spec_id,
-            partition=(),
+            partition=self.partition,
             metrics=metrics,
             split_offsets=split_offsets,
             equality_ids=self.equality_ids,
@@ -92,7 +99,7 @@ class RollingFiles:
     ) -> None:
         self.files: tuple[WrittenFile, ...] = ()
         self._kind, self._target, self._names, self._midway = kind, target, names, midway
-        self._schema = arrow_schema(kind.schema)
+        self._schema = kind.arrow
         self._waiting: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._ratio = 1.0  # bytes in a file per byte in memory, as of the last row group
@@ -143,7 +150,7 @@ class RollingFiles:
         if self._open is not None and self._open.size + expected > self._target.options.target_file_size:
             self._finish()
         if self._open is None:
-            self._open = _OpenFile(self._names.fresh(), group, self._target)
+            self._open = _OpenFile(self._names.fresh(self._kind.folder), group, self._target)
         self._ratio = max(0.01, self._open.append(group) / max(1, self._waiting_bytes))
         self._midway()
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
