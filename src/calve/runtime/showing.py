@@ -169,6 +169,7 @@ def _explained(plan: SinkPlan, definitions: Definitions) -> list[tuple[str, str]
         ("envelope", _envelope(spec.envelope) if plan.source.envelope else "the generator's own"),
         ("key", ", ".join(spec.key) or "that of the view"),
         ("table", f"{spec.table} in a catalog of type {plan.catalog.type.value}"),
+        *([("partitions", ", ".join(map(str, spec.partition_by)))] if spec.partition_by else []),
         ("deletes", "equality"),
         ("checkpoints", every),
         ("commits", commits),
