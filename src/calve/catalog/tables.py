@@ -32,6 +32,7 @@ from pyiceberg.types import (
 from sqlalchemy.exc import IntegrityError
 
 from calve.catalog.failures import committing, trying
+from calve.catalog.fields import field_named, find_named
 from calve.catalog.names import suggestion
 from calve.errors import InvalidInput
 from calve.model.progress import Progress, property_key
@@ -133,13 +134,7 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str]) ->
             detail=f"Got {table.format_version}, expected {FORMAT_VERSION}.",
         )
     theirs = table.schema()
-    differences = list(_differences(theirs.as_struct(), schema.as_struct(), ""))
-    ours = set(schema.column_names)
-    differences += [
-        f'column "{field.name}": got none, expected a value for every row'
-        for field in theirs.fields
-        if field.required and field.name not in ours
-    ]
+    differences = _differences(theirs.as_struct(), schema.as_struct(), "")
     if differences:
         raise InvalidInput(
             f'table "{name}" does not fit the input',
@@ -147,7 +142,7 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str]) ->
             hint="Change the input's columns, or write to another table.",
         )
     identifiers = theirs.identifier_field_names()
-    if identifiers and identifiers != set(key):
+    if identifiers and identifiers != {field_named(theirs.fields, name).name for name in key}:
         raise InvalidInput(
             f'table "{name}" has another key',
             detail=f"Got key ({', '.join(key)}), expected the identifier fields ({', '.join(sorted(identifiers))}).",
@@ -172,15 +167,23 @@ def _fields_of(schema: Schema, spec: PartitionSpec) -> list[str]:
 
 
 def _differences(theirs: StructType, ours: StructType, path: str) -> list[str]:
-    by_name = {field.name: field for field in theirs.fields}
     found: list[str] = []
+    met: set[int] = set()
     for field in ours.fields:
         column = f"{path}{field.name}"
-        if field.name not in by_name:
+        match = find_named(theirs.fields, field.name)
+        if match is None:
             found.append(f'column "{column}": got {field.field_type}, expected none')
+        elif match.field_id in met:
+            found.append(f'column "{column}": there is another one for column "{path}{match.name}" of the table')
         else:
-            found += _type_differences(by_name[field.name].field_type, field.field_type, column)
-    return found
+            met.add(match.field_id)
+            found += _type_differences(match.field_type, field.field_type, column)
+    return found + [
+        f'column "{path}{field.name}": got none, expected a value for every row'
+        for field in theirs.fields
+        if field.required and field.field_id not in met
+    ]
 
 
 def _type_differences(theirs: IcebergType, ours: IcebergType, path: str) -> list[str]:
@@ -191,7 +194,10 @@ def _type_differences(theirs: IcebergType, ours: IcebergType, path: str) -> list
     if isinstance(theirs, MapType) and isinstance(ours, MapType):
         keys = _type_differences(theirs.key_type, ours.key_type, f"{path}.key")
         return keys + _type_differences(theirs.value_type, ours.value_type, f"{path}.value")
-    return [] if _holds(theirs, ours) else [f'column "{path}": got {ours}, expected {theirs}']
+    if _holds(theirs, ours):
+        return []
+    narrower = ", which is narrower" if _holds(ours, theirs) else ""
+    return [f'column "{path}": got {ours}, expected {theirs}{narrower}']
 
 
 def _holds(theirs: IcebergType, ours: IcebergType) -> bool:

@@ -215,10 +215,10 @@ def _with_policies(envelope: Envelope | None, given: Given) -> Envelope:
 
 
 def _write_options(given: Given) -> WriteOptions:
-    usual = WriteOptions()
     return WriteOptions(
-        target_file_size=given.integer("TARGET FILE SIZE") or usual.target_file_size,
-        compression=given.text("COMPRESSION") or usual.compression,
+        target_file_size=given.integer("TARGET FILE SIZE"),
+        row_group_size=given.integer("ROW GROUP SIZE"),
+        compression=given.text("COMPRESSION"),
     )
 
 

@@ -142,13 +142,15 @@ class Sink:
         version: int | None = None,
         on_foreign_commit: str | None = None,
         target_file_size: int | str | None = None,
+        row_group_size: int | str | None = None,
         compression: str | None = None,
     ) -> "Sink":
         """The same sink with other options."""
-        size = parse_size(target_file_size) if isinstance(target_file_size, str) else target_file_size
+        before = self.spec.write
         write = WriteOptions(
-            target_file_size=size or self.spec.write.target_file_size,
-            compression=compression or self.spec.write.compression,
+            target_file_size=_bytes(target_file_size) or before.target_file_size,
+            row_group_size=_bytes(row_group_size) or before.row_group_size,
+            compression=compression or before.compression,
         )
         policy = self.spec.on_foreign_commit if on_foreign_commit is None else _policy(on_foreign_commit)
         return replace(
@@ -199,8 +201,7 @@ class _Start:
         schema = iceberg_schema(columns, spec.key)
         partitions = partition_spec(schema, spec.partition_by)
         iceberg = load_or_create_table(catalog, spec.table, schema, spec.key, spec=partitions)
-        names = columns.fieldNames()
-        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, columns=names)
+        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, given=schema)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
         outside = Outside(self._clock, self._ids, monitor, self._signals)
@@ -236,6 +237,10 @@ class _Start:
         folder = self._home / "spark" / self._spec.sink_id
         frame = cast("DataFrame", self._sink.changes)  # what is no source is a streaming frame
         return SparkFeed(frame, folder, self._signals, self._clock, self._ids, self._every)
+
+
+def _bytes(size: int | str | None) -> int | None:
+    return parse_size(size) if isinstance(size, str) else size
 
 
 def _partition_field(text: str) -> PartitionBy:

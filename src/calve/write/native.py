@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from calve.iceberg.store import filesystem_of
 from calve.model.change import OP, UPSERT
 from calve.model.files import WriteResult
+from calve.model.target import FileOptions
 from calve.write.adopt import Adoption
 from calve.write.changes import quoted
 from calve.write.job import WriteJob
@@ -49,7 +50,6 @@ _OPTIONS = {
     "fs.file.impl.disable.cache": "true",
     "mapreduce.fileoutputcommitter.algorithm.version": "1",  # the other one shows files of tasks that failed
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    "parquet.compression.codec.zstd.level": "1",  # Arrow's level; Spark's own is 3, slower and hardly smaller
     "parquet.page.write-checksum.enabled": "false",  # as Arrow does
 }
 _DELETE_MET = "calve met a delete in the first batch of a table: the batch is written in another way"
@@ -126,11 +126,26 @@ def _with_ids(job: WriteJob) -> list[Column]:
 
 def _write(frame: DataFrame, job: WriteJob, folder: str, *, apart: list[str]) -> None:
     options = job.target.options
-    frame.write.options(**_OPTIONS).options(
-        compression=options.compression,
-        maxRecordsPerFile=max(1, options.target_file_size // _row_width(job)),
-        **{"parquet.block.row.count.limit": options.row_group_rows},
+    frame.write.options(**_OPTIONS, **_file_settings(options)).options(
+        compression=options.compression, maxRecordsPerFile=max(1, options.target_file_size // _row_width(job))
     ).partitionBy(*apart).parquet(_spark_path(folder))
+
+
+def _file_settings(options: FileOptions) -> dict[str, str]:
+    """Names of Parquet's library in Java. The level is Arrow's; Spark's own is 3, slower and hardly smaller."""
+    said = {
+        "parquet.block.row.count.limit": options.row_group_rows,
+        "parquet.block.size": options.row_group_size,
+        "parquet.compression.codec.zstd.level": options.compression_level or 1,
+        "parquet.dictionary.page.size": options.dictionary_size,
+        "parquet.page.row.count.limit": options.page_rows,
+        "parquet.page.size": options.page_size,
+    }
+    for bloom in options.bloom_filters:
+        said[f"parquet.bloom.filter.enabled#{bloom.column}"] = "true"
+        said[f"parquet.bloom.filter.fpp#{bloom.column}"] = bloom.false_positives
+        said[f"parquet.bloom.filter.expected.ndv#{bloom.column}"] = bloom.distinct
+    return {name: str(value) for name, value in said.items() if value is not None}
 
 
 def _row_width(job: WriteJob) -> int:

@@ -26,8 +26,7 @@ from calve.model.change import BAD, DELETE, OP, UPSERT, table_columns
 from calve.model.files import WriteResult
 from calve.model.partitioning import PartitionBy
 from calve.model.size import SizeHint
-from calve.model.spec import WriteOptions
-from calve.model.target import WriteTarget
+from calve.model.target import FileOptions, WriteTarget
 from calve.sql.parser import parse_partition_field as parse_field
 from calve.write.changes import checked
 from calve.write.columns import layout_of
@@ -64,7 +63,7 @@ def target_for(frame: DataFrame, key: list[str], folder: Path, **options: Any) -
         data_location=f"file://{folder}/data" if not set("#?") & set(str(folder)) else f"{folder}/data",
         data_spec_id=DATA_SPEC,
         delete_spec_id=DELETE_SPEC,
-        options=WriteOptions(**options),
+        options=FileOptions(**options),
     )
 
 
