@@ -114,7 +114,8 @@ def _is_text(values: pa.Array) -> bool:
 def _hashes_of_distinct(values: pa.Array, encoded: Callable[[Any], bytes]) -> Hashes:
     found = values.dictionary_encode(null_encoding="encode")
     by_code = [0 if value is None else _hash_bytes(encoded(value)) for value in found.dictionary.to_pylist()]
-    return np.array(by_code, np.int64).astype(np.uint32)[found.indices.to_numpy(zero_copy_only=False)]
+    codes: Longs = found.indices.to_numpy(zero_copy_only=False)
+    return np.array(by_code, np.int64).astype(np.uint32)[codes]
 
 
 def _shortest(value: int) -> bytes:
@@ -125,7 +126,7 @@ def _shortest(value: int) -> bytes:
 
 def _unscaled(value: Any, scale: int) -> int:
     sign, digits, exponent = value.as_tuple()
-    number = int("".join(map(str, digits))) * 10 ** (scale + exponent)
+    number: int = int("".join(map(str, digits))) * 10 ** (scale + exponent)
     return -number if sign else number
 
 

@@ -47,8 +47,7 @@ def writers_for(layout: Layout, target: WriteTarget, size: SizeHint, cores: int)
 
 def _native(layout: Layout, target: WriteTarget) -> bool:
     scheme = urlsplit(target.data_location).scheme
-    flat = layout.flat and not target.data_spec_json
-    return flat and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
+    return layout.flat and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
 
 
 def _expected_bytes(layout: Layout, size: SizeHint) -> int | None:

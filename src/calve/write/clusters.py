@@ -1,8 +1,8 @@
 """What Spark sorts survivors by, so that rows of one partition come together: a column for every partition field.
 
-Two rows have the same values here if and only if they are of the same partition. The values themselves are not those of
-the table (`iceberg/transforms.py` computes these from the rows): whatever is quick, exact and never overflows will do.
-The session's zone has to be UTC.
+Two rows have the same values in these if and only if they are of the same partition. The values themselves are not
+those of the table (`iceberg/transforms.py` computes these from the rows): whatever is quick, exact and never overflows
+will do. The session's zone has to be UTC.
 """
 
 import json
@@ -26,6 +26,14 @@ class _Source:
 
     column: Column
     kind: str
+
+
+def cluster(target: WriteTarget) -> Column:
+    """One number for each partition: a hash of 64 bits, so that two of them may share one, once in a long while."""
+    columns = cluster_columns(target)
+    if not columns:
+        return F.lit(0).cast("bigint")
+    return F.xxhash64(*(part for column in columns for part in (column.isNull(), column)))  # a null alone adds nothing
 
 
 def cluster_columns(target: WriteTarget) -> list[Column]:

@@ -6,7 +6,7 @@ that come in another order cost more files, and nothing else: the values of a fi
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -25,9 +25,21 @@ def partitioner_for(target: WriteTarget) -> Partitioner | None:
     return partitioner_of(target.schema_json, target.data_spec_json) if target.data_spec_json else None
 
 
-def data_files(
-    target: WriteTarget, names: FileNames, *, midway: Callable[[], None] = _nothing
-) -> "RollingFiles | PartitionedFiles":
+class DataFiles(Protocol):
+    """Rows in, complete files out: `files` is there after the block was left without an error."""
+
+    files: tuple[WrittenFile, ...]
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Add rows in the columns of the file, by name; others are left out."""
+        ...
+
+
+def data_files(target: WriteTarget, names: FileNames, *, midway: Callable[[], None] = _nothing) -> DataFiles:
     """Where the rows of a table go."""
     kind = FileKind.data(target)
     partitioner = partitioner_for(target)
@@ -42,7 +54,7 @@ def data_files(
 
 
 class PartitionedFiles:
-    """Rows in, complete files out, as `RollingFiles`."""
+    """The files of one partition after the other."""
 
     def __init__(self, partitioner: Partitioner, files_of: Callable[[Values], RollingFiles]) -> None:
         self.files: tuple[WrittenFile, ...] = ()
@@ -60,7 +72,6 @@ class PartitionedFiles:
             self.files = tuple(self._complete)
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Add rows in the columns of the file, by name; others are left out."""
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         for values, piece in self._partitioner.runs(table):
             if self._open is None or not same_partition(values, self._values):

@@ -195,7 +195,9 @@ def _level(options: FileOptions) -> int | None:
     codec, level = options.compression, options.compression_level
     if level is None or codec not in _LEVELLED:
         return None
-    return min(max(level, pa.Codec.minimum_compression_level(codec)), pa.Codec.maximum_compression_level(codec))
+    least: int = pa.Codec.minimum_compression_level(codec)
+    most: int = pa.Codec.maximum_compression_level(codec)
+    return min(max(level, least), most)
 
 
 def _newer_settings(options: FileOptions, group: pa.Table, content: Content) -> dict[str, Any]:

@@ -14,16 +14,17 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from calve.model.change import OP
+from calve.model.change import OP, UPSERT
 from calve.model.files import WriteResult
 from calve.write.changes import quoted
-from calve.write.clusters import cluster_columns
+from calve.write.clusters import cluster
 from calve.write.job import WriteJob
 from calve.write.session import in_own_session
 from calve.write.worker import REPORT, TaskPlan, write_partition
 
 UTC = {"spark.sql.session.timeZone": "UTC"}
 """Partitions are of UTC; what the frame computes itself has its zone already."""
+CLUSTER = "_calve_cluster"
 _LATER = "_calve_later"
 
 
@@ -46,7 +47,7 @@ class TaskWriter:
 
     def _write_by_partition(self, job: WriteJob, settings: dict[str, str]) -> WriteResult:
         last = LastChanges.of(job, settings, self.partitions)
-        result = self._written(job, last.frame.drop(*job.layout.order), last_only=True)
+        result = self._written(job, last.frame.drop(*job.layout.order, CLUSTER), last_only=True)
         return WriteResult(result.files, last.changes())
 
     def _written(self, job: WriteJob, frame: DataFrame, *, last_only: bool) -> WriteResult:
@@ -78,7 +79,10 @@ def by_key(frame: DataFrame, job: WriteJob, partitions: int | None) -> DataFrame
 
 @dataclass(frozen=True)
 class LastChanges:
-    """The last change per key, as a frame that is sorted by operation, partition and key within tasks."""
+    """The last change per key, as a frame that is sorted by operation, partition and key within tasks.
+
+    The column `CLUSTER` stands for the partition; deletes have none.
+    """
 
     frame: DataFrame
     _counter: Observation
@@ -89,7 +93,8 @@ class LastChanges:
         frame = in_own_session(job.frame, {**settings, **UTC})
         last = last_by_window(frame.observe(counter, F.count(F.lit(1)).alias("changes")), job, partitions)
         key = [quoted(name) for name in job.layout.key_names]
-        return cls(last.sortWithinPartitions(OP, *cluster_columns(job.target), *key), counter)
+        clustered = last.withColumn(CLUSTER, F.when(F.col(OP) == UPSERT, cluster(job.target)).otherwise(0))
+        return cls(clustered.sortWithinPartitions(OP, CLUSTER, *key), counter)
 
     def changes(self) -> int:
         """How many there were before; known once the frame was computed."""

@@ -43,7 +43,7 @@ def _values(rng: random.Random) -> list[Any]:
 
 def _integer(rng: random.Random, bits: int) -> int:
     """Small ones, large ones, and the first and the last."""
-    lowest = -(2**bits)
+    lowest: int = -(2**bits)
     return rng.choice([lowest, lowest + 1, -lowest - 1, rng.randrange(lowest, -lowest), rng.randrange(-20, 20), 0])
 
 

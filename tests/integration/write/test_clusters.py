@@ -33,7 +33,7 @@ TRANSFORMS = [
 
 
 def specs(schema: Schema) -> list[PartitionField]:
-    fields = []
+    fields: list[PartitionField] = []
     for field in schema.fields:
         for transform in map(parse_transform, TRANSFORMS):
             if _applies(transform, field.field_type):

@@ -15,7 +15,7 @@ from calve.model.change import DELETE, UPSERT
 from tests.integration.write.every_type import COLUMNS, random_rows
 from tests.integration.write.frames import frame_of
 from tests.integration.write.partitioned_table import PartitionedTable
-from tests.integration.write.test_writers import PARTITIONING
+from tests.integration.write.test_writers import FAST
 
 ITEMS = "id BIGINT, place STRING, at TIMESTAMP_NTZ"
 
@@ -28,15 +28,15 @@ def _day(day: int) -> dt.datetime:
     return dt.datetime(1969, 12, 30) + dt.timedelta(days=day)  # noqa: DTZ001 - a local time
 
 
-@pytest.mark.parametrize("writer", PARTITIONING)
+@pytest.mark.parametrize("writer", FAST)
 def test_a_row_that_moves_to_another_partition_is_gone_from_the_old_one(
     spark: SparkSession, tmp_path: Path, writer: str
 ) -> None:
     first = frame_of(spark, ITEMS, [item(n, "north", n) for n in range(4)])
     table = PartitionedTable(tmp_path, first, "place")
-    table.commit(PARTITIONING[writer], first)
+    table.commit(FAST[writer], first)
     moves = [item(1, "south", 0), item(2, "east", 1), item(2, "west", 2), item(3, "south", 3), item(3, "north", 4)]
-    table.commit(PARTITIONING[writer], frame_of(spark, ITEMS, [*moves, (0, None, None, DELETE, 9, None)]))
+    table.commit(FAST[writer], frame_of(spark, ITEMS, [*moves, (0, None, None, DELETE, 9, None)]))
     wanted = [(1, "south"), (2, "west"), (3, "north")]
     assert table.rows(["id", "place"]) == {"DuckDB": wanted, "Spark": wanted}
 
@@ -44,16 +44,16 @@ def test_a_row_that_moves_to_another_partition_is_gone_from_the_old_one(
 def test_rows_of_older_specs_are_reached_by_deletes(spark: SparkSession, tmp_path: Path) -> None:
     first = frame_of(spark, ITEMS, [item(n, "north", n, day=n) for n in range(4)])
     table = PartitionedTable(tmp_path, first, "place")
-    table.commit(PARTITIONING["driver"], first)
+    table.commit(FAST["driver"], first)
     with table.iceberg.update_spec() as update:
         update.add_field("at", DayTransform(), "at_day")
     with table.iceberg.update_spec() as update:
         update.remove_field("place")
-    second = table.commit(PARTITIONING["tasks"], frame_of(spark, ITEMS, [item(1, "north", 0, day=7), item(5, "x", 1)]))
+    second = table.commit(FAST["tasks"], frame_of(spark, ITEMS, [item(1, "north", 0, day=7), item(5, "x", 1)]))
     assert {file.spec_id for file in second.data_files} == {table.iceberg.metadata.default_spec_id}
     assert {(file.spec_id, file.partition) for file in second.delete_files} == {(1, ())}
     gone = [(n, None, None, DELETE, n, None) for n in (0, 5)]
-    table.commit(PARTITIONING["driver"], frame_of(spark, ITEMS, gone))
+    table.commit(FAST["driver"], frame_of(spark, ITEMS, gone))
     wanted = [(1, _day(7)), (2, _day(2)), (3, _day(3))]
     assert table.rows(["id", "at"]) == {"DuckDB": wanted, "Spark": wanted}
 
@@ -61,7 +61,7 @@ def test_rows_of_older_specs_are_reached_by_deletes(spark: SparkSession, tmp_pat
 def test_manifests_tell_readers_which_partitions_are_in_them(spark: SparkSession, tmp_path: Path) -> None:
     frame = frame_of(spark, ITEMS, [item(1, "b", 0, day=0), item(2, None, 1, day=3), item(3, "a", 2, day=1)])
     table = PartitionedTable(tmp_path, frame, "place", "day(at)", "bucket(4, id)", "void(id)")
-    table.commit(PARTITIONING["driver"], frame)
+    table.commit(FAST["driver"], frame)
     iceberg = table.iceberg
     spec = iceberg.spec()
     assert [field.field_id for field in spec.fields] == [1000, 1001, 1002, 1003]
@@ -82,7 +82,7 @@ def test_values_that_no_folder_can_be_named_after_are_kept_whole(spark: SparkSes
     odd = ["x" * 100_000, "x" * 99_999 + "y", "a/b=c d%2F?#", "", "..", "null", "é😀"]
     frame = frame_of(spark, ITEMS, [item(n, place, n) for n, place in enumerate([*odd, None])])
     table = PartitionedTable(tmp_path, frame, "place")
-    result = table.commit(PARTITIONING["driver"], frame)
+    result = table.commit(FAST["driver"], frame)
     assert {file.partition for file in result.data_files} == {(place,) for place in [*odd, None]}
     wanted = sorted(enumerate([*odd, None]), key=repr)
     assert table.rows(["id", "place"]) == {"DuckDB": wanted, "Spark": wanted}
@@ -104,7 +104,7 @@ batches = st.lists(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_siz
 
 
 @settings(max_examples=12)
-@given(specs, batches, st.sampled_from(sorted(PARTITIONING)), st.randoms(use_true_random=False))
+@given(specs, batches, st.sampled_from(sorted(FAST)), st.randoms(use_true_random=False))
 def test_random_changes_of_random_partitions_leave_what_a_dictionary_holds(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
@@ -124,7 +124,7 @@ def test_random_changes_of_random_partitions_leave_what_a_dictionary_holds(
             model.pop(key, None)
             if text is not None:
                 model[key] = text
-        table.commit(PARTITIONING[writer], frame_of(spark, f"{COLUMNS}, mark STRING", rows))
+        table.commit(FAST[writer], frame_of(spark, f"{COLUMNS}, mark STRING", rows))
     wanted = sorted(model.items(), key=repr)
     assert table.rows(["id", "mark"]) == {"DuckDB": wanted, "Spark": wanted}
     table.catalog.close()

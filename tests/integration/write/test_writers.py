@@ -51,9 +51,6 @@ WRITERS: dict[str, Writer] = {
 FAST = {name: WRITERS[name] for name in ("driver", "tasks", "native")}
 
 
-PARTITIONING = {name: WRITERS[name] for name in ("driver", "tasks")}
-
-
 def target_for(frame: DataFrame, key: list[str], folder: Path, **options: Any) -> WriteTarget:
     schema = iceberg_schema(frame.select(*[f"`{name}`" for name in table_columns(frame.columns)]).schema, key)
     by_name = {field.name: field.field_id for field in schema.fields}
@@ -311,7 +308,7 @@ def check_partitions(result: WriteResult, target: WriteTarget) -> None:
 
 
 @pytest.mark.parametrize("fields", [["status"], ["bucket(4, id)"], ["truncate(10, customer)", "bucket(2, status)"]])
-@pytest.mark.parametrize("writer", PARTITIONING)
+@pytest.mark.parametrize("writer", FAST)
 def test_every_writer_puts_the_last_change_of_every_key_into_its_partition(
     spark: SparkSession, tmp_path: Path, writer: str, fields: list[str]
 ) -> None:
@@ -329,7 +326,7 @@ def test_every_writer_puts_the_last_change_of_every_key_into_its_partition(
         assert keys == sorted(keys)
 
 
-@pytest.mark.parametrize("writer", PARTITIONING)
+@pytest.mark.parametrize("writer", FAST)
 def test_every_writer_partitions_every_type(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     rows = [(*row, UPSERT, number, None) for number, row in enumerate(random_rows(random.Random(7), 60))]
     frame = frame_of(spark, COLUMNS, rows)

@@ -78,7 +78,7 @@ def test_hashes_are_those_of_the_specification(kind: IcebergType, value: Any, ex
 
 
 def test_truncation_goes_down_to_the_multiple_below_as_the_specification_shows() -> None:
-    ten = TruncateTransform(10)
+    ten: Transform[Any, Any] = TruncateTransform(10)
     assert applied(IntegerType(), ten, 1, -1, 0, 10, None, -10) == [0, -10, 0, 10, None, -10]
     assert applied(LongType(), ten, 1, -1, MOST) == [0, -10, MOST - 7]
     assert applied(DecimalType(9, 2), TruncateTransform(50), Decimal("10.65"), None) == [Decimal("10.50"), None]
@@ -98,7 +98,8 @@ def test_times_before_1970_belong_to_the_unit_that_they_are_in() -> None:
     assert applied(DateType(), MonthTransform(), *days) == [-1, 0, -119, -23628, None]
     assert applied(DateType(), DayTransform(), *days) == [-1, 0, -3594, -719162, None]
     at = dt.datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001 - a local time
-    for transform in (YearTransform(), MonthTransform(), DayTransform(), HourTransform()):
+    units: list[Transform[Any, Any]] = [YearTransform(), MonthTransform(), DayTransform(), HourTransform()]
+    for transform in units:
         assert applied(TimestampType(), transform, at, None) == [-1, None]
 
 
