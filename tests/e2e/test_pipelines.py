@@ -84,6 +84,13 @@ EXAMPLES: dict[str, dict[str, list[tuple[Any, ...]]]] = {
             (4, 3, Decimal("480.25"), "new", utc(2, 10)),
         ]
     },
+    "partitioned": {
+        "shop.orders_by_day": [
+            (1, 7, Decimal("19.90"), "paid", utc(1, 9, 30)),
+            (2, 9, Decimal("99.00"), "paid", utc(2, 8)),
+            (4, 3, Decimal("480.25"), "new", utc(2, 10)),
+        ]
+    },
     "debezium": {"crm.customers": [(3, "Ada", "gold"), (7, "Grace", "gold"), (11, "Edsger", "bronze")]},
     "view": {
         "shop.big_orders": [(2, 9, Decimal("99.00")), (4, 3, Decimal("480.25"))],

@@ -13,10 +13,11 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -31,6 +32,7 @@ from pyiceberg.types import (
 from sqlalchemy.exc import IntegrityError
 
 from calve.catalog.failures import committing, trying
+from calve.catalog.fields import field_named, find_named
 from calve.catalog.names import suggestion
 from calve.errors import InvalidInput
 from calve.model.progress import Progress, property_key
@@ -53,18 +55,25 @@ PROPERTIES: Mapping[str, str] = {
 
 
 def load_or_create_table(
-    catalog: Catalog, name: TableName, schema: Schema, key: Sequence[str], properties: Mapping[str, str] | None = None
+    catalog: Catalog,
+    name: TableName,
+    schema: Schema,
+    key: Sequence[str],
+    properties: Mapping[str, str] | None = None,
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
 ) -> Table:
     """The table `name`, made with `schema` when it is missing; other processes may do the same at the same time.
 
-    Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`.
+    Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`, or has other
+    partitions than `spec`, if that has any.
     """
     with trying(f'loading table "{name}"'):
         try:
             table = catalog.load_table(name.identifier)
         except NoSuchTableError:
-            table = _create(catalog, name, schema, {**PROPERTIES, **(properties or {})})
+            table = _create(catalog, name, schema, spec, {**PROPERTIES, **(properties or {})})
     _check(table, name, schema, key)
+    _check_partitions(table, name, schema, spec)
     return _with_unpartitioned_spec(table, name)
 
 
@@ -93,14 +102,16 @@ def unpartitioned_spec_id(table: Table) -> int | None:
     return next((spec_id for spec_id, spec in table.specs().items() if spec.is_unpartitioned()), None)
 
 
-def _create(catalog: Catalog, name: TableName, schema: Schema, properties: Mapping[str, str]) -> Table:
+def _create(
+    catalog: Catalog, name: TableName, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]
+) -> Table:
     for level in range(1, len(name.namespace) + 1):
         try:
             catalog.create_namespace(name.namespace[:level])
         except (NamespaceAlreadyExistsError, IntegrityError):  # IntegrityError: another process was faster
             continue
     try:
-        return catalog.create_table(name.identifier, schema, properties=dict(properties))
+        return catalog.create_table(name.identifier, schema, partition_spec=spec, properties=dict(properties))
     except TableAlreadyExistsError:
         return catalog.load_table(name.identifier)
 
@@ -123,13 +134,7 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str]) ->
             detail=f"Got {table.format_version}, expected {FORMAT_VERSION}.",
         )
     theirs = table.schema()
-    differences = list(_differences(theirs.as_struct(), schema.as_struct(), ""))
-    ours = set(schema.column_names)
-    differences += [
-        f'column "{field.name}": got none, expected a value for every row'
-        for field in theirs.fields
-        if field.required and field.name not in ours
-    ]
+    differences = _differences(theirs.as_struct(), schema.as_struct(), "")
     if differences:
         raise InvalidInput(
             f'table "{name}" does not fit the input',
@@ -137,23 +142,48 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str]) ->
             hint="Change the input's columns, or write to another table.",
         )
     identifiers = theirs.identifier_field_names()
-    if identifiers and identifiers != set(key):
+    if identifiers and identifiers != {field_named(theirs.fields, name).name for name in key}:
         raise InvalidInput(
             f'table "{name}" has another key',
             detail=f"Got key ({', '.join(key)}), expected the identifier fields ({', '.join(sorted(identifiers))}).",
         )
 
 
+def _check_partitions(table: Table, name: TableName, schema: Schema, spec: PartitionSpec) -> None:
+    """A sink that asks for partitions gets these, or nothing."""
+    wanted, found = _fields_of(schema, spec), _fields_of(table.schema(), table.spec())
+    if wanted and [text.lower() for text in wanted] != [text.lower() for text in found]:
+        raise InvalidInput(
+            f'table "{name}" is partitioned in another way',
+            detail=f"Got {', '.join(wanted)}, expected {', '.join(found) or 'no partitions'}.",
+            hint="Leave out PARTITION BY to write to the table as it is, or write to another table.",
+        )
+
+
+def _fields_of(schema: Schema, spec: PartitionSpec) -> list[str]:
+    """What matters of a spec; format version 1 leaves void fields behind where a field was dropped."""
+    kept = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
+    return [f"{field.transform} of {schema.find_column_name(field.source_id)}" for field in kept]
+
+
 def _differences(theirs: StructType, ours: StructType, path: str) -> list[str]:
-    by_name = {field.name: field for field in theirs.fields}
     found: list[str] = []
+    met: set[int] = set()
     for field in ours.fields:
         column = f"{path}{field.name}"
-        if field.name not in by_name:
+        match = find_named(theirs.fields, field.name)
+        if match is None:
             found.append(f'column "{column}": got {field.field_type}, expected none')
+        elif match.field_id in met:
+            found.append(f'column "{column}": there is another one for column "{path}{match.name}" of the table')
         else:
-            found += _type_differences(by_name[field.name].field_type, field.field_type, column)
-    return found
+            met.add(match.field_id)
+            found += _type_differences(match.field_type, field.field_type, column)
+    return found + [
+        f'column "{path}{field.name}": got none, expected a value for every row'
+        for field in theirs.fields
+        if field.required and field.field_id not in met
+    ]
 
 
 def _type_differences(theirs: IcebergType, ours: IcebergType, path: str) -> list[str]:
@@ -164,7 +194,10 @@ def _type_differences(theirs: IcebergType, ours: IcebergType, path: str) -> list
     if isinstance(theirs, MapType) and isinstance(ours, MapType):
         keys = _type_differences(theirs.key_type, ours.key_type, f"{path}.key")
         return keys + _type_differences(theirs.value_type, ours.value_type, f"{path}.value")
-    return [] if _holds(theirs, ours) else [f'column "{path}": got {ours}, expected {theirs}']
+    if _holds(theirs, ours):
+        return []
+    narrower = ", which is narrower" if _holds(ours, theirs) else ""
+    return [f'column "{path}": got {ours}, expected {theirs}{narrower}']
 
 
 def _holds(theirs: IcebergType, ours: IcebergType) -> bool:

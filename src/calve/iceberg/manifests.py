@@ -244,7 +244,7 @@ def _entry_format(schema_json: str, spec_json: str) -> RecordFormat:
     schema, spec = Schema.model_validate_json(schema_json), PartitionSpec.model_validate_json(spec_json)
     partition = StructType(
         *[
-            NestedField(f.field_id, f.name, f.field_type, required=f.required)
+            NestedField(f.field_id, f.name, f.field_type, required=False)  # a void one is null whatever its source is
             for f in spec.partition_type(schema).fields
         ]
     )

@@ -23,6 +23,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableUpdate
 
 from calve.catalog.failures import committing, trying
+from calve.catalog.fields import field_named
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
@@ -40,6 +41,7 @@ from calve.iceberg.manifests import (
     write_manifests,
 )
 from calve.iceberg.merging import MergeGroup, merge_groups
+from calve.iceberg.options import file_options
 from calve.iceberg.removal import NOTHING_REMOVED, remove_all
 from calve.iceberg.snapshots import (
     SnapshotInfos,
@@ -51,6 +53,7 @@ from calve.iceberg.snapshots import (
     stated_progress,
 )
 from calve.iceberg.store import absent, io_properties_of
+from calve.iceberg.written import written_schema
 from calve.model.files import Manifest, WrittenFile
 from calve.model.progress import Progress
 from calve.model.spec import WriteOptions
@@ -64,10 +67,10 @@ log = logging.getLogger(__name__)
 
 
 class IcebergTable:
-    """A table of one sink, whose input has the columns `columns` in this order (all of the table's unless given).
+    """A table of one sink, whose input has the columns `given` in this order (all of the table's unless given).
 
-    They are written with the field ids and types that they have at the start. What others do to the schema later (add,
-    rename or drop a column, widen a type) does not concern files that are written this way.
+    They are found by their names, and written with the field ids and types that they have at the start. What others do
+    to the schema later (add, rename or drop a column, widen a type) does not concern files that are written this way.
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class IcebergTable:
         clock: Clock,
         ids: IdSource,
         *,
-        columns: Sequence[str] | None = None,
+        given: Schema | None = None,
     ) -> None:
         self._catalog = table.catalog
         self._identifier = table.name()
@@ -86,8 +89,9 @@ class IcebergTable:
         self._sink_id = sink_id
         self._clock = clock
         self._ids = ids
-        self._key_ids = tuple(table.schema().find_field(name).field_id for name in key)
-        self._schema_json = _written_schema(table.schema(), columns).model_dump_json()
+        theirs = table.schema()
+        self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
+        self._schema_json = (theirs if given is None else written_schema(theirs, given)).model_dump_json()
         self._latest = table
         self._infos = SnapshotInfos(sink_id)
         self._lists = ManifestLists()
@@ -191,9 +195,10 @@ class IcebergTable:
             data_location=table.location_provider().data_path,
             data_spec_id=table.metadata.default_spec_id,
             delete_spec_id=delete_spec_id,
+            data_spec_json="" if table.spec().is_unpartitioned() else table.spec().model_dump_json(),
             table_properties={k: v for k, v in table.properties.items() if k.startswith("write.")},
             io_properties=io_properties_of(table.io.properties),
-            options=options,
+            options=file_options(options, table.properties),
         )
 
     def write_manifests(self, files: Sequence[WrittenFile], commit_id: str) -> tuple[Manifest, ...]:
@@ -232,12 +237,6 @@ class IcebergTable:
         with committing(what):
             response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
         _remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
-
-
-def _written_schema(schema: Schema, columns: Sequence[str] | None) -> Schema:
-    if columns is None:
-        return schema
-    return Schema(*[schema.find_field(name) for name in columns], schema_id=schema.schema_id)
 
 
 def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from calve.errors import InvalidInput
+from calve.model.partitioning import PartitionBy
 
 MAX_FILE_SIZE = 512_000_000
 """Bytes; the largest Parquet file a sink writes, and the default."""
@@ -110,14 +111,15 @@ Envelope = NoEnvelope | Upsert | Debezium
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How table files are written."""
+    """How table files are written, as far as the sink says so; else it is the table that says it."""
 
-    target_file_size: int = MAX_FILE_SIZE
-    row_group_rows: int = 1 << 20
-    compression: str = "zstd"
+    target_file_size: int | None = None
+    row_group_size: int | None = None
+    """Bytes in the file."""
+    compression: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.target_file_size <= MAX_FILE_SIZE:
+        if self.target_file_size is not None and not 0 < self.target_file_size <= MAX_FILE_SIZE:
             raise InvalidInput(
                 "target file size is out of range",
                 detail=f"Got {self.target_file_size} bytes; the largest is {MAX_FILE_SIZE}.",
@@ -142,3 +144,5 @@ class SinkSpec:
     """Grows when the table is to be filled anew: the first batch of a generation replaces what the table holds."""
     accepted_snapshot: int | None = None
     """A snapshot that the user vouched for: foreign changes up to it are no reason to halt."""
+    partition_by: tuple[PartitionBy, ...] = ()
+    """How the table is partitioned; a table that exists keeps its own way, and none here asks for none."""

@@ -2,7 +2,32 @@
 
 from dataclasses import dataclass, field
 
-from calve.model.spec import WriteOptions
+from calve.model.spec import MAX_FILE_SIZE
+
+
+@dataclass(frozen=True)
+class BloomFilter:
+    """A filter for the values of one column, by its name in the table."""
+
+    column: str
+    false_positives: float = 0.01
+    distinct: int | None = None
+    """Number of values that it is made for; None: the writer's own guess."""
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How table files are written, complete. None leaves it to the writer."""
+
+    target_file_size: int = MAX_FILE_SIZE
+    row_group_rows: int = 1 << 20
+    row_group_size: int | None = None
+    compression: str = "zstd"
+    compression_level: int | None = None
+    page_size: int | None = None
+    page_rows: int | None = None
+    dictionary_size: int | None = None
+    bloom_filters: tuple[BloomFilter, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -19,8 +44,10 @@ class WriteTarget:
     """Partition spec of data files."""
     delete_spec_id: int
     """An unpartitioned spec: equality deletes under it reach rows of every partition and every older spec."""
+    data_spec_json: str = ""
+    """The spec of data files (pyiceberg's JSON); empty where it has no field."""
     table_properties: dict[str, str] = field(default_factory=dict)
     """For metrics modes."""
     io_properties: dict[str, str] = field(default_factory=dict)
     """What the store needs (endpoint, credentials)."""
-    options: WriteOptions = field(default_factory=WriteOptions)
+    options: FileOptions = field(default_factory=FileOptions)

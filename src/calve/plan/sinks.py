@@ -23,6 +23,7 @@ from calve.model.spec import (
 from calve.plan import catalogue
 from calve.plan.connections import connected_aws, plan_connection
 from calve.plan.lookup import required, required_connection
+from calve.plan.partitions import planned_partitions
 from calve.plan.settings import Given
 from calve.plan.sources import column_named, plan_source
 from calve.sql.errors import SqlError
@@ -75,8 +76,6 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     given = catalogue.SINK.checked(statement.options, statement.where)
     source, views = read_from(statement, definitions)
     relation = Relation(views[-1].name, None, ()) if views else source.relation
-    if statement.partition_by:
-        raise SqlError.at(statement.partition_by[0].column.where, "PARTITION BY is not supported yet")
     if statement.mode is SinkMode.APPEND:
         raise SqlError.at(statement.where, "MODE APPEND is not supported yet", hint="Give a KEY and MODE UPSERT.")
     commit_every = given.duration("COMMIT INTERVAL")
@@ -95,6 +94,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         window_ms=commit_every // timedelta(milliseconds=1) if commit_every and staged else None,
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
+        partition_by=planned_partitions(statement.partition_by, relation),
     )
     catalog, store = connected(statement, definitions)
     _check_only_writer(definition, statement, spec, definitions)
@@ -217,10 +217,10 @@ def _with_policies(envelope: Envelope | None, given: Given) -> Envelope:
 
 
 def _write_options(given: Given) -> WriteOptions:
-    usual = WriteOptions()
     return WriteOptions(
-        target_file_size=given.integer("TARGET FILE SIZE") or usual.target_file_size,
-        compression=given.text("COMPRESSION") or usual.compression,
+        target_file_size=given.integer("TARGET FILE SIZE"),
+        row_group_size=given.integer("ROW GROUP SIZE"),
+        compression=given.text("COMPRESSION"),
     )
 
 

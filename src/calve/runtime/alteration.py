@@ -15,7 +15,7 @@ from calve.plan.sinks import plan_sink, read_from, uses_of_sink
 from calve.plan.sources import plan_source
 from calve.runtime.creation import connection_uses, hide_literals, normalised, try_connection
 from calve.runtime.outcome import Message
-from calve.runtime.viewing import plan_sinks_view, plan_view
+from calve.runtime.viewing import check_sinks_view, plan_view
 from calve.runtime.workplace import Workplace
 from calve.sql import actions, parts
 from calve.sql import statements as st
@@ -192,7 +192,10 @@ class _Sink:
             case actions.SetFrom():
                 return self._to(self._from(action))
             case actions.SetPartitioning(fields):
-                return self._to(replace(found, statement=replace(self._create, partition_by=fields)))
+                if fields != self._create.partition_by:
+                    where = fields[0].column.where if fields else None
+                    raise SqlError.at(where, "partitions of a sink's table cannot be changed yet")
+                return Message(f"{found.label} is so already")
             case actions.Pause():
                 return self._to(replace(found, standing=replace(standing, paused=True)))
             case actions.Resume():
@@ -203,7 +206,7 @@ class _Sink:
     def _to(self, changed: Definition) -> Message:
         plan = plan_sink(replace(changed, version=changed.version + 1), self._definitions)
         if changed.statement != self._found.statement:
-            plan_sinks_view(self._place, plan)
+            check_sinks_view(self._place, plan)
         return _changed(self._place, self._found, changed)
 
     def _from(self, action: actions.SetFrom) -> Definition:

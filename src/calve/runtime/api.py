@@ -23,7 +23,9 @@ from calve.commit.journal import Journal
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
 from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
+from calve.model.partitioning import PartitionBy
 from calve.model.spec import Envelope, NoEnvelope, OnForeignCommit, SinkSpec, TableName, WriteOptions
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
@@ -35,6 +37,7 @@ from calve.runtime.views import ViewOver
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import check_envelope, table_schema
 from calve.source.port import Source, SourceDefinition
+from calve.sql.parser import parse_partition_field
 from calve.sql.values import parse_duration, parse_size
 from calve.state import Folder, StateStore, open_state
 from calve.view.run import View
@@ -139,18 +142,24 @@ class Sink:
         version: int | None = None,
         on_foreign_commit: str | None = None,
         target_file_size: int | str | None = None,
+        row_group_size: int | str | None = None,
         compression: str | None = None,
     ) -> "Sink":
         """The same sink with other options."""
-        size = parse_size(target_file_size) if isinstance(target_file_size, str) else target_file_size
+        before = self.spec.write
         write = WriteOptions(
-            target_file_size=size or self.spec.write.target_file_size,
-            compression=compression or self.spec.write.compression,
+            target_file_size=_bytes(target_file_size) or before.target_file_size,
+            row_group_size=_bytes(row_group_size) or before.row_group_size,
+            compression=compression or before.compression,
         )
         policy = self.spec.on_foreign_commit if on_foreign_commit is None else _policy(on_foreign_commit)
         return replace(
             self, spec=replace(self.spec, write=write, on_foreign_commit=policy, version=version or self.spec.version)
         )
+
+    def partition_by(self, *fields: str) -> "Sink":
+        """The same sink into a table with these partitions, written as in SQL: `"bucket(16, id)"`, `"day(at)"`."""
+        return replace(self, spec=replace(self.spec, partition_by=tuple(map(_partition_field, fields))))
 
     def start(
         self,
@@ -227,9 +236,10 @@ class _Start:
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
         columns, spec = reading.columns, reading.spec
         catalog = self._sink.lake.open()
-        iceberg = load_or_create_table(catalog, spec.table, iceberg_schema(columns, spec.key), spec.key)
-        names = columns.fieldNames()
-        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, columns=names)
+        schema = iceberg_schema(columns, spec.key)
+        partitions = partition_spec(schema, spec.partition_by)
+        iceberg = load_or_create_table(catalog, spec.table, schema, spec.key, spec=partitions)
+        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, given=schema)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
         outside = Outside(self._clock, self._ids, monitor, self._signals)
@@ -253,6 +263,15 @@ class _Start:
         folder = self._home / "spark" / self._spec.sink_id
         frame = cast("DataFrame", self._sink.changes)  # what is no source is a streaming frame
         return SparkFeed(frame, folder, self._signals, self._clock, self._ids, self._every)
+
+
+def _bytes(size: int | str | None) -> int | None:
+    return parse_size(size) if isinstance(size, str) else size
+
+
+def _partition_field(text: str) -> PartitionBy:
+    field = parse_partition_field(text)
+    return PartitionBy(field.transform.value, tuple(part.name for part in field.column.parts), field.width)
 
 
 def _policy(text: str) -> OnForeignCommit:

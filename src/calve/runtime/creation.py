@@ -20,7 +20,7 @@ from calve.plan.sinks import Beginning, SinkPlan, plan_sink, uses_of_sink
 from calve.plan.sources import plan_source
 from calve.runtime.defined import lake_of
 from calve.runtime.outcome import Message
-from calve.runtime.viewing import plan_sinks_view, plan_view
+from calve.runtime.viewing import check_sinks_view, plan_view
 from calve.runtime.workplace import Workplace
 from calve.sql import parts
 from calve.sql import statements as st
@@ -207,7 +207,7 @@ class _Creation:
         uses = uses_of_sink(statement, self._definitions)
         definition = Definition(self._uid, 1, statement, uses=uses)
         plan = plan_sink(definition, self._definitions)
-        plan_sinks_view(self._place, plan)
+        check_sinks_view(self._place, plan)
         self._store(begun(self._place, definition, plan, self._definitions))
 
 

@@ -9,7 +9,7 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import is_kept
 from calve.model.connection import CatalogConnection
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
-from calve.model.spec import Envelope
+from calve.model.spec import Envelope, WriteOptions
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required
@@ -169,14 +169,24 @@ def _explained(plan: SinkPlan, definitions: Definitions) -> list[tuple[str, str]
         ("envelope", _envelope(spec.envelope) if plan.source.envelope else "the generator's own"),
         ("key", ", ".join(spec.key) or "that of the view"),
         ("table", f"{spec.table} in a catalog of type {plan.catalog.type.value}"),
+        *([("partitions", ", ".join(map(str, spec.partition_by)))] if spec.partition_by else []),
         ("deletes", "equality"),
         ("checkpoints", every),
         ("commits", commits),
-        ("files", f"up to {format_size(spec.write.target_file_size)}, {spec.write.compression}"),
+        ("files", _files(spec.write)),
         ("foreign commits", spec.on_foreign_commit.value),
         ("state", plan.state or "below the home folder"),
         ("begins", plan.beginning.value if plan.beginning.value != "refuse" else "with the source's first change"),
     ]
+
+
+def _files(write: WriteOptions) -> str:
+    said = [
+        f"up to {format_size(write.target_file_size)}" if write.target_file_size else "",
+        write.compression or "",
+        f"row groups of {format_size(write.row_group_size)}" if write.row_group_size else "",
+    ]
+    return ", ".join(filter(None, said)) or "as the table says, else up to 512MB, zstd"
 
 
 def _input(source: SourcePlan) -> str:

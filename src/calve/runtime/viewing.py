@@ -10,6 +10,8 @@ from calve.clock import SystemClock
 from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
 from calve.errors import InvalidInput
+from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.specs import partition_spec
 from calve.model.relation import SourcePlan
 from calve.model.spec import Envelope
 from calve.plan.sinks import SinkPlan, below
@@ -55,6 +57,13 @@ def plan_sinks_view(place: Workplace, plan: SinkPlan) -> ViewPlan | None:
     schema, envelope = _frames(place, plan.source)
     over = view_over(plan, static_tables(place.home, place.definitions(), place.vault))
     return over.planned(place.spark(), schema, envelope, plan.spec.key or None)
+
+
+def check_sinks_view(place: Workplace, plan: SinkPlan) -> None:
+    """Whether the view that a sink reads can be kept in a table with the sink's key and partitions."""
+    viewed = plan_sinks_view(place, plan)
+    if viewed is not None:
+        partition_spec(iceberg_schema(viewed.schema, viewed.key), plan.spec.partition_by)
 
 
 def _changing_input(spark: SparkSession, query: ViewQuery, definitions: Definitions) -> Definition:

@@ -10,10 +10,12 @@ from calve.sql.errors import SqlSyntaxError
 from calve.sql.grammar.alter import alter, drop
 from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, suggestion
 from calve.sql.grammar.objects import create_connection, create_secret, create_view
+from calve.sql.grammar.partition import partition_field
 from calve.sql.grammar.show import analyze, explain, query, show, validate
 from calve.sql.grammar.sink import create_sink
 from calve.sql.grammar.source import create_source
 from calve.sql.lexer import Kind, Lexer
+from calve.sql.parts import PartitionField
 from calve.sql.statements import Statement
 from calve.sql.text import SqlText
 
@@ -73,6 +75,15 @@ def parse_one(text: str) -> Statement:
         where = found[1].where if found else None
         raise SqlSyntaxError.at(where, "expected one statement" + (", got more" if found else ", got none"))
     return found[0]
+
+
+def parse_partition_field(text: str) -> PartitionField:
+    """One field of PARTITION BY: a column, or a transform of one."""
+    cursor = Cursor(SqlText(text))
+    found = partition_field(cursor)
+    if cursor.peek().kind is not Kind.END:
+        raise cursor.unexpected("nothing more after the partition field", "Give every field by itself.")
+    return found
 
 
 def split_complete(text: str) -> tuple[tuple[str, ...], str]:

@@ -34,8 +34,8 @@ def checked(frame: DataFrame, layout: Layout) -> DataFrame:
 
 
 def _checked(column: Column, layout: Layout, frame: DataFrame) -> SparkColumn:
-    value = quoted(column.name)
-    found = frame.schema[column.name]
+    value = quoted(column.given)
+    found = frame.schema[column.given]
     if column.spark_type and found.dataType.simpleString() != column.spark_type:
         value = value.cast(column.spark_type)
     if column in layout.key:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calve.errors import InvalidInput
@@ -38,6 +38,8 @@ class Column:
     """Spark SQL's name of the type; None for nested types."""
     width: int
     """Bytes of a value in memory, guessed."""
+    given: str = ""
+    """Its name among the changes, which may differ in case."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,14 @@ class Layout:
 def layout_of(frame_columns: list[str], target: WriteTarget) -> Layout:
     """How a frame's columns relate to the table's. Raises InvalidInput when they do not."""
     columns = tuple(_column(field) for field in json.loads(target.schema_json)["fields"])
-    by_id = {column.field_id: column for column in columns}
     expected, found = [column.name for column in columns], table_columns(frame_columns)
-    if expected != found:
+    if [name.lower() for name in expected] != [name.lower() for name in found]:
         raise InvalidInput(
             "the changes do not have the table's columns",
             detail=f"The table has {', '.join(expected)}; the changes have {', '.join(found)}.",
         )
+    columns = tuple(replace(column, given=name) for column, name in zip(columns, found, strict=True))
+    by_id = {column.field_id: column for column in columns}
     return Layout(columns, tuple(by_id[i] for i in target.key_ids), tuple(order_columns(frame_columns)))
 
 

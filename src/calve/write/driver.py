@@ -4,7 +4,6 @@ A shuffle and a Python task cost several tenths of a second before anything is d
 not. What the driver takes is bounded: by rows where the size is not known, by `spark.driver.maxResultSize` always.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from pyspark.errors import PySparkException
 from calve.model.files import WriteResult, WrittenFile
 from calve.write.job import BatchTooLarge, WriteJob
 from calve.write.last import last_per_key, upserts
+from calve.write.partitioned import data_files, partitioner_for
 from calve.write.rolling import FileKind, FileNames, RollingFiles
 
 _RESULT_LIMIT = "spark.driver.maxResultSize"
@@ -31,15 +31,21 @@ class DriverWriter:
         last = last_per_key(changes, job.layout.key_names, job.layout.order)
         names = FileNames(job.target, job.batch_id, "driver")
 
-        def files(kind: FileKind, rows: Callable[[], pa.Table]) -> tuple[WrittenFile, ...]:
-            with RollingFiles(kind, job.target, names) as out:
-                out.write(rows())
+        def rows() -> tuple[WrittenFile, ...]:
+            partitioner = partitioner_for(job.target)
+            kept = upserts(last)
+            with data_files(job.target, names) as out:
+                out.write(partitioner.clustered(kept) if partitioner else kept)
+            return out.files
+
+        def keys() -> tuple[WrittenFile, ...]:
+            with RollingFiles(FileKind.deletes(job.target), job.target, names) as out:
+                out.write(last)
             return out.files
 
         with ThreadPoolExecutor(2) as pool:
-            data = pool.submit(files, FileKind.data(job.target), lambda: upserts(last))
-            keys = pool.submit(files, FileKind.deletes(job.target), lambda: last) if job.deletes else None
-            written = data.result() + (keys.result() if keys else ())
+            parts = [pool.submit(part) for part in ((rows, keys) if job.deletes else (rows,))]
+            written = tuple(file for part in parts for file in part.result())
         return WriteResult(written, changes.num_rows)
 
     def _collected(self, job: WriteJob) -> pa.Table:

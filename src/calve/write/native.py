@@ -10,26 +10,32 @@ alone it is not needed: all rows are written in order, and `adopt.py` looks for 
 little when there are none. That is done where the plan says that every change is an upsert (rows without envelope,
 upserts that never delete), and tried where the table has no row yet (initial loads seldom delete): the first delete
 ends the attempt in the task that meets it, before anything is shuffled.
+
+For a table with partitions it is always the window, since two rows of a key may be in two partitions; the survivors are
+sorted by partition, and Spark puts each into a folder of its own. The folders' names are hashes: `adopt.py` computes
+the values from the rows, and finds out if two partitions ever share a folder.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve.iceberg.store import filesystem_of
 from calve.model.change import OP, UPSERT
 from calve.model.files import WriteResult
+from calve.model.target import FileOptions
 from calve.write.adopt import Adoption
 from calve.write.changes import quoted
 from calve.write.job import WriteJob
 from calve.write.rolling import FileNames
 from calve.write.session import constant_of, in_own_session
-from calve.write.tasks import SHUFFLE, by_key
+from calve.write.tasks import CLUSTER, SHUFFLE, LastChanges, by_key, last_by_window, observed
 
 CODECS = frozenset({"zstd", "snappy", "gzip", "none"})
 """Names that Arrow and Spark share."""
@@ -44,15 +50,15 @@ _SETTINGS = SHUFFLE | {
         "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
     ),
 }
+_ONE_FILE_AT_A_TIME = {"spark.sql.maxConcurrentOutputFileWriters": "0"}
+"""Rows are sorted by partition already."""
 _OPTIONS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",  # no checksum file beside every local file
     "fs.file.impl.disable.cache": "true",
     "mapreduce.fileoutputcommitter.algorithm.version": "1",  # the other one shows files of tasks that failed
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    "parquet.compression.codec.zstd.level": "1",  # Arrow's level; Spark's own is 3, slower and hardly smaller
     "parquet.page.write-checksum.enabled": "false",  # as Arrow does
 }
-_LATER = "_calve_later"
 _DELETE_MET = "calve met a delete in the first batch of a table: the batch is written in another way"
 
 
@@ -66,6 +72,9 @@ class NativeWriter:
         folder = f"{job.target.data_location.rstrip('/')}/calve-unfinished-{job.batch_id}"
         names = FileNames(job.target, job.batch_id, "native")
         with _removed_at_the_end(f"{folder}-all", job), _removed_at_the_end(f"{folder}-last", job):
+            if job.target.data_spec_json:
+                changes = self._write_by_partition(job, f"{folder}-last")
+                return WriteResult(Adoption(f"{folder}-last", job, names, unique=True).files(), changes)
             if self._write_all(job, f"{folder}-all"):
                 adoption = Adoption(f"{folder}-all", job, names, unique=False)
                 return WriteResult(adoption.files(), adoption.rows)
@@ -99,14 +108,19 @@ class NativeWriter:
         """The last change per key, sorted by key, upserts and deletes apart; the number of all changes."""
         counter = Observation()
         counted = in_own_session(job.frame, _SETTINGS).observe(counter, F.count(F.lit(1)).alias("changes"))
-        key = [quoted(name) for name in job.layout.key_names]
-        later = F.lead(F.lit(1)).over(Window.partitionBy(*key).orderBy(*job.layout.order))
-        last = by_key(counted, job, self.partitions).withColumn(_LATER, later).where(F.col(_LATER).isNull())
+        last = last_by_window(counted, job, self.partitions)
         if job.deletes:
             _write(last.select(*_with_ids(job), OP), job, folder, apart=[OP])
         else:
             _write(last.where(F.col(OP) == UPSERT).select(*_with_ids(job)), job, folder, apart=[])
-        return _observed(counter)
+        return observed(counter)
+
+    def _write_by_partition(self, job: WriteJob, folder: str) -> int:
+        """The same, every partition in a folder of its own."""
+        last = LastChanges.of(job, _SETTINGS | _ONE_FILE_AT_A_TIME, self.partitions)
+        rows = last.frame if job.deletes else last.frame.where(F.col(OP) == UPSERT)
+        _write(rows.select(*_with_ids(job), OP, CLUSTER), job, folder, apart=[OP, CLUSTER])
+        return last.changes()
 
 
 @contextmanager
@@ -120,13 +134,6 @@ def _removed_at_the_end(folder: str, job: WriteJob) -> Iterator[None]:
             filesystem.delete_dir(path)
 
 
-def _observed(counter: Observation) -> int:
-    try:
-        return int(counter.get["changes"])
-    except Py4JError:  # Spark saw in the plan that there is no row, and counted nothing
-        return 0
-
-
 def _with_ids(job: WriteJob) -> list[Column]:
     return [
         quoted(column.name).alias(column.name, metadata={"parquet.field.id": column.field_id})
@@ -136,11 +143,26 @@ def _with_ids(job: WriteJob) -> list[Column]:
 
 def _write(frame: DataFrame, job: WriteJob, folder: str, *, apart: list[str]) -> None:
     options = job.target.options
-    frame.write.options(**_OPTIONS).options(
-        compression=options.compression,
-        maxRecordsPerFile=max(1, options.target_file_size // _row_width(job)),
-        **{"parquet.block.row.count.limit": options.row_group_rows},
+    frame.write.options(**_OPTIONS, **_file_settings(options)).options(
+        compression=options.compression, maxRecordsPerFile=max(1, options.target_file_size // _row_width(job))
     ).partitionBy(*apart).parquet(_spark_path(folder))
+
+
+def _file_settings(options: FileOptions) -> dict[str, str]:
+    """Names of Parquet's library in Java. The level is Arrow's; Spark's own is 3, slower and hardly smaller."""
+    said: dict[str, Any] = {
+        "parquet.block.row.count.limit": options.row_group_rows,
+        "parquet.block.size": options.row_group_size,
+        "parquet.compression.codec.zstd.level": options.compression_level or 1,
+        "parquet.dictionary.page.size": options.dictionary_size,
+        "parquet.page.row.count.limit": options.page_rows,
+        "parquet.page.size": options.page_size,
+    }
+    for bloom in options.bloom_filters:
+        said[f"parquet.bloom.filter.enabled#{bloom.column}"] = "true"
+        said[f"parquet.bloom.filter.fpp#{bloom.column}"] = bloom.false_positives
+        said[f"parquet.bloom.filter.expected.ndv#{bloom.column}"] = bloom.distinct
+    return {name: str(value) for name, value in said.items() if value is not None}
 
 
 def _row_width(job: WriteJob) -> int:

@@ -5,6 +5,7 @@ two sets of files and at most one of them is reported. Memory holds one row grou
 and nothing of the messages that the rows came in.
 """
 
+import inspect
 import itertools
 import uuid
 from collections.abc import Callable
@@ -16,17 +17,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from calve.iceberg.locations import DataLocations
 from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema
 from calve.iceberg.store import open_output
 from calve.model.files import Content, WrittenFile
-from calve.model.target import WriteTarget
+from calve.model.target import FileOptions, WriteTarget
 
 _GROUP_BYTES = 32 << 20
+_LARGEST_GROUP_BYTES = 256 << 20
+"""In memory, also where larger row groups are asked for."""
 _GROUPS_PER_FILE = 8
 """At least so many row groups fit into a file, or a file could not end near its target size."""
 _CHUNK_FOOTER_BYTES = 128
 """What a column of a row group takes in the footer, about."""
 _SAMPLE_ROWS = 8192
+_LEVELLED = frozenset({"zstd", "gzip", "brotli"})
+_KNOWN_SETTINGS = frozenset(inspect.signature(pq.ParquetWriter.__init__).parameters)
 _NAMESPACE = uuid.UUID("0c0d7f6e-6f0b-5a53-8d7a-63616c766532")
 
 
@@ -34,13 +40,13 @@ class FileNames:
     """Fresh locations for one writer. Several threads may draw."""
 
     def __init__(self, target: WriteTarget, batch_id: str, writer: str) -> None:
-        self._folder = target.data_location.rstrip("/")
+        self._locations = DataLocations(target.data_location.rstrip("/"), target.table_properties)
         self._writer = uuid.uuid5(_NAMESPACE, f"{batch_id}/{writer}")
         self._sequence = itertools.count()
 
-    def fresh(self) -> str:
-        """A location that nobody had before."""
-        return f"{self._folder}/calve-{next(self._sequence):05d}-{self._writer}.parquet"
+    def fresh(self, partition_folder: str = "") -> str:
+        """A location that nobody had before, in the folder of its partition if it has one."""
+        return self._locations.of(f"calve-{next(self._sequence):05d}-{self._writer}.parquet", partition_folder)
 
 
 @dataclass(frozen=True)
@@ -50,19 +56,25 @@ class FileKind:
     content: Content
     schema: Any
     """The Iceberg schema of the file."""
+    arrow: pa.Schema
     spec_id: int
     equality_ids: tuple[int, ...] = ()
+    partition: tuple[Any, ...] = ()
+    """Values of the partition that all rows belong to."""
+    folder: str = ""
+    """Named after the partition."""
 
     @classmethod
     def data(cls, target: WriteTarget) -> Self:
         """Files with rows."""
-        return cls(Content.DATA, parse_schema(target.schema_json), target.data_spec_id)
+        schema = parse_schema(target.schema_json)
+        return cls(Content.DATA, schema, arrow_schema(schema), target.data_spec_id)
 
     @classmethod
     def deletes(cls, target: WriteTarget) -> Self:
         """Files with keys whose rows are deleted."""
         schema = key_schema(parse_schema(target.schema_json), target.key_ids)
-        return cls(Content.EQUALITY_DELETES, schema, target.delete_spec_id, target.key_ids)
+        return cls(Content.EQUALITY_DELETES, schema, arrow_schema(schema), target.delete_spec_id, target.key_ids)
 
     def described(self, location: str, footer: pq.FileMetaData, size: int, target: WriteTarget) -> WrittenFile:
         """A complete file for the table."""
@@ -73,7 +85,7 @@ class FileKind:
             record_count=footer.num_rows,
             size=size,
             spec_id=self.spec_id,
-            partition=(),
+            partition=self.partition,
             metrics=metrics,
             split_offsets=split_offsets,
             equality_ids=self.equality_ids,
@@ -92,7 +104,7 @@ class RollingFiles:
     ) -> None:
         self.files: tuple[WrittenFile, ...] = ()
         self._kind, self._target, self._names, self._midway = kind, target, names, midway
-        self._schema = arrow_schema(kind.schema)
+        self._schema = kind.arrow
         self._waiting: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._ratio = 1.0  # bytes in a file per byte in memory, as of the last row group
@@ -131,8 +143,12 @@ class RollingFiles:
             self._flush()
 
     def _group_bytes(self) -> int:
-        """Bytes in memory of a row group: bounded, and a small part of a file."""
-        part = self._target.options.target_file_size / _GROUPS_PER_FILE
+        """Bytes in memory of a row group: bounded, and a small part of a file unless larger ones are asked for."""
+        options = self._target.options
+        if options.row_group_size is not None:
+            wanted = min(options.row_group_size, options.target_file_size)
+            return min(_LARGEST_GROUP_BYTES, int(wanted / self._ratio) + 1)
+        part = options.target_file_size / _GROUPS_PER_FILE
         return min(_GROUP_BYTES, int(part / self._ratio) + 1)
 
     def _flush(self) -> None:
@@ -143,7 +159,8 @@ class RollingFiles:
         if self._open is not None and self._open.size + expected > self._target.options.target_file_size:
             self._finish()
         if self._open is None:
-            self._open = _OpenFile(self._names.fresh(), group, self._target)
+            location = self._names.fresh(self._kind.folder)
+            self._open = _OpenFile(location, group, self._target, self._kind.content)
         self._ratio = max(0.01, self._open.append(group) / max(1, self._waiting_bytes))
         self._midway()
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
@@ -173,23 +190,54 @@ def _worth_a_dictionary(group: pa.Table) -> list[str] | bool:
     return [name for name in sample.column_names if pc.count_distinct(sample[name], mode="all").as_py() <= repeating]
 
 
+def _level(options: FileOptions) -> int | None:
+    """The level of compression, if the codec has it."""
+    codec, level = options.compression, options.compression_level
+    if level is None or codec not in _LEVELLED:
+        return None
+    least: int = pa.Codec.minimum_compression_level(codec)
+    most: int = pa.Codec.maximum_compression_level(codec)
+    return min(max(level, least), most)
+
+
+def _newer_settings(options: FileOptions, group: pa.Table, content: Content) -> dict[str, Any]:
+    """What older versions of Arrow do not know, where it is asked for."""
+    found: dict[str, Any] = {}
+    if options.page_rows is not None:
+        found["max_rows_per_page"] = options.page_rows
+    columns = set(group.column_names) if content is Content.DATA else set()
+    filters = {
+        bloom.column: {"ndv": min(bloom.distinct or group.num_rows, group.num_rows), "fpp": bloom.false_positives}
+        for bloom in options.bloom_filters
+        if bloom.column in columns
+    }
+    if filters:
+        found["bloom_filter_options"] = filters
+    return {name: value for name, value in found.items() if name in _KNOWN_SETTINGS}
+
+
 class _OpenFile:
     """A file that has no footer yet."""
 
-    def __init__(self, location: str, first_group: pa.Table, target: WriteTarget) -> None:
+    def __init__(self, location: str, first_group: pa.Table, target: WriteTarget, content: Content) -> None:
         self.location = location
+        options = target.options
         self._sink = open_output(location, target.io_properties)
-        self._row_group_rows = target.options.row_group_rows
+        self._row_group_rows = options.row_group_rows
         self._footers: list[pq.FileMetaData] = []
         self._footer_bytes = 0
         self._writer = pq.ParquetWriter(
             self._sink,
             first_group.schema,
             use_dictionary=_worth_a_dictionary(first_group),
-            compression=target.options.compression,
+            compression=options.compression,
+            compression_level=_level(options),
+            data_page_size=options.page_size,
+            dictionary_pagesize_limit=options.dictionary_size,
             store_decimal_as_integer=True,  # as the Iceberg specification wants decimals
             store_schema=False,  # readers go by field ids; Arrow's own schema is a second truth
             metadata_collector=self._footers,
+            **_newer_settings(options, first_group, content),
         )
 
     @property

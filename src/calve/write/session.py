@@ -7,8 +7,9 @@ of the frame's session, so that neither the user's session nor another sink's wr
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark import RDD
-from pyspark.sql import DataFrame, SparkSession
+from pyspark import RDD, SparkContext
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.classic.column import Column as ClassicColumn
 
 
 def in_own_session(frame: DataFrame, settings: Mapping[str, str]) -> DataFrame:
@@ -34,3 +35,64 @@ def constant_of(frame: DataFrame, column: str) -> Any:
     if expression.nodeName() != "Alias" or expression.child().nodeName() != "Literal":
         return None
     return expression.child().value()
+
+
+def murmur3(value: Column) -> Column:
+    """The 32-bit Murmur3 hash of a binary column as Iceberg defines it. Spark's own function is another one."""
+    java = _Java()
+    owner = java.jvm.java.lang.Class.forName("org.apache.commons.codec.digest.MurmurHash3")
+    arguments = java.sequence(java.expression(value))
+    found = java.objects.StaticInvoke(
+        owner, java.types.IntegerType, "hash32x86", arguments, java.sequence(), *_NULL_IN_NULL_OUT, java.none
+    )
+    return java.column(found)
+
+
+def murmur3_of_long(value: Column) -> Column:
+    """The same of the eight bytes of a long column, without its nulls."""
+    java = _Java()
+    hashes = java.jvm.org.apache.spark.sql.catalyst.expressions.Murmur3Hash
+    return java.column(hashes(java.sequence(java.expression(value)), 0))
+
+
+def unscaled_bytes(value: Column, *, multiple_of: int = 1) -> Column:
+    """The unscaled integer of a decimal column, or the multiple at or below it: as few bytes as it takes."""
+    java = _Java()
+    big = java.jvm.org.apache.spark.sql.types.ObjectType(java.jvm.java.lang.Class.forName("java.math.BigDecimal"))
+    whole = java.jvm.org.apache.spark.sql.types.ObjectType(java.jvm.java.lang.Class.forName("java.math.BigInteger"))
+    number = java.invoke(java.expression(value), "toJavaBigDecimal", big)
+    integer = java.invoke(number, "unscaledValue", whole)
+    if multiple_of > 1:
+        width = java.jvm.org.apache.spark.sql.catalyst.expressions.Literal(
+            java.jvm.java.math.BigInteger.valueOf(multiple_of), whole
+        )
+        integer = java.invoke(integer, "subtract", whole, java.invoke(integer, "mod", whole, width))
+    return java.column(java.invoke(integer, "toByteArray", java.types.BinaryType))
+
+
+_NULL_IN_NULL_OUT = (True, True, True)
+"""Nulls are not passed on; the result may be null; the same arguments give the same result."""
+
+
+class _Java:
+    """Expressions that no function of PySpark makes: calls of methods of Java's library and of Spark's own."""
+
+    def __init__(self) -> None:
+        context: Any = SparkContext._active_spark_context  # noqa: SLF001 - there is one, or there would be no columns
+        self.jvm = context._jvm  # noqa: SLF001 - as above
+        self.objects = self.jvm.org.apache.spark.sql.catalyst.expressions.objects
+        self.types = self.jvm.org.apache.spark.sql.types.DataTypes
+        self.none = self.jvm.scala.Option.empty()
+        self._bridge = self.jvm.org.apache.spark.sql.classic.ExpressionUtils
+
+    def expression(self, column: Column) -> Any:
+        return self._bridge.expression(column._jc)  # noqa: SLF001 - as above
+
+    def column(self, expression: Any) -> Column:
+        return ClassicColumn(self._bridge.column(expression))
+
+    def sequence(self, *items: Any) -> Any:
+        return self.jvm.PythonUtils.toSeq(list(items))
+
+    def invoke(self, on: Any, method: str, kind: Any, *arguments: Any) -> Any:
+        return self.objects.Invoke(on, method, kind, self.sequence(*arguments), self.sequence(), *_NULL_IN_NULL_OUT)

@@ -1,6 +1,7 @@
-"""What runs in Spark's Python tasks: one sorted partition of changes -> files.
+"""What runs in Spark's Python tasks: the sorted changes of one task -> files.
 
-Assumes that the partition has all changes of its keys, sorted by key and order. Memory does not depend on the number of
+Assumes that a task has all changes of its keys, sorted by key and order; or, for a table with partitions, their last
+ones alone, sorted by partition. Memory does not depend on the number of
 rows: batches come in as a stream and go out as row groups. Every attempt of a task writes under names of its own.
 """
 
@@ -19,6 +20,7 @@ from calve.model.files import WriteResult
 from calve.model.target import WriteTarget
 from calve.write.failures import CAUGHT, failure_of
 from calve.write.last import last_of_runs, upserts
+from calve.write.partitioned import data_files
 from calve.write.rolling import FileKind, FileNames, RollingFiles
 
 REPORT = "report"
@@ -36,6 +38,8 @@ class TaskPlan:
     columns: tuple[str, ...]
     """Names of the columns that come in, whatever they are called on the way."""
     key: tuple[str, ...]
+    last_only: bool
+    """Whether every key comes once."""
     deletes: bool
     batch_id: str
 
@@ -58,10 +62,10 @@ def write_sorted(plan: TaskPlan, batches: Iterable[pa.RecordBatch], names: FileN
     counted = _Counted(batches)
     midway = partial(faults.reached, "task.write")
     with ExitStack() as stack:
-        data = stack.enter_context(RollingFiles(FileKind.data(plan.target), plan.target, names, midway=midway))
+        data = stack.enter_context(data_files(plan.target, names, midway=midway))
         keys = stack.enter_context(RollingFiles(FileKind.deletes(plan.target), plan.target, names, midway=midway))
         named = (batch.rename_columns(list(plan.columns)) for batch in counted)
-        for batch in last_of_runs(named, plan.key):
+        for batch in named if plan.last_only else last_of_runs(named, plan.key):
             data.write(upserts(batch))
             if plan.deletes:
                 keys.write(batch)

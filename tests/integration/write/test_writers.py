@@ -2,6 +2,7 @@
 
 import datetime as dt
 import random
+from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -18,12 +19,15 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve.clock import RandomIds
 from calve.iceberg.metrics import parse_schema
+from calve.iceberg.partitions import partitioner_of
 from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.specs import partition_spec
 from calve.model.change import BAD, DELETE, OP, UPSERT, table_columns
 from calve.model.files import WriteResult
+from calve.model.partitioning import PartitionBy
 from calve.model.size import SizeHint
-from calve.model.spec import WriteOptions
-from calve.model.target import WriteTarget
+from calve.model.target import FileOptions, WriteTarget
+from calve.sql.parser import parse_partition_field as parse_field
 from calve.write.changes import checked
 from calve.write.columns import layout_of
 from calve.write.driver import DriverWriter
@@ -31,6 +35,7 @@ from calve.write.job import WriteJob, Writer
 from calve.write.native import NativeWriter
 from calve.write.session import constant_of
 from calve.write.tasks import TaskWriter
+from tests.integration.write.every_type import COLUMNS, random_rows
 from tests.integration.write.frames import Row, changes_of_orders, expected, found, frame_of
 from tests.unit.write.sample import DATA_SPEC, DELETE_SPEC, ids_of, local, rows_of
 
@@ -55,7 +60,7 @@ def target_for(frame: DataFrame, key: list[str], folder: Path, **options: Any) -
         data_location=f"file://{folder}/data" if not set("#?") & set(str(folder)) else f"{folder}/data",
         data_spec_id=DATA_SPEC,
         delete_spec_id=DELETE_SPEC,
-        options=WriteOptions(**options),
+        options=FileOptions(**options),
     )
 
 
@@ -281,3 +286,52 @@ def test_the_session_of_the_user_is_left_as_it_is(spark: SparkSession, tmp_path:
         write(writer, frame, target_for(frame, ["id"], tmp_path))
     assert spark.conf.getAll == before
     assert to_frame is RDD.toDF
+
+
+def partitioned_target(frame: DataFrame, key: list[str], folder: Path, *fields: str, **options: Any) -> WriteTarget:
+    target = target_for(frame, key, folder, **options)
+    wanted = [
+        PartitionBy(f.transform.value, tuple(map(str, f.column.parts)), f.width) for f in map(parse_field, fields)
+    ]
+    spec = partition_spec(parse_schema(target.schema_json), wanted)
+    return replace(target, data_spec_json=spec.model_dump_json())
+
+
+def check_partitions(result: WriteResult, target: WriteTarget) -> None:
+    """Every row of a file is in the partition that the file says."""
+    partitioner = partitioner_of(target.schema_json, target.data_spec_json)
+    assert partitioner
+    for file in result.data_files:
+        runs = list(partitioner.runs(pq.ParquetFile(local(file)).read()))
+        assert [repr(values) for values, _ in runs] == [repr(file.partition)]
+    assert {file.partition for file in result.delete_files} <= {()}
+
+
+@pytest.mark.parametrize("fields", [["status"], ["bucket(4, id)"], ["truncate(10, customer)", "bucket(2, status)"]])
+@pytest.mark.parametrize("writer", FAST)
+def test_every_writer_puts_the_last_change_of_every_key_into_its_partition(
+    spark: SparkSession, tmp_path: Path, writer: str, fields: list[str]
+) -> None:
+    rows = changes_of_orders(seed=len(writer), count=1500, keys=300)
+    frame = frame_of(spark, ORDERS, rows)
+    target = partitioned_target(frame, ["id"], tmp_path, *fields)
+    result = write(FAST[writer], frame, target)
+    assert found(result, ["id"], table_columns(frame.columns)) == expected(frame, ["id"], deletes=True)
+    assert result.changes == 1500
+    check_partitions(result, target)
+    per_task = len({file.partition for file in result.data_files})
+    assert len(result.data_files) <= 2 * per_task, "a task opens one file for each partition"
+    for file in result.data_files:
+        keys = [row["id"] for row in rows_of([file])]
+        assert keys == sorted(keys)
+
+
+@pytest.mark.parametrize("writer", FAST)
+def test_every_writer_partitions_every_type(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    rows = [(*row, UPSERT, number, None) for number, row in enumerate(random_rows(random.Random(7), 60))]
+    frame = frame_of(spark, COLUMNS, rows)
+    for number, (column, _) in enumerate(frame.dtypes[1:16]):
+        target = partitioned_target(frame, ["id"], tmp_path / str(number), column)
+        result = write(FAST[writer], frame, target)
+        assert sorted(row["id"] for row in rows_of(result.data_files)) == list(range(60))
+        check_partitions(result, target)

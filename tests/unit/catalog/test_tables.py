@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -94,7 +94,7 @@ def test_a_wider_column_takes_narrower_values(catalog: Catalog, theirs: IcebergT
 @pytest.mark.parametrize(
     ("theirs", "ours", "detail"),
     [
-        (IntegerType(), LongType(), 'column "v": got long, expected int.'),
+        (IntegerType(), LongType(), 'column "v": got long, expected int, which is narrower.'),
         (StringType(), LongType(), 'column "v": got long, expected string.'),
         (TimestampType(), TimestamptzType(), 'column "v": got timestamptz, expected timestamp.'),
         (DecimalType(10, 3), DecimalType(10, 2), 'column "v": got decimal(10, 2), expected decimal(10, 3).'),
@@ -207,3 +207,34 @@ def test_processes_that_create_the_same_table_at_once_get_the_same_table(tmp_pat
     assert [racer.returncode for racer in racers] == [0, 0, 0]
     assert len(answers[0]) == 5
     assert answers[0] == answers[1] == answers[2]
+
+
+def test_columns_are_found_whatever_their_case_and_order(catalog: Catalog) -> None:
+    struct = StructType(NestedField(21, "City", StringType()), NestedField(22, "code", LongType()))
+    theirs = Schema(
+        NestedField(3, "V", struct, required=False),
+        NestedField(7, "ID", LongType(), required=True),
+        identifier_field_ids=[7],
+    )
+    load_or_create_table(catalog, NAME, theirs, ["ID"])
+    ours = StructType(NestedField(21, "CODE", IntegerType()), NestedField(22, "city", StringType()))
+    load_or_create_table(catalog, NAME, schema(column(ours)), ["id"])
+
+
+def test_a_column_of_a_narrower_type_is_told_from_one_of_another(catalog: Catalog) -> None:
+    load_or_create_table(catalog, NAME, schema(column(IntegerType())), ["id"])
+    for kind, detail in ((LongType(), "got long, expected int, which is narrower"), (StringType(), "got string")):
+        with pytest.raises(InvalidInput) as raised:
+            load_or_create_table(catalog, NAME, schema(column(kind)), ["id"])
+        assert detail in raised.value.detail
+
+
+def test_a_table_that_is_partitioned_in_another_way_is_refused(catalog: Catalog) -> None:
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
+    other = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "id_bucket"))
+    table = load_or_create_table(catalog, NAME, schema(), ["id"], spec=spec)
+    assert load_or_create_table(catalog, NAME, schema(), ["id"], spec=spec).spec() == table.spec()
+    assert load_or_create_table(catalog, NAME, schema(), ["id"]).spec() == table.spec()
+    with pytest.raises(InvalidInput, match="is partitioned in another way") as raised:
+        load_or_create_table(catalog, NAME, schema(), ["id"], spec=other)
+    assert raised.value.detail == "Got bucket[4] of id, expected identity of id."

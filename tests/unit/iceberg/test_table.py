@@ -3,6 +3,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import StringType
@@ -352,8 +353,8 @@ def test_files_go_where_the_table_says(tmp_path: Path) -> None:
 def test_what_goes_to_executors_has_no_progress_and_no_catalog_in_it(sample: Sample) -> None:
     sample.commit({1: "a"})
     sample.iceberg.load()
-    target = sample.iceberg.write_target(WriteOptions(row_group_rows=5))
-    assert target.options.row_group_rows == 5
+    target = sample.iceberg.write_target(WriteOptions(row_group_size=500_000))
+    assert target.options.row_group_size == 500_000
     assert all(name.startswith("write.") for name in target.table_properties)
     assert target.io_properties == {}
     assert target.key_ids == (1,)
@@ -376,7 +377,9 @@ def test_a_column_that_others_add_rename_or_drop_does_not_concern_the_sink(sampl
 def test_an_input_may_have_fewer_columns_than_the_table_and_in_another_order(sample: Sample) -> None:
     with sample.table.update_schema() as change:
         change.add_column("extra", StringType())
-    table = IcebergTable(sample.table, SINK, ["id"], sample.clock, sample.ids, columns=["v", "id"])
+    theirs = sample.table.schema()
+    given = Schema(theirs.find_field("v"), theirs.find_field("id"))
+    table = IcebergTable(sample.table, SINK, ["id"], sample.clock, sample.ids, given=given)
     schema = parse_schema(table.write_target(WriteOptions()).schema_json)
     assert [(field.name, field.field_id) for field in schema.fields] == [("v", 2), ("id", 1)]
 

@@ -20,8 +20,7 @@ from pyiceberg.types import (
 )
 
 from calve.model.files import WrittenFile
-from calve.model.spec import WriteOptions
-from calve.model.target import WriteTarget
+from calve.model.target import FileOptions, WriteTarget
 
 FLAT = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -55,7 +54,7 @@ def target_in(folder: Path, schema: Schema = FLAT, key_ids: tuple[int, ...] = (1
         data_location=f"file://{folder}/data",
         data_spec_id=DATA_SPEC,
         delete_spec_id=DELETE_SPEC,
-        options=WriteOptions(**options),
+        options=FileOptions(**options),
     )
 
 

@@ -13,7 +13,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.types import PrimitiveType
 
 from calve.model.files import Content
-from calve.model.target import WriteTarget
+from calve.model.target import BloomFilter, WriteTarget
 from calve.write.rolling import FileKind, FileNames, RollingFiles
 from tests.unit.write.sample import DATA_SPEC, DELETE_SPEC, FLAT, NESTED, ids_of, local, rows_of, target_in
 
@@ -170,3 +170,37 @@ def test_a_write_that_fails_midway_reports_nothing_and_lets_go_of_its_file(tmp_p
     (loose,) = tmp_path.rglob("*.parquet")
     with pytest.raises(pa.ArrowInvalid):
         pq.read_metadata(loose)
+
+
+def test_files_are_written_as_the_options_say(tmp_path: Path) -> None:
+    target = target_in(
+        tmp_path,
+        compression="gzip",
+        compression_level=99,
+        page_size=1024,
+        page_rows=50,
+        dictionary_size=512,
+        bloom_filters=(BloomFilter("id"), BloomFilter("status", 0.1, 5), BloomFilter("elsewhere")),
+    )
+    with RollingFiles(FileKind.data(target), target, names_of(target)) as out:
+        out.write(orders(1000))
+    (file,) = out.files
+    group = pq.ParquetFile(local(file)).metadata.row_group(0)
+    columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
+    assert {column.compression for column in columns.values()} == {"GZIP"}
+    assert {name for name, column in columns.items() if column.bloom_filter_length} == {"id", "status"}
+    (keys,) = written(target, FileKind.deletes(target), orders(1000)).files
+    assert pq.ParquetFile(local(keys)).metadata.row_group(0).column(0).bloom_filter_length is None
+
+
+def test_row_groups_have_about_the_size_that_is_asked_for(tmp_path: Path) -> None:
+    noise = pa.table({name: orders(200_000)[name] for name in orders(1).column_names})
+    target = target_in(tmp_path, row_group_size=200_000)
+    (file,) = written(target, FileKind.data(target), *[noise.slice(n, 5_000) for n in range(0, 200_000, 5_000)]).files
+    footer = pq.ParquetFile(local(file)).metadata
+    sizes = [
+        sum(footer.row_group(g).column(c).total_compressed_size for c in range(footer.num_columns))
+        for g in range(footer.num_row_groups)
+    ]
+    assert len(sizes) > 3
+    assert all(100_000 < size < 300_000 for size in sizes[1:-1]), sizes

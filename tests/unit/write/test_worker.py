@@ -37,7 +37,7 @@ def batch(*rows: tuple[int, str | None, int]) -> pa.RecordBatch:
 
 
 def plan(target: WriteTarget, *, deletes: bool = True) -> TaskPlan:
-    return TaskPlan(target, tuple(batch().schema.names), ("id",), deletes, "batch")
+    return TaskPlan(target, tuple(batch().schema.names), ("id",), last_only=False, deletes=deletes, batch_id="batch")
 
 
 def test_the_last_change_of_a_key_decides_across_batches(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ _USAGE = "Transforms are bucket(n, col), truncate(w, col), year(col), month(col)
 
 def partition_by(cursor: Cursor) -> tuple[PartitionField, ...]:
     """`(field, ...)`, after PARTITION BY."""
-    return cursor.list_of(lambda: _field(cursor), "partition fields")
+    return cursor.list_of(lambda: partition_field(cursor), "partition fields")
 
 
 def partition_by_or_none(cursor: Cursor) -> tuple[PartitionField, ...]:
@@ -24,7 +24,8 @@ def partition_by_or_none(cursor: Cursor) -> tuple[PartitionField, ...]:
     return partition_by(cursor)
 
 
-def _field(cursor: Cursor) -> PartitionField:
+def partition_field(cursor: Cursor) -> PartitionField:
+    """A column, or a transform of one."""
     if cursor.peek().kind is Kind.WORD and cursor.peek(1).is_symbol("("):
         return _transform(cursor)
     return PartitionField(Transform.IDENTITY, cursor.field_path("a column or a transform"))
