@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
@@ -50,6 +51,13 @@ class Pipelines:
         """The rows of a table as DuckDB sees them, in order."""
         found = duckdb_rows(self.table(name).metadata_location, snapshot_id=snapshot_id)
         return sorted(tuple(row[c] for c in (columns or row)) for row in found)
+
+    def rows_or_none(self, name: str) -> list[tuple[Any, ...]] | None:
+        """The rows; None while the table is not there."""
+        try:
+            return self.rows(name)
+        except NoSuchTableError:
+            return None
 
     def metadata_files(self) -> set[str]:
         return {p.name for p in (self.home / "warehouse").rglob("*") if p.parent.name == "metadata"}
