@@ -1,11 +1,12 @@
 """How batches are written: Spark's own writer beside a plain Parquet write, the driver beside tasks, memory of tasks.
 
-    python benchmarks/writers.py [load] [sizes] [memory] [--rounds 5]
+    python benchmarks/writers.py [load] [sizes] [partitions] [memory] [--rounds 5]
 
 `load`: an initial load of 5M rows by every way, beside `repartition(n, key).write.parquet` of the same rows, which
 neither sorts nor looks for repeated keys nor has field ids; "may delete" is a load whose plan does not say that all
 rows are upserts. `sizes`: batches of 1,000 to 1M changes by every way; the bounds in `write/choose.py` come from here.
-`memory`: peak memory of the Python workers for 1M and 10M changes.
+`partitions`: 100,000 and 1M changes of tables with partitions. `memory`: peak memory of the Python
+workers for 1M and 10M changes.
 
 All ways take turns in one process, so that noise of the machine falls on all of them. CPU is that of this process and
 its children; where others use the machine, it says more than the seconds.
@@ -29,8 +30,10 @@ from workload import COLUMNS, make_workload
 
 from calve.clock import RandomIds
 from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.specs import partition_spec
 from calve.model.change import BAD, DELETE, OP, ORDER_PREFIX, UPSERT
 from calve.model.files import WriteResult
+from calve.model.partitioning import PartitionBy
 from calve.model.size import SizeHint
 from calve.model.target import WriteTarget
 from calve.runtime.session import embedded_session
@@ -117,11 +120,14 @@ class Bench:
         self.spark = spark
         self.folder = folder
 
-    def write(self, writer: Writer, frame: DataFrame, rows: int, *, deletes: bool) -> WriteResult:
+    def write(
+        self, writer: Writer, frame: DataFrame, rows: int, *, deletes: bool, by: tuple[PartitionBy, ...] = ()
+    ) -> WriteResult:
         """One batch."""
         shutil.rmtree(self.folder, ignore_errors=True)
         schema = iceberg_schema(frame.select(*COLUMNS).schema, ["id"])
-        target = WriteTarget(schema.model_dump_json(), (1,), f"file://{self.folder}/data", 0, 0)
+        spec = partition_spec(schema, by).model_dump_json() if by else ""
+        target = WriteTarget(schema.model_dump_json(), (1,), f"file://{self.folder}/data", 0, 0, data_spec_json=spec)
         layout = layout_of(frame.columns, target)
         job = WriteJob(checked(frame, layout), layout, target, deletes, SizeHint(rows=rows), RandomIds().new_id())
         result = writer.write(job)
@@ -214,6 +220,25 @@ def sizes(bench: Bench, rounds: int) -> None:
         print(f"  {rows:>9,}  " + "   ".join(f"{n} {s:5.2f} {c:5.2f}" for n, (s, c) in found.items()), flush=True)
 
 
+def partitions(bench: Bench, rounds: int) -> None:
+    """Batches of changes of tables with and without partitions."""
+    tables: dict[str, tuple[PartitionBy, ...]] = {
+        "none": (),
+        "bucket(16, id)": (PartitionBy("bucket", ("id",), 16),),
+        "bucket(16, status)": (PartitionBy("bucket", ("status",), 16),),
+        "day(updated)": (PartitionBy("day", ("updated",)),),  # 116 of them
+    }
+    print("batches of changes by partitions (seconds, CPU seconds)")
+    for rows in (100_000, 1_000_000):
+        frame = made(bench.spark, rows, ROWS)
+        ways: dict[str, Writer] = {"driver": DriverWriter(None), "tasks": TaskWriter(2, 65_536)}
+        for name, by in tables.items():
+            turns = {n: partial(bench.write, writer, frame, rows, deletes=True, by=by) for n, writer in ways.items()}
+            found = compare(turns, rounds)
+            shown = "   ".join(f"{n} {s:5.2f} {c:5.2f}" for n, (s, c) in found.items())
+            print(f"  {rows:>9,}  {name:20} {shown}", flush=True)
+
+
 def memory(bench: Bench, _rounds: int) -> None:
     """Peak memory of a worker."""
     peaks = []
@@ -225,7 +250,7 @@ def memory(bench: Bench, _rounds: int) -> None:
     print(f"  10M changes to 1M changes: {peaks[2] / peaks[1]:.2f}")
 
 
-SECTIONS = {"load": load, "sizes": sizes, "memory": memory}
+SECTIONS = {"load": load, "sizes": sizes, "partitions": partitions, "memory": memory}
 
 
 def main() -> None:

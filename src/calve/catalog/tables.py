@@ -17,7 +17,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
-from pyiceberg.transforms import VoidTransform
+from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -150,7 +150,13 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str]) ->
 
 
 def _check_partitions(table: Table, name: TableName, schema: Schema, spec: PartitionSpec) -> None:
-    """A sink that asks for partitions gets these, or nothing."""
+    """A sink that asks for partitions gets these, or nothing; values of unknown transforms cannot be computed."""
+    for field in table.spec().fields:
+        if isinstance(field.transform, UnknownTransform):
+            raise InvalidInput(
+                f'table "{name}" is partitioned in a way that calve does not know',
+                detail=f'Partition field "{field.name}" has the transform {field.transform}.',
+            )
     wanted, found = _fields_of(schema, spec), _fields_of(table.schema(), table.spec())
     if wanted and [text.lower() for text in wanted] != [text.lower() for text in found]:
         raise InvalidInput(

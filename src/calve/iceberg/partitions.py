@@ -65,11 +65,6 @@ class Partitioner:
     def __init__(self, schema: Schema, spec: PartitionSpec) -> None:
         self._fields = [_bound(schema, field) for field in spec.fields]
 
-    @property
-    def columns(self) -> list[str]:
-        """What partitions are made of."""
-        return sorted({field.path[0] for field in self._fields if field.path})
-
     def clustered(self, rows: pa.Table) -> pa.Table:
         """The same rows, those of one partition together; within a partition their order stays."""
         codes = _codes([field.values(rows) for field in self._fields], rows.num_rows)

@@ -1,29 +1,25 @@
-"""Parquet files that Spark wrote, sorted by key, each partition in a folder of its own -> files of the table.
+"""Parquet files that Spark wrote, sorted by key -> files of the table.
 
 They are moved to their final names; metrics come from their footers; the keys to delete are read back from the key
-columns, which are a small part of what was written, and partitions from the columns that they are made of. Files that
-are too large, in which a key follows itself, or which hold several partitions, are written again. All of it runs on the
-driver, a row group at a time.
+columns, which are a small part of what was written. Files that are too large, or in which a key follows itself, are
+written again with the last row of every key. All of it runs on the driver, a row group at a time.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileInfo, FileSelector, FileSystem
 
-from calve.iceberg.partitions import Values, same_partition
 from calve.iceberg.store import filesystem_of
 from calve.model.change import DELETE, OP
 from calve.model.files import WrittenFile
-from calve.model.target import WriteTarget
 from calve.write.job import WriteJob
 from calve.write.last import last_of_runs
-from calve.write.partitioned import data_files, partitioner_for
 from calve.write.rolling import FileKind, FileNames, RollingFiles
 
 _THREADS = 4
@@ -61,7 +57,6 @@ class Adoption:
 
     def __init__(self, folder: str, job: WriteJob, names: FileNames, *, unique: bool) -> None:
         self._job, self._names, self._unique = job, names, unique
-        self._partitioner = partitioner_for(job.target)
         self._filesystem, path = filesystem_of(folder, job.target.io_properties)
         self._outputs = _outputs(self._filesystem, path)
         self.rows = sum(output.rows for output in self._outputs)
@@ -95,32 +90,19 @@ class Adoption:
 
     def _rows(self, output: _Output, *, repeated: bool) -> Iterable[WrittenFile]:
         target = self._job.target
-        kind = None if repeated or _too_large(output, target) else self._kind(output)
-        if kind is None:
-            with data_files(target, self._names) as out:
+        kind = FileKind.data(target)
+        if repeated or any(file.size > target.options.target_file_size for file in output.files):
+            with RollingFiles(kind, target, self._names) as out:
                 for batch in last_of_runs(self._batches(output, None), self._job.layout.key_names):
                     out.write(batch)
             yield from out.files
             return
         for file in output.files:
-            location = self._names.fresh(kind.folder)
+            location = self._names.fresh()
             filesystem, path = filesystem_of(location, target.io_properties)
-            filesystem.create_dir(path.rpartition("/")[0])
+            filesystem.create_dir(path.rpartition("/")[0])  # the table's layout may have folders below
             self._filesystem.move(file.path, path)
             yield kind.described(location, file.footer, file.size, target)
-
-    def _kind(self, output: _Output) -> FileKind | None:
-        """What the files are in the table; None where they hold rows of several partitions."""
-        kind = FileKind.data(self._job.target)
-        if self._partitioner is None:
-            return kind
-        found: Values | None = None
-        for batch in self._batches(output, self._partitioner.columns or self._job.layout.key_names):
-            for values, _ in self._partitioner.runs(pa.Table.from_batches([batch])):
-                if found is not None and not same_partition(found, values):
-                    return None
-                found = values
-        return replace(kind, partition=found or (), folder=self._partitioner.folder(found or ()))
 
     def _batches(self, output: _Output, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         for file in output.files:
@@ -131,21 +113,15 @@ class Adoption:
 def _outputs(filesystem: FileSystem, folder: str) -> list[_Output]:
     """What Spark left, without the empty file that stands for an empty frame."""
     infos = filesystem.get_file_info(FileSelector(folder, recursive=True))
-    placed = sorted(((place, info) for info in infos if (place := _place(info))), key=lambda entry: entry[0])
+    placed = sorted((place, info) for info in infos if (place := _place(info)) is not None)
     outputs = []
-    for (deletes, *_), group in groupby(placed, key=lambda entry: entry[0][:3]):
+    for (deletes, _), group in groupby(placed, key=lambda entry: entry[0][:2]):
         found = (_Found(i.path, pq.read_metadata(i.path, filesystem=filesystem), i.size) for _, i in group)
         outputs.append(_Output(tuple(f for f in found if f.footer.num_rows), deletes))
     return [output for output in outputs if output.files]
 
 
-def _place(info: FileInfo) -> tuple[bool, str, int, int] | None:
-    """Kind, folder, task and number of a file; None for what is no file of rows."""
+def _place(info: FileInfo) -> tuple[bool, int, int] | None:
+    """Kind, task and number of a file; None for what is no file of rows."""
     name = _SPARK_NAME.fullmatch(info.base_name)
-    if not name or not info.is_file:
-        return None
-    return f"/{OP}={DELETE}/" in info.path, info.path.rpartition("/")[0], int(name[1]), int(name[2])
-
-
-def _too_large(output: _Output, target: WriteTarget) -> bool:
-    return any(file.size > target.options.target_file_size for file in output.files)
+    return (f"/{OP}={DELETE}/" in info.path, int(name[1]), int(name[2])) if name and info.is_file else None

@@ -3,8 +3,12 @@
 | batch | writer | why |
 |---|---|---|
 | up to DRIVER_ROWS | driver | no Python task, no shuffle |
-| larger, flat, in a store that Spark reaches by itself | Spark's own | rows stay in the JVM |
+| larger, flat, without partitions, in a store that Spark reaches by itself | Spark's own | rows stay in the JVM |
 | everything else | Arrow tasks | nested columns get their ids, any store |
+
+With partitions Spark's own writer was tried and lost: it needs the window that finds the last change per key, as the
+tasks do then, and each of its files costs more (4M rows in 16 buckets: 7.8 s to 7.0 s; 100,000 rows of 116 days: 3.8 s
+to 1.1 s).
 
 Where the size is not known, the driver takes up to PROBE_ROWS rows, and the next writer begins anew when that was not
 all: so many rows of a partition are read in vain.
@@ -54,7 +58,8 @@ def fits_the_driver(size: SizeHint) -> bool:
 
 def _native(layout: Layout, target: WriteTarget) -> bool:
     scheme = urlsplit(target.data_location).scheme
-    return layout.flat and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
+    flat = layout.flat and not target.data_spec_json
+    return flat and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
 
 
 def _expected_bytes(layout: Layout, size: SizeHint) -> int | None:

@@ -10,10 +10,6 @@ alone it is not needed: all rows are written in order, and `adopt.py` looks for 
 little when there are none. That is done where the plan says that every change is an upsert (rows without envelope,
 upserts that never delete), and tried where the table has no row yet (initial loads seldom delete): the first delete
 ends the attempt in the task that meets it, before anything is shuffled.
-
-For a table with partitions it is always the window, since two rows of a key may be in two partitions; the survivors are
-sorted by partition, and Spark puts each into a folder of its own. The folders' names are hashes: `adopt.py` computes
-the values from the rows, and finds out if two partitions ever share a folder.
 """
 
 from collections.abc import Iterator
@@ -35,7 +31,7 @@ from calve.write.changes import quoted
 from calve.write.job import WriteJob
 from calve.write.rolling import FileNames
 from calve.write.session import constant_of, in_own_session
-from calve.write.tasks import CLUSTER, SHUFFLE, LastChanges, by_key, last_by_window, observed
+from calve.write.tasks import SHUFFLE, by_key, last_by_window, observed
 
 CODECS = frozenset({"zstd", "snappy", "gzip", "none"})
 """Names that Arrow and Spark share."""
@@ -50,8 +46,6 @@ _SETTINGS = SHUFFLE | {
         "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
     ),
 }
-_ONE_FILE_AT_A_TIME = {"spark.sql.maxConcurrentOutputFileWriters": "0"}
-"""Rows are sorted by partition already."""
 _OPTIONS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",  # no checksum file beside every local file
     "fs.file.impl.disable.cache": "true",
@@ -72,9 +66,6 @@ class NativeWriter:
         folder = f"{job.target.data_location.rstrip('/')}/calve-unfinished-{job.batch_id}"
         names = FileNames(job.target, job.batch_id, "native")
         with _removed_at_the_end(f"{folder}-all", job), _removed_at_the_end(f"{folder}-last", job):
-            if job.target.data_spec_json:
-                changes = self._write_by_partition(job, f"{folder}-last")
-                return WriteResult(Adoption(f"{folder}-last", job, names, unique=True).files(), changes)
             if self._write_all(job, f"{folder}-all"):
                 adoption = Adoption(f"{folder}-all", job, names, unique=False)
                 return WriteResult(adoption.files(), adoption.rows)
@@ -114,13 +105,6 @@ class NativeWriter:
         else:
             _write(last.where(F.col(OP) == UPSERT).select(*_with_ids(job)), job, folder, apart=[])
         return observed(counter)
-
-    def _write_by_partition(self, job: WriteJob, folder: str) -> int:
-        """The same, every partition in a folder of its own."""
-        last = LastChanges.of(job, _SETTINGS | _ONE_FILE_AT_A_TIME, self.partitions)
-        rows = last.frame if job.deletes else last.frame.where(F.col(OP) == UPSERT)
-        _write(rows.select(*_with_ids(job), OP, CLUSTER), job, folder, apart=[OP, CLUSTER])
-        return last.changes()
 
 
 @contextmanager

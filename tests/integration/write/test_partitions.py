@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from pyiceberg.transforms import DayTransform
 from pyspark.sql import SparkSession
 
+from calve.iceberg.manifests import entries_of
 from calve.model.change import DELETE, UPSERT
 from tests.integration.write.every_type import COLUMNS, random_rows
 from tests.integration.write.frames import frame_of
 from tests.integration.write.partitioned_table import PartitionedTable
-from tests.integration.write.test_writers import FAST
+from tests.integration.write.test_writers import PARTITIONING
 
 ITEMS = "id BIGINT, place STRING, at TIMESTAMP_NTZ"
 
@@ -28,15 +29,15 @@ def _day(day: int) -> dt.datetime:
     return dt.datetime(1969, 12, 30) + dt.timedelta(days=day)  # noqa: DTZ001 - a local time
 
 
-@pytest.mark.parametrize("writer", FAST)
+@pytest.mark.parametrize("writer", PARTITIONING)
 def test_a_row_that_moves_to_another_partition_is_gone_from_the_old_one(
     spark: SparkSession, tmp_path: Path, writer: str
 ) -> None:
     first = frame_of(spark, ITEMS, [item(n, "north", n) for n in range(4)])
     table = PartitionedTable(tmp_path, first, "place")
-    table.commit(FAST[writer], first)
+    table.commit(PARTITIONING[writer], first)
     moves = [item(1, "south", 0), item(2, "east", 1), item(2, "west", 2), item(3, "south", 3), item(3, "north", 4)]
-    table.commit(FAST[writer], frame_of(spark, ITEMS, [*moves, (0, None, None, DELETE, 9, None)]))
+    table.commit(PARTITIONING[writer], frame_of(spark, ITEMS, [*moves, (0, None, None, DELETE, 9, None)]))
     wanted = [(1, "south"), (2, "west"), (3, "north")]
     assert table.rows(["id", "place"]) == {"DuckDB": wanted, "Spark": wanted}
 
@@ -44,16 +45,16 @@ def test_a_row_that_moves_to_another_partition_is_gone_from_the_old_one(
 def test_rows_of_older_specs_are_reached_by_deletes(spark: SparkSession, tmp_path: Path) -> None:
     first = frame_of(spark, ITEMS, [item(n, "north", n, day=n) for n in range(4)])
     table = PartitionedTable(tmp_path, first, "place")
-    table.commit(FAST["driver"], first)
+    table.commit(PARTITIONING["driver"], first)
     with table.iceberg.update_spec() as update:
         update.add_field("at", DayTransform(), "at_day")
     with table.iceberg.update_spec() as update:
         update.remove_field("place")
-    second = table.commit(FAST["tasks"], frame_of(spark, ITEMS, [item(1, "north", 0, day=7), item(5, "x", 1)]))
+    second = table.commit(PARTITIONING["tasks"], frame_of(spark, ITEMS, [item(1, "north", 0, day=7), item(5, "x", 1)]))
     assert {file.spec_id for file in second.data_files} == {table.iceberg.metadata.default_spec_id}
     assert {(file.spec_id, file.partition) for file in second.delete_files} == {(1, ())}
     gone = [(n, None, None, DELETE, n, None) for n in (0, 5)]
-    table.commit(FAST["driver"], frame_of(spark, ITEMS, gone))
+    table.commit(PARTITIONING["driver"], frame_of(spark, ITEMS, gone))
     wanted = [(1, _day(7)), (2, _day(2)), (3, _day(3))]
     assert table.rows(["id", "at"]) == {"DuckDB": wanted, "Spark": wanted}
 
@@ -61,7 +62,7 @@ def test_rows_of_older_specs_are_reached_by_deletes(spark: SparkSession, tmp_pat
 def test_manifests_tell_readers_which_partitions_are_in_them(spark: SparkSession, tmp_path: Path) -> None:
     frame = frame_of(spark, ITEMS, [item(1, "b", 0, day=0), item(2, None, 1, day=3), item(3, "a", 2, day=1)])
     table = PartitionedTable(tmp_path, frame, "place", "day(at)", "bucket(4, id)", "void(id)")
-    table.commit(FAST["driver"], frame)
+    table.commit(PARTITIONING["driver"], frame)
     iceberg = table.iceberg
     spec = iceberg.spec()
     assert [field.field_id for field in spec.fields] == [1000, 1001, 1002, 1003]
@@ -82,7 +83,7 @@ def test_values_that_no_folder_can_be_named_after_are_kept_whole(spark: SparkSes
     odd = ["x" * 100_000, "x" * 99_999 + "y", "a/b=c d%2F?#", "", "..", "null", "é😀"]
     frame = frame_of(spark, ITEMS, [item(n, place, n) for n, place in enumerate([*odd, None])])
     table = PartitionedTable(tmp_path, frame, "place")
-    result = table.commit(FAST["driver"], frame)
+    result = table.commit(PARTITIONING["driver"], frame)
     assert {file.partition for file in result.data_files} == {(place,) for place in [*odd, None]}
     wanted = sorted(enumerate([*odd, None]), key=repr)
     assert table.rows(["id", "place"]) == {"DuckDB": wanted, "Spark": wanted}
@@ -103,8 +104,20 @@ specs = st.lists(fields, min_size=1, max_size=3, unique_by=lambda text: text.str
 batches = st.lists(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=12), min_size=1, max_size=4)
 
 
+def partitions_in_manifests(table: PartitionedTable) -> set[tuple[str, str]]:
+    """As they are read back when manifests are merged."""
+    iceberg = table.iceberg
+    snapshot = iceberg.current_snapshot()
+    files = [
+        entry.data_file
+        for manifest in (snapshot.manifests(iceberg.io) if snapshot else ())
+        for entry in entries_of(iceberg.io, manifest)
+    ]
+    return {(file.file_path, repr(tuple(file.partition[i] for i in range(len(file.partition))))) for file in files}
+
+
 @settings(max_examples=12)
-@given(specs, batches, st.sampled_from(sorted(FAST)), st.randoms(use_true_random=False))
+@given(specs, batches, st.sampled_from(sorted(PARTITIONING)), st.randoms(use_true_random=False))
 def test_random_changes_of_random_partitions_leave_what_a_dictionary_holds(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
@@ -124,7 +137,8 @@ def test_random_changes_of_random_partitions_leave_what_a_dictionary_holds(
             model.pop(key, None)
             if text is not None:
                 model[key] = text
-        table.commit(FAST[writer], frame_of(spark, f"{COLUMNS}, mark STRING", rows))
+        result = table.commit(PARTITIONING[writer], frame_of(spark, f"{COLUMNS}, mark STRING", rows))
+        assert partitions_in_manifests(table) >= {(file.path, repr(file.partition)) for file in result.data_files}
     wanted = sorted(model.items(), key=repr)
     assert table.rows(["id", "mark"]) == {"DuckDB": wanted, "Spark": wanted}
     table.catalog.close()

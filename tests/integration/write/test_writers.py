@@ -26,7 +26,7 @@ from calve.model.change import BAD, DELETE, OP, UPSERT, table_columns
 from calve.model.files import WriteResult
 from calve.model.partitioning import PartitionBy
 from calve.model.size import SizeHint
-from calve.model.target import FileOptions, WriteTarget
+from calve.model.target import BloomFilter, FileOptions, WriteTarget
 from calve.sql.parser import parse_partition_field as parse_field
 from calve.write.changes import checked
 from calve.write.columns import layout_of
@@ -49,6 +49,8 @@ WRITERS: dict[str, Writer] = {
     "native sized by Spark": NativeWriter(partitions=None),
 }
 FAST = {name: WRITERS[name] for name in ("driver", "tasks", "native")}
+
+PARTITIONING = {name: WRITERS[name] for name in ("driver", "tasks")}
 
 
 def target_for(frame: DataFrame, key: list[str], folder: Path, **options: Any) -> WriteTarget:
@@ -308,14 +310,14 @@ def check_partitions(result: WriteResult, target: WriteTarget) -> None:
 
 
 @pytest.mark.parametrize("fields", [["status"], ["bucket(4, id)"], ["truncate(10, customer)", "bucket(2, status)"]])
-@pytest.mark.parametrize("writer", FAST)
+@pytest.mark.parametrize("writer", PARTITIONING)
 def test_every_writer_puts_the_last_change_of_every_key_into_its_partition(
     spark: SparkSession, tmp_path: Path, writer: str, fields: list[str]
 ) -> None:
     rows = changes_of_orders(seed=len(writer), count=1500, keys=300)
     frame = frame_of(spark, ORDERS, rows)
     target = partitioned_target(frame, ["id"], tmp_path, *fields)
-    result = write(FAST[writer], frame, target)
+    result = write(PARTITIONING[writer], frame, target)
     assert found(result, ["id"], table_columns(frame.columns)) == expected(frame, ["id"], deletes=True)
     assert result.changes == 1500
     check_partitions(result, target)
@@ -326,12 +328,37 @@ def test_every_writer_puts_the_last_change_of_every_key_into_its_partition(
         assert keys == sorted(keys)
 
 
-@pytest.mark.parametrize("writer", FAST)
+@pytest.mark.parametrize("writer", PARTITIONING)
 def test_every_writer_partitions_every_type(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     rows = [(*row, UPSERT, number, None) for number, row in enumerate(random_rows(random.Random(7), 60))]
     frame = frame_of(spark, COLUMNS, rows)
     for number, (column, _) in enumerate(frame.dtypes[1:16]):
         target = partitioned_target(frame, ["id"], tmp_path / str(number), column)
-        result = write(FAST[writer], frame, target)
+        result = write(PARTITIONING[writer], frame, target)
         assert sorted(row["id"] for row in rows_of(result.data_files)) == list(range(60))
         check_partitions(result, target)
+
+
+@pytest.mark.parametrize("writer", FAST)
+def test_every_writer_follows_the_layout_for_object_stores(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    frame = frame_of(spark, ORDERS, [(1, "NEW", 1.0, 2, UPSERT, 0, None)])
+    target = replace(target_for(frame, ["id"], tmp_path), table_properties={"write.object-storage.enabled": "true"})
+    result = write(FAST[writer], frame, target)
+    assert [row["id"] for row in rows_of(result.files)] == [1, 1]
+    folders = [file.path.removeprefix(f"{target.data_location}/").split("/")[:-1] for file in result.files]
+    assert [[len(name) for name in folder] for folder in folders] == [[4, 4, 4, 8]] * 2
+
+
+@pytest.mark.parametrize("writer", FAST)
+def test_every_writer_writes_as_the_properties_of_the_table_say(
+    spark: SparkSession, tmp_path: Path, writer: str
+) -> None:
+    frame = frame_of(spark, ORDERS, [(n, "NEW", 1.0, 2, UPSERT, n, None) for n in range(2000)])
+    said = {"compression": "gzip", "bloom_filters": (BloomFilter("id"),), "row_group_rows": 500}
+    result = write(FAST[writer], frame, target_for(frame, ["id"], tmp_path, **said))
+    for file in result.data_files:
+        footer = pq.ParquetFile(local(file)).metadata
+        assert footer.num_row_groups > 1
+        group = footer.row_group(0)
+        assert {group.column(i).compression for i in range(4)} == {"GZIP"}
+        assert [bool(group.column(i).bloom_filter_offset) for i in range(4)] == [True, False, False, False]

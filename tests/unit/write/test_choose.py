@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, NestedField, UUIDType
 
 from calve.errors import InvalidInput
@@ -50,6 +52,12 @@ def test_few_rows_of_many_bytes_do_not_go_to_the_driver() -> None:
 def test_nested_columns_are_written_by_tasks() -> None:
     (writer,) = chosen(LARGE, NESTED)
     assert isinstance(writer, TaskWriter)
+
+
+def test_partitions_are_written_by_tasks() -> None:
+    spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "id_bucket")).model_dump_json()
+    assert [type(writer) for writer in chosen(LARGE, data_spec_json=spec)] == [TaskWriter]
+    assert isinstance(chosen(SizeHint(rows=10), data_spec_json=spec)[0], DriverWriter)
 
 
 def test_a_store_that_spark_does_not_reach_is_written_by_tasks() -> None:
