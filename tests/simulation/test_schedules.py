@@ -94,7 +94,7 @@ MUTATIONS = [
             (adoption, "if entry.committable and entry.committable.batch.lower != position.minted:", OFF),
             (adoption, "if isinstance(entry, CheckpointEntry) and entry.identity.start != position.end:", OFF),
         ),
-        only("record_lost", "state_lost", "zombie", crash=0.06, error=0.3),
+        only("record_lost", "state_lost", "zombie", crash=0.06, error=0.3, windows=(None,)),
     ),
     Mutation(
         "foreign commits are not noticed",
