@@ -1,32 +1,19 @@
 """Conditions that users write in SQL over the fields of a record."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
+from calve.sparktext import quiet_analysis
 
 Path = tuple[str, ...]
 
 _PART = re.compile(r"`((?:[^`]|``)*)`")
 _MOST_FIELDS = 100
-
-
-@contextmanager
-def quiet_analysis() -> Iterator[None]:
-    """PySpark logs every analysis error with its stack; here such an error is an answer."""
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def check_condition(condition: str, schema: T.StructType) -> None:

@@ -35,12 +35,12 @@ from calve.model.spec import Debezium
 from calve.source import frames, order
 from calve.source.arrowmap import mapped
 from calve.source.change_records import RECORD, Reader
-from calve.source.columns import declared_names, declared_schema, field_at, require, table_fields, table_of
+from calve.source.columns import field_at, require, table_fields, table_of
 from calve.source.finish import change_schema
 from calve.source.frames import STEP
 from calve.source.scalars import GUARDED_MICROS, Settings
-from calve.source.sqltext import ident
-from calve.source.strict import check_type, type_name
+from calve.source.strict import declared_in_json, type_name
+from calve.sparktext import ident
 
 _ARRIVAL = f"{STEP}arrival_"
 _FIELDS = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction", "message")
@@ -124,16 +124,7 @@ def _declared(schema: T.StructType, envelope: Debezium) -> list[T.StructField]:
             detail=f"Its columns are {', '.join(schema.names)}.",
             hint="Give before, after and op as columns, or the record's JSON in a column value.",
         )
-    if envelope.columns is None or declared_names(envelope.columns) is not None:
-        raise InvalidInput(
-            "the columns are not declared",
-            detail="The records are JSON text.",
-            hint="Declare the table's columns: columns='id BIGINT NOT NULL, amount DECIMAL(12,2)'.",
-        )
-    fields = declared_schema(envelope.columns).fields
-    for field in fields:
-        check_type(field.dataType, field.name)
-    return fields
+    return declared_in_json(envelope.columns)
 
 
 def changes_of_records(frame: DataFrame, checked: DebeziumPlan, *, before: bool = False) -> DataFrame:

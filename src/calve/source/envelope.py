@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from calve.errors import InvalidInput
 from calve.model.spec import Debezium, Envelope
 from calve.source import debezium, upsert
-from calve.source.condition import quiet_analysis
+from calve.sparktext import quiet_analysis
 
 
 def changes_of(frame: DataFrame, envelope: Envelope, key: Sequence[str], *, before: bool = False) -> DataFrame:

@@ -21,9 +21,9 @@ from calve.source.arrowmap import Columns, bad_row, mapped
 from calve.source.documents import Malformed, parsed
 from calve.source.frames import SOURCE_FILE, SOURCE_PROBLEM, STEP
 from calve.source.scalars import Settings
-from calve.source.sqltext import ident
 from calve.source.strict import Columns as Typed
 from calve.source.strict import Misfit, check_type
+from calve.sparktext import ident
 
 _CORRUPT = f"{STEP}corrupt"
 _LINE = "value"

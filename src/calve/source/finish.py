@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.model.change import BAD, BEFORE, DELETE, OP, ORDER_PREFIX, UPSERT
 from calve.source.problem import missing, problem
-from calve.source.sqltext import ident
+from calve.sparktext import ident
 
 ORDER_HINT = "Every change needs a value to be ordered by."
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812
 
-from calve.source.sqltext import ident
+from calve.sparktext import ident
 
 SOURCE_PREFIX = "_calve_source_"
 SOURCE_FILE = "_calve_source_file"

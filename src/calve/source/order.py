@@ -18,7 +18,7 @@ from calve.source.columns import field_at
 from calve.source.documents import Malformed
 from calve.source.finish import ORDER_HINT
 from calve.source.scalars import number_of
-from calve.source.sqltext import ident, literal
+from calve.sparktext import ident, literal
 
 PAIR: tuple[T.DataType, T.DataType] = (T.DecimalType(38, 9), T.StringType())
 """The types of the two columns of a field without a type."""

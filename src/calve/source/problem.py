@@ -6,7 +6,7 @@ error is escaped, so that no record can cut its own error short.
 """
 
 from calve.errors import BadRow
-from calve.source.sqltext import coalesce, literal
+from calve.sparktext import coalesce, literal
 
 SAMPLE_LENGTH = 200
 """Characters of a record that an error shows."""

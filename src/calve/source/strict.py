@@ -28,6 +28,7 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
+from calve.source.columns import declared_names, declared_schema
 from calve.source.scalars import Coding, Convert, Settings, is_scalar, scalar
 
 PLAIN = Coding()
@@ -47,6 +48,20 @@ def type_name(data_type: T.DataType) -> str:
     """A type as users write it."""
     nested = isinstance(data_type, T.ArrayType | T.MapType | T.StructType)
     return data_type.typeName().upper() if nested else data_type.simpleString().upper()
+
+
+def declared_in_json(columns: str | None) -> list[T.StructField]:
+    """The columns that an envelope declares for records of JSON text, which have no types of their own."""
+    if columns is None or declared_names(columns) is not None:
+        raise InvalidInput(
+            "the columns are not declared",
+            detail="The records are JSON text.",
+            hint="Declare the table's columns: columns='id BIGINT NOT NULL, amount DECIMAL(12,2)'.",
+        )
+    fields = declared_schema(columns).fields
+    for field in fields:
+        check_type(field.dataType, field.name)
+    return fields
 
 
 def check_type(data_type: T.DataType, path: str) -> None:

@@ -19,15 +19,15 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.errors import InvalidInput
 from calve.model.spec import NoEnvelope, Upsert
 from calve.source import frames, order
-from calve.source.columns import declared_names, declared_schema, table_fields, table_of
+from calve.source.columns import table_fields, table_of
 from calve.source.condition import Path, check_condition, undeclared_fields
 from calve.source.finish import Row, applied, missing_problems, named, order_problem
 from calve.source.frames import STEP
 from calve.source.problem import bad_row, first_problem
 from calve.source.retype import Retyped
-from calve.source.sqltext import coalesce, ident
-from calve.source.strict import check_type
+from calve.source.strict import declared_in_json
 from calve.source.upsert_json import BAD_KEY, BAD_REST, GONE, ORDER, read_records
+from calve.sparktext import coalesce, ident
 
 _DELETED = f"{STEP}deleted"
 _PROBLEM = f"{STEP}problem"
@@ -72,15 +72,7 @@ def plan(schema: T.StructType, envelope: Upsert | NoEnvelope, key: Sequence[str]
 
 
 def _plan_json(schema: T.StructType, envelope: Upsert, key: Sequence[str]) -> UpsertPlan:
-    if envelope.columns is None or declared_names(envelope.columns) is not None:
-        raise InvalidInput(
-            "the columns are not declared",
-            detail="The records are JSON text.",
-            hint="Declare the table's columns: columns='id BIGINT NOT NULL, amount DECIMAL(12,2)'.",
-        )
-    fields = declared_schema(envelope.columns).fields
-    for f in fields:
-        check_type(f.dataType, f.name)
+    fields = declared_in_json(envelope.columns)
     paths = undeclared_fields(envelope.delete_when, fields) if envelope.delete_when is not None else []
     return UpsertPlan(envelope, schema, table_of(fields, key), tuple(key), json=True, texts=tuple(paths))
 

@@ -21,7 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from calve.errors import TerminalError
 from calve.model.change import BAD, ORDER_PREFIX, UPSERT
 from calve.model.checkpoint import CheckpointIdentity
-from calve.view.catalyst import Catalyst, Node, children, column_id, ident, items, kind, outputs, sql_text, walk
+from calve.sparktext import ident, literal
+from calve.view.catalyst import Catalyst, Node, children, column_id, items, kind, outputs, walk
 from calve.view.groups import GROUP, Term, groups_of, is_aggregation, terms_of
 from calve.view.plan import Changes, ViewPlan
 from calve.view.rewrite import KEEP, Rewriter
@@ -112,7 +113,7 @@ def _sums(term: Term, j: int) -> list[str]:
     exact = f"cast({value} as decimal({_precision(term)}, {term.scale}))"
     total = f"sum(if({SIDE} < 0, -{exact}, {exact}))"
     lost = f"count({value}) > 0 and {total} is null"
-    overflow = sql_text(_too_large(term).encode())
+    overflow = literal(_too_large(term).encode())
     wide = f"decimal(38, {term.scale})"
     return [counted, f"cast(if({lost}, raise_error({overflow}), coalesce({total}, 0)) as {wide}) as s{j}"]
 
@@ -225,6 +226,6 @@ def _buffer(term: Term, j: int, name: str, type_name: str) -> str:
         case "max":
             return f"hi{j}"
         case _:
-            overflow = f"raise_error({sql_text(_too_large(term).encode())})"
+            overflow = f"raise_error({literal(_too_large(term).encode())})"
             fitting = f"coalesce(try_cast(s{j} as {type_name}), cast({overflow} as {type_name}))"
             return f"if(c{j} = 0, cast({'0' if term.name == 'avg' else 'null'} as {type_name}), {fitting})"

@@ -6,36 +6,14 @@ to be understood here. Used are constructors and methods that Spark 4.0 to 4.1 h
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
+
+from calve.sparktext import ident
 
 Node = Any
 """A LogicalPlan or an Expression of the JVM."""
-
-
-def ident(*parts: str) -> str:
-    """A name, quoted for Spark."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
-
-
-def sql_text(text: str) -> str:
-    """A string literal of any text, whatever the session's settings for escapes are."""
-    return f"cast(X'{text.encode().hex()}' as string)"
-
-
-@contextmanager
-def quiet_analysis() -> Iterator[None]:
-    """PySpark logs every analysis error with its stack; here such an error is an answer."""
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def kind(node: Node) -> str:

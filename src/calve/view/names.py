@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from calve.errors import InvalidInput
+from calve.sparktext import ident
 from calve.sql.lexer import Kind, Lexer, Token
-from calve.view.catalyst import Node, children, expressions_of, ident, items, kind, outputs, walk
+from calve.view.catalyst import Node, children, expressions_of, items, kind, outputs, walk
 
 _HEAD = "CREATE VIEW v AS "
 """What makes the lexer read the rest by Spark's rules."""

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame
 
 from calve.errors import BadRow, TerminalError
 from calve.model.change import BAD, DELETE, OP, ORDER_PREFIX, UPSERT, order_columns
-from calve.view.catalyst import Catalyst, Node, ident, outputs, sql_text
+from calve.sparktext import ident, literal
+from calve.view.catalyst import Catalyst, Node, outputs
 from calve.view.plan import Mode, ViewPlan
 from calve.view.rewrite import KEEP, Rewriter
 from calve.view.scope import Scope
@@ -124,7 +125,7 @@ def _with_errors(plan: ViewPlan, rows: DataFrame, comes: str, copies: Sequence[s
         if plan.mode in _FOLLOWING:
             rows = rows.where(f"({comes}) or {_COMING} = 0 or {BAD} is not null")
         found = f"{_COMING} > 1"
-    error = sql_text(_twice(plan).encode())
+    error = literal(_twice(plan).encode())
     return rows.selectExpr("*", f"coalesce({BAD}, if({comes} and ({found}), {error}, null)) as {_BAD}")
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from calve.errors import InvalidInput
-from calve.view.catalyst import Catalyst, Node, ident, kind, quiet_analysis
+from calve.sparktext import ident, quiet_analysis
+from calve.view.catalyst import Catalyst, Node, kind
 from calve.view.names import Parts, check_exact, quoted_names, relations_in, spark_text
 from calve.view.plan import Resolve, ViewInput, ViewQuery
 

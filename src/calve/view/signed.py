@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve.model.change import BAD, BEFORE, DELETE, OP, UPSERT, order_columns
-from calve.view.catalyst import ident
+from calve.sparktext import ident
 
 SIDE = "_calve__side"
 """TINYINT: UPSERT for a row that comes, DELETE for one that goes."""
