@@ -7,6 +7,7 @@ import pytest
 
 from tests.faults.conftest import MakeSink
 from tests.faults.harness import KILLED, Sink
+from tests.faults.process import READS
 
 START = ["claim.before", "claim.after", "adopt.before", "adopt.after", "state.put:2", "state.put:4"]
 CHECKPOINT = ["files.before:2", "files.after:2", "manifests.after:2", "record.before:2", "record.after:2"]
@@ -49,6 +50,8 @@ def test_a_sink_survives_kills_around_its(steps: list[str], make_sink: MakeSink)
 def test_a_sink_survives_kills_around_staging_and_closing_a_window(make_sink: MakeSink) -> None:
     sink = make_sink("windows", changes=3600)
     survives(sink, WINDOW)
+    reads = (sink.home / READS).read_text().splitlines()
+    assert len(reads) - len(set(reads)) <= len(WINDOW), "a crash reads one checkpoint again at most, not its window"
     assert not list((sink.home / "state").rglob("*.parquet")), "what is committed is staged no more"
 
 
