@@ -21,7 +21,7 @@ from tests.support.readers import duckdb_rows, spark_iceberg_rows
 POINTS = [
     "claim.before", "claim.after", "adopt.before", "adopt.after", "files.before", "files.after", "manifests.after",
     "record.before", "record.after", "manifest-list.before", "manifest-list.after", "commit.before", "commit.after",
-    "receipt.before", "receipt.after", "state.put", "load",
+    "receipt.before", "receipt.after", "state.put", "load", "resolve.before", "resolve.after",
 ]  # fmt: skip
 
 Change = tuple[str, int, str]

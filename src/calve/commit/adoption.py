@@ -52,6 +52,8 @@ class Position:
     committed: Progress | None = None
     generation: int = 0
     """Of the last recorded entry, else of the table."""
+    spent: list[Committable] = field(default_factory=list)
+    """Of the predecessor, in the table already; their keys may still be there."""
 
     @property
     def staged(self) -> list[CheckpointEntry]:
@@ -124,6 +126,8 @@ def _take(position: Position, recorded: Iterable[Entry], missing: Missing, can_r
         if _committed(position, entry):
             if isinstance(entry, CheckpointEntry):
                 position.known.append(entry.identity)
+            if entry.committable and entry.committable.keys:
+                position.spent.append(entry.committable)
             continue
         reason = "it follows one that is missing" if unusable else _break(position, entry, missing)
         if reason and isinstance(entry, FrontierEntry):
@@ -142,7 +146,7 @@ def _drop_idle_frontiers(position: Position) -> None:
     empties_above = position.committed.generation if position.committed else 0
     while position.entries and isinstance(position.entries[-1], FrontierEntry):
         last = position.entries[-1].committable
-        if last.batch.upper.sealed or last.generation > empties_above or last.manifests:
+        if last.batch.upper.sealed or last.generation > empties_above or not last.empty:
             return
         position.entries.pop()
         position.minted = last.batch.lower

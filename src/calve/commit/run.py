@@ -17,7 +17,7 @@ from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhe
 from calve.commit.attempt import Attempts
 from calve.commit.journal import Journal
 from calve.commit.mint import mint, wait_ms
-from calve.commit.ports import Monitor, TableStore, Waiter
+from calve.commit.ports import Monitor, Resolver, TableStore, Waiter
 from calve.errors import CheckpointGap, TransientError
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, Staged
 from calve.model.files import Committable, Manifest, Totals
@@ -64,6 +64,7 @@ class Outside:
     ids: IdSource
     monitor: Monitor
     waiter: Waiter
+    resolver: Resolver
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Written:
     commit_id: str
     manifests: tuple[Manifest, ...]
     totals: Totals
+    keys: tuple[Manifest, ...] = ()
 
 
 class SinkRun:
@@ -83,7 +85,7 @@ class SinkRun:
     ) -> None:
         self._spec = spec
         self._journal = journal
-        self._attempts = Attempts(spec, table, journal)
+        self._attempts = Attempts(spec, table, journal, outside.resolver)
         self._clock, self._ids = outside.clock, outside.ids
         self._monitor, self._waiter = outside.monitor, outside.waiter
         self._can_reread = can_reread
@@ -322,6 +324,7 @@ class SinkRun:
                 manifests=written.manifests,
                 totals=written.totals,
                 generation=self._spec.generation,
+                keys=written.keys,
             )
             self._append(CheckpointEntry(identity, time, committable))
         self._monitor.recorded(committable)
@@ -390,6 +393,7 @@ class SinkRun:
                 manifests=written.manifests,
                 totals=written.totals,
                 generation=self._spec.generation,
+                keys=written.keys,
             )
             self._append(FrontierEntry(max(last.time, (batch.upper.time or 0) - 1), committable))
         self._monitor.recorded(committable)
@@ -500,15 +504,22 @@ class SinkRun:
             self._has_data = self._has_data or committable.totals.data_rows > 0
             self._commits += 1
         self._monitor.running()
-        self._monitor.committed(receipt, committable, seconds)
+        self._monitor.committed(receipt, self._attempts.counted(committable), seconds)
         self._tell_waiting()
         try:
             self._journal.unstage(entry.staged for entry in consumed if entry.staged)
+            self._remove_keys(committable)
             self._tidy(receipt)
         except TransientError as error:
             self._monitor.warned("clean-up after a commit", error)
         faults.reached("receipt.after")
         return receipt
+
+    def _remove_keys(self, committable: Committable) -> None:
+        with self._memory:
+            spent, self._position.spent = [*self._position.spent, committable], []
+        for one in spent:
+            self._attempts.remove_keys(one)
 
     def _tidy(self, receipt: Receipt) -> None:
         """Drop records nothing needs any more, and keep the manifest list short. All of it can fail and wait."""

@@ -11,6 +11,7 @@ from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.relation import KnownColumn, Relation, SourcePlan
 from calve.model.spec import (
     Debezium,
+    Deletes,
     Envelope,
     NoEnvelope,
     OnForeignCommit,
@@ -94,6 +95,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         window_ms=commit_every // timedelta(milliseconds=1) if commit_every and staged else None,
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
+        deletes=Deletes(given.text("DELETES") or SinkSpec.deletes),
         partition_by=planned_partitions(statement.partition_by, relation),
     )
     catalog, store = connected(statement, definitions)

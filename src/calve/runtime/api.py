@@ -26,7 +26,8 @@ from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
 from calve.model.partitioning import PartitionBy
-from calve.model.spec import Envelope, NoEnvelope, OnForeignCommit, SinkSpec, TableName, WriteOptions
+from calve.model.spec import Deletes, Envelope, NoEnvelope, OnForeignCommit, SinkSpec, TableName, WriteOptions
+from calve.resolve.resolver import PositionResolver
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
 from calve.runtime.pipeline import Around, Intake, Pipeline
@@ -144,6 +145,7 @@ class Sink:
         target_file_size: int | str | None = None,
         row_group_size: int | str | None = None,
         compression: str | None = None,
+        deletes: str | None = None,
     ) -> "Sink":
         """The same sink with other options."""
         before = self.spec.write
@@ -153,9 +155,8 @@ class Sink:
             compression=compression or before.compression,
         )
         policy = self.spec.on_foreign_commit if on_foreign_commit is None else _policy(on_foreign_commit)
-        return replace(
-            self, spec=replace(self.spec, write=write, on_foreign_commit=policy, version=version or self.spec.version)
-        )
+        changed = replace(self.spec, write=write, on_foreign_commit=policy, version=version or self.spec.version)
+        return replace(self, spec=replace(changed, deletes=_encoding(deletes) if deletes else changed.deletes))
 
     def partition_by(self, *fields: str) -> "Sink":
         """The same sink into a table with these partitions, written as in SQL: `"bucket(16, id)"`, `"day(at)"`."""
@@ -242,7 +243,8 @@ class _Start:
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, given=schema)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
-        outside = Outside(self._clock, self._ids, monitor, self._signals)
+        resolver = PositionResolver(table, lambda: self._spark, self._ids, spec.sink_id)
+        outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
         around = Around(self._spark, self._state, table, monitor, self._clock, self._ids)
         pipeline = Pipeline(spec, reading.intake, run, around)
@@ -280,6 +282,14 @@ def _policy(text: str) -> OnForeignCommit:
     except ValueError:
         allowed = ", ".join(repr(p.value) for p in OnForeignCommit)
         raise InvalidInput(f'unknown policy on_foreign_commit="{text}"', hint=f"Use one of {allowed}.") from None
+
+
+def _encoding(text: str) -> Deletes:
+    try:
+        return Deletes(text)
+    except ValueError:
+        problem = 'deletes="vector" is not supported yet' if text == "vector" else f'unknown encoding deletes="{text}"'
+        raise InvalidInput(problem, hint=f"Use one of {', '.join(repr(d.value) for d in Deletes)}.") from None
 
 
 def _seconds(value: str | timedelta | float | None) -> float:

@@ -7,7 +7,7 @@ feed ──► take ──► envelope ──► view ─┬─► files ──�
 """
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,9 +17,9 @@ from calve.commit.run import Decision, SinkRun, Written
 from calve.errors import TransientError
 from calve.iceberg.table import IcebergTable
 from calve.model.checkpoint import Offsets, Staged
-from calve.model.files import Totals
+from calve.model.files import Totals, WriteResult
 from calve.model.size import SizeHint
-from calve.model.spec import Envelope, SinkSpec
+from calve.model.spec import Deletes, Envelope, SinkSpec
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
@@ -68,6 +68,7 @@ class Pipeline:
 
     def __init__(self, spec: SinkSpec, intake: Intake, run: SinkRun, around: Around) -> None:
         self._options, self._windows = spec.write, spec.window_ms is not None
+        self._deletes = spec.deletes
         self._intake = intake
         self._run = run
         self._spark, self._state, self._table = around.spark, around.state, around.table
@@ -140,7 +141,20 @@ class Pipeline:
         result = write_batch(changes, target, deletes=self._run.needs_deletes, size=size, ids=self._ids)
         faults.reached("files.after")
         commit_id = self._ids.new_id()
-        manifests = self._table.write_manifests(result.files, commit_id) if result.files else ()
+        written = self._described(result, commit_id)
         faults.reached("manifests.after")
         self._monitor.wrote(self._clock.monotonic() - started)
-        return Written(commit_id, manifests, Totals.of(result))
+        return written
+
+    def _described(self, result: WriteResult, commit_id: str) -> Written:
+        """Manifests of the files of a batch. Keys become deletes of the table as they are, or are resolved later."""
+        if self._deletes is Deletes.EQUALITY:
+            manifests = self._table.write_manifests(result.files, commit_id) if result.files else ()
+            return Written(commit_id, manifests, Totals.of(result))
+        data, keys = result.data_files, result.delete_files
+        return Written(
+            commit_id,
+            self._table.write_manifests(data, commit_id) if data else (),
+            Totals.of(replace(result, files=data)),
+            self._table.write_manifests(keys, f"{commit_id}-keys") if keys else (),
+        )

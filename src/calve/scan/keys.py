@@ -9,7 +9,8 @@ Arrow's lookup, which takes every other type, hashes the deleted values again fo
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -59,11 +60,30 @@ class KeySet:
         deleted[deleted] = self._newest[numbers[deleted]] > sequence_number
         return deleted
 
+    def values(self, place: int) -> pa.Array:
+        """The different values of the column at `place`, in its type."""
+        return self._values[place].distinct()
+
+    def reaches(self, place: int, bounds: tuple[Any, Any]) -> bool:
+        """False when no key has a value between the bounds in its column at `place`; numbers for dates and times."""
+        try:
+            return bool(len(self)) and self._values[place].reaches(*bounds)
+        except TypeError:
+            return True  # the column had another type when that was written
+
 
 class _Values(Protocol):
     """The different values of one column of deletes."""
 
     def __len__(self) -> int: ...
+
+    def distinct(self) -> pa.Array:
+        """Each value once, in no order."""
+        ...
+
+    def reaches(self, low: Any, high: Any) -> bool:
+        """False when all values lie outside of [low, high]."""
+        ...
 
     def places(self, column: pa.ChunkedArray) -> Numbers:
         """The place of each value, null among them; -1 for one that is not there."""
@@ -86,6 +106,22 @@ class _AnyValues:
     def __len__(self) -> int:
         return len(self._values)
 
+    def distinct(self) -> pa.Array:
+        return self._values
+
+    @cached_property
+    def _range(self) -> tuple[Any, Any] | None:
+        try:
+            ends = pc.min_max(self._values).as_py()
+        except pa.ArrowNotImplementedError:
+            return None
+        return ends["min"], ends["max"]
+
+    def reaches(self, low: Any, high: Any) -> bool:
+        if self._range is None or self._values.null_count:
+            return True
+        return bool(self._range[0] <= high and low <= self._range[1])
+
     def places(self, column: pa.ChunkedArray) -> Numbers:
         found = pc.index_in(column, value_set=self._values).fill_null(_MISSING)
         numbers: Numbers = found.to_numpy().astype(np.int64)
@@ -96,6 +132,7 @@ class _Integers:
     """Sorted, behind a filter that knows most values that are not there. Null has the last place, if it has one."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
+        self._kind = column.type
         numbers, nulls = _integers(column)
         self._sorted = distinct(numbers if nulls is None else numbers[~nulls])
         self._null_place = _MISSING if nulls is None else len(self._sorted)
@@ -106,6 +143,15 @@ class _Integers:
 
     def __len__(self) -> int:
         return len(self._sorted) + (self._null_place != _MISSING)
+
+    def distinct(self) -> pa.Array:
+        numbers = pa.array(self._sorted)
+        nulls = pa.nulls(int(self._null_place != _MISSING), pa.int64())
+        return _as(self._kind, pa.concat_arrays([numbers, nulls]))
+
+    def reaches(self, low: Any, high: Any) -> bool:
+        at = int(np.searchsorted(self._sorted, low))
+        return self._null_place != _MISSING or (at < len(self._sorted) and bool(self._sorted[at] <= high))
 
     def places(self, column: pa.ChunkedArray) -> Numbers:
         numbers, nulls = _integers(column)
@@ -128,6 +174,11 @@ def _integers(column: pa.ChunkedArray) -> tuple[Numbers, NDArray[np.bool_] | Non
     nulls = None if not whole.null_count else whole.is_null().to_numpy()
     numbers: Numbers = (whole if nulls is None else whole.fill_null(0)).to_numpy()
     return numbers, nulls
+
+
+def _as(kind: pa.DataType, numbers: pa.Array) -> pa.Array:
+    """The inverse of `_integers`."""
+    return (numbers.cast(pa.int32()) if pa.types.is_date32(kind) else numbers).cast(kind)
 
 
 def distinct(numbers: Numbers) -> Numbers:
