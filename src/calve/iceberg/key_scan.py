@@ -89,7 +89,7 @@ class KeyScans:
             keys=tuple({d: None for c in candidates for d in c.file.deletes if d.path in paths}),
             key_ids=key_ids,
             candidates=tuple(candidates),
-            target=read_target(table, Schema(*[every.fields[i] for i in key_ids]), set(key_ids), EVERYTHING),
+            target=key_target(table, key_ids),
             partitions=KeyPartitions(table, key_ids),
             place=place_of(table),
         )
@@ -105,6 +105,12 @@ class KeyScans:
         while self._entries > _KNOWN_ENTRIES and next(iter(self._known)) not in wanted:
             self._entries -= len(self._known.popitem(last=False)[1])
         return found
+
+
+def key_target(table: Table, ids: Iterable[int]) -> ReadTarget:
+    """How keys of these fields are read, in whichever file."""
+    wanted = tuple(ids)
+    return read_target(table, Schema(), set(wanted), EVERYTHING)
 
 
 def place_of(table: Table) -> DeletePlace:

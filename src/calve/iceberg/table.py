@@ -257,7 +257,7 @@ class IcebergTable:
     def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str) -> None:
         with committing(what):
             response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
-        _remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
+        remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
 
 
 def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:
@@ -267,7 +267,7 @@ def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:
     return Line.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
 
 
-def _remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
+def remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
     """Delete metadata files that left the log, as the table's properties ask. A file that stays does no harm."""
     if after.properties.get(_DELETE_OLD_METADATA, "false").lower() != "true":
         return
