@@ -153,6 +153,6 @@ class SinkSpec:
     """Grows when the table is to be filled anew: the first batch of a generation replaces what the table holds."""
     accepted_snapshot: int | None = None
     """A snapshot that the user vouched for: foreign changes up to it are no reason to halt."""
-    deletes: Deletes = Deletes.EQUALITY
+    deletes: Deletes = Deletes.POSITION
     partition_by: tuple[PartitionBy, ...] = ()
     """How the table is partitioned; a table that exists keeps its own way, and none here asks for none."""

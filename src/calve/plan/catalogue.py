@@ -29,7 +29,7 @@ SINK = SettingGroup(
             Kind.CHOICE,
             "How rows leave the table: by their places, which are looked up in every commit, or by keys that readers "
             "compare all rows with.",
-            default="'equality'",
+            default="'position'",
             choices=("position", "equality"),
             later=("vector",),
         ),
