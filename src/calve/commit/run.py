@@ -508,18 +508,21 @@ class SinkRun:
         self._tell_waiting()
         try:
             self._journal.unstage(entry.staged for entry in consumed if entry.staged)
-            self._remove_keys(committable)
             self._tidy(receipt)
         except TransientError as error:
             self._monitor.warned("clean-up after a commit", error)
+        self._remove_keys(committable)
         faults.reached("receipt.after")
         return receipt
 
     def _remove_keys(self, committable: Committable) -> None:
         with self._memory:
             spent, self._position.spent = [*self._position.spent, committable], []
-        for one in spent:
-            self._attempts.remove_keys(one)
+        try:
+            for one in spent:
+                self._attempts.remove_keys(one)
+        except TransientError as error:
+            self._monitor.warned("removal of keys after a commit", error)
 
     def _tidy(self, receipt: Receipt) -> None:
         """Drop records nothing needs any more, and keep the manifest list short. All of it can fail and wait."""

@@ -57,6 +57,8 @@ class KeyScan:
     key_ids: tuple[int, ...]
     """Fields of a key, in the order of its columns."""
     candidates: tuple[Candidate, ...]
+    paths: frozenset[str]
+    """All data files of the snapshot."""
     target: ReadTarget
     partitions: KeyPartitions
     place: DeletePlace
@@ -89,12 +91,13 @@ class KeyScans:
             keys=tuple({d: None for c in candidates for d in c.file.deletes if d.path in paths}),
             key_ids=key_ids,
             candidates=tuple(candidates),
+            paths=frozenset(entry.data_file.file_path for entry in data),
             target=key_target(table, key_ids),
             partitions=KeyPartitions(table, key_ids),
             place=place_of(table),
         )
 
-    def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> Iterable[ManifestEntry]:
+    def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
         unknown = [m for m in manifests if m.manifest_path not in self._known]
         with ThreadPoolExecutor(min(_LOOKUPS, len(unknown)) or 1) as pool:
             for manifest, entries in zip(unknown, pool.map(lambda m: tuple(live_entries(io, m)), unknown), strict=True):

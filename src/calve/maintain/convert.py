@@ -18,7 +18,7 @@ from calve.iceberg.conversion import ConversionPlan, commit_conversion, plan_con
 from calve.model.files import WrittenFile
 from calve.model.spec import TableName
 from calve.resolve.search import Search, search_by_tasks, search_here
-from calve.scan.positions import DeletedRows, PositionFinder
+from calve.scan.positions import PositionFinder, Remembered
 
 ATTEMPTS = 5
 HERE_ROWS = 30_000_000
@@ -76,4 +76,4 @@ def positions_of(plan: ConversionPlan, tools: Tools) -> tuple[WrittenFile, ...]:
     search = Search(plan.files, plan.target, plan.place, tools.ids.new_id())
     if plan.rows > HERE_ROWS:
         return search_by_tasks(search, tools.session())
-    return search_here(search, PositionFinder(plan.target, plan.files, DeletedRows()))
+    return search_here(search, PositionFinder(plan.target, plan.files, Remembered()))

@@ -12,7 +12,8 @@ from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, Wr
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
 from calve.resolve.search import Search, search_by_tasks, search_here
-from calve.scan.positions import DeletedRows, PositionFinder
+from calve.scan.positions import Limits as MemoryLimits
+from calve.scan.positions import PositionFinder, Remembered
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Limits:
 
 
 BY_MEASUREMENT = Limits()
+MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=50_000_000)
+"""What the driver remembers of the files of one table, a byte for each row that may be deleted."""
 
 
 class PositionResolver:
@@ -50,7 +53,7 @@ class PositionResolver:
     ) -> None:
         self._table, self._session, self._ids, self._pool = table, session, ids, pool
         self._limits = limits
-        self._deleted = DeletedRows()
+        self._remembered = Remembered(MEMORY)
 
     def resolve(self, state: TableState, keys: Sequence[Manifest], commit_id: str) -> ResolvedDeletes:
         scan = self._table.plan_keys(state, keys)
@@ -63,8 +66,9 @@ class PositionResolver:
         return ResolvedDeletes(manifests, Totals.of(WriteResult(files, 0)))
 
     def _search(self, scan: KeyScan, name: str) -> tuple[WrittenFile, ...]:
+        self._remembered.retain(scan.paths)
         if self._limits.allow(scan):
-            finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._deleted)
+            finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
             reached = _reached(scan, finder)
             return search_here(Search(reached, scan.target, scan.place, name), finder) if reached else ()
         spark = self._session()

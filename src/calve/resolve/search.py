@@ -24,7 +24,7 @@ from calve.iceberg.position_deletes import DeletePlace, Found, write_position_de
 from calve.iceberg.readable import ReadTarget
 from calve.model.files import WrittenFile
 from calve.model.scan import ReadTask, ScanFile
-from calve.scan.positions import DeletedRows, PositionFinder
+from calve.scan.positions import PositionFinder, Remembered
 from calve.scan.splits import read_tasks
 
 _REPORT = "report"
@@ -80,7 +80,7 @@ def _search_partition(work: _Work, numbers: Iterator[pa.RecordBatch]) -> Iterato
         for number in batch.column(0).to_pylist():
             task: ReadTask = pickle.loads(work.tasks[number])  # noqa: S301 - of our own driver
             try:
-                finder = PositionFinder(work.target, task.files, DeletedRows())
+                finder = PositionFinder(work.target, task.files, Remembered())
                 found = _joined(map(finder.find, task.splits))
                 files = _write(work.place, found, f"{work.name}/{number}/{attempt}")
             except CalveError as error:
