@@ -174,6 +174,8 @@ class Committable:
     keys: tuple[Manifest, ...] = ()
     """Of files with keys whose rows are deleted by position. They are no part of the table: every attempt looks up
     where the rows are, and the files are removed once the table has the batch."""
+    ahead: str = ""
+    """Digest of the end offsets of the last checkpoint that has rows in here, where others of its rows are not."""
 
     @property
     def empty(self) -> bool:
@@ -193,6 +195,7 @@ class Committable:
             "totals": asdict(self.totals),
             "generation": self.generation,
             "keys": [m.to_json() for m in self.keys],
+            "ahead": self.ahead,
         }
 
     @classmethod
@@ -208,4 +211,5 @@ class Committable:
             totals=Totals(**value["totals"]),
             generation=value.get("generation", 0),
             keys=tuple(Manifest.from_json(m) for m in value.get("keys", ())),
+            ahead=value.get("ahead", ""),
         )

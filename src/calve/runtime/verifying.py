@@ -19,12 +19,10 @@ from calve.errors import BadRow, InvalidInput, decode
 from calve.iceberg.snapshots import stated_progress
 from calve.model.change import BAD, OP, UPSERT, order_columns
 from calve.model.checkpoint import CheckpointIdentity
-from calve.model.size import UNKNOWN
 from calve.plan.lookup import required
 from calve.plan.sinks import plan_sink
 from calve.runtime.api import Sink, reading_of, source_store
 from calve.runtime.defined import sink_of
-from calve.runtime.feed import Checkpoint
 from calve.runtime.reading import read
 from calve.runtime.workplace import Workplace
 from calve.source.port import SourceDefinition
@@ -84,7 +82,7 @@ class _Comparison:
             )
             identity = CheckpointIdentity(self._source.name, 0, None, progress.offsets)
             frame = self._source.contents(self._spark, progress.offsets)
-            changes = reading.intake.changes(Checkpoint(identity, frame, 0, UNKNOWN))
+            changes = reading.intake.changes(frame, identity)
             key, columns = reading.spec.key, reading.columns.fieldNames()
             found = read(
                 self._spark, self._sink.lake.table(str(spec.table)), columns=columns, snapshot_id=progress.snapshot_id
