@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.run import Decision, SinkRun, Written
-from calve.errors import TransientError
+from calve.errors import TerminalError, TransientError
 from calve.iceberg.table import IcebergTable
 from calve.model.change import TIME
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, Staged
@@ -99,6 +99,12 @@ class Pipeline:
         if decision is Decision.ACCEPT and not self._run.claimed:
             self._run.claim()
             decision = self._run.decide(checkpoint.identity)
+        if decision is Decision.SEALED and not checkpoint.frame.isEmpty():
+            raise TerminalError(
+                "rows came after the end of the input",
+                detail=f"Checkpoint {checkpoint.identity} follows a progress row that ended it.",
+                hint="To go on with other contents: ALTER SINK ... SET FROM ... WITH (SNAPSHOT = true).",
+            )
         if decision is not Decision.ACCEPT:
             return decision
         self._run.patiently(self._run.check_room)
