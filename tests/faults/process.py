@@ -2,7 +2,8 @@
 
 FEED is `orders` (a source calve drives), `windows` (the same, its checkpoints staged), `stream` (Spark's streaming file
 source) or `partitions` (a streaming source with Kafka's kind of offsets). The process runs until everything the source
-holds is committed, prints its status as JSON, and exits as the command line would. `CALVE_FAULTS` arms failpoints.
+holds is committed, prints its status as JSON, and exits as the command line would. `CALVE_FAULTS` arms failpoints,
+`CALVE_TEST_DELETES` says how rows are deleted.
 """
 
 import json
@@ -78,6 +79,7 @@ def main() -> int:
             reader = spark.readStream.format("partitions").schema(schema)
             frame = reader.option("folder", str(Path(home) / "in")).load()
         sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
+    sink = sink.options(deletes=os.environ.get("CALVE_TEST_DELETES"))
     try:
         query = sink.start(commit_interval="2s", checkpoint_interval="200ms") if feed == "windows" else sink.start()
         query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "200")))

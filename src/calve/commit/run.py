@@ -17,7 +17,7 @@ from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhe
 from calve.commit.attempt import Attempts
 from calve.commit.closing import Closing
 from calve.commit.journal import Journal
-from calve.commit.ports import Monitor, TableStore, Waiter, Waiting
+from calve.commit.ports import Monitor, Resolver, TableStore, Waiter, Waiting
 from calve.errors import CheckpointGap, TransientError
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, Staged
 from calve.model.files import Committable, Manifest, Totals
@@ -64,6 +64,7 @@ class Outside:
     ids: IdSource
     monitor: Monitor
     waiter: Waiter
+    resolver: Resolver
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Written:
     commit_id: str
     manifests: tuple[Manifest, ...]
     totals: Totals
+    keys: tuple[Manifest, ...] = ()
 
 
 class SinkRun:
@@ -83,7 +85,7 @@ class SinkRun:
     ) -> None:
         self._spec = spec
         self._journal = journal
-        self._attempts = Attempts(spec, table, journal)
+        self._attempts = Attempts(spec, table, journal, outside.resolver)
         self._clock, self._ids = outside.clock, outside.ids
         self._monitor, self._waiter = outside.monitor, outside.waiter
         self._can_reread = can_reread
@@ -337,6 +339,7 @@ class SinkRun:
                 manifests=written.manifests,
                 totals=written.totals,
                 generation=self._spec.generation,
+                keys=written.keys,
             )
             self._append(CheckpointEntry(identity, time, committable))
         self._monitor.recorded(committable)
@@ -426,6 +429,7 @@ class SinkRun:
                 manifests=written.manifests,
                 totals=written.totals,
                 generation=self._spec.generation,
+                keys=written.keys,
                 ahead=position.ahead_of(batch.upper),
             )
             time = position.last_time if batch.upper.time is None else batch.upper.time - 1
@@ -569,15 +573,25 @@ class SinkRun:
             self._commits += 1
             self._committed_at = self._clock.monotonic()
         self._monitor.running()
-        self._monitor.committed(receipt, committable, seconds)
+        self._monitor.committed(receipt, self._attempts.counted(committable), seconds)
         self._tell_waiting()
         try:
             self._journal.unstage(entry.staged for entry in consumed if entry.staged)
             self._tidy(receipt)
         except TransientError as error:
             self._monitor.warned("clean-up after a commit", error)
+        self._remove_keys(committable)
         faults.reached("receipt.after")
         return receipt
+
+    def _remove_keys(self, committable: Committable) -> None:
+        with self._memory:
+            spent, self._position.spent = [*self._position.spent, committable], []
+        try:
+            for one in spent:
+                self._attempts.remove_keys(one)
+        except TransientError as error:
+            self._monitor.warned("removal of keys after a commit", error)
 
     def _tidy(self, receipt: Receipt) -> None:
         """Drop records nothing needs any more, and keep the manifest list short. All of it can fail and wait."""

@@ -34,7 +34,7 @@ from calve.iceberg.delete_index import DeleteIndex
 from calve.iceberg.pruning import Pruning
 from calve.iceberg.readable import ReadTarget, every_field, projected, read_target, spark_schema
 from calve.iceberg.travel import AsOf, Moment, moment_of
-from calve.model.scan import EVERYTHING, Condition, DeleteKind, Pruned, ScanFile, ScanPlan
+from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, Pruned, ScanFile, ScanPlan
 
 _LOOKUPS = 16
 """Manifests that are read at a time; matters for object stores only."""
@@ -114,7 +114,9 @@ class Scan:
             files_by_partition=len(entries) - len(in_partition),
             files_by_bounds=len(in_partition) - len(chosen),
         )
-        return tuple(_scan_file(entry, index, self.table.specs()[entry.data_file.spec_id]) for entry in chosen), pruned
+        return tuple(
+            scan_file(entry, index.of(entry), self.table.specs()[entry.data_file.spec_id]) for entry in chosen
+        ), pruned
 
 
 def _schema_of(table: Table, moment: Moment) -> Schema:
@@ -124,12 +126,13 @@ def _schema_of(table: Table, moment: Moment) -> Schema:
 def _entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
     """The live entries of manifests, whoever wrote them, with all that they inherit. Raises OSError."""
     if len(manifests) < 2:
-        return [entry for manifest in manifests for entry in _live(io, manifest)]
+        return [entry for manifest in manifests for entry in live_entries(io, manifest)]
     with ThreadPoolExecutor(min(_LOOKUPS, len(manifests))) as pool:
-        return [entry for entries in pool.map(lambda m: list(_live(io, m)), manifests) for entry in entries]
+        return [entry for entries in pool.map(lambda m: list(live_entries(io, m)), manifests) for entry in entries]
 
 
-def _live(io: FileIO, manifest: ManifestFile) -> Iterable[ManifestEntry]:
+def live_entries(io: FileIO, manifest: ManifestFile) -> Iterable[ManifestEntry]:
+    """The live entries of a manifest, whoever wrote it, with all that they inherit. Raises OSError, InvalidInput."""
     with io.new_input(manifest.manifest_path).open() as stream:
         content = stream.read()
     for entry in read_entries(content, version=3):
@@ -150,7 +153,8 @@ def _checked(entry: ManifestEntry) -> ManifestEntry:
     return entry
 
 
-def _scan_file(entry: ManifestEntry, index: DeleteIndex, spec: PartitionSpec) -> ScanFile:
+def scan_file(entry: ManifestEntry, deletes: tuple[DeleteFile, ...], spec: PartitionSpec) -> ScanFile:
+    """A data file with the deletes that apply to it."""
     file = entry.data_file
     return ScanFile(
         path=file.file_path,
@@ -159,7 +163,9 @@ def _scan_file(entry: ManifestEntry, index: DeleteIndex, spec: PartitionSpec) ->
         sequence_number=entry.sequence_number or 0,
         split_offsets=_ascending(file.split_offsets),
         constants=_constants(file, spec),
-        deletes=index.of(entry),
+        deletes=deletes,
+        spec_id=file.spec_id,
+        partition=tuple(file.partition[place] for place in range(len(file.partition))),
     )
 
 

@@ -20,6 +20,14 @@ _TOTALS = {
     "total-position-deletes": "added-position-deletes",
     "total-equality-deletes": "added-equality-deletes",
 }
+_REMOVED = {
+    "total-data-files": "deleted-data-files",
+    "total-delete-files": "removed-delete-files",
+    "total-records": "deleted-records",
+    "total-files-size": "removed-files-size",
+    "total-position-deletes": "removed-position-deletes",
+    "total-equality-deletes": "removed-equality-deletes",
+}
 
 
 def head_of(metadata: TableMetadata) -> Snapshot | None:
@@ -130,18 +138,25 @@ def added_counts(totals: Totals) -> dict[str, int]:
 
 
 def new_summary(
-    operation: Operation, added: Mapping[str, int], parent: Snapshot | None, extra: Mapping[str, str]
+    operation: Operation,
+    added: Mapping[str, int],
+    parent: Snapshot | None,
+    extra: Mapping[str, str],
+    *,
+    removed: Mapping[str, int] | None = None,
 ) -> Summary:
     """The summary of a snapshot on top of `parent`, totals carried on. A total that the parent lacks stays unknown."""
+    gone = removed or {}
     before: Mapping[str, str] = dict.fromkeys(_TOTALS, "0")
     if parent is not None:
         before = parent.summary.additional_properties if parent.summary is not None else {}
     totals = {
-        name: str(int(before[name]) + added.get(addition, 0))
+        name: str(max(0, int(before[name]) + added.get(addition, 0) - gone.get(_REMOVED[name], 0)))
         for name, addition in _TOTALS.items()
         if before.get(name, "").isdigit()
     }
-    return Summary(operation, **{name: str(count) for name, count in added.items()}, **totals, **extra)
+    counts = {name: str(count) for name, count in {**added, **gone}.items()}
+    return Summary(operation, **counts, **totals, **extra)
 
 
 def _unreadable(where: str, sink_id: str, error: Exception) -> ProgressUnprovable:

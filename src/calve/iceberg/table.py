@@ -5,13 +5,14 @@
     commit: manifest list (new manifests + those of the head) ──► snapshot, refs, property, expiry ──► catalog
 
 `commit` is one attempt on exactly the state it is given: it neither reloads nor retries, and deletes nothing when it
-fails. All requests go through one catalog client: `load`, `commit` and `merge_manifests` are called by one thread at a
-time, `write_target`, `write_manifests` and `missing_files` by any.
+fails. All requests go through one catalog client: `load`, `commit`, `plan_keys` and `merge_manifests` are called by
+one thread at a time, `write_target`, `write_manifests` and `missing_files` by any.
 """
 
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from pyiceberg.exceptions import NoSuchTableError
@@ -29,6 +30,7 @@ from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
 from calve.faults import reached
 from calve.iceberg.draft import Draft, expiry_updates, new_draft, progress_updates, requirements, snapshot_updates
+from calve.iceberg.key_scan import KeyScan, KeyScans
 from calve.iceberg.listing import Line, ManifestLists
 from calve.iceberg.manifests import (
     OWN_PREFIX,
@@ -95,6 +97,7 @@ class IcebergTable:
         self._latest = table
         self._infos = SnapshotInfos(sink_id)
         self._lists = ManifestLists()
+        self._key_scans = KeyScans()
         self._named: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         """Files of the manifests that were written or read last, so that they are not read for every attempt."""
 
@@ -206,6 +209,24 @@ class IcebergTable:
         with trying(f'writing manifests of "{self._name}"'):
             return write_manifests(self._latest, files, f"{commit_id}-{self._ids.new_id()[:8]}")
 
+    def plan_keys(self, state: TableState, keys: Sequence[Manifest]) -> KeyScan:
+        """How rows with these keys are found in exactly `state`. Raises TransientError."""
+        table: Table = state.handle
+        lines = self._lines_of(table, head_of(table.metadata))
+        with trying(f'planning a look-up of keys in "{self._name}"'):
+            return self._key_scans.plan(table, [line.manifest for line in lines], keys)
+
+    def remove_keys(self, keys: Sequence[Manifest]) -> None:
+        """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError."""
+        io = self._latest.io
+        with trying(f'removing keys of "{self._name}"'):
+            for manifest in keys:
+                with suppress(FileNotFoundError):
+                    for location in self._files_of(io, manifest):
+                        with suppress(FileNotFoundError):
+                            io.delete(location)
+                    io.delete(manifest.path)
+
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
         """Manifests, and files they name, that no longer exist. Raises TransientError."""
         table = self._latest
@@ -236,7 +257,7 @@ class IcebergTable:
     def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str) -> None:
         with committing(what):
             response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
-        _remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
+        remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
 
 
 def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:
@@ -246,7 +267,7 @@ def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:
     return Line.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
 
 
-def _remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
+def remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
     """Delete metadata files that left the log, as the table's properties ask. A file that stays does no harm."""
     if after.properties.get(_DELETE_OLD_METADATA, "false").lower() != "true":
         return

@@ -17,6 +17,15 @@ class OnForeignCommit(StrEnum):
     ACCEPT = "accept"
 
 
+class Deletes(StrEnum):
+    """How the rows that a change replaces or deletes leave the table."""
+
+    EQUALITY = "equality"
+    """By files of keys that readers compare every row with: free for the writer, dear for all others."""
+    POSITION = "position"
+    """By their places in data files, looked up in each commit."""
+
+
 class OnTruncate(StrEnum):
     """When a Debezium record says that the source table was truncated."""
 
@@ -188,6 +197,7 @@ class SinkSpec:
     """Grows when the table is to be filled anew: the first batch of a generation replaces what the table holds."""
     accepted_snapshot: int | None = None
     """A snapshot that the user vouched for: foreign changes up to it are no reason to halt."""
+    deletes: Deletes = Deletes.POSITION
     partition_by: tuple[PartitionBy, ...] = ()
     """How the table is partitioned; a table that exists keeps its own way, and none here asks for none."""
     append: bool = False

@@ -27,10 +27,11 @@ SINK = SettingGroup(
         Setting(
             "DELETES",
             Kind.CHOICE,
-            "How rows are deleted in the table.",
-            default="'equality'",
-            choices=("equality",),
-            later=("position", "vector"),
+            "How rows leave the table: by their places, which are looked up in every commit, or by keys that readers "
+            "compare all rows with.",
+            default="'position'",
+            choices=("position", "equality"),
+            later=("vector",),
         ),
         Setting("FORMAT VERSION", Kind.INTEGER, "Version of the Iceberg format.", default="2", low=2, high=2),
         Setting(

@@ -12,6 +12,7 @@ from calve.model.relation import KnownColumn, Relation, SourcePlan
 from calve.model.spec import (
     HEARTBEAT_MS,
     Debezium,
+    Deletes,
     Diff,
     Envelope,
     NoEnvelope,
@@ -102,6 +103,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         window_ms=commit_every // timedelta(milliseconds=1) if commit_every and staged else None,
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
+        deletes=Deletes(given.text("DELETES") or SinkSpec.deletes),
         partition_by=planned_partitions(statement.partition_by, relation),
         append=append,
         times=times,

@@ -30,6 +30,7 @@ from calve.model.checkpoint import CheckpointIdentity
 from calve.model.partitioning import PartitionBy
 from calve.model.spec import (
     HEARTBEAT_MS,
+    Deletes,
     Diff,
     Envelope,
     LateRows,
@@ -40,6 +41,7 @@ from calve.model.spec import (
     TableName,
     WriteOptions,
 )
+from calve.resolve.resolver import PositionResolver
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
 from calve.runtime.pipeline import Around, Intake, Pipeline
@@ -171,6 +173,7 @@ class Sink:
         target_file_size: int | str | None = None,
         row_group_size: int | str | None = None,
         compression: str | None = None,
+        deletes: str | None = None,
     ) -> "Sink":
         """The same sink with other options."""
         before = self.spec.write
@@ -183,6 +186,8 @@ class Sink:
         if on_foreign_commit is not None:
             policy = _chosen(OnForeignCommit, on_foreign_commit, "on_foreign_commit")
             spec = replace(spec, on_foreign_commit=policy)
+        if deletes is not None:
+            spec = replace(spec, deletes=_encoding(deletes))
         return replace(self, spec=spec)
 
     def commits(
@@ -329,7 +334,8 @@ class _Start:
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, given=schema)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
-        outside = Outside(self._clock, self._ids, monitor, self._signals)
+        resolver = PositionResolver(table, lambda: self._spark, self._ids, spec.sink_id)
+        outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
         around = Around(self._spark, self._state, table, monitor, self._clock, self._ids)
         pipeline = Pipeline(spec, reading.intake, run, around)
@@ -375,6 +381,14 @@ def _chosen(choices: type[C], text: str, name: str) -> C:
 def _late(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults
     """A log takes late rows; by key, an old row must not overwrite a newer one."""
     return LateRows.ADVANCE if append else LateRows.ERROR
+
+
+def _encoding(text: str) -> Deletes:
+    try:
+        return Deletes(text)
+    except ValueError:
+        problem = 'deletes="vector" is not supported yet' if text == "vector" else f'unknown encoding deletes="{text}"'
+        raise InvalidInput(problem, hint=f"Use one of {', '.join(repr(d.value) for d in Deletes)}.") from None
 
 
 def _seconds(value: str | timedelta | float | None) -> float:

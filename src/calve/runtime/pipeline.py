@@ -7,7 +7,7 @@ feed ──► take ──► envelope ──► view ─┬─► files ──�
 """
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -19,10 +19,10 @@ from calve.errors import TerminalError, TransientError
 from calve.iceberg.table import IcebergTable
 from calve.model.change import TIME
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, Staged
-from calve.model.files import Totals
+from calve.model.files import Totals, WriteResult
 from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
-from calve.model.spec import Debezium, Diff, Envelope, SinkSpec
+from calve.model.spec import Debezium, Deletes, Diff, Envelope, SinkSpec
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
@@ -180,7 +180,20 @@ class Pipeline:
         result = write_batch(changes, target, deletes=self._run.needs_deletes, size=size, ids=self._ids)
         faults.reached("files.after")
         commit_id = self._ids.new_id()
-        manifests = self._table.write_manifests(result.files, commit_id) if result.files else ()
+        written = self._described(result, commit_id)
         faults.reached("manifests.after")
         self._monitor.wrote(self._clock.monotonic() - started)
-        return Written(commit_id, manifests, Totals.of(result))
+        return written
+
+    def _described(self, result: WriteResult, commit_id: str) -> Written:
+        """Manifests of the files of a batch. Keys become deletes of the table as they are, or are resolved later."""
+        if self._spec.deletes is Deletes.EQUALITY:
+            manifests = self._table.write_manifests(result.files, commit_id) if result.files else ()
+            return Written(commit_id, manifests, Totals.of(result))
+        data, keys = result.data_files, result.delete_files
+        return Written(
+            commit_id,
+            self._table.write_manifests(data, commit_id) if data else (),
+            Totals.of(replace(result, files=data)),
+            self._table.write_manifests(keys, f"{commit_id}-keys") if keys else (),
+        )

@@ -10,7 +10,7 @@ import itertools
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ _LARGEST_GROUP_BYTES = 256 << 20
 """In memory, also where larger row groups are asked for."""
 _GROUPS_PER_FILE = 8
 """At least so many row groups fit into a file, or a file could not end near its target size."""
+_KEY_FILE_BYTES = 16 << 20
 _CHUNK_FOOTER_BYTES = 128
 """What a column of a row group takes in the footer, about."""
 _SAMPLE_ROWS = 8192
@@ -170,6 +171,12 @@ class RollingFiles:
             footer, size = self._open.complete()
             self.files += (self._kind.described(self._open.location, footer, size, self._target),)
             self._open = None
+
+
+def key_files(target: WriteTarget, names: FileNames, *, midway: Callable[[], None] = _nothing) -> RollingFiles:
+    """Files of keys whose rows are deleted; small ones, since whoever looks for the rows has to hold one in memory."""
+    options = replace(target.options, target_file_size=min(target.options.target_file_size, _KEY_FILE_BYTES))
+    return RollingFiles(FileKind.deletes(target), replace(target, options=options), names, midway=midway)
 
 
 def _copied(table: pa.Table) -> pa.Table:
