@@ -20,14 +20,14 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost, TerminalError
+from calve.listing import KnownFile, Listing, absolute
 from calve.model.checkpoint import Offsets
 from calve.model.size import SizeHint
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.source.columns import declared_schema
 from calve.source.filerecords import LINES, check_fields, csv_records, json_lines, json_records, record_schema
 from calve.source.ledger import Ledger, Place
-from calve.source.listing import Listing, absolute
-from calve.source.seen import Change, KnownFile
+from calve.source.seen import Change
 from calve.state import StateStore
 
 FORMATS = ("json", "csv", "parquet", "orc", "text")
