@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
+from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -59,6 +60,17 @@ class Lake:
 
     home: Path
     properties: Mapping[str, str]
+
+    @property
+    def label(self) -> str:
+        """How the metastore calls it: the same for all connections to one catalog, and without logins."""
+        if not self.properties:
+            return "embedded"
+        address = urlsplit(self.properties.get("uri", ""))
+        port = f":{address.port}" if address.port else ""
+        place = f"{address.hostname}{port}" if address.hostname else address.path
+        said = [self.properties.get("type", ""), place, self.properties.get("warehouse", "")]
+        return " ".join(filter(None, said)) or "catalog"
 
     def table(self, name: str) -> "TableRef":
         """A table by `namespace.table`; it need not exist yet."""
