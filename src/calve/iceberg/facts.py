@@ -9,6 +9,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, read_ma
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from calve.catalog.failures import trying
@@ -57,6 +58,43 @@ class TableFacts:
     partition_columns: tuple[str, ...]
     files: tuple[FileFacts, ...]
     io_properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A table by its metadata alone."""
+
+    location: str
+    schema: Mapping[str, Any]
+    """Spark's, for `StructType.fromJson`."""
+    snapshot_id: int | None
+    timestamp_ms: int
+    rows: int
+    """In its data files; some may be deleted unless this is exact."""
+    exact: bool
+    files: int
+    bytes: int
+
+
+def standing_of(metadata: TableMetadata) -> Standing:
+    """What the newest snapshot says of itself."""
+    snapshot = metadata.current_snapshot()
+    summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
+
+    def count(name: str) -> int:
+        said = summary.get(name, "0")
+        return int(said) if said.isdigit() else 0
+
+    return Standing(
+        location=metadata.location,
+        schema=spark_schema(metadata.schema()),
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        timestamp_ms=snapshot.timestamp_ms if snapshot else metadata.last_updated_ms,
+        rows=count("total-records"),
+        exact=count("total-delete-files") == 0,
+        files=count("total-data-files"),
+        bytes=count("total-files-size"),
+    )
 
 
 def facts_of(table: Table) -> TableFacts:

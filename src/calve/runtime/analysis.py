@@ -26,7 +26,7 @@ from calve.model.spec import NoEnvelope, TableName
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required
 from calve.plan.sources import plan_source
-from calve.runtime.api import Lake, TableRef
+from calve.runtime.api import Lake, TableRef, table_id
 from calve.runtime.defined import lake_of
 from calve.runtime.outcome import Message
 from calve.runtime.workplace import Workplace
@@ -86,11 +86,6 @@ def target_of(place: Workplace, target: st.AnalyzeTarget) -> Target:
 def folder_id(location: str) -> TableId:
     """How the metastore calls a folder."""
     return TableId(PLUGIN, WORKSPACE, absolute(location))
-
-
-def table_id(ref: TableRef) -> TableId:
-    """How the metastore calls a table of a catalog."""
-    return TableId(ref.lake.label, ".".join(ref.name.namespace), ref.name.name)
 
 
 def _source(place: Workplace, target: FieldPath) -> Target:

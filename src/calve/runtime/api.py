@@ -26,12 +26,15 @@ from calve.errors import InvalidInput
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
+from calve.metastore.tables import TableId
 from calve.model.partitioning import PartitionBy
 from calve.model.spec import Envelope, NoEnvelope, OnForeignCommit, SinkSpec, TableName, WriteOptions
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
+from calve.runtime.narrowing import narrow
 from calve.runtime.pipeline import Around, Intake, Pipeline
 from calve.runtime.query import Query
+from calve.runtime.registry import Registry, Written
 from calve.runtime.session import embedded_session
 from calve.runtime.sparkfeed import SparkFeed
 from calve.runtime.views import ViewOver
@@ -100,6 +103,11 @@ def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
     """The embedded lake of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`)."""
     settings = {key.replace("_", "-"): value for key, value in properties.items()}
     return Lake(Path(home).absolute() if home else default_home(), settings)
+
+
+def table_id(ref: TableRef) -> TableId:
+    """How the metastore calls a table."""
+    return TableId(ref.lake.label, ".".join(ref.name.namespace), ref.name.name)
 
 
 Changes = DataFrame | SourceDefinition
@@ -247,6 +255,8 @@ class _Start:
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
         columns, spec = reading.columns, reading.spec
+        if reading.intake.view is not None:
+            narrow(source, self._sink.changes, reading.intake.view.plan, self._home, self._spark)
         catalog = self._sink.lake.open()
         schema = iceberg_schema(columns, spec.key)
         partitions = partition_spec(schema, spec.partition_by)
@@ -260,7 +270,8 @@ class _Start:
         pipeline = Pipeline(spec, reading.intake, run, around)
         committer = Committer(run, self._signals, pipeline.close_due, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
-        query.begin(pipeline)
+        known = table_id(TableRef(self._sink.lake, spec.table))
+        query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
         return query
 
     def _source(self) -> Source | None:

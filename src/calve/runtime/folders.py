@@ -4,7 +4,7 @@ Whatever is wrong with the metastore, the rows are the same: then all files are 
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,7 +12,6 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T  # noqa: N812
 
 from calve.analyze.columns import schema_of
 from calve.analyze.folders import Folder, FolderFormat
@@ -25,7 +24,7 @@ from calve.model.scan import EVERYTHING, Condition
 from calve.runtime.analysis import folder_id
 from calve.runtime.reading import FrameRead, not_understood
 from calve.runtime.workplace import Workplace
-from calve.scan.conditions import understand
+from calve.scan.conditions import understand, unread_frame
 from calve.sparktext import quiet_analysis
 
 _T = TypeVar("_T")
@@ -68,8 +67,8 @@ class _Asking:
     def attempt(self, question: Callable[[], _T | None]) -> _T | None:
         try:
             return question()
-        except CalveError as error:
-            self.problem = self.problem or error.primary
+        except (CalveError, OSError, pa.ArrowException) as error:
+            self.problem = self.problem or str(error).splitlines()[0]
             _log.warning("the metastore could not be asked: %s", error)
             return None
 
@@ -93,18 +92,11 @@ def _condition(spark: SparkSession, schema: str, where: str | None) -> Condition
     """What of a condition statistics can tell."""
     if where is None:
         return EVERYTHING
-    fields = schema_of(schema).fields
-    by_place = T.StructType([T.StructField(f"c{place}", field.dataType) for place, field in enumerate(fields)])
-    empty = spark.range(0).mapInArrow(_nothing, by_place).toDF(*[field.name for field in fields])
     try:
         with quiet_analysis():
-            return understand(empty, where).condition
+            return understand(unread_frame(spark, schema_of(schema)), where).condition
     except PySparkException as error:
         raise not_understood(error) from error
-
-
-def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    return batches
 
 
 def _filtered(frame: DataFrame, where: str | None) -> DataFrame:
