@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import PurePosixPath
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -90,6 +90,11 @@ class Folder:
     @classmethod
     def of(cls, location: str, spark: Callable[[], SparkSession], reading: FolderFormat | None = None) -> "Folder":
         """Raises InvalidInput when there are no files, or files of different formats."""
+        if urlsplit(location).password:
+            raise InvalidInput(
+                "a location with a password in it is not kept",
+                hint="Give the store its credentials by the environment.",
+            )
         opened = Listing.of(absolute(location))
         files = tuple(sorted(opened.files(), key=lambda file: file.path))
         if reading is None:

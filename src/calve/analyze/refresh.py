@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from calve.analyze.subject import Columns, ListedFile, Subject, Wanted, digest_of, reaches
+from calve.analyze.columns import columns_of, schema_of
+from calve.analyze.subject import Columns, ListedFile, Subject, Wanted, digest_of, reaches, within
 from calve.analyze.units import Frame, Looked, kept_in, key_of, listed_file, looked_again, segment_units
 from calve.catalog.failures import trying
 from calve.errors import CommitConflict, InvalidInput, TransientError
@@ -26,6 +27,8 @@ from calve.sql.statements import MetadataLevel
 
 ATTEMPTS: Final = 20
 """Each one that fails means that somebody else changed the metastore meanwhile; files are looked into once."""
+
+_NOTHING: Final = tuple(Statistic(k, 0) for k in (StatisticKind.ROWS, StatisticKind.BYTES, StatisticKind.FILES))
 
 
 @dataclass(frozen=True)
@@ -243,6 +246,9 @@ class _Refresh:
     ) -> TableUnit:
         subject = self._subject
         schemas = [looks[f.name].look.schema if f.name in looks else found.known[f.name].schema for f in found.listing]
+        schema = subject.schema(schemas)
+        if found.listing:
+            _check_columns(goal.columns, schema)
         level = Statistic(StatisticKind.LEVEL, goal.level.value)
         written_by = {name: value for name, value in kept_in(general).items() if name == "sink"}
         kept = {"digest": digest_of(found.listing), "reader": dict(subject.reader), **written_by}
@@ -252,9 +258,9 @@ class _Refresh:
             table_type=subject.kind,
             location=subject.location,
             interesting_columns=goal.columns,
-            schema=subject.schema(schemas),
+            schema=schema,
             columns_statistics=merge_columns(dict(part.columns) for part in parts),
-            metadata_statistics=(*merge_statistics(part.statistics for part in parts), level),
+            metadata_statistics=(*(merge_statistics(part.statistics for part in parts) or _NOTHING), level),
             last_modified_time=max((file.stamp for file in found.listing), default=0) // 1_000_000,
             partition_keys={f"dir{depth}": name for depth, name in enumerate(subject.partition_columns)},
             additional_metadata=json.dumps(kept),
@@ -265,3 +271,10 @@ def _part(files: Sequence[Looked]) -> _Part:
     return _Part(
         merge_columns(dict(one.look.columns) for one in files), merge_statistics(one.statistics for one in files)
     )
+
+
+def _check_columns(asked: Sequence[str] | None, schema: str) -> None:
+    known = [".".join(path) for path, _ in columns_of(schema_of(schema))]
+    for name in asked or ():
+        if not any(within(column, name) for column in known):
+            raise InvalidInput(f'there is no column "{name}"', hint=f"Columns are {', '.join(known[:20])}.")

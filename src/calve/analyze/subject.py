@@ -77,8 +77,13 @@ class Wanted:
     row_groups: bool = True
 
     def has(self, column: str) -> bool:
-        """Whether a column, or a struct that it is in, is wanted."""
-        return self.columns is None or any(column == one or column.startswith(f"{one}.") for one in self.columns)
+        """Whether a column, or a struct that it is in, is wanted. Case does not matter, as it does not to Spark."""
+        return self.columns is None or any(within(column, one) for one in self.columns)
+
+
+def within(column: str, wanted: str) -> bool:
+    """Whether a column is another one, or a field of it."""
+    return f"{column.lower()}.".startswith(f"{wanted.lower()}.")
 
 
 class Subject(Protocol):

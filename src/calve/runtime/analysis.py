@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from calve.analyze.folders import PLUGIN, WORKSPACE, Folder, FolderFormat
+from calve.analyze.pruning import general_of
 from calve.analyze.refresh import Refreshed, Request, drop_metadata, refresh
 from calve.analyze.subject import Subject
 from calve.analyze.tables import TableSubject
+from calve.analyze.units import kept_in
 from calve.catalog.tables import load_table
 from calve.definitions.objects import Definition
 from calve.errors import InvalidInput
 from calve.iceberg.facts import facts_of
-from calve.listing import absolute
+from calve.listing import Listing, absolute
 from calve.metastore.tables import TableId, open_tables
 from calve.model.connection import CatalogConnection
 from calve.model.relation import FilesInput
@@ -76,8 +78,7 @@ def _told(label: str, found: Refreshed) -> str:
 def target_of(place: Workplace, target: st.AnalyzeTarget) -> Target:
     """Raises InvalidInput for names that stand for nothing."""
     if isinstance(target, str):
-        folder = partial(Folder.of, target, place.spark)
-        return Target(f"'{target}'", folder_id(target), folder)
+        return Target(f"'{target}'", folder_id(target), partial(_folder, place, target))
     if len(target.parts) == 1:
         return _source(place, target)
     return _table(place, target)
@@ -86,6 +87,16 @@ def target_of(place: Workplace, target: st.AnalyzeTarget) -> Target:
 def folder_id(location: str) -> TableId:
     """How the metastore calls a folder."""
     return TableId(PLUGIN, WORKSPACE, absolute(location))
+
+
+def _folder(place: Workplace, location: str) -> Folder:
+    """The files of a folder by their endings; of one that was emptied, as it was analyzed."""
+    if not Listing.of(absolute(location)).files():
+        with place.metastore() as metastore:
+            reader = kept_in(general_of(open_tables(metastore), folder_id(location))).get("reader")
+        if reader is not None:
+            return Folder.of(location, place.spark, FolderFormat.of_reader(reader))
+    return Folder.of(location, place.spark)
 
 
 def _source(place: Workplace, target: FieldPath) -> Target:

@@ -12,11 +12,15 @@ from pyspark.sql import SparkSession
 
 from calve.analyze import footers
 from calve.catalog.connect import connect_embedded
+from calve.cli.read import explained_folder
 from calve.errors import InvalidInput
 from calve.metastore.statistics import ColumnStatistics, ColumnType, StatisticKind
 from calve.metastore.tables import MetadataType, TableUnit, open_tables
+from calve.model.spec import TableName
+from calve.runtime.api import Lake, TableRef
 from calve.runtime.folders import FolderRead, read_folder
 from calve.runtime.outcome import Message, Rows
+from calve.runtime.reading import read_filtered
 from calve.runtime.statements import execute
 from calve.runtime.workplace import Workplace, workplace
 from calve.sql.parser import parse
@@ -144,6 +148,9 @@ def test_a_table_is_measured_by_its_manifests_and_footers(place: Workplace, spar
     table.append(pa.Table.from_pylist([{"id": 10_000, "status": "ODD"}], schema=table.schema().as_arrow()))
     assert told(place, "ANALYZE TABLE shop.orders REFRESH METADATA").endswith("looked into 1")
     assert dict(general(place).columns_statistics or {})["id"].greatest == 10_000
+    filtered = read_filtered(spark, TableRef(Lake(place.home, {}), TableName.parse("shop.orders")), "id = 10000")
+    assert [row["status"] for batch in filtered.rows() for row in batch.to_pylist()] == ["ODD"]
+    assert len(filtered.plan.files) == 1
     assert told(place, "ANALYZE TABLE shop.orders DROP METADATA") == 'dropped the metadata of table "shop.orders"'
     with pytest.raises(InvalidInput, match="has no metadata"):
         told(place, "ANALYZE TABLE shop.orders DROP METADATA")
@@ -221,6 +228,16 @@ def test_files_that_changed_since_are_read_with_their_new_columns(place: Workpla
     put(root / "d" / "new.parquet", [1150], extra="x")
     found = read_folder(place, str(root), "id = 1150")
     assert (len(found.chosen.files), found.chosen.outdated) == (3, 2)
+    lines = explained_folder(found)
+    assert lines[1:3] == [
+        "metadata    level ROW_GROUP, 23 of 25 files as analyzed",
+        f"data        3 of 25 files, {found.chosen.bytes / 1000:.1f} kB",
+    ]
+    assert lines[3:] == [
+        "outdated    2 files are new or changed since, and are read",
+        "left out    15 files in 2 segments; 7 files by their bounds, 0 by those of their row groups",
+        "            1 row groups of files that are read",
+    ]
     assert rows_of(found) == [{"id": 1150, "extra": "x"}, {"id": 1150, "extra": None}, {"id": 1150, "extra": None}]
 
 

@@ -11,15 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calve.analyze.refresh import Refreshed, Request, drop_metadata
+from calve.analyze.folders import Folder
+from calve.analyze.refresh import Refreshed, Request, drop_metadata, refresh
 from calve.errors import InvalidInput
 from calve.metastore import filters as f
 from calve.metastore.metastore import Metastore
 from calve.metastore.statistics import ColumnStatistics, ColumnType, Statistic, StatisticKind
 from calve.metastore.tables import DEFAULT_SEGMENT, GENERAL_INFO, MetadataType, open_tables
 from calve.runtime.analysis import folder_id
+from calve.runtime.outcome import Message
+from calve.runtime.statements import execute
+from calve.runtime.workplace import workplace
+from calve.sql.parser import parse_one
 from calve.sql.statements import MetadataLevel
-from tests.unit.analyze.trees import Tables, fresh_units, in_order, put, put_tree, refreshed, spoil
+from tests.unit.analyze.trees import Tables, fresh_units, in_order, no_spark, put, put_tree, refreshed, spoil
 from tests.unit.metastore.sample import files_below, metastore_at
 
 FULL = 24
@@ -195,6 +200,36 @@ def test_only_columns_that_are_asked_for_have_statistics(tables: Tables, tmp_pat
     drop_metadata(tables, folder_id(str(tmp_path / "in")))
     refreshed(tables, tmp_path / "in", Request(()))
     assert all(not unit.columns_statistics for unit in tables.read())
+
+
+def test_a_folder_that_was_emptied_has_no_rows(tables: Tables, root: Path, tmp_path: Path) -> None:
+    place = workplace(tmp_path / "home", no_spark, {})
+    for text, expected in (
+        (f"ANALYZE TABLE '{root}' COLUMNS (id) REFRESH METADATA", "24 files, 24 new, 0 changed, 0 removed"),
+        (f"ANALYZE TABLE '{root}' COLUMNS (id) REFRESH METADATA", "0 files, 0 new, 0 changed, 24 removed"),
+    ):
+        found = execute(place, parse_one(text))
+        assert isinstance(found, Message)
+        assert expected in found.text
+        shutil.rmtree(root)
+        root.mkdir()
+    (general,) = tables.read()
+    assert (general.metadata_statistics or ())[0] == Statistic(StatisticKind.ROWS, 0)
+
+
+def test_columns_are_found_without_case_and_unknown_ones_are_named(tables: Tables, root: Path) -> None:
+    refreshed(tables, root, Request(("ID",), MetadataLevel.TABLE))
+    (general,) = tables.read(MetadataType.TABLE)
+    assert set(general.columns_statistics or {}) == {"id"}
+    with pytest.raises(InvalidInput, match='there is no column "i"') as caught:
+        refreshed(tables, root, Request(("i",)))
+    assert caught.value.hint == "Columns are id."
+
+
+def test_a_location_with_a_password_is_not_kept(tables: Tables) -> None:
+    with pytest.raises(InvalidInput, match="a location with a password") as caught:
+        refresh(tables, Folder.of("s3://key:wolfram@bucket/in", no_spark), Request())
+    assert "wolfram" not in str(caught.value)
 
 
 def test_a_folder_without_folders_has_two_files_and_one_file_five_units(tables: Tables, tmp_path: Path) -> None:
