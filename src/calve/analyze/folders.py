@@ -222,19 +222,24 @@ def _opened(listing: Listing, path: str) -> Any:
     return listing.store.open_input_file(path)
 
 
+def ending_of(file: KnownFile) -> str | None:
+    """The format that the ending of a file stands for; None when it says nothing."""
+    name = PurePosixPath(file.path).name.lower()
+    return next((form for ending, form in _ENDINGS.items() if name.endswith(ending)), None)
+
+
 def _format_of(location: str, files: Sequence[KnownFile]) -> str:
     """By the endings of all files."""
     found: dict[str, str] = {}
     for file in files:
-        name = PurePosixPath(file.path).name.lower()
-        ending = next((one for one in sorted(_ENDINGS, key=len, reverse=True) if name.endswith(one)), None)
-        if ending is None:
+        form = ending_of(file)
+        if form is None:
             raise InvalidInput(
                 "a file has an ending that says nothing of its format",
                 detail=file.path,
                 hint=f"Endings are {', '.join(_ENDINGS)}. Or declare a source, and analyze it.",
             )
-        found.setdefault(_ENDINGS[ending], file.path)
+        found.setdefault(form, file.path)
     if not found:
         raise InvalidInput(f'there are no files in "{location}"')
     if len(found) > 1:

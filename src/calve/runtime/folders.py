@@ -14,10 +14,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from calve.analyze.columns import schema_of
-from calve.analyze.folders import Folder, FolderFormat
+from calve.analyze.folders import Folder, FolderFormat, ending_of
 from calve.analyze.pruning import Chosen, Knowledge, general_of, known_of
 from calve.analyze.units import kept_in
 from calve.errors import CalveError
+from calve.listing import Listing, absolute
 from calve.metastore.component import Component
 from calve.metastore.tables import TableUnit, open_tables
 from calve.model.scan import EVERYTHING, Condition
@@ -74,10 +75,14 @@ class _Asking:
 
 
 def _reading(tables: Component[TableUnit] | None, location: str) -> FolderFormat | None:
-    """As the folder was analyzed: a source may have said how."""
+    """As the folder was analyzed, since a source may have said how; unless its files are of another kind by now."""
     general = None if tables is None else general_of(tables, folder_id(location))
     reader = kept_in(general).get("reader")
-    return None if reader is None else FolderFormat.of_reader(reader)
+    if reader is None:
+        return None
+    found = FolderFormat.of_reader(reader)
+    now = {ending_of(file) for file in Listing.of(absolute(location)).files()}
+    return found if now <= {None, found.format} else None
 
 
 def _schema(folder: Folder, known: Knowledge | None) -> str:

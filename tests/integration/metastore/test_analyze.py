@@ -254,6 +254,16 @@ def test_a_metastore_that_cannot_be_asked_leaves_nothing_out(
     assert "the metastore could not be asked" in caplog.text
 
 
+def test_files_of_another_kind_are_read_as_what_they_are(place: Workplace, tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    put(root / "0.parquet", [1, 2])
+    told(place, f"ANALYZE TABLE '{root}' REFRESH METADATA")
+    (root / "0.parquet").unlink()
+    (root / "0.csv").write_text("id\n7\n")
+    found = read_folder(place, str(root), "id > 5")
+    assert (rows_of(found), found.chosen.level) == ([{"id": 7}], None)
+
+
 def test_a_condition_that_spark_refuses_is_told(place: Workplace, tmp_path: Path) -> None:
     put(tmp_path / "in" / "0.parquet", [1, 2])
     with pytest.raises(InvalidInput, match="the condition is not understood"):

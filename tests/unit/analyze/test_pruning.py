@@ -20,22 +20,9 @@ from calve.analyze.refresh import Request
 from calve.analyze.subject import ListedFile, Wanted
 from calve.errors import InvalidInput
 from calve.metastore.statistics import ColumnStatistics, ColumnType
-from calve.metastore.tables import open_tables
 from calve.model.scan import AllOf, AnyOf, Comparison, Condition, Operator
 from calve.sql.statements import MetadataLevel
-from tests.unit.analyze.trees import Tables, folder, put, put_tree, refreshed
-from tests.unit.metastore.sample import metastore_at
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    return open_tables(metastore_at(tmp_path / "home"))
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    put_tree(tmp_path / "in")
-    return tmp_path / "in"
+from tests.unit.analyze.trees import Tables, folder, put, refreshed
 
 
 def chosen(tables: Tables, root: Path, condition: Condition) -> Chosen:

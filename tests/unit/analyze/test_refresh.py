@@ -24,21 +24,10 @@ from calve.runtime.statements import execute
 from calve.runtime.workplace import workplace
 from calve.sql.parser import parse_one
 from calve.sql.statements import MetadataLevel
-from tests.unit.analyze.trees import Tables, fresh_units, in_order, no_spark, put, put_tree, refreshed, spoil
+from tests.unit.analyze.trees import Tables, fresh_units, in_order, no_spark, put, refreshed, spoil
 from tests.unit.metastore.sample import files_below, metastore_at
 
 FULL = 24
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    return open_tables(metastore_at(tmp_path / "home"))
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    put_tree(tmp_path / "in")
-    return tmp_path / "in"
 
 
 def counts(found: Refreshed) -> tuple[int, int, int, int]:
