@@ -3,8 +3,8 @@
     python benchmarks/recovery.py [--files 60] [--rows 20000]
 
 The source is a folder of JSON files, one per checkpoint. Staged, the run that follows reads the last tenth and merges
-what is there; with `RECOVERY = 'replay'` it reads the whole window again. Beside it: what staging costs, as a ratio of the
-time to take everything in to that with a commit for every checkpoint.
+what is there; with `RECOVERY = 'replay'` it reads the whole window again. Beside it: what staging costs, as a ratio of
+the time to take everything in to that with a commit for every checkpoint.
 """
 
 import argparse

@@ -6,7 +6,7 @@
 
 `commit` is one attempt on exactly the state it is given: it neither reloads nor retries, and deletes nothing when it
 fails. All requests go through one catalog client: `load`, `commit`, `plan_keys` and `merge_manifests` are called by
-one thread at a time, `write_target`, `write_manifests` and `missing_files` by any.
+one thread at a time, `standing`, `write_target`, `write_manifests` and `missing_files` by any.
 """
 
 import logging
@@ -30,6 +30,7 @@ from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
 from calve.faults import reached
 from calve.iceberg.draft import Draft, expiry_updates, new_draft, progress_updates, requirements, snapshot_updates
+from calve.iceberg.facts import Standing, standing_of
 from calve.iceberg.key_scan import KeyScan, KeyScans
 from calve.iceberg.listing import Line, ManifestLists
 from calve.iceberg.manifests import (
@@ -95,6 +96,8 @@ class IcebergTable:
         self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
         self._schema_json = (theirs if given is None else written_schema(theirs, given)).model_dump_json()
         self._latest = table
+        self._metadata: TableMetadata = table.metadata
+        """As it was loaded or committed last."""
         self._infos = SnapshotInfos(sink_id)
         self._lists = ManifestLists()
         self._key_scans = KeyScans()
@@ -113,7 +116,7 @@ class IcebergTable:
                     detail=str(error),
                     hint="Restore it, or start a new sink into a new table.",
                 ) from error
-        self._latest = table
+        self._latest, self._metadata = table, table.metadata
         head = head_of(table.metadata)
         return TableState(
             uuid=str(table.metadata.table_uuid),
@@ -186,6 +189,10 @@ class IcebergTable:
         reached("maintain.after")
         return True
 
+    def standing(self) -> Standing:
+        """Place, columns and size, as they were seen last; nothing is asked."""
+        return standing_of(self._metadata)
+
     def write_target(self, options: WriteOptions) -> WriteTarget:
         """Where and how files are written, by the state that was loaded last."""
         table = self._latest
@@ -257,6 +264,7 @@ class IcebergTable:
     def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str) -> None:
         with committing(what):
             response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
+        self._metadata = response.metadata
         remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
 
 

@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar, cast
+from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -26,6 +27,7 @@ from calve.errors import InvalidInput
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
+from calve.metastore.tables import TableId
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.partitioning import PartitionBy
 from calve.model.spec import (
@@ -44,8 +46,10 @@ from calve.model.spec import (
 from calve.resolve.resolver import PositionResolver
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
+from calve.runtime.narrowing import narrow
 from calve.runtime.pipeline import Around, Intake, Pipeline
 from calve.runtime.query import Query
+from calve.runtime.registry import Registry, Written
 from calve.runtime.session import embedded_session
 from calve.runtime.sparkfeed import SparkFeed
 from calve.runtime.views import ViewOver
@@ -77,6 +81,17 @@ class Lake:
     home: Path
     properties: Mapping[str, str]
 
+    @property
+    def label(self) -> str:
+        """How the metastore calls it: the same for all connections to one catalog, and without logins."""
+        if not self.properties:
+            return "embedded"
+        address = urlsplit(self.properties.get("uri", ""))
+        port = f":{address.port}" if address.port else ""
+        place = f"{address.hostname}{port}" if address.hostname else address.path
+        said = [self.properties.get("type", ""), place, self.properties.get("warehouse", "")]
+        return " ".join(filter(None, said)) or "catalog"
+
     def table(self, name: str) -> "TableRef":
         """A table by `namespace.table`; it need not exist yet."""
         return TableRef(self, TableName.parse(name))
@@ -105,6 +120,11 @@ def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
     """The embedded lake of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`)."""
     settings = {key.replace("_", "-"): value for key, value in properties.items()}
     return Lake(Path(home).absolute() if home else default_home(), settings)
+
+
+def table_id(ref: TableRef) -> TableId:
+    """How the metastore calls a table."""
+    return TableId(ref.lake.label, ".".join(ref.name.namespace), ref.name.name)
 
 
 Changes = DataFrame | SourceDefinition
@@ -327,6 +347,8 @@ class _Start:
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
         columns, spec = reading.columns, reading.spec
+        if reading.intake.view is not None and spec.times is None:  # times of rows that are left out count, too
+            narrow(source, self._sink.changes, reading.intake.view.plan, self._home, self._spark)
         catalog = self._sink.lake.open()
         schema = iceberg_schema(columns, spec.key)
         partitions = partition_spec(schema, spec.partition_by)
@@ -341,7 +363,8 @@ class _Start:
         pipeline = Pipeline(spec, reading.intake, run, around)
         committer = Committer(run, self._signals, pipeline.close_due, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
-        query.begin(pipeline)
+        known = table_id(TableRef(self._sink.lake, spec.table))
+        query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
         return query
 
     def _source(self) -> Source | None:
