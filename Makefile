@@ -19,7 +19,7 @@ ICEBERG_VERSION := 1.12.0
 JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install lint fmt unit integration faults e2e test docs wheel demo soak bench constraints clean
+.PHONY: help install servers lint fmt unit integration faults e2e test docs wheel demo soak bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -46,6 +46,10 @@ $(JAR): | $(INSTALLED)
 	    || echo "it could not be fetched: tests that read with Spark and the Iceberg runtime will be skipped"; \
 	fi
 
+# What the tests run against: a REST catalog and S3.
+servers: $(INSTALLED)
+	@$(PY) scripts/fetch_servers.py .cache/servers
+
 lint: $(INSTALLED) ## check style, format, types and layers
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -60,16 +64,16 @@ fmt: $(INSTALLED) ## format and mend what ruff can mend
 unit: $(INSTALLED) ## run the tests without Spark (seconds)
 	@$(PYTEST) tests/unit
 
-integration: $(INSTALLED) $(JAR) ## run the tests with Spark and real readers
+integration: $(INSTALLED) $(JAR) servers ## run the tests with Spark and real readers
 	@$(PYTEST) tests/integration
 
-faults: $(INSTALLED) $(JAR) ## run the crash tests, one file per window
+faults: $(INSTALLED) $(JAR) servers ## run the crash tests, one file per window
 	@$(PYTEST) tests/faults
 
-e2e: $(INSTALLED) $(JAR) ## run whole pipelines, read back by other engines
+e2e: $(INSTALLED) $(JAR) servers ## run whole pipelines, read back by other engines
 	@$(PYTEST) tests/e2e
 
-test: lint wheel $(JAR) ## check everything: lint, the wheel, all tests
+test: lint wheel $(JAR) servers ## check everything: lint, the wheel, all tests
 	@$(PYTEST) --durations=10 tests
 
 docs: $(INSTALLED) ## write the pages that are made out of the code
@@ -81,7 +85,7 @@ wheel: $(INSTALLED) ## build the wheel, install it in an environment of its own,
 demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check the rows
 	@$(PY) -m calve.cli.main demo
 
-soak: $(INSTALLED) $(JAR) ## run the slow and the random tests at length
+soak: $(INSTALLED) $(JAR) servers ## run the slow and the random tests at length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
 
 bench: $(INSTALLED) $(JAR) ## measure what the documentation claims
