@@ -3,6 +3,7 @@
 from base64 import b64encode
 from collections.abc import Callable
 
+from calve.catalog.rest import GIVEN_STORE
 from calve.model.connection import AwsConnection, CatalogConnection, CatalogType, Login, SecretRef
 
 DEFAULT_REGION = "us-east-1"
@@ -16,8 +17,15 @@ def catalog_properties(connection: CatalogConnection, store: AwsConnection | Non
         return {}
     kind = CatalogType.REST if connection.type is CatalogType.S3TABLES else connection.type
     found = {"type": kind.value, "uri": _uri(connection), "warehouse": connection.warehouse}
-    found |= _login(connection, reveal) | _signing(connection) | _aws(store or connection.aws, reveal)
+    found |= _login(connection, reveal) | _signing(connection) | _aws(connection.aws, reveal) | _store(store, reveal)
+    if connection.type is CatalogType.S3TABLES:
+        found["client.region"] = _region(connection.aws)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def store_properties(aws: AwsConnection, reveal: Reveal) -> dict[str, str]:
+    """What the files of a store need."""
+    return {name: value for name, value in _aws(aws, reveal).items() if value is not None}
 
 
 def _uri(connection: CatalogConnection) -> str | None:
@@ -69,3 +77,13 @@ def _aws(aws: AwsConnection | None, reveal: Reveal) -> dict[str, str | None]:
         "s3.endpoint": aws.endpoint,
     }
     return found
+
+
+def _store(aws: AwsConnection | None, reveal: Reveal) -> dict[str, str | None]:
+    """The same under the names that files alone have: the catalog's requests are signed with other credentials."""
+    if aws is None:
+        return {}
+    said = {name.replace("client.", "s3."): value for name, value in _aws(aws, reveal).items()}
+    if aws.access_key_id and not aws.session_token:
+        said["s3.session-token"] = ""  # else the one of the catalog's credentials would be taken
+    return said | {GIVEN_STORE: "true"}

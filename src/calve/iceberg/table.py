@@ -24,6 +24,7 @@ from pyiceberg.table.update import TableUpdate
 
 from calve.catalog.failures import committing, trying
 from calve.catalog.fields import field_named
+from calve.catalog.rest import removes_old_metadata
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
@@ -236,7 +237,8 @@ class IcebergTable:
     def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str) -> None:
         with committing(what):
             response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
-        _remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
+        if not removes_old_metadata(self._catalog):
+            _remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
 
 
 def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:

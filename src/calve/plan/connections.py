@@ -35,9 +35,9 @@ def plan_connection(statement: CreateConnection, definitions: Definitions) -> Co
 
 
 def wants_validation(statement: CreateConnection) -> bool:
-    """Whether the connection is to be tried when it is created."""
-    given = catalogue.CONNECTION_STATEMENT.checked(statement.settings, statement.where)
-    return given.flag("VALIDATE") is not False
+    """Whether the connection is to be tried when it is created: to a catalog unless told not to, else if told to."""
+    told = catalogue.CONNECTION_STATEMENT.checked(statement.settings, statement.where).flag("VALIDATE")
+    return statement.kind is ConnectionKind.ICEBERG_CATALOG if told is None else told
 
 
 def connected_aws(statement: CreateConnection, definitions: Definitions) -> AwsConnection:

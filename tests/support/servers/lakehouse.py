@@ -2,6 +2,7 @@
 
 import uuid
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from tests.support.servers.catalog import RestCatalogServer
@@ -31,12 +32,35 @@ class Lakehouse:
             "client.secret-access-key": SECRET,
         }
 
+    @property
+    def duckdb(self) -> dict[str, str]:
+        """Options of DuckDB's secret."""
+        endpoint = self.store.uri.removeprefix("http://")
+        options = {"ENDPOINT": endpoint, "URL_STYLE": "path", "USE_SSL": "false", "REGION": REGION}
+        return options | {"KEY_ID": KEY, "SECRET": SECRET}
+
+    @property
+    def spark(self) -> dict[str, str]:
+        """Properties of Spark's catalog with the Iceberg runtime."""
+        return {
+            "type": "rest",
+            "uri": self.catalog.uri,
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "s3.endpoint": self.store.uri,
+            "s3.path-style-access": "true",
+            "s3.access-key-id": KEY,
+            "s3.secret-access-key": SECRET,
+            "client.region": REGION,
+            "http-client.type": "urlconnection",  # the other one is not in the bundle of the catalog's version
+        }
+
     def guarded(self, check: Check) -> Proxy:
         """Another door to the catalog, which asks for a login."""
         return Proxy(self.catalog.uri, check)
 
     def calm(self) -> None:
         """No faults, and nothing seen."""
+        self.store.signatures.expired, self.store.signatures.skew = False, timedelta()
         for proxy in (self.store.proxy, self.catalog_proxy):
             proxy.faults.clear()
             proxy.seen.clear()
