@@ -15,16 +15,17 @@ import calve
 from calve.errors import CalveError
 from calve.runtime.query import exit_code
 from tests.faults.partitions import register_partitions
+from tests.faults.where import TABLE, Where
 from tests.support.jvm import QUICK
 
-TABLE = "shop.orders"
 SINK = "orders"
 
 
 def main() -> int:
     home, feed, *numbers = sys.argv[1:]
     rows, changes, per_checkpoint = (int(n) for n in numbers or ("400", "1600", "250"))
-    lake = calve.connect(home=home)
+    where = Where.told()
+    lake = where.lake(Path(home))
     spark = lake.spark(master="local[2]", conf=QUICK)
     definition = calve.orders(rows=rows, changes=changes, per_checkpoint=per_checkpoint)
     envelope = definition.envelope
@@ -43,7 +44,8 @@ def main() -> int:
             frame = reader.option("folder", str(Path(home) / "in")).load()
         sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
     try:
-        query = sink.start(commit_interval="2s", checkpoint_interval="200ms") if feed == "windows" else sink.start()
+        every = {"commit_interval": "2s", "checkpoint_interval": "200ms"} if feed == "windows" else {}
+        query = sink.start(state=where.state, **every)
         query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "200")))
         query.stop()
     except CalveError as error:
