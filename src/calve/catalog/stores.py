@@ -14,6 +14,7 @@ from calve.catalog.hints import code_of
 
 _IO_PREFIXES = ("adls.", "client.", "gcs.", "hdfs.", "hf.", "oss.", "s3.", "DEFAULT_")
 _IO_NAMES = frozenset({"buffer-size", "py-io-impl"})
+_EARLY_MS = 5 * 60 * 1000
 _BUCKETS = ("s3://", "s3a://", "s3n://")
 _ANY_REGION = "us-east-1"
 TIME_OUTS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-timeout": "30"}
@@ -24,6 +25,12 @@ tried three times."""
 def io_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
     """Those properties that a store needs: endpoints and credentials of files, never the catalog's own."""
     return {k: v for k, v in properties.items() if k.startswith(_IO_PREFIXES) or k in _IO_NAMES}
+
+
+def expires_soon(properties: Mapping[str, str], now_ms: int) -> bool:
+    """Whether credentials that a catalog handed out are about to expire."""
+    end = properties.get("s3.session-token-expires-at-ms")
+    return end is not None and int(end) - now_ms < _EARLY_MS
 
 
 def filesystem_of(location: str, io_properties: Mapping[str, str]) -> tuple[FileSystem, str]:

@@ -60,7 +60,8 @@ class Lakehouse:
 
     def calm(self) -> None:
         """No faults, and nothing seen."""
-        self.store.signatures.expired, self.store.signatures.skew = False, timedelta()
+        signatures = self.store.signatures
+        signatures.expired, signatures.skew, signatures.session_tokens = False, timedelta(), frozenset({""})
         for proxy in (self.store.proxy, self.catalog_proxy):
             proxy.faults.clear()
             proxy.seen.clear()

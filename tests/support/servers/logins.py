@@ -55,9 +55,10 @@ class Signatures:
     secret: str
     region: str
     service: str
-    session_token: str = ""
+    session_tokens: frozenset[str] = frozenset({""})
+    """Those that go with the keys; the empty one stands for none."""
     expired: bool = False
-    """Whether the session token is one of the past."""
+    """Whether the credentials are of the past."""
     skew: timedelta = timedelta()
     """How far the clock of the server is ahead."""
 
@@ -70,7 +71,7 @@ class Signatures:
             return "InvalidAccessKeyId", "The access key id does not exist in our records."
         if self.expired:
             return "ExpiredToken", "The provided token has expired."
-        if request.header("X-Amz-Security-Token") != self.session_token:
+        if request.header("X-Amz-Security-Token") not in self.session_tokens:
             return "InvalidToken", "The provided token is malformed or otherwise invalid."
         if (found["region"], found["service"]) != (self.region, self.service):
             detail = f"the region '{found['region']}' is wrong; expecting '{self.region}'"

@@ -4,11 +4,14 @@ A request meets the first fault that it matches and that is not used up, then th
 and body go through as they came, but for what `adapt` changes.
 """
 
+import gzip
 import http.client
+import json
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from tests.support.servers.listening import Answer, Listening, Request
@@ -87,6 +90,19 @@ def slow(seconds: float) -> Act:
     def act(request: Request, forward: Callable[[Request], Answer]) -> Answer:
         time.sleep(seconds)
         return forward(request)
+
+    return act
+
+
+def edited(change: Callable[[dict[str, Any]], None]) -> Act:
+    """It is done, and the JSON of the answer is changed."""
+
+    def act(request: Request, forward: Callable[[Request], Answer]) -> Answer:
+        answer = forward(request)
+        packed = answer.headers.get("Content-Encoding") == "gzip"
+        body = json.loads(gzip.decompress(answer.body) if packed else answer.body)
+        change(body)
+        return Answer.of_json(answer.status, body)
 
     return act
 
