@@ -84,12 +84,12 @@ def test_a_catalog_that_fails_in_every_way(lake: Lake, where: Where, lakehouse: 
 def test_a_store_that_fails_in_every_way(lake: Lake, where: Where, lakehouse: Lakehouse) -> None:
     """More often in a row than pyarrow tries by itself."""
     hit = [
-        Fault(writes, refused(503), after=20, times=4),
-        Fault(writes, reset, after=30, times=4),
-        Fault(writes, refused(500), after=40, times=4),
-        Fault(writes, lost, after=50),
-        Fault(anything, refused(429), after=90, times=4),
-        Fault(anything, slow(1), after=110),
+        Fault(writes, refused(503), after=6, times=4),
+        Fault(writes, reset, after=12, times=4),
+        Fault(writes, refused(500), after=18, times=4),
+        Fault(writes, lost, after=24),
+        Fault(anything, refused(429), after=30, times=4),
+        Fault(anything, slow(1), after=40),
     ]
     lakehouse.store.proxy.faults += hit
     assert started(lake, where).await_termination(120)

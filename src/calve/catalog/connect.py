@@ -10,7 +10,7 @@ from sqlalchemy import URL
 from calve.catalog.embedded import EmbeddedCatalog
 from calve.catalog.failures import trying
 from calve.catalog.rest import RestClient
-from calve.catalog.stores import TIME_OUTS
+from calve.catalog.stores import StoreIO
 from calve.errors import InvalidInput
 
 __all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog", "sqlite_uri"]
@@ -35,11 +35,12 @@ def sqlite_uri(file: Path) -> str:
 
 def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:
     """A catalog of any type that pyiceberg knows, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...)."""
-    settings = {**TIME_OUTS, **properties}
+    settings = dict(properties)
     with trying(f"connecting to the catalog at {settings.get('uri', 'no uri')}"):
         if settings.get("type", "sql") == "sql" and settings.get("uri", "").startswith("sqlite:"):
             return EmbeddedCatalog(name, **settings)
         try:
+            settings = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}", **settings}
             if settings.get("type") == "rest":
                 return RestClient(name, **settings)
             return load_catalog(name, **settings)

@@ -7,7 +7,7 @@ in the folder `a b%20c`; a location without a scheme is a local path (see `conne
 from collections.abc import Mapping
 from functools import lru_cache
 
-from pyarrow.fs import FileSelector, FileSystem
+from pyarrow.fs import FileSelector, FileSystem, S3FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from calve.catalog.hints import code_of
@@ -41,7 +41,18 @@ def filesystem_of(location: str, io_properties: Mapping[str, str]) -> tuple[File
 
 @lru_cache(maxsize=64)
 def _filesystem(scheme: str, host: str, io_properties: tuple[tuple[str, str], ...]) -> FileSystem:
-    return PyArrowFileIO({**TIME_OUTS, **dict(io_properties)}).fs_by_scheme(scheme, host)
+    found = PyArrowFileIO({**TIME_OUTS, **dict(io_properties)}).fs_by_scheme(scheme, host)
+    if not isinstance(found, S3FileSystem):
+        return found
+    rebuild, (settings,) = found.__reduce__()
+    return rebuild({**settings, "allow_delayed_open": True})  # a small file is one request, not three
+
+
+class StoreIO(PyArrowFileIO):
+    """For pyiceberg, which would make new filesystems, with new connections, every time that it loads a table."""
+
+    def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        return _filesystem(scheme, netloc or "", tuple(sorted(io_properties_of(self.properties).items())))
 
 
 def try_bucket(location: str, io_properties: Mapping[str, str]) -> None:

@@ -92,3 +92,10 @@ def test_a_catalog_that_names_the_metadata_file_as_the_location_gets_files_besid
     location = catalog.load_table(table).location()
     hand_out(lakehouse, lambda answer: answer["metadata"].update(location=answer["metadata-location"]))
     assert target_of(catalog, table).data_location == f"{location}/data"
+
+
+def test_a_small_file_is_one_request(lakehouse: Lakehouse) -> None:
+    target = target_of(connect(**lakehouse.properties).open(), create(lakehouse))
+    lakehouse.store.proxy.seen.clear()
+    write(target)
+    assert [request.method for request in lakehouse.store.proxy.seen] == ["PUT"]
