@@ -32,7 +32,7 @@ from pyiceberg.types import (
 )
 
 from calve.errors import InvalidInput
-from calve.model.change import RESERVED_PREFIX
+from calve.model.change import DIFF, RESERVED_PREFIX, TIME
 
 MAX_PRECISION = 38
 
@@ -73,7 +73,7 @@ def iceberg_schema(columns: SparkStruct | str, key: Sequence[str] = ()) -> Schem
     if not fields:
         raise InvalidInput("the input has no columns")
     for field in fields:
-        if field["name"].lower().startswith(RESERVED_PREFIX):
+        if field["name"].lower().startswith(RESERVED_PREFIX) and (key or field["name"] not in {DIFF, TIME}):
             raise InvalidInput(
                 f'column name "{field["name"]}" is reserved', detail=f"Names with {RESERVED_PREFIX} belong to calve."
             )

@@ -39,6 +39,12 @@ class Status:
     updated_ms: int
     staged: int = 0
     """Checkpoints that wait for their window to close."""
+    input: str = ""
+    """Frontier of the source as this run knows it: no smaller time is expected."""
+    minted: str = ""
+    """Frontier up to which batches are recorded."""
+    late: int = 0
+    """Rows of this run that came behind the closed frontier and were dropped or advanced."""
 
     @classmethod
     def unknown(cls, sink: str, now_ms: int) -> "Status":

@@ -10,23 +10,30 @@ import threading
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.run import Decision, SinkRun, Written
-from calve.errors import TransientError
+from calve.errors import TerminalError, TransientError
 from calve.iceberg.table import IcebergTable
-from calve.model.checkpoint import Offsets, Staged
+from calve.model.change import TIME
+from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, Staged
 from calve.model.files import Totals
+from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
-from calve.model.spec import Envelope, SinkSpec
+from calve.model.spec import Debezium, Diff, Envelope, SinkSpec
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
+from calve.source.log import log_of
+from calve.source.times import ordered_by_time, with_time
 from calve.state import StateStore
 from calve.view.run import View
 from calve.write.batch import write_batch
+from calve.write.consolidate import last_rows, log_rows
 from calve.write.staging import StageFolder, stage_batch, staged_changes
+from calve.write.timed import TimeRule
 
 
 @dataclass(frozen=True)
@@ -37,13 +44,21 @@ class Intake:
     key: tuple[str, ...]
     """Of the records; the view may have another."""
     view: View | None = None
+    time_field: str | None = None
+    """Of the records, where it is their time."""
+    log: bool = False
+    """Whether every change becomes a row."""
 
-    def changes(self, checkpoint: Checkpoint) -> DataFrame:
+    def changes(self, frame: DataFrame, identity: CheckpointIdentity) -> DataFrame:
         """The changes of one checkpoint."""
-        if self.view is None:
-            return changes_of(checkpoint.frame, self.envelope, self.key)
-        changes = changes_of(checkpoint.frame, self.envelope, self.key, before=self.view.plan.needs_before)
-        return self.view.changes(changes, checkpoint.identity)
+        envelope = ordered_by_time(self.envelope, self.time_field) if self.time_field else self.envelope
+        before = self.view.plan.needs_before if self.view else self.log and isinstance(envelope, Debezium)
+        changes = changes_of(frame, envelope, self.key, before=before)
+        if self.view is not None:
+            changes = self.view.changes(changes, identity)
+        if self.time_field:
+            changes = with_time(changes, self.time_field)
+        return log_of(changes) if self.log else changes
 
     def committed(self, offsets: Offsets) -> None:
         """What lies before these offsets is in the table."""
@@ -64,10 +79,10 @@ class Around:
 
 
 class Pipeline:
-    """Makes checkpoints durable. Without windows every checkpoint closes its own batch; with windows it is staged."""
+    """Makes checkpoints durable: staged, or as a batch of its own where every checkpoint closes one."""
 
     def __init__(self, spec: SinkSpec, intake: Intake, run: SinkRun, around: Around) -> None:
-        self._options, self._windows = spec.write, spec.window_ms is not None
+        self._spec = spec
         self._intake = intake
         self._run = run
         self._spark, self._state, self._table = around.spark, around.state, around.table
@@ -84,58 +99,83 @@ class Pipeline:
         if decision is Decision.ACCEPT and not self._run.claimed:
             self._run.claim()
             decision = self._run.decide(checkpoint.identity)
+        if decision is Decision.SEALED and not checkpoint.frame.isEmpty():
+            raise TerminalError(
+                "rows came after the end of the input",
+                detail=f"Checkpoint {checkpoint.identity} follows a progress row that ended it.",
+                hint="To go on with other contents: ALTER SINK ... SET FROM ... WITH (SNAPSHOT = true).",
+            )
         if decision is not Decision.ACCEPT:
             return decision
         self._run.patiently(self._run.check_room)
-        if self._windows:
-            staged = self._run.patiently(lambda: self._stage(checkpoint))
-            self._run.stage(checkpoint.identity, staged, checkpoint.batch_ms)
-        else:
-            while self._run.staged:  # of a run that had windows
-                self.close_due()
-            written = self._run.patiently(lambda: self._write(checkpoint))
-            self._run.record(checkpoint.identity, written, checkpoint.batch_ms, final=checkpoint.final)
+        while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
+            continue  # time went on meanwhile
         try:
             self._intake.committed(self._run.committed_offsets)
         except TransientError as error:
             self._monitor.warned("clean-up after a checkpoint", error)
         return decision
 
+    def _staged(self, checkpoint: Checkpoint) -> bool:
+        staged = self._run.patiently(lambda: self._stage(checkpoint))
+        return self._run.stage(checkpoint.identity, staged, checkpoint.batch_ms)
+
+    def _recorded(self, checkpoint: Checkpoint) -> bool:
+        while self._run.staged:  # of a run that staged
+            self.close_due()
+        time = self._run.next_time(checkpoint.batch_ms)
+        written = self._run.patiently(lambda: self._write(checkpoint, time))
+        return self._run.record(checkpoint.identity, written, time, final=checkpoint.final)
+
     def close_due(self) -> bool:
         """Make one batch of what was staged for windows that are over; False when there are none."""
         with self._closing:
             if self._run.due() is None:
-                return False
+                return self._seal_if_final()
             self._run.claim()
             batch = self._run.due()  # what was seen before the claim does not count
             if batch is None:
                 return False
-            staged = [e.staged for e in self._run.staged if e.staged and batch.holds(e.time)]
-            written = self._run.suspiciously(lambda: self._merge(staged))
+            entries = [e for e in self._run.staged if e.reaches_into(batch)]
+            written = self._run.suspiciously(lambda: self._merge(entries, batch))
             self._run.close(batch, written)
             return True
 
+    def _seal_if_final(self) -> bool:
+        """The input said that nothing follows, and everything of it is closed."""
+        if not self._run.final or self._run.staged or self._run.sealed:
+            return False
+        self._run.seal()
+        return True
+
     def _stage(self, checkpoint: Checkpoint) -> Staged:
-        changes = self._intake.changes(checkpoint)
-        target = self._table.write_target(self._options)
+        changes = self._intake.changes(checkpoint.frame, checkpoint.identity)
+        target = self._table.write_target(self._spec.write)
         faults.reached("stage.before")
-        folder = StageFolder(self._state, self._run.stage_folder)
+        times = self._spec.times
+        rule = TimeRule(times, self._run.closed, coalesce=self._spec.coalesce) if times else None
+        folder = StageFolder(self._state, self._run.stage_folder, rule)
         staged = stage_batch(changes, target, folder, size=checkpoint.size)
         faults.reached("stage.after")
         return staged
 
-    def _merge(self, staged: list[Staged]) -> Written:
-        changes = staged_changes(self._spark, self._state, staged)
+    def _merge(self, entries: list[CheckpointEntry], batch: BatchDescription) -> Written:
+        changes = staged_changes(self._spark, self._state, entries, batch)
         if changes is None:
             return Written(self._ids.new_id(), (), Totals())
-        return self._written(changes, SizeHint(rows=sum(part.rows for part in staged)))
+        if isinstance(self._intake.envelope, Diff):
+            changes = log_rows(changes) if self._spec.append else last_rows(changes, self._spec.key)
+        return self._written(changes, SizeHint(rows=sum(e.staged.rows for e in entries if e.staged)))
 
-    def _write(self, checkpoint: Checkpoint) -> Written:
-        return self._written(self._intake.changes(checkpoint), checkpoint.size)
+    def _write(self, checkpoint: Checkpoint, time: int) -> Written:
+        changes = self._intake.changes(checkpoint.frame, checkpoint.identity)
+        if self._spec.append:
+            changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
+        return self._written(changes, checkpoint.size)
 
     def _written(self, changes: DataFrame, size: SizeHint) -> Written:
         started = self._clock.monotonic()
-        target = self._table.write_target(self._options)
+        target = self._table.write_target(self._spec.write)
         faults.reached("files.before")
         result = write_batch(changes, target, deletes=self._run.needs_deletes, size=size, ids=self._ids)
         faults.reached("files.after")
