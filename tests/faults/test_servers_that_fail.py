@@ -65,14 +65,14 @@ def loads(request: Request) -> bool:
 
 def test_a_catalog_that_fails_in_every_way(lake: Lake, where: Where, lakehouse: Lakehouse) -> None:
     hit = [
-        Fault(commits, lost_with(502), after=2),
-        Fault(commits, lost, after=3),
-        Fault(commits, refused(500), after=4),
-        Fault(commits, reset, after=5),
-        Fault(commits, refused(429), after=6),
-        Fault(loads, refused(503, **{"Retry-After": "1"}), after=6, times=2),
-        Fault(loads, reset, after=8),
-        Fault(loads, slow(1), after=9),
+        Fault(commits, lost_with(502), after=1),
+        Fault(commits, lost, after=1),
+        Fault(commits, refused(500), after=2),
+        Fault(commits, reset, after=2),
+        Fault(commits, refused(429), after=3),
+        Fault(loads, refused(503, **{"Retry-After": "1"}), after=3, times=2),
+        Fault(loads, reset, after=4),
+        Fault(loads, slow(1), after=5),
     ]
     lakehouse.catalog_proxy.faults += hit
     assert started(lake, where).await_termination(120)

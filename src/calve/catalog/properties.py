@@ -3,6 +3,8 @@
 from base64 import b64encode
 from collections.abc import Callable
 
+from sqlalchemy import make_url
+
 from calve.catalog.rest import GIVEN_STORE
 from calve.model.connection import AwsConnection, CatalogConnection, CatalogType, Login, SecretRef
 
@@ -16,7 +18,7 @@ def catalog_properties(connection: CatalogConnection, store: AwsConnection | Non
     if connection.type is CatalogType.EMBEDDED:
         return {}
     kind = CatalogType.REST if connection.type is CatalogType.S3TABLES else connection.type
-    found = {"type": kind.value, "uri": _uri(connection), "warehouse": connection.warehouse}
+    found = {"type": kind.value, "uri": _uri(connection, reveal), "warehouse": connection.warehouse}
     found |= _login(connection, reveal) | _signing(connection) | _aws(connection.aws, reveal) | _store(store, reveal)
     if connection.type is CatalogType.S3TABLES:
         found["client.region"] = _region(connection.aws)
@@ -28,7 +30,10 @@ def store_properties(aws: AwsConnection, reveal: Reveal) -> dict[str, str]:
     return {name: value for name, value in _aws(aws, reveal).items() if value is not None}
 
 
-def _uri(connection: CatalogConnection) -> str | None:
+def _uri(connection: CatalogConnection, reveal: Reveal) -> str | None:
+    if connection.type is CatalogType.SQL and connection.uri and connection.user and connection.password:
+        url = make_url(connection.uri).set(username=connection.user, password=reveal(connection.password))
+        return url.render_as_string(hide_password=False)
     if connection.uri or connection.type is not CatalogType.S3TABLES:
         return connection.uri
     return f"https://s3tables.{_region(connection.aws)}.amazonaws.com/iceberg"
@@ -40,7 +45,7 @@ def _region(aws: AwsConnection | None) -> str:
 
 def _login(connection: CatalogConnection, reveal: Reveal) -> dict[str, str | None]:
     found: dict[str, str | None] = {"scope": connection.scope, "oauth2-server-uri": connection.oauth2_server_uri}
-    if connection.user is not None and connection.password is not None:
+    if connection.type is CatalogType.REST and connection.user is not None and connection.password is not None:
         pair = f"{connection.user}:{reveal(connection.password)}"
         if connection.login is Login.OAUTH2:
             found["credential"] = pair

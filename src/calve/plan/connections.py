@@ -106,6 +106,8 @@ def _check_type(given: Given, kind: CatalogType) -> None:
         if name not in given:
             raise given.error("TYPE", f"a catalog of type '{kind}' needs {name}", f"Add {name} = ...")
     foreign = [] if kind is CatalogType.REST else list(_REST_ONLY)
+    if kind is CatalogType.SQL:
+        foreign = [name for name in foreign if name not in {"USER", "PASSWORD"}]
     if kind is CatalogType.EMBEDDED:
         foreign = [name for name in given if name != "TYPE"]
     elif kind not in _SIGNED:

@@ -27,7 +27,7 @@ _ANSWER_SECONDS = 60
 
 @dataclass
 class Fault:
-    """Happens to matching requests: not to the first `after`, then to `times` of them."""
+    """Happens to matching requests that no fault before it takes: not to the first `after`, then to `times` of them."""
 
     on: Callable[[Request], bool]
     act: Act
