@@ -17,15 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from calve.runtime.session import embedded_session
 from tests.support.jvm import QUICK
-from tests.support.readers import ROOT
-
-AWS_JARS = ROOT / ".cache" / "servers" / "rest-catalog"
+from tests.support.readers import AWS_JARS
 
 
 def settings(jar: Path, home: Path) -> dict[str, str]:
     return {
         **QUICK,
-        "spark.jars": ",".join(map(str, [jar, *AWS_JARS.glob("iceberg-aws-bundle-*.jar")])),
+        "spark.jars": ",".join(map(str, [jar, *AWS_JARS.glob("*.jar")])),
         "spark.sql.catalog.scratch": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.scratch.type": "hadoop",
         "spark.sql.catalog.scratch.warehouse": (home / "scratch").as_uri(),

@@ -35,12 +35,11 @@ def sqlite_uri(file: Path) -> str:
 
 def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:
     """A catalog of any type that pyiceberg knows, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...)."""
-    settings = dict(properties)
+    settings = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}", **properties}
     with trying(f"connecting to the catalog at {_shown(settings.get('uri', 'no uri'))}"):
         if settings.get("type", "sql") == "sql" and settings.get("uri", "").startswith("sqlite:"):
             return EmbeddedCatalog(name, **settings)
         try:
-            settings = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}", **settings}
             if settings.get("uri", "").startswith("postgresql"):
                 settings["uri"] = _with_time_out(settings["uri"])
             if settings.get("type") == "rest":

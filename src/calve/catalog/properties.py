@@ -59,7 +59,9 @@ def _login(connection: CatalogConnection, reveal: Reveal) -> dict[str, str | Non
 
 
 def _signing(connection: CatalogConnection) -> dict[str, str | None]:
-    if connection.aws is None or connection.type not in {CatalogType.REST, CatalogType.S3TABLES}:
+    """With a login of another kind the AWS connection is for files alone."""
+    logins = (connection.password, connection.credential, connection.token)
+    if connection.aws is None or connection.type not in {CatalogType.REST, CatalogType.S3TABLES} or any(logins):
         return {}
     usual = "s3tables" if connection.type is CatalogType.S3TABLES else "execute-api"
     return {

@@ -7,7 +7,7 @@ query = calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=[
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -74,7 +74,7 @@ class Lake:
     """A catalog. Every sink opens its own client of it."""
 
     home: Path
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
 
     def table(self, name: str) -> "TableRef":
         """A table by `namespace.table`; it need not exist yet."""

@@ -90,12 +90,18 @@ def test_records_are_put_under_names_that_are_new(connected: Pipelines, lakehous
 
 
 def test_secrets_are_nowhere_but_in_the_vault(
-    connected: Pipelines, namespace: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    connected: Pipelines,
+    namespace: str,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     monkeypatch.setattr("calve.write.choose.DRIVER_ROWS", 10)  # tasks get the keys as well
     connected.run(sink(namespace))
-    told = str(spark.sparkContext.getConf().getAll())
-    for file in connected.home.rglob("*"):
+    told = str(spark.sparkContext.getConf().getAll()) + repr(connected_lake(connected.home, "lake").table("a.b"))
+    logs = list(tmp_path_factory.getbasetemp().glob("spark-home*/logs/*"))
+    assert logs
+    for file in [*logs, *connected.home.rglob("*")]:
         if file.is_file() and "secrets" not in file.parts:
             told += file.read_bytes().decode(errors="replace")
     for secret in (SECRET, PASSWORD):

@@ -51,7 +51,6 @@ class Lakehouse:
             "s3.access-key-id": KEY,
             "s3.secret-access-key": SECRET,
             "client.region": REGION,
-            "http-client.type": "urlconnection",  # the other one is not in the bundle of the catalog's version
         }
 
     def guarded(self, check: Check) -> Proxy:

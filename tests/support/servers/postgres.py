@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -57,7 +58,7 @@ class Postgres:
 
     def stop(self) -> None:
         """End it and remove its files."""
-        self._process.terminate()
+        self._process.send_signal(signal.SIGINT)  # not to wait for clients
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -44,6 +44,14 @@ def test_the_store_has_credentials_of_its_own_and_nothing_of_the_catalogs() -> N
     }
 
 
+def test_a_catalog_with_a_login_is_not_signed() -> None:
+    connection = CatalogConnection(CatalogType.REST, uri="http://c", aws=CATALOGS, token=SecretRef("2", "b"))
+    found = catalog_properties(connection, None, reveal)
+    assert found["token"] == SECRETS["2"]
+    assert "rest.sigv4-enabled" not in found
+    assert found["client.access-key-id"] == "catalog-key"
+
+
 def test_the_password_of_a_database_goes_into_its_address() -> None:
     connection = CatalogConnection(
         CatalogType.SQL, "postgresql://h/d", "file:///w", user="u", password=SecretRef("2", "b")
