@@ -72,6 +72,11 @@ class Position:
         return [e for e in self.entries if is_staged(e) and not self._closed(e)]
 
     @property
+    def staged_bytes(self) -> int:
+        """Of the checkpoints that no recorded batch holds yet."""
+        return sum(e.staged.bytes for e in self.staged if e.staged)
+
+    @property
     def waiting_times(self) -> list[int]:
         """The times of staged rows that no recorded batch holds yet, in order."""
         return sorted({time for entry in self.staged for time in entry.times_from(self.minted.time or 0)})

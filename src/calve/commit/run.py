@@ -15,8 +15,8 @@ from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhere, extend, is_staged
 from calve.commit.attempt import Attempts
+from calve.commit.closing import Closing
 from calve.commit.journal import Journal
-from calve.commit.mint import mint, wait_ms
 from calve.commit.ports import Monitor, TableStore, Waiter, Waiting
 from calve.errors import CheckpointGap, TransientError
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, Staged
@@ -97,8 +97,7 @@ class SinkRun:
         self._commits = 0
         self._merge_turn = 0
         self._has_data = True
-        self._flushing = self._sealing = False
-        self._heard_ms = self._clock.now_ms()  # when a checkpoint came
+        self._closing = Closing(spec, self._clock)
         self._committed_at = self._clock.monotonic()
 
     # ---- what others look at
@@ -369,15 +368,14 @@ class SinkRun:
                 told = replace(staged, frontier=max(staged.frontier, self._position.input))
                 entry = CheckpointEntry(identity, staged.high, None, told, self._spec.generation)
             self._append(entry)
-            self._heard_ms = self._clock.now_ms()
+            self._closing.heard()
         if staged.late:
             self._monitor.late(staged.late)
         return True
 
     def flush(self, *, seal: bool = False) -> None:
         """Close what is staged without waiting for its window: the source has nothing more for now, or (seal) ever."""
-        self._flushing = True
-        self._sealing = self._sealing or seal
+        self._closing.flush(seal=seal)
 
     @property
     def final(self) -> bool:
@@ -388,59 +386,21 @@ class SinkRun:
     def due(self) -> BatchDescription | None:
         """The batch that is to be closed now, if one is. From now on no checkpoint gets a time below its end."""
         with self._recording, self._memory:
-            batch = self._next_batch()
-            last = batch is not None and Frontier(self._position.waiting_times[-1]) < batch.upper
-            if batch and last and (self._sealing or self._position.final):
-                batch = BatchDescription(batch.lower, SEALED)
+            batch = self._closing.next_batch(self._position)
             if batch and batch.upper.time is not None:
                 self._position.last_time = max(self._position.last_time, batch.upper.time - 1)
-            self._flushing = self._flushing and bool(self._position.staged)
+            self._closing.flushed(self._position)
             return batch
-
-    def _next_batch(self) -> BatchDescription | None:
-        position, spec = self._position, self._spec
-        times = position.waiting_times
-        if not times:
-            return None
-        whole = self._flushing or position.final
-        full = spec.commit_bytes is not None and self._staged_bytes >= spec.commit_bytes
-        window_ms = None if full else spec.window_ms
-        if whole or (spec.times is None and window_ms is None):
-            reach = times[-1] + 1
-        elif spec.times is None:
-            reach = max(self._clock.now_ms(), times[-1])  # this clock may be behind the one that gave the times
-        else:
-            reach = self._input
-        return mint(position.minted, times, reach, window_ms=window_ms, coalesce=spec.coalesce, short=whole)
-
-    @property
-    def _input(self) -> int:
-        """No time below it is expected: told by what was recorded, or by the clock where the source is idle."""
-        times, now = self._spec.times, self._clock.now_ms()
-        if times is None:
-            return self._position.last_time + 1
-        idle = times.idle_ms is not None and now - self._heard_ms >= times.idle_ms
-        return max(self._position.input, now - times.delay_ms) if idle else self._position.input
-
-    @property
-    def _staged_bytes(self) -> int:
-        return sum(e.staged.bytes for e in self._position.staged if e.staged)
 
     def until_due(self) -> float | None:
         """Seconds until a batch may be due; None when that is not a matter of time."""
         with self._memory:
-            times, own = self._position.waiting_times, self._spec.times
-            if not times or self._next_batch():
-                return 0.0 if times else None
-            now = self._clock.now_ms()
-            if own is not None:
-                return None if own.idle_ms is None else max(self._heard_ms + own.idle_ms - now, 1000) / 1000
-            return (wait_ms(times, now, window_ms=self._spec.window_ms or 1) or 0) / 1000
+            return self._closing.until_due(self._position)
 
     def check_room(self) -> None:
         """Raise TransientError while so much waits to be committed that nothing more should be read."""
         with self._memory:
-            bytes_staged = self._staged_bytes
+            bytes_staged = self._position.staged_bytes
         ready = self.ready
         if ready >= MOST_READY or bytes_staged >= MOST_STAGED_BYTES:
             raise TransientError(
@@ -493,7 +453,11 @@ class SinkRun:
 
     @property
     def _beat_time(self) -> int:
-        return self.next_time(self._clock.now_ms()) if self._spec.times is None else self._input - 1
+        return (
+            self.next_time(self._clock.now_ms())
+            if self._spec.times is None
+            else self._closing.input(self._position) - 1
+        )
 
     def _may_beat(self, time: int) -> bool:
         return not self.pending and self._position.minted < Frontier(time + 1)
@@ -552,7 +516,9 @@ class SinkRun:
 
     def _tell_waiting(self) -> None:
         with self._memory:
-            work = Waiting(self.ready, len(self.staged), Frontier(self._input), self._position.minted)
+            work = Waiting(
+                self.ready, len(self.staged), Frontier(self._closing.input(self._position)), self._position.minted
+            )
         self._monitor.waiting(work)
 
     # ---- commits
