@@ -1,11 +1,8 @@
 """A catalog that loses answers or does not answer: nothing twice, nothing lost, the stream goes on."""
 
-import pytest
-
 from tests.faults.harness import Sink
 
 
-@pytest.mark.representative
 def test_a_lost_answer_is_found_by_its_commit_id(sink: Sink) -> None:
     ended = sink.run("commit.after:2=error; commit.after:4=error; commit.after:5=error")
     assert ended.code == 0, ended.stderr

@@ -29,7 +29,7 @@ WINDOW = [
     "commit.before:2",
     "commit.after:2",
 ]
-IN_SHORT = ["record.after:2", "manifest-list.after:2", "commit.after:2"]
+IN_SHORT = ["record.after:2", "commit.after:2"]
 STREAM = ["files.after:2", "record.before:2", "record.after:2", "spark-commit.before:2"]
 
 
