@@ -24,9 +24,9 @@ from calve.source.generator import Orders
 from calve.source.port import Source
 from calve.state import StateStore
 from tests.faults.partitions import register_partitions
+from tests.faults.where import TABLE, Where
 from tests.support.jvm import QUICK
 
-TABLE = "shop.orders"
 SINK = "orders"
 
 
@@ -60,7 +60,8 @@ class Counted:
 def main() -> int:
     home, feed, *numbers = sys.argv[1:]
     rows, changes, per_checkpoint = (int(n) for n in numbers or ("400", "1600", "250"))
-    lake = calve.connect(home=home)
+    where = Where.told()
+    lake = where.lake(Path(home))
     spark = lake.spark(master="local[2]", conf=QUICK)
     definition = calve.orders(rows=rows, changes=changes, per_checkpoint=per_checkpoint)
     envelope = definition.envelope
@@ -81,7 +82,8 @@ def main() -> int:
         sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
     sink = sink.options(deletes=os.environ.get("CALVE_TEST_DELETES"))
     try:
-        query = sink.start(commit_interval="2s", checkpoint_interval="200ms") if feed == "windows" else sink.start()
+        every = {"commit_interval": "2s", "checkpoint_interval": "200ms"} if feed == "windows" else {}
+        query = sink.start(state=where.state, **every)
         query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "200")))
         query.stop()
     except CalveError as error:

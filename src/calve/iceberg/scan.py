@@ -126,12 +126,12 @@ def _schema_of(table: Table, moment: Moment) -> Schema:
 def live_entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
     """The live entries of manifests, whoever wrote them, with all that they inherit. Raises OSError."""
     if len(manifests) < 2:
-        return [entry for manifest in manifests for entry in live_entries(io, manifest)]
+        return [entry for manifest in manifests for entry in live_entries_of(io, manifest)]
     with ThreadPoolExecutor(min(_LOOKUPS, len(manifests))) as pool:
-        return [entry for entries in pool.map(lambda m: list(live_entries(io, m)), manifests) for entry in entries]
+        return [entry for entries in pool.map(lambda m: list(live_entries_of(io, m)), manifests) for entry in entries]
 
 
-def live_entries(io: FileIO, manifest: ManifestFile) -> Iterable[ManifestEntry]:
+def live_entries_of(io: FileIO, manifest: ManifestFile) -> Iterable[ManifestEntry]:
     """The live entries of a manifest, whoever wrote it, with all that they inherit. Raises OSError, InvalidInput."""
     with io.new_input(manifest.manifest_path).open() as stream:
         content = stream.read()

@@ -25,6 +25,8 @@ from pyiceberg.table.update import TableUpdate
 
 from calve.catalog.failures import committing, trying
 from calve.catalog.fields import field_named
+from calve.catalog.rest import removes_old_metadata
+from calve.catalog.stores import expires_soon
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
@@ -194,7 +196,12 @@ class IcebergTable:
         return standing_of(self._metadata)
 
     def write_target(self, options: WriteOptions) -> WriteTarget:
-        """Where and how files are written, by the state that was loaded last."""
+        """Where and how files are written, by the state that was loaded last, or now if its credentials expire soon.
+
+        Raises TransientError.
+        """
+        if expires_soon(self._latest.io.properties, self._clock.now_ms()):
+            self.load()
         table = self._latest
         delete_spec_id = unpartitioned_spec_id(table)
         if delete_spec_id is None:
@@ -265,7 +272,8 @@ class IcebergTable:
         with committing(what):
             response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
         self._metadata = response.metadata
-        remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
+        if not removes_old_metadata(self._catalog):
+            remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
 
 
 def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:

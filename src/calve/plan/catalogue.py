@@ -233,7 +233,7 @@ KAFKA = SettingGroup(
 
 CONNECTION_STATEMENT = SettingGroup(
     "WITH of a connection",
-    (Setting("VALIDATE", Kind.BOOLEAN, "Try the connection when it is created.", default="true"),),
+    (Setting("VALIDATE", Kind.BOOLEAN, "Try the connection when it is created.", default="true for catalogs"),),
 )
 
 FILES = SettingGroup(

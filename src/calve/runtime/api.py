@@ -7,7 +7,7 @@ query = calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=[
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from calve.catalog.connect import Catalog, connect_embedded, open_catalog
+from calve.catalog.stores import io_properties_of
 from calve.catalog.tables import load_or_create_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock, sink_id_of
 from calve.commit.committer import Committer, Signals
@@ -79,7 +80,7 @@ class Lake:
     """A catalog. Every sink opens its own client of it."""
 
     home: Path
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
 
     @property
     def label(self) -> str:
@@ -99,6 +100,11 @@ class Lake:
     def open(self) -> Catalog:
         """A new client."""
         return open_catalog(self.properties) if self.properties else connect_embedded(self.home)
+
+    def state(self, location: str | None, sink_id: str) -> StateStore:
+        """Where a sink keeps its records; a store is reached as the files of the tables are."""
+        opened = open_state(location or str(self.home / "state"), io_properties_of(self.properties))
+        return Folder(opened, sink_id)
 
     def spark(self, *, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
         """The active Spark session, or a quiet local one."""
@@ -340,7 +346,7 @@ class _Start:
         self._spark = changes.sparkSession if isinstance(changes, DataFrame) else sink.lake.spark()
         if state is None and not str(self._spark.sparkContext.master).startswith("local"):
             raise InvalidInput("a sink on a cluster needs a state location", hint='Give start(state="s3://...").')
-        self._state: StateStore = Folder(open_state(state or str(self._home / "state")), self._spec.sink_id)
+        self._state: StateStore = sink.lake.state(state, self._spec.sink_id)
 
     def query(self) -> Query:
         source = self._source()
