@@ -19,15 +19,19 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import (
+    BinaryType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IcebergType,
     IntegerType,
     ListType,
     LongType,
     MapType,
+    StringType,
     StructType,
+    UUIDType,
 )
 from sqlalchemy.exc import IntegrityError
 
@@ -141,12 +145,24 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str]) ->
             detail="; ".join(differences) + ".",
             hint="Change the input's columns, or write to another table.",
         )
+    for column in key:
+        if isinstance(field_named(theirs.fields, column).field_type, UUIDType):
+            raise no_uuid_key(column)
     identifiers = theirs.identifier_field_names()
     if identifiers and identifiers != {field_named(theirs.fields, name).name for name in key}:
         raise InvalidInput(
             f'table "{name}" has another key',
             detail=f"Got key ({', '.join(key)}), expected the identifier fields ({', '.join(sorted(identifiers))}).",
         )
+
+
+def no_uuid_key(column: str) -> InvalidInput:
+    """Other engines have to find keys, too."""
+    return InvalidInput(
+        f'column "{column}" cannot be a key',
+        detail="It is a uuid in the table; Spark with the Iceberg runtime finds no uuid by equality deletes.",
+        hint="Declare it as STRING.",
+    )
 
 
 def _check_partitions(table: Table, name: TableName, schema: Schema, spec: PartitionSpec) -> None:
@@ -200,7 +216,7 @@ def _type_differences(theirs: IcebergType, ours: IcebergType, path: str) -> list
     if isinstance(theirs, MapType) and isinstance(ours, MapType):
         keys = _type_differences(theirs.key_type, ours.key_type, f"{path}.key")
         return keys + _type_differences(theirs.value_type, ours.value_type, f"{path}.value")
-    if _holds(theirs, ours):
+    if _holds(theirs, ours) or ("." not in path and _converts(theirs, ours)):
         return []
     narrower = ", which is narrower" if _holds(ours, theirs) else ""
     return [f'column "{path}": got {ours}, expected {theirs}{narrower}']
@@ -212,7 +228,15 @@ def _holds(theirs: IcebergType, ours: IcebergType) -> bool:
         return theirs.scale == ours.scale and theirs.precision >= ours.precision
     if isinstance(theirs, LongType) and isinstance(ours, IntegerType):
         return True
+    if isinstance(theirs, StringType) and isinstance(ours, UUIDType):
+        return True
     return theirs == ours or (isinstance(theirs, DoubleType) and isinstance(ours, FloatType))
+
+
+def _converts(theirs: IcebergType, ours: IcebergType) -> bool:
+    """True when values are made to fit, or are bad rows: those of a column, not inside of others."""
+    text_of_uuid = isinstance(ours, StringType) and isinstance(theirs, UUIDType)
+    return text_of_uuid or (isinstance(ours, BinaryType) and isinstance(theirs, FixedType))
 
 
 def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, int]:

@@ -146,3 +146,5 @@ class SinkSpec:
     """A snapshot that the user vouched for: foreign changes up to it are no reason to halt."""
     partition_by: tuple[PartitionBy, ...] = ()
     """How the table is partitioned; a table that exists keeps its own way, and none here asks for none."""
+    uuids: tuple[str, ...] = ()
+    """Columns that are texts in Spark and uuids in a table that is made."""

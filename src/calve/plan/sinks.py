@@ -20,6 +20,7 @@ from calve.model.spec import (
     TableName,
     WriteOptions,
 )
+from calve.model.types import declared_type, leaves
 from calve.plan import catalogue
 from calve.plan.connections import connected_aws, plan_connection
 from calve.plan.lookup import required, required_connection
@@ -30,9 +31,6 @@ from calve.sql.errors import SqlError
 from calve.sql.parts import SinkMode
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, CreateSource, CreateView, ObjectKind
 from calve.sql.values import format_duration
-
-_NO_KEYS = ("FLOAT", "DOUBLE", "ARRAY", "MAP", "STRUCT", "VARIANT", "INTERVAL")
-"""Types whose values cannot identify a row: not exact, or not comparable in all engines."""
 
 
 class Beginning(StrEnum):
@@ -95,7 +93,9 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
         partition_by=planned_partitions(statement.partition_by, relation),
+        uuids=tuple(c.name for c in relation.columns or () if c.type == "UUID"),
     )
+    _check_types(relation)
     catalog, store = connected(statement, definitions)
     _check_only_writer(definition, statement, spec, definitions)
     return SinkPlan(
@@ -194,12 +194,25 @@ def _check_key_types(relation: Relation, key: tuple[str, ...]) -> None:
     columns: dict[str, KnownColumn] = {c.name: c for c in relation.columns or ()}
     for name in key:
         kind = columns[name].type if name in columns else ""
-        if kind.upper().startswith(_NO_KEYS):
+        if (known := declared_type(kind)) is not None and not known.key:
             raise InvalidInput(
                 f'column "{name}" cannot be part of a key',
                 detail=f"It has type {kind}.",
                 hint="Use columns whose values are exact and comparable: numbers, texts, dates, times.",
             )
+
+
+def _check_types(relation: Relation) -> None:
+    """Refuse what a table cannot hold; columns that only the data tells are checked when the sink starts."""
+    for column in relation.columns or ():
+        for path, kind in leaves(column.type, column.name):
+            known = declared_type(kind)
+            if known is None or not known.iceberg or (known.sql == "VARIANT" and kind != column.type):
+                raise InvalidInput(
+                    f'column "{path}" has a type that a table cannot hold',
+                    detail=f"Got {kind}.",
+                    hint="Cast it to STRING in a view, or leave it out.",
+                )
 
 
 def _with_policies(envelope: Envelope | None, given: Given) -> Envelope:

@@ -236,7 +236,7 @@ class _Start:
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
         columns, spec = reading.columns, reading.spec
         catalog = self._sink.lake.open()
-        schema = iceberg_schema(columns, spec.key)
+        schema = iceberg_schema(columns, spec.key, spec.uuids)
         partitions = partition_spec(schema, spec.partition_by)
         iceberg = load_or_create_table(catalog, spec.table, schema, spec.key, spec=partitions)
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, given=schema)
