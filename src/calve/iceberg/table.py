@@ -24,11 +24,13 @@ from pyiceberg.table.update import TableUpdate
 
 from calve.catalog.failures import committing, trying
 from calve.catalog.fields import field_named
+from calve.catalog.fitting import as_known
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
 from calve.faults import reached
 from calve.iceberg.draft import Draft, expiry_updates, new_draft, progress_updates, requirements, snapshot_updates
+from calve.iceberg.evolution import Shape, evolution
 from calve.iceberg.listing import Line, ManifestLists
 from calve.iceberg.manifests import (
     OWN_PREFIX,
@@ -67,10 +69,11 @@ log = logging.getLogger(__name__)
 
 
 class IcebergTable:
-    """A table of one sink, whose input has the columns `given` in this order (all of the table's unless given).
+    """A table of one sink, whose input has the columns of `shape` in this order (without it, the table's of now).
 
-    They are found by their names, and written with the field ids and types that they have at the start. What others do
-    to the schema later (add, rename or drop a column, widen a type) does not concern files that are written this way.
+    They are found by their names and written with the field ids and types that they have in the table as it was loaded
+    last: what others do to the schema while a batch is written (add, rename or drop a column, widen a type) does not
+    concern its files.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class IcebergTable:
         clock: Clock,
         ids: IdSource,
         *,
-        given: Schema | None = None,
+        shape: Shape | None = None,
     ) -> None:
         self._catalog = table.catalog
         self._identifier = table.name()
@@ -89,9 +92,10 @@ class IcebergTable:
         self._sink_id = sink_id
         self._clock = clock
         self._ids = ids
-        theirs = table.schema()
+        self._shape = shape
+        self._first_schema = table.schema()
+        theirs = table.schema() if shape is None else as_known(table.metadata, shape.given)
         self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
-        self._schema_json = (theirs if given is None else written_schema(theirs, given)).model_dump_json()
         self._latest = table
         self._infos = SnapshotInfos(sink_id)
         self._lists = ManifestLists()
@@ -155,6 +159,23 @@ class IcebergTable:
         reached("commit.after")
         return progress
 
+    @property
+    def behind(self) -> bool:
+        """True when the table has to be changed before it can take rows. Raises InvalidInput when no change helps."""
+        return self._shape is not None and bool(evolution(self._latest.metadata, self._shape, self._sink_id))
+
+    def evolve(self, state: TableState) -> None:
+        """Give the table what it lacks, on exactly `state`. Raises like `commit`."""
+        table: Table = state.handle
+        updates = evolution(table.metadata, self._shape, self._sink_id) if self._shape else ()
+        if updates:
+            reached("schema.before")
+            with committing(f'a change of the schema of "{self._name}"'):
+                table.catalog.commit_table(table, requirements(table.metadata), updates)
+            reached("schema.after")
+            log.info("the schema of table %s was changed", self._name)
+        self.load()
+
     def merge_manifests(self, state: TableState) -> bool:
         """Rewrite many small manifests into few by a `replace` snapshot on top of `state`; False when there is no need.
 
@@ -183,14 +204,14 @@ class IcebergTable:
         reached("maintain.after")
         return True
 
-    def write_target(self, options: WriteOptions) -> WriteTarget:
-        """Where and how files are written, by the state that was loaded last."""
+    def write_target(self, options: WriteOptions, given: Schema | None = None) -> WriteTarget:
+        """Where and how files are written, by the state that was loaded last; `given` are columns of older rows."""
         table = self._latest
         delete_spec_id = unpartitioned_spec_id(table)
         if delete_spec_id is None:
             raise InvalidInput(f'table "{self._name}" has no unpartitioned spec for deletes')
         return WriteTarget(
-            schema_json=self._schema_json,
+            schema_json=self._written_schema(table, given).model_dump_json(),
             key_ids=self._key_ids,
             data_location=table.location_provider().data_path,
             data_spec_id=table.metadata.default_spec_id,
@@ -200,6 +221,10 @@ class IcebergTable:
             io_properties=io_properties_of(table.io.properties),
             options=file_options(options, table.properties),
         )
+
+    def _written_schema(self, table: Table, given: Schema | None) -> Schema:
+        columns = given or (self._shape.given if self._shape else None)
+        return self._first_schema if columns is None else written_schema(as_known(table.metadata, columns), columns)
 
     def write_manifests(self, files: Sequence[WrittenFile], commit_id: str) -> tuple[Manifest, ...]:
         """Manifests of the files of one batch, for any attempt. Raises TransientError."""

@@ -70,6 +70,21 @@ SINK = SettingGroup(
             choices=("halt", "accept"),
         ),
         Setting(
+            "ON SCHEMA CHANGE",
+            Kind.CHOICE,
+            "What to do when the source has columns that the table lacks, or wider ones: change the table, or stop.",
+            default="'evolve'",
+            choices=("evolve", "halt"),
+        ),
+        Setting(
+            "ON KEY VIOLATION",
+            Kind.CHOICE,
+            "What to do when a checkpoint has different rows of one key in the same order; looking for them takes a "
+            "pass over the checkpoint.",
+            default="'ignore'",
+            choices=("ignore", "warn", "halt"),
+        ),
+        Setting(
             "ON TRUNCATE",
             Kind.CHOICE,
             "What to do when a Debezium record says that the source table was truncated.",
@@ -117,8 +132,6 @@ SINK = SettingGroup(
         Setting("IDLE TIMEOUT", Kind.DURATION, "Let time go on without rows after this long.", later=_NOT_YET),
         Setting("LATE ROWS", Kind.CHOICE, "What to do with rows behind the frontier.", later=_NOT_YET),
         Setting("HEARTBEAT", Kind.DURATION, "Time between empty snapshots of an idle sink.", later=_NOT_YET),
-        Setting("ON SCHEMA CHANGE", Kind.CHOICE, "What to do when the source's columns change.", later=_NOT_YET),
-        Setting("ON KEY VIOLATION", Kind.CHOICE, "What to do when a key is there twice.", later=_NOT_YET),
         Setting("KEY INDEX", Kind.CHOICE, "Whether positions of keys are kept.", later=_NOT_YET),
         Setting("MAINTENANCE", Kind.CHOICE, "Which maintenance the sink does by itself.", later=_NOT_YET),
         Setting("BRANCH", Kind.TEXT, "Branch of the table to write to.", later=_NOT_YET),

@@ -14,6 +14,8 @@ from calve.model.spec import (
     Envelope,
     NoEnvelope,
     OnForeignCommit,
+    OnKeyViolation,
+    OnSchemaChange,
     OnTruncate,
     OnUnavailableValue,
     SinkSpec,
@@ -93,6 +95,9 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
         partition_by=planned_partitions(statement.partition_by, relation),
+        on_schema_change=OnSchemaChange(given.text("ON SCHEMA CHANGE") or OnSchemaChange.EVOLVE),
+        on_key_violation=OnKeyViolation(given.text("ON KEY VIOLATION") or OnKeyViolation.IGNORE),
+        unpartitioned=definition.standing.unpartitioned,
         uuids=tuple(c.name for c in relation.columns or () if c.type == "UUID"),
     )
     _check_types(relation)

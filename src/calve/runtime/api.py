@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -22,11 +23,12 @@ from calve.commit.committer import Committer, Signals
 from calve.commit.journal import Journal
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
+from calve.iceberg.evolution import Shape, creation_properties
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
 from calve.model.partitioning import PartitionBy
-from calve.model.spec import Envelope, NoEnvelope, OnForeignCommit, SinkSpec, TableName, WriteOptions
+from calve.model.spec import Envelope, NoEnvelope, OnSchemaChange, SinkSpec, TableName, WriteOptions
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
 from calve.runtime.pipeline import Around, Intake, Pipeline
@@ -41,6 +43,8 @@ from calve.sql.parser import parse_partition_field
 from calve.sql.values import parse_duration, parse_size
 from calve.state import Folder, StateStore, open_state
 from calve.view.run import View
+
+Policy = TypeVar("Policy", bound=StrEnum)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
@@ -136,11 +140,13 @@ class Sink:
     view: ViewOver | None = None
     """What the sink keeps instead of the changes themselves; then `spec.key` may be empty: that of the view."""
 
-    def options(
+    def options(  # noqa: PLR0913 - all of them are options by name
         self,
         *,
         version: int | None = None,
         on_foreign_commit: str | None = None,
+        on_schema_change: str | None = None,
+        on_key_violation: str | None = None,
         target_file_size: int | str | None = None,
         row_group_size: int | str | None = None,
         compression: str | None = None,
@@ -152,10 +158,16 @@ class Sink:
             row_group_size=_bytes(row_group_size) or before.row_group_size,
             compression=compression or before.compression,
         )
-        policy = self.spec.on_foreign_commit if on_foreign_commit is None else _policy(on_foreign_commit)
-        return replace(
-            self, spec=replace(self.spec, write=write, on_foreign_commit=policy, version=version or self.spec.version)
+        spec = self.spec
+        changed = replace(
+            spec,
+            write=write,
+            version=version or spec.version,
+            on_foreign_commit=_policy("on_foreign_commit", on_foreign_commit, spec.on_foreign_commit),
+            on_key_violation=_policy("on_key_violation", on_key_violation, spec.on_key_violation),
+            on_schema_change=_policy("on_schema_change", on_schema_change, spec.on_schema_change),
         )
+        return replace(self, spec=changed)
 
     def partition_by(self, *fields: str) -> "Sink":
         """The same sink into a table with these partitions, written as in SQL: `"bucket(16, id)"`, `"day(at)"`."""
@@ -238,8 +250,20 @@ class _Start:
         catalog = self._sink.lake.open()
         schema = iceberg_schema(columns, spec.key, spec.uuids)
         partitions = partition_spec(schema, spec.partition_by)
-        iceberg = load_or_create_table(catalog, spec.table, schema, spec.key, spec=partitions)
-        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, given=schema)
+        evolves = spec.on_schema_change is OnSchemaChange.EVOLVE
+        iceberg = load_or_create_table(
+            catalog,
+            spec.table,
+            schema,
+            spec.key,
+            creation_properties(spec.sink_id, spec.partition_by),
+            spec=partitions,
+            known_to=spec.sink_id,
+            evolves=evolves,
+        )
+        asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
+        shape = Shape(schema, asked, evolves)
+        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
         outside = Outside(self._clock, self._ids, monitor, self._signals)
@@ -274,12 +298,14 @@ def _partition_field(text: str) -> PartitionBy:
     return PartitionBy(field.transform.value, tuple(part.name for part in field.column.parts), field.width)
 
 
-def _policy(text: str) -> OnForeignCommit:
+def _policy(name: str, text: str | None, before: Policy) -> Policy:
+    if text is None:
+        return before
     try:
-        return OnForeignCommit(text)
+        return type(before)(text)
     except ValueError:
-        allowed = ", ".join(repr(p.value) for p in OnForeignCommit)
-        raise InvalidInput(f'unknown policy on_foreign_commit="{text}"', hint=f"Use one of {allowed}.") from None
+        allowed = ", ".join(repr(p.value) for p in type(before))
+        raise InvalidInput(f'unknown policy {name}="{text}"', hint=f"Use one of {allowed}.") from None
 
 
 def _seconds(value: str | timedelta | float | None) -> float:

@@ -14,18 +14,23 @@ from pyspark.sql import DataFrame, SparkSession
 from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.run import Decision, SinkRun, Written
-from calve.errors import TransientError
+from calve.errors import KeyViolation, TransientError
+from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.table import IcebergTable
+from calve.model.change import table_columns
 from calve.model.checkpoint import Offsets, Staged
 from calve.model.files import Totals
 from calve.model.size import SizeHint
-from calve.model.spec import Envelope, SinkSpec
+from calve.model.spec import Envelope, OnKeyViolation, SinkSpec
+from calve.model.target import WriteTarget
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
+from calve.source.violations import key_violations
 from calve.state import StateStore
 from calve.view.run import View
 from calve.write.batch import write_batch
+from calve.write.changes import quoted
 from calve.write.staging import StageFolder, stage_batch, staged_changes
 
 
@@ -68,6 +73,7 @@ class Pipeline:
 
     def __init__(self, spec: SinkSpec, intake: Intake, run: SinkRun, around: Around) -> None:
         self._options, self._windows = spec.write, spec.window_ms is not None
+        self._on_key_violation = spec.on_key_violation
         self._intake = intake
         self._run = run
         self._spark, self._state, self._table = around.spark, around.state, around.table
@@ -87,6 +93,9 @@ class Pipeline:
         if decision is not Decision.ACCEPT:
             return decision
         self._run.patiently(self._run.check_room)
+        self._fit_the_table()
+        if self._on_key_violation is not OnKeyViolation.IGNORE:
+            self._look_for_violations(checkpoint)
         if self._windows:
             staged = self._run.patiently(lambda: self._stage(checkpoint))
             self._run.stage(checkpoint.identity, staged, checkpoint.batch_ms)
@@ -100,6 +109,27 @@ class Pipeline:
         except TransientError as error:
             self._monitor.warned("clean-up after a checkpoint", error)
         return decision
+
+    def _fit_the_table(self) -> None:
+        """A table that lacks columns or partitions gets them between two batches: after all rows that came before."""
+        if not self._table.behind:
+            return
+        while self._run.staged:
+            self._run.flush()
+            self.close_due()
+        self._run.between_batches(self._table.evolve)
+
+    def _look_for_violations(self, checkpoint: Checkpoint) -> None:
+        found = key_violations(checkpoint.frame, self._intake.envelope, self._intake.key)
+        if found is None:
+            return
+        self._monitor.violated(found.count, found.sample)
+        if self._on_key_violation is OnKeyViolation.HALT:
+            raise KeyViolation(
+                "a key has different rows, and nothing tells which is the last",
+                detail=f"{found.count} in one checkpoint, among them {found.sample}.",
+                hint="Order the changes by a field that grows with each of them, or set ON KEY VIOLATION = 'warn'.",
+            )
 
     def close_due(self) -> bool:
         """Make one batch of what was staged for windows that are over; False when there are none."""
@@ -128,14 +158,15 @@ class Pipeline:
         changes = staged_changes(self._spark, self._state, staged)
         if changes is None:
             return Written(self._ids.new_id(), (), Totals())
-        return self._written(changes, SizeHint(rows=sum(part.rows for part in staged)))
+        columns = changes.select([quoted(name) for name in table_columns(changes.columns)]).schema
+        target = self._table.write_target(self._options, iceberg_schema(columns))  # they may be older than the input's
+        return self._written(changes, SizeHint(rows=sum(part.rows for part in staged)), target)
 
     def _write(self, checkpoint: Checkpoint) -> Written:
-        return self._written(self._intake.changes(checkpoint), checkpoint.size)
+        return self._written(self._intake.changes(checkpoint), checkpoint.size, self._table.write_target(self._options))
 
-    def _written(self, changes: DataFrame, size: SizeHint) -> Written:
+    def _written(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> Written:
         started = self._clock.monotonic()
-        target = self._table.write_target(self._options)
         faults.reached("files.before")
         result = write_batch(changes, target, deletes=self._run.needs_deletes, size=size, ids=self._ids)
         faults.reached("files.after")

@@ -44,9 +44,9 @@ def test_a_time_of_day_counts_what_its_schema_says(name: str, value: int) -> Non
     assert read(TIME, value, name=name) == dt.time(12, 34, 56, 789_000)
 
 
-@pytest.mark.parametrize(("text", "time"), [("12:34", (12, 34)), ("12:34:56.7Z", (12, 34, 56, 700_000))])
-def test_a_time_of_day_is_a_text_without_a_zone_or_of_utc(text: str, time: tuple[int, ...]) -> None:
-    assert read(TIME, text) == dt.time(*time)
+@pytest.mark.parametrize(("text", "time"), [("12:34", dt.time(12, 34)), ("12:34:56.7Z", dt.time(12, 34, 56, 700_000))])
+def test_a_time_of_day_is_a_text_without_a_zone_or_of_utc(text: str, time: dt.time) -> None:
+    assert read(TIME, text) == time
 
 
 @pytest.mark.parametrize("value", ["12:34:56+01:00", "24:00", "12", 86_400_000, -1, 86_400_000_001, 1.5, True])
