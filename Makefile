@@ -17,6 +17,7 @@ PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 ICEBERG_RUNTIME := iceberg-spark-runtime-4.1_2.13
 ICEBERG_VERSION := 1.12.0
 JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
+CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
 .PHONY: help install lint fmt unit integration faults e2e test docs wheel demo soak bench constraints clean
@@ -46,6 +47,11 @@ $(JAR): | $(INSTALLED)
 	    || echo "it could not be fetched: tests that read with Spark and the Iceberg runtime will be skipped"; \
 	fi
 
+# The tests start hundreds of JVMs; with an archive of Spark's classes each is up in half the time.
+$(CLASSES): $(INSTALLED) scripts/class_archive.py
+	@echo "archiving Spark's classes"
+	@$(PY) scripts/class_archive.py $@ || echo "without it, then: the tests' JVMs start slower"
+
 lint: $(INSTALLED) ## check style, format, types and layers
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -61,16 +67,16 @@ fmt: $(INSTALLED) ## format and mend what ruff can mend
 unit: $(INSTALLED) ## run the tests without Spark (seconds)
 	@$(PYTEST) tests/unit
 
-integration: $(INSTALLED) $(JAR) ## run the tests with Spark and real readers
+integration: $(INSTALLED) $(JAR) $(CLASSES) ## run the tests with Spark and real readers
 	@$(PYTEST) tests/integration
 
-faults: $(INSTALLED) $(JAR) ## run the crash tests, one file per window
+faults: $(INSTALLED) $(JAR) $(CLASSES) ## run the crash tests, one file per window
 	@$(PYTEST) tests/faults
 
-e2e: $(INSTALLED) $(JAR) ## run whole pipelines, read back by other engines
+e2e: $(INSTALLED) $(JAR) $(CLASSES) ## run whole pipelines, read back by other engines
 	@$(PYTEST) tests/e2e
 
-test: lint wheel $(JAR) ## check everything: lint, the wheel, all tests
+test: lint wheel $(JAR) $(CLASSES) ## check everything: lint, the wheel, all tests
 	@$(PYTEST) --durations=10 tests
 
 docs: $(INSTALLED) ## write the pages that are made out of the code
@@ -83,7 +89,7 @@ wheel: $(INSTALLED) ## build the wheel, install it in an environment of its own,
 demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check the rows
 	@$(PY) -m calve.cli.main demo
 
-soak: $(INSTALLED) $(JAR) ## run the slow and the random tests at length
+soak: $(INSTALLED) $(JAR) $(CLASSES) ## run the slow and the random tests at length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
 
 bench: $(INSTALLED) $(JAR) ## measure what the documentation claims

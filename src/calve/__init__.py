@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from calve.errors import CalveError as CalveError
     from calve.model.spec import Debezium as Debezium
+    from calve.model.spec import Diff as Diff
     from calve.model.spec import NoEnvelope as NoEnvelope
     from calve.model.spec import Upsert as Upsert
     from calve.runtime.api import connect as connect
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "CalveError": "calve.errors",
     "Debezium": "calve.model.spec",
+    "Diff": "calve.model.spec",
     "NoEnvelope": "calve.model.spec",
     "Upsert": "calve.model.spec",
     "connect": "calve.runtime.api",
@@ -35,7 +37,7 @@ _PUBLIC = {
     "sink": "calve.runtime.api",
 }
 
-__all__ = ["CalveError", "Debezium", "NoEnvelope", "Upsert", "connect", "files", "orders", "read", "sink"]
+__all__ = ["CalveError", "Debezium", "Diff", "NoEnvelope", "Upsert", "connect", "files", "orders", "read", "sink"]
 
 
 def __getattr__(name: str) -> Any:

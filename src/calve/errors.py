@@ -7,6 +7,7 @@
     ├── TerminalError           the sink stops and stays stopped until a person acts
     │   ├── BadRow              a record that cannot become a change
     │   ├── KeyViolation        two rows of one key, and nothing tells which is the last
+    │   ├── LateRow             a row is behind what is closed already
     │   ├── ForeignCommit       somebody else changed the table's rows
     │   ├── TableRolledBack     the table no longer has a commit of this sink
     │   ├── TableRecreated      the table is not the one this sink wrote
@@ -86,6 +87,10 @@ class BadRow(TerminalError):
 
 class KeyViolation(TerminalError):
     """Different rows of one key whose order is the same."""
+
+
+class LateRow(TerminalError):
+    """A row is behind the frontier up to which the table is closed."""
 
 
 class ForeignCommit(TerminalError):

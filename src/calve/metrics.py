@@ -44,4 +44,11 @@ KEY_VIOLATIONS = Counter(
 PENDING = Gauge("calve_pending_commits", "Recorded batches that are not in the table.", _SINK, registry=REGISTRY)
 STAGED = Gauge("calve_staged_checkpoints", "Checkpoints that wait for their window.", _SINK, registry=REGISTRY)
 FRONTIER = Gauge("calve_frontier_ms", "Committed frontier; -1 when sealed.", _SINK, registry=REGISTRY)
+MINTED_FRONTIER = Gauge(
+    "calve_minted_frontier_ms", "Frontier up to which batches are recorded; -1 when sealed.", _SINK, registry=REGISTRY
+)
+INPUT_FRONTIER = Gauge(
+    "calve_input_frontier_ms", "No smaller time is expected from the source.", _SINK, registry=REGISTRY
+)
+LATE = Counter("calve_late_rows", "Rows that came behind the closed frontier.", _SINK, registry=REGISTRY)
 STALLED = Gauge("calve_stalled", "1 while work waits for something outside.", _SINK, registry=REGISTRY)

@@ -76,6 +76,10 @@ def utc(day: int, hour: int, minute: int = 0) -> datetime:
     return datetime(2026, 1, day, hour, minute, tzinfo=UTC)
 
 
+def millis(day: int, hour: int, minute: int = 0) -> int:
+    return int(utc(day, hour, minute).timestamp() * 1000)
+
+
 EXAMPLES: dict[str, dict[str, list[tuple[Any, ...]]]] = {
     "files": {
         "shop.orders": [
@@ -89,6 +93,17 @@ EXAMPLES: dict[str, dict[str, list[tuple[Any, ...]]]] = {
             (1, 7, Decimal("19.90"), "paid", utc(1, 9, 30)),
             (2, 9, Decimal("99.00"), "paid", utc(2, 8)),
             (4, 3, Decimal("480.25"), "new", utc(2, 10)),
+        ]
+    },
+    "append_log": {
+        "crm.customer_log": [
+            (3, "Ada", "gold", 1, millis(1, 9)),
+            (7, "Grace", "gold", 1, millis(2, 8)),
+            (7, "Grace", "silver", -1, millis(2, 8)),
+            (7, "Grace", "silver", 1, millis(1, 9)),
+            (9, "Alan", "silver", -1, millis(2, 8)),
+            (9, "Alan", "silver", 1, millis(1, 10)),
+            (11, "Edsger", "bronze", 1, millis(2, 9, 30)),
         ]
     },
     "debezium": {"crm.customers": [(3, "Ada", "gold"), (7, "Grace", "gold"), (11, "Edsger", "bronze")]},

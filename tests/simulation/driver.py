@@ -14,15 +14,17 @@ from greenlet import getcurrent, greenlet
 
 from calve import faults
 from calve.commit.journal import Journal
+from calve.commit.ports import Waiting
 from calve.commit.run import Decision, Outside, SinkRun, Written
 from calve.errors import CheckpointGap, FencedError, SourceLost, TerminalError, TransientError
 from calve.model.checkpoint import CheckpointIdentity, Staged
 from calve.model.files import Committable, Content, Manifest, Totals
+from calve.model.frontier import BatchDescription
 from calve.model.progress import Progress, Receipt
-from calve.model.spec import NoEnvelope, OnForeignCommit, SinkSpec, TableName
+from calve.model.spec import LateRows, NoEnvelope, OnForeignCommit, RowTimes, SinkSpec, TableName
 from calve.model.table import Proposal, TableState
 
-from .world import File, SparkCheckpoint, World
+from .world import File, SparkCheckpoint, Violation, World
 
 
 class SparkCrash(Exception):
@@ -95,7 +97,8 @@ class Simulated:
     def failed_attempt(self, error: BaseException) -> None: ...
     def stalled(self, cause: str) -> None: ...
     def running(self) -> None: ...
-    def waiting(self, ready: int, staged: int) -> None: ...
+    def waiting(self, work: Waiting) -> None: ...
+    def late(self, rows: int) -> None: ...
     def warned(self, what: str, error: BaseException) -> None: ...
 
     # state location
@@ -154,8 +157,11 @@ class Driver:
             version=version,
             on_foreign_commit=policy,
             window_ms=world.rng.choice(world.setup.windows),
+            times=RowTimes(LateRows.ERROR, by_progress=True) if world.setup.own_times else None,
+            coalesce=world.setup.coalesce,
+            heartbeat_ms=(100 if world.setup.heartbeat else 100_000) * 1000,  # a tick is a second
         )
-        self.windows = spec.window_ms is not None
+        self.stages = spec.stages
         self.closing = CooperativeLock(self.schedule)
         self.outside = outside
         self.run = SinkRun(
@@ -292,20 +298,31 @@ class Driver:
                 return decision is Decision.REPLAY
         if self.early_commit_log:
             checkpoint.commits.add(batch)
-        if self.windows:
-            self.run.stage(identity, self.staged(start, end), stamp)
+        if self.stages:
+            if not self.run.stage(identity, self.staged(start, end), stamp):
+                raise Violation("a row is late although the source kept its promise")
             return True
         while self.run.staged:
             self.close_due()
-        self.run.record(identity, self.written(dict(self.world.source[start:end])), stamp)
+        rows = {key: value for key, value, _ in self.world.source[start:end] if key is not None}
+        while not self.run.record(identity, self.written(rows), self.run.next_time(stamp)):
+            continue
         return True
 
     def staged(self, start: int, end: int) -> Staged:
         faults.reached("stage.before")
-        name = f"{self.run.stage_folder}/{self.world.new_id('part-')}"
-        self.outside.put(name, json.dumps(self.world.source[start:end]).encode())
+        records = self.world.source[start:end]
+        rows = [record for record in records if record[0] is not None]
+        names = (f"{self.run.stage_folder}/{self.world.new_id('part-')}",) if rows else ()
+        for name in names:
+            self.outside.put(name, json.dumps(rows).encode())
         faults.reached("stage.after")
-        return Staged((name,), end - start, 1)
+        if not self.world.setup.own_times:
+            return Staged(names, len(rows), 1)
+        times = sorted({time for _, _, time in rows})
+        promised = max((time for key, _, time in records if key is None), default=0)
+        told = tuple(times) if self.world.setup.coalesce is False or len(times) % 2 else ()
+        return Staged(names, len(rows), 1, promised, *((times[0], times[-1]) if times else (-1, -2)), told)
 
     def written(self, rows: dict[int, int | None]) -> Written:
         faults.reached("files.before")
@@ -326,19 +343,21 @@ class Driver:
             batch = self.run.due()
             if batch is None:
                 return False
-            names = [e.staged.files[0] for e in self.run.staged if e.staged and batch.holds(e.time)]
-            rows = self.run.suspiciously(lambda: self.merged(names))
+            names = [f for e in self.run.staged if e.staged and e.reaches_into(batch) for f in e.staged.files]
+            rows = self.run.suspiciously(lambda: self.merged(names, batch))
             self.run.close(batch, self.written(rows))
             return True
 
-    def merged(self, names: Sequence[str]) -> dict[int, int | None]:
-        rows: dict[int, int | None] = {}
+    def merged(self, names: Sequence[str], batch: BatchDescription) -> dict[int, int | None]:
+        records: list[tuple[int, int | None, int]] = []
         for name in names:
             data = self.outside.read(name)
             if data is None:
                 raise CheckpointGap("a staged file is gone")
-            rows.update(json.loads(data))
-        return rows
+            records += json.loads(data)
+        if self.world.setup.own_times:
+            records = sorted((r for r in records if batch.holds(r[2])), key=lambda record: record[2])
+        return {key: value for key, value, _ in records}
 
     def committer(self) -> None:
         while True:
@@ -348,8 +367,8 @@ class Driver:
                     self.outside.pause(1.0)
                 if self.run.frontier.sealed:
                     return
-            else:
-                self.close_due()
+            elif not self.close_due():
+                self.run.beat()
 
 
 def world_current(world: Any) -> Driver | None:

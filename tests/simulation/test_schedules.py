@@ -156,8 +156,29 @@ MUTATIONS = [
     ),
     Mutation(
         "a batch states the offsets of the newest checkpoint",
-        ((run, "[entry for entry in self.staged if batch.holds(entry.time)][-1]", "self.staged[-1]"),),
+        ((run, "whole, committed = position.whole_below(batch.upper),", "whole, committed = position.staged,"),),
         only(windows=(20,)),
+    ),
+    Mutation(
+        "a batch states the offsets of checkpoints that have rows above it",
+        ((adoption, "takewhile(lambda e: e.committable or Frontier(e.time) < upper, checkpoints)", "checkpoints"),),
+        only(own_times=True),
+    ),
+    Mutation(
+        "a checkpoint that is partly in the table and lost is read again",
+        ((run, "if progress and progress.ahead and not position.reaches(progress.ahead):", OFF),),
+        only("state_lost", own_times=True, seekable=True, crash=0.06),
+    ),
+    Mutation(
+        "a checkpoint whose rows are all in the table ends the chain before it",
+        (
+            (
+                adoption,
+                "is_staged(entry) and entry.timed and entry.identity.start == position.end",
+                "False",
+            ),
+        ),
+        only(own_times=True, crash=0.06),
     ),
 ]
 

@@ -40,6 +40,10 @@ FAULTS = {
 FOREIGN_KEY = 100
 
 
+Record = tuple[int | None, int | None, int]
+"""Key, value (None deletes), time; a progress mark has no key."""
+
+
 class Violation(AssertionError):
     """The protocol broke a promise."""
 
@@ -58,6 +62,10 @@ class Setup:
     steps: int
     windows: tuple[int | None, ...] = (None,)
     """Every run draws one: None commits each checkpoint by itself."""
+    own_times: bool = False
+    """Rows have times of their own, out of order; progress marks tell which will not come any more."""
+    coalesce: bool = True
+    heartbeat: bool = False
 
     @classmethod
     def drawn(cls, rng: random.Random, **fixed: Any) -> "Setup":
@@ -71,6 +79,9 @@ class Setup:
             "faults": frozenset(f for f, p in FAULTS.items() if rng.random() < p),
             "steps": rng.choice([150, 300, 500]),
             "windows": rng.choice([(None,), (20,), (60,), (None, 20, 60)]),
+            "own_times": rng.random() < 0.35,
+            "coalesce": rng.random() < 0.8,
+            "heartbeat": rng.random() < 0.15,
         }
         return cls(**{**drawn, **fixed})
 
@@ -150,7 +161,8 @@ class World:
         self.events: set[str] = set()
         self.settling = False
         self.keys = self.rng.choice([2, 3, 5])
-        self.source: list[tuple[int, int | None]] = []
+        self.source: list[Record] = []
+        self.promised = 0
         self.source_limit = self.rng.choice([6, 15, 40])
         self.references: list[dict[int, int]] = [{}]
         self.files: dict[str, File] = {}
@@ -185,15 +197,39 @@ class World:
 
     def produce(self, count: int) -> None:
         for _ in range(min(count, self.source_limit - len(self.source))):
+            if self.setup.own_times and self.rng.random() < 0.3:
+                self.promise(self.promised + self.rng.choice([1, 10, 40]))
+                continue
             key = self.rng.randrange(self.keys)
             value = None if self.rng.random() < 0.2 else len(self.source) + 1
-            self.source.append((key, value))
+            self.source.append((key, value, self.promised + self.rng.choice([0, 0, 3, 30, 70])))
             rows = dict(self.references[-1])
             if value is None:
                 rows.pop(key, None)
             else:
                 rows[key] = value
             self.references.append(rows)
+
+    def promise(self, time: int) -> None:
+        """A progress mark: no row with a smaller time follows."""
+        self.promised = time
+        self.source.append((None, None, time))
+        self.references.append(self.references[-1])
+
+    def last_time(self) -> int:
+        return max((time for key, _, time in self.source if key is not None), default=-1)
+
+    def reference_below(self, frontier: Frontier) -> dict[int, int]:
+        """The contents at a frontier: rows in the order of their times, those of one time as they came."""
+        rows: dict[int, int] = {}
+        for key, value, time in sorted(self.source, key=lambda record: record[2]):
+            if key is None or not Frontier(time) < frontier:
+                continue
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = value
+        return rows
 
     def source_ended(self) -> bool:
         return self.setup.bounded and len(self.source) >= self.source_limit
@@ -277,9 +313,7 @@ class World:
         rows = [r for r in snapshot.rows if r[0] < FOREIGN_KEY or not self.setup.accept]
         if len({k for k, _ in rows}) != len(rows):
             raise Violation(f"a key is there twice: {rows}")
-        reference = self.references[int(stated.offsets or 0)]
-        if dict(rows) != reference:
-            raise Violation(f"contents {dict(rows)} are not those at offset {stated.offsets}: {reference}")
+        self.check_contents(dict(rows), stated)
         if claim:
             if (stated.frontier, stated.offsets) != (truth.frontier, truth.offsets):
                 raise Violation("a claim does not repeat the progress")
@@ -294,6 +328,17 @@ class World:
                 raise Violation(f"{stated.fence} committed, but {truth.fence} holds the fence")
             self.commits["batches"] += 1
         self.truth = Truth(stated.frontier, stated.offsets, stated.commit_id, stated.fence)
+
+    def check_contents(self, rows: dict[int, int], stated: Progress) -> None:
+        offset = int(stated.offsets or 0)
+        reference = self.references[offset]
+        if self.setup.own_times:
+            reference = self.reference_below(stated.frontier)
+            behind = [time for key, _, time in self.source[:offset] if key is not None]
+            if behind and not Frontier(max(behind)) < stated.frontier:
+                raise Violation(f"a row of time {max(behind)} is before the offsets and not in the table")
+        if rows != reference:
+            raise Violation(f"contents {rows} are not those at offset {stated.offsets}: {reference}")
 
     # ---- what others do to the table, and time
 

@@ -7,11 +7,20 @@ follows a break cannot be used; it is read again where the source can, else it i
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TypeGuard
 
 from calve.commit.journal import RunRecords
 from calve.errors import CheckpointGap
-from calve.model.checkpoint import Adoption, CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets
+from calve.model.checkpoint import (
+    Adoption,
+    CheckpointEntry,
+    CheckpointIdentity,
+    Entry,
+    FrontierEntry,
+    Offsets,
+    offsets_digest,
+)
 from calve.model.files import Committable
 from calve.model.frontier import START, Frontier
 from calve.model.progress import Progress
@@ -52,21 +61,55 @@ class Position:
     committed: Progress | None = None
     generation: int = 0
     """Of the last recorded entry, else of the table."""
+    input: int = 0
+    """Where rows have times of their own: no smaller time is expected."""
+    final: bool = False
+    """The input said that nothing follows."""
 
     @property
     def staged(self) -> list[CheckpointEntry]:
         """Checkpoints that no recorded batch holds yet, in order."""
         return [e for e in self.entries if is_staged(e) and not self._closed(e)]
 
+    @property
+    def staged_bytes(self) -> int:
+        """Of the checkpoints that no recorded batch holds yet."""
+        return sum(e.staged.bytes for e in self.staged if e.staged)
+
+    @property
+    def waiting_times(self) -> list[int]:
+        """The times of staged rows that no recorded batch holds yet, in order."""
+        return sorted({time for entry in self.staged for time in entry.times_from(self.minted.time or 0)})
+
+    @property
+    def closed(self) -> int:
+        """Rows of a smaller time are late: a batch that holds it is recorded, or about to be."""
+        return max(self.minted.time or 0, self.last_time + 1)
+
     def _closed(self, entry: CheckpointEntry) -> bool:
-        return self.minted.sealed or entry.time < (self.minted.time or 0)
+        return Frontier(entry.time) < self.minted
+
+    def whole_below(self, upper: Frontier) -> list[CheckpointEntry]:
+        """The first recorded checkpoints, up to one that has rows which are not below `upper`."""
+        checkpoints = (e for e in self.entries if isinstance(e, CheckpointEntry))
+        return list(takewhile(lambda e: e.committable or Frontier(e.time) < upper, checkpoints))
+
+    def ahead_of(self, upper: Frontier) -> str:
+        """Digest of the end of the last checkpoint that is partly below `upper`; empty without one."""
+        rest = [e for e in self.entries if isinstance(e, CheckpointEntry)][len(self.whole_below(upper)) :]
+        partly = [e for e in rest if e.staged and e.timed and e.staged.rows and Frontier(e.staged.low) < upper]
+        return offsets_digest(partly[-1].identity.end) if partly else ""
 
     def drop_committed(self, committable: Committable) -> list[CheckpointEntry]:
         """Forget what a commit brought into the table; the staged checkpoints among it."""
-        upper = committable.batch.upper
-        gone = [e for e in self.entries if is_staged(e) and (upper.sealed or e.time < (upper.time or 0))]
+        gone = [e for e in self.whole_below(committable.batch.upper) if is_staged(e)]
         self.entries = [e for e in self.entries if e not in gone and e.committable is not committable]
         return gone
+
+    def reaches(self, ahead: str) -> bool:
+        """Whether the checkpoint that is partly in the table is among what was taken over."""
+        ends = (e.identity.end for e in self.entries if isinstance(e, CheckpointEntry))
+        return any(offsets_digest(end) == ahead for end in ends)
 
     def knows(self, identity: CheckpointIdentity) -> bool:
         """True for a replay: the same four values are recorded, or are those of the last commit."""
@@ -113,7 +156,8 @@ def adopt(
         recorded = [e for e in recorded if generation_of(e) == generation]
     else:
         position.known = list(records.adoption.known)
-    position.last_time = max(position.last_time, records.adoption.last_time, *(e.time for e in recorded), -1)
+    given = (e.time for e in recorded if isinstance(e, FrontierEntry) or not e.timed)
+    position.last_time = max(position.last_time, records.adoption.last_time, *given, -1)
     _take(position, recorded, missing, can_reread)
     return position
 
@@ -121,9 +165,10 @@ def adopt(
 def _take(position: Position, recorded: Iterable[Entry], missing: Missing, can_reread: CanReread) -> None:
     unusable: list[tuple[Entry, str]] = []
     for entry in recorded:
-        if _committed(position, entry):
+        if _committed(position, entry) and not _continues(position, entry):
             if isinstance(entry, CheckpointEntry):
                 position.known.append(entry.identity)
+                _hear(position, entry)
             continue
         reason = "it follows one that is missing" if unusable else _break(position, entry, missing)
         if reason and isinstance(entry, FrontierEntry):
@@ -151,13 +196,22 @@ def _drop_idle_frontiers(position: Position) -> None:
 def extend(position: Position, entry: Entry) -> None:
     """Move a position over one more recorded entry."""
     position.entries.append(entry)
-    position.last_time = max(position.last_time, entry.time)
+    if isinstance(entry, FrontierEntry) or not entry.timed:
+        position.last_time = max(position.last_time, entry.time)
     if isinstance(entry, CheckpointEntry):
         position.known.append(entry.identity)
         position.end, position.checkpoint = entry.identity.end, entry.identity.batch_id
+        _hear(position, entry)
     position.generation = generation_of(entry)
     if entry.committable:
         position.minted = entry.committable.batch.upper
+
+
+def _hear(position: Position, entry: CheckpointEntry) -> None:
+    """What a checkpoint said of the times to come."""
+    if entry.staged:
+        position.input = max(position.input, entry.staged.frontier or 0)
+        position.final = position.final or entry.staged.final
 
 
 def is_staged(entry: Entry) -> TypeGuard[CheckpointEntry]:
@@ -174,7 +228,12 @@ def _committed(position: Position, entry: Entry) -> bool:
     """Whether the table has what an entry holds."""
     if entry.committable is not None:
         return not position.frontier < entry.committable.batch.upper
-    return position.frontier.sealed or entry.time < (position.frontier.time or 0)
+    return Frontier(entry.time) < position.frontier
+
+
+def _continues(position: Position, entry: Entry) -> bool:
+    """Whether the table has all rows of a checkpoint, but not those of one before it, or no offsets of it yet."""
+    return is_staged(entry) and entry.timed and entry.identity.start == position.end
 
 
 def _break(position: Position, entry: Entry, missing: Missing) -> str:
@@ -184,7 +243,7 @@ def _break(position: Position, entry: Entry, missing: Missing) -> str:
         return f"its batch starts at {entry.committable.batch.lower}, not at {position.minted}"
     if entry.committable and isinstance(entry, CheckpointEntry) and position.staged:
         return "checkpoints before it are staged and not committed"
-    gone = missing(entry)
+    gone = () if _committed(position, entry) else missing(entry)
     return f"{gone[0]} is gone" if gone else ""
 
 

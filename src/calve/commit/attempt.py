@@ -98,6 +98,7 @@ class Attempts:
             digest=offsets_digest(committable.offsets),
             table_uuid=table_uuid,
             generation=committable.generation,
+            ahead=committable.ahead,
         )
 
     def held(self) -> TableState:

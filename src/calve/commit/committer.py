@@ -137,10 +137,12 @@ class Committer:
 
     def _idle(self, calls: int) -> None:
         due = self._run.until_due()
-        self._signals.await_call(calls, self._idle_check if due is None else min(due, self._idle_check))
-        if self._run.pending or self._signals.stopping or self._signals.calls > calls or not self._run.claimed:
+        longest = min(self._idle_check, max(self._run.until_beat, FIRST_WAIT))
+        self._signals.await_call(calls, longest if due is None else min(due, longest))
+        if self._run.pending or self._signals.stopping or self._signals.calls > calls:
             return
         try:
-            self._run.look_again()
+            if not self._run.beat() and self._run.claimed:
+                self._run.look_again()
         except TransientError as error:
             _log.warning("an idle look at the table failed: %s", error.primary)

@@ -1,4 +1,4 @@
-"""Where batches begin and end. Pure: what is recorded and the time in, the next batch out.
+"""Where batches begin and end. Pure: what is recorded and how far time is complete in, the next batch out.
 
 Windows end at multiples of their length since 1970. A batch begins where the one before it ended and ends with the last
 window that is over, so windows that were closed while nobody looked, or while the committer was behind, become one
@@ -11,20 +11,28 @@ from collections.abc import Sequence
 from calve.model.frontier import BatchDescription, Frontier
 
 
-def mint(minted: Frontier, staged: Sequence[int], now_ms: int, *, window_ms: int | None) -> BatchDescription | None:
-    """The batch to be closed at `now_ms`, if one is due.
+def mint(
+    minted: Frontier,
+    times: Sequence[int],
+    reach: int,
+    *,
+    window_ms: int | None,
+    coalesce: bool = True,
+    short: bool = False,
+) -> BatchDescription | None:
+    """The batch to be closed now, if one is due.
 
-    `minted` is the upper end of the last batch, `staged` are the times of checkpoints above it, in order. Without a
-    window everything that is staged is closed at once.
+    `minted` is the upper end of the last batch, `times` are those of staged rows from there on, in order. All times
+    below `reach` are complete. Without a window everything below it is closed; with `short` the last window, too, is
+    closed there instead of at its end. Without `coalesce` a batch holds one window, or one time.
     """
-    if not staged or minted.sealed:
+    if not times or minted.sealed or times[0] >= reach:
         return None
-    if window_ms is None:
-        return BatchDescription(minted, Frontier(staged[-1] + 1))
-    now_ms = max(now_ms, staged[-1])  # this clock may be behind the one that gave the times
-    first_end = window_end(staged[0], window_ms)
-    over = max(first_end, now_ms // window_ms * window_ms)
-    return BatchDescription(minted, Frontier(over)) if now_ms >= first_end else None
+    first_end = times[0] + 1 if window_ms is None else window_end(times[0], window_ms)
+    over = reach if window_ms is None or short else reach // window_ms * window_ms
+    if first_end > over and not short:
+        return None
+    return BatchDescription(minted, Frontier(over if coalesce else min(first_end, over)))
 
 
 def window_end(time: int, window_ms: int) -> int:
@@ -32,6 +40,6 @@ def window_end(time: int, window_ms: int) -> int:
     return (time // window_ms + 1) * window_ms
 
 
-def wait_ms(staged: Sequence[int], now_ms: int, *, window_ms: int) -> int | None:
-    """How long until the first staged checkpoint's window is over; None with nothing staged."""
-    return max(0, window_end(staged[0], window_ms) - now_ms) if staged else None
+def wait_ms(times: Sequence[int], now_ms: int, *, window_ms: int) -> int | None:
+    """How long until the window of the first time is over; None without times."""
+    return max(0, window_end(times[0], window_ms) - now_ms) if times else None

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from calve.model.files import Committable, Manifest
+from calve.model.frontier import Frontier
 from calve.model.progress import Progress, Receipt
 from calve.model.table import Proposal, TableState
 
@@ -34,6 +36,20 @@ class TableStore(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """What is recorded and not in the table, and the frontiers that lead to it."""
+
+    ready: int
+    """Committables that wait to be committed."""
+    staged: int
+    """Checkpoints that wait for their window."""
+    input: Frontier
+    """No smaller time is expected from the source."""
+    minted: Frontier
+    """Up to here batches are recorded."""
+
+
 class Monitor(Protocol):
     """Hears what happens. It must not raise."""
 
@@ -41,8 +57,12 @@ class Monitor(Protocol):
         """A checkpoint became durable."""
         ...
 
-    def waiting(self, ready: int, staged: int) -> None:
-        """How many committables wait to be committed, and how many checkpoints for their window."""
+    def waiting(self, work: Waiting) -> None:
+        """What waits, and how far time is."""
+        ...
+
+    def late(self, rows: int) -> None:
+        """Rows came behind the closed frontier and were dropped, or advanced to it."""
         ...
 
     def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None:

@@ -6,7 +6,7 @@ of entries is the order of times and of batches. Nothing computed before the cla
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import takewhile
 from typing import Final, TypeVar
@@ -15,9 +15,9 @@ from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhere, extend, is_staged
 from calve.commit.attempt import Attempts
+from calve.commit.closing import Closing
 from calve.commit.journal import Journal
-from calve.commit.mint import mint, wait_ms
-from calve.commit.ports import Monitor, TableStore, Waiter
+from calve.commit.ports import Monitor, TableStore, Waiter, Waiting
 from calve.errors import CheckpointGap, TransientError
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, Staged
 from calve.model.files import Committable, Manifest, Totals
@@ -101,7 +101,8 @@ class SinkRun:
         self._commits = 0
         self._merge_turn = 0
         self._has_data = True
-        self._flushing = self._sealing = False
+        self._closing = Closing(spec, self._clock)
+        self._committed_at = self._clock.monotonic()
 
     # ---- what others look at
 
@@ -140,9 +141,9 @@ class SinkRun:
 
     @property
     def pending(self) -> int:
-        """Recorded entries that are not in the table."""
+        """What is recorded and not in the table: committables, and checkpoints that none of them holds yet."""
         with self._memory:
-            return len(self._position.entries)
+            return self.ready + len(self._position.staged)
 
     @property
     def ready(self) -> int:
@@ -166,6 +167,8 @@ class SinkRun:
     def needs_deletes(self) -> bool:
         """False only while no live row can exist: nothing in the table, nothing pending, no foreign rows allowed."""
         with self._memory:
+            if self._spec.append:
+                return False
             pending_rows = any(e.committable and e.committable.totals.data_rows for e in self._position.entries)
             if self._replacing:
                 return pending_rows
@@ -269,6 +272,12 @@ class SinkRun:
     def _take_over(self, progress: Progress | None) -> Position:
         records = self._journal.predecessor(self.fence.epoch)
         position = adopt(progress, records, self._missing, self._can_reread, generation=self._spec.generation)
+        if progress and progress.ahead and not position.reaches(progress.ahead):
+            raise CheckpointGap(
+                "checkpoints that are partly committed are no longer in the state location",
+                detail=f"Their rows below {progress.frontier} are in the table, the others were staged there.",
+                hint="Restore the state location, or fill the table anew: WITH (SNAPSHOT = true).",
+            )
         faults.reached("adopt.before")
         self._journal.adopt(self.fence, position.to_adoption())
         faults.reached("adopt.after")
@@ -311,18 +320,24 @@ class SinkRun:
         with self._memory:
             if self._position.knows(identity):
                 return Decision.REPLAY
-            if self._position.minted.sealed:
+            if self._position.minted.sealed or self._position.final:
                 return Decision.SEALED
             return Decision.ACCEPT if identity.start == self._position.end else Decision.REPOSITION
 
-    def record(self, identity: CheckpointIdentity, written: Written, batch_ms: int, *, final: bool = False) -> None:
-        """Make a checkpoint durable: give it a time, close its batch, put the record. `final` seals the sink.
+    def next_time(self, now_ms: int) -> int:
+        """No time is given twice, nor one below a batch that was closed."""
+        with self._memory:
+            return max(now_ms, self._position.last_time + 1)
 
-        What is staged has to be closed before.
+    def record(self, identity: CheckpointIdentity, written: Written, time: int, *, final: bool = False) -> bool:
+        """Make a checkpoint durable: close its batch, put the record. `final` seals the sink.
+
+        What is staged has to be closed before. False when its time is behind what was closed meanwhile.
         """
         with self._recording:
             self._check_nothing_staged()
-            time = self._next_time(batch_ms)
+            if time < self.next_time(time):
+                return False
             committable = Committable(
                 commit_id=written.commit_id,
                 batch=BatchDescription(self._position.minted, SEALED if final else Frontier(time + 1)),
@@ -335,51 +350,67 @@ class SinkRun:
             )
             self._append(CheckpointEntry(identity, time, committable))
         self._monitor.recorded(committable)
+        return True
 
     @property
     def stage_folder(self) -> str:
         """Where this run stages, in the state location."""
         return self._journal.staging(self.fence)
 
-    def stage(self, identity: CheckpointIdentity, staged: Staged, batch_ms: int) -> None:
-        """Make a checkpoint durable whose changes wait in the state location for their window."""
+    @property
+    def closed(self) -> int:
+        """Rows with a smaller time of their own are late."""
+        with self._memory:
+            return self._position.closed
+
+    def stage(self, identity: CheckpointIdentity, staged: Staged, batch_ms: int) -> bool:
+        """Make a checkpoint durable whose changes wait in the state location for their window.
+
+        False when rows of it became late meanwhile: it has to be staged again.
+        """
         with self._recording:
-            time = self._next_time(batch_ms)
-            self._append(CheckpointEntry(identity, time, None, staged, self._spec.generation))
+            if staged.frontier is None:
+                entry = CheckpointEntry(identity, self.next_time(batch_ms), None, staged, self._spec.generation)
+            elif staged.rows and staged.low < self.closed:
+                self._journal.unstage([staged])
+                return False
+            else:
+                told = replace(staged, frontier=max(staged.frontier, self._position.input))
+                entry = CheckpointEntry(identity, staged.high, None, told, self._spec.generation)
+            self._append(entry)
+            self._closing.heard()
+        if staged.late:
+            self._monitor.late(staged.late)
+        return True
 
     def flush(self, *, seal: bool = False) -> None:
         """Close what is staged without waiting for its window: the source has nothing more for now, or (seal) ever."""
-        self._flushing = True
-        self._sealing = self._sealing or seal
+        self._closing.flush(seal=seal)
+
+    @property
+    def final(self) -> bool:
+        """True when the input said that nothing follows."""
+        with self._memory:
+            return self._position.final
 
     def due(self) -> BatchDescription | None:
         """The batch that is to be closed now, if one is. From now on no checkpoint gets a time below its end."""
         with self._recording, self._memory:
-            times = [entry.time for entry in self._position.staged]
-            batch = mint(self._position.minted, times, self._clock.now_ms(), window_ms=self._window_ms)
-            if batch and self._sealing:
-                batch = BatchDescription(batch.lower, SEALED)
+            batch = self._closing.next_batch(self._position)
             if batch and batch.upper.time is not None:
                 self._position.last_time = max(self._position.last_time, batch.upper.time - 1)
-            self._flushing = self._flushing and bool(times)
+            self._closing.flushed(self._position)
             return batch
 
-    @property
-    def _window_ms(self) -> int | None:
-        return None if self._flushing else self._spec.window_ms
-
     def until_due(self) -> float | None:
-        """Seconds until a batch is due; None with nothing staged."""
+        """Seconds until a batch may be due; None when that is not a matter of time."""
         with self._memory:
-            times = [entry.time for entry in self._position.staged]
-        if not times or self._window_ms is None:
-            return 0.0 if times else None
-        return (wait_ms(times, self._clock.now_ms(), window_ms=self._window_ms) or 0) / 1000
+            return self._closing.until_due(self._position)
 
     def check_room(self) -> None:
         """Raise TransientError while so much waits to be committed that nothing more should be read."""
         with self._memory:
-            bytes_staged = sum(e.staged.bytes for e in self._position.staged if e.staged)
+            bytes_staged = self._position.staged_bytes
         ready = self.ready
         if ready >= MOST_READY or bytes_staged >= MOST_STAGED_BYTES:
             raise TransientError(
@@ -388,21 +419,58 @@ class SinkRun:
             )
 
     def close(self, batch: BatchDescription, written: Written) -> None:
-        """Record the files that were made of everything staged for a batch."""
+        """Record the files that were made of everything staged for a batch.
+
+        The offsets are those of the last checkpoint before which none has rows that are not in the table then.
+        """
         with self._recording:
-            last = [entry for entry in self.staged if batch.holds(entry.time)][-1]
+            position = self._position
+            whole, committed = position.whole_below(batch.upper), position.committed
+            last = whole[-1].identity if whole else None
             committable = Committable(
                 commit_id=written.commit_id,
                 batch=batch,
-                query_id=last.identity.query_id,
-                checkpoint=last.identity.batch_id,
-                offsets=last.identity.end,
+                query_id=last.query_id if last else committed.query_id if committed else "",
+                checkpoint=last.batch_id if last else committed.checkpoint if committed else -1,
+                offsets=last.end if last else committed.offsets if committed else None,
                 manifests=written.manifests,
                 totals=written.totals,
                 generation=self._spec.generation,
+                ahead=position.ahead_of(batch.upper),
             )
-            self._append(FrontierEntry(max(last.time, (batch.upper.time or 0) - 1), committable))
+            time = position.last_time if batch.upper.time is None else batch.upper.time - 1
+            self._append(FrontierEntry(time, committable))
         self._monitor.recorded(committable)
+
+    def beat(self) -> bool:
+        """Show that time went on: an empty snapshot, when nothing was committed for long; False when none is due."""
+        if self.until_beat > 0 or not self._may_beat(self._beat_time):
+            return False
+        self.claim()
+        with self._recording:
+            time = self._beat_time
+            if not self._may_beat(time):
+                return False
+            committable = self._without_rows(Frontier(time + 1))
+            self._append(FrontierEntry(time, committable))
+        self._monitor.recorded(committable)
+        return True
+
+    @property
+    def until_beat(self) -> float:
+        """Seconds until an idle sink shows that time went on."""
+        return self._spec.heartbeat_ms / 1000 - (self._clock.monotonic() - self._committed_at)
+
+    @property
+    def _beat_time(self) -> int:
+        return (
+            self.next_time(self._clock.now_ms())
+            if self._spec.times is None
+            else self._closing.input(self._position) - 1
+        )
+
+    def _may_beat(self, time: int) -> bool:
+        return not self.pending and self._position.minted < Frontier(time + 1)
 
     def seal(self) -> None:
         """The input is complete and everything of it is recorded: the next frontier is []."""
@@ -420,7 +488,7 @@ class SinkRun:
         with self._recording:
             if not self.starts_over or self._position.minted.sealed:
                 return
-            time = self._next_time(now_ms)
+            time = self.next_time(now_ms)
             committable = self._without_rows(Frontier(time + 1))
             self._append(FrontierEntry(time, committable))
         self._monitor.recorded(committable)
@@ -436,10 +504,6 @@ class SinkRun:
             offsets=position.end,
             generation=self._spec.generation,
         )
-
-    def _next_time(self, now_ms: int) -> int:
-        """No time is given twice, nor one below a batch that was closed."""
-        return max(now_ms, self._position.last_time + 1)
 
     def _check_nothing_staged(self) -> None:
         if self._position.staged:
@@ -461,7 +525,11 @@ class SinkRun:
         self._tell_waiting()
 
     def _tell_waiting(self) -> None:
-        self._monitor.waiting(self.ready, len(self.staged))
+        with self._memory:
+            work = Waiting(
+                self.ready, len(self.staged), Frontier(self._closing.input(self._position)), self._position.minted
+            )
+        self._monitor.waiting(work)
 
     # ---- commits
 
@@ -509,6 +577,7 @@ class SinkRun:
             consumed = self._position.drop_committed(committable)
             self._has_data = self._has_data or committable.totals.data_rows > 0
             self._commits += 1
+            self._committed_at = self._clock.monotonic()
         self._monitor.running()
         self._monitor.committed(receipt, committable, seconds)
         self._tell_waiting()

@@ -34,7 +34,7 @@ from pyiceberg.types import (
 
 from calve.catalog.tables import no_uuid_key
 from calve.errors import InvalidInput
-from calve.model.change import RESERVED_PREFIX
+from calve.model.change import DIFF, RESERVED_PREFIX, TIME
 from calve.model.types import decimal_of, spark_type
 
 _PRIMITIVES: Mapping[str, Callable[[], PrimitiveType]] = {
@@ -66,7 +66,7 @@ def iceberg_schema(columns: SparkStruct | str, key: Sequence[str] = (), uuids: S
     if not fields:
         raise InvalidInput("the input has no columns")
     for field in fields:
-        if field["name"].lower().startswith(RESERVED_PREFIX):
+        if field["name"].lower().startswith(RESERVED_PREFIX) and (key or field["name"] not in {DIFF, TIME}):
             raise InvalidInput(
                 f'column name "{field["name"]}" is reserved', detail=f"Names with {RESERVED_PREFIX} belong to calve."
             )

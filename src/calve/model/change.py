@@ -21,6 +21,16 @@ BEFORE = "_calve_before"
 """STRUCT of the table's columns, only where it was asked for: the row as it was before this change, null for a new one.
 It has the same key as the change: a row whose key changes is deleted under the old one and new under the other."""
 
+TIME = "_calve_time"
+"""BIGINT: milliseconds of logical time, where rows have one of their own; and a column of tables that keep a log."""
+
+DIFF = "_calve_diff"
+"""INT: how many of the row come, or go (below 0), in place of operation and order; and a column of tables that keep a
+log."""
+
+PROGRESS = "_calve_progress"
+"""BOOLEAN, beside DIFF: the row is no change, it says that no time below its own follows; without a time, nothing."""
+
 RESERVED_PREFIX = "_calve_"
 """Columns of the user must not start with this."""
 
@@ -34,6 +44,7 @@ def order_columns(columns: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda c: int(c.removeprefix(ORDER_PREFIX)))
 
 
-def table_columns(columns: Iterable[str]) -> list[str]:
-    """The table's columns among `columns`."""
-    return [c for c in columns if not c.startswith(RESERVED_PREFIX)]
+def table_columns(columns: Iterable[str], *, log: bool = False) -> list[str]:
+    """The table's columns among `columns`; a log has two of calve's own."""
+    own = {DIFF, TIME} if log else set()
+    return [c for c in columns if c in own or not c.startswith(RESERVED_PREFIX)]

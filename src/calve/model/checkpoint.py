@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from calve.model.files import Committable
+from calve.model.frontier import BatchDescription, Frontier
 
 Offsets = str | None
 
@@ -44,6 +45,17 @@ class Staged:
     files: tuple[str, ...]
     rows: int
     bytes: int
+    frontier: int | None = None
+    """Where rows have times of their own: no smaller time is expected after this checkpoint."""
+    low: int = -1
+    """The smallest time of a row; with `high` below it where there are no rows."""
+    high: int = -2
+    times: tuple[int, ...] = ()
+    """All times of its rows, in order, where they are few."""
+    late: int = 0
+    """Rows that were behind the closed frontier and dropped or advanced."""
+    final: bool = False
+    """The input said that nothing follows."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +64,33 @@ class CheckpointEntry:
 
     identity: CheckpointIdentity
     time: int
+    """Given to all of its rows, or the highest of their own."""
     committable: Committable | None
     staged: Staged | None = None
     generation: int = 0
+
+    @property
+    def timed(self) -> bool:
+        """Whether its rows have times of their own."""
+        return self.staged is not None and self.staged.frontier is not None
+
+    def reaches_into(self, batch: BatchDescription) -> bool:
+        """Whether a batch may hold rows of it."""
+        if self.staged is None or not self.timed:
+            return batch.holds(self.time)
+        if self.staged.times:
+            return any(batch.holds(time) for time in self.staged.times)
+        return Frontier(self.staged.low) < batch.upper and not Frontier(self.staged.high) < batch.lower
+
+    def times_from(self, lower: int) -> list[int]:
+        """The times of its rows that are not below `lower`, or the ends of their range."""
+        if self.staged is None or not self.timed:
+            found = [self.time]
+        elif self.staged.times or not self.staged.rows:
+            found = list(self.staged.times)
+        else:
+            found = [max(self.staged.low, lower), self.staged.high]
+        return [time for time in found if time >= lower]
 
 
 @dataclass(frozen=True)
@@ -104,12 +140,16 @@ def entry_from_json(value: dict[str, Any]) -> Entry:
             identity_from_json(value["identity"]),
             value["time"],
             committable,
-            Staged(tuple(staged["files"]), staged["rows"], staged["bytes"]) if staged else None,
+            _staged_from_json(staged) if staged else None,
             value.get("generation", 0),
         )
     if value["kind"] == "frontier" and committable is not None:
         return FrontierEntry(value["time"], committable)
     raise ValueError(f"unknown kind of entry: {value['kind']}")
+
+
+def _staged_from_json(value: dict[str, Any]) -> Staged:
+    return Staged(**{**value, "files": tuple(value["files"]), "times": tuple(value.get("times", ()))})
 
 
 def identity_to_json(identity: CheckpointIdentity) -> list[Any]:

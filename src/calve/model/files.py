@@ -158,6 +158,8 @@ class Committable:
     totals: Totals = Totals()
     generation: int = 0
     """The first committable of a new generation replaces everything that the table holds."""
+    ahead: str = ""
+    """Digest of the end offsets of the last checkpoint that has rows in here, where others of its rows are not."""
 
     @property
     def empty(self) -> bool:
@@ -176,6 +178,7 @@ class Committable:
             "manifests": [m.to_json() for m in self.manifests],
             "totals": asdict(self.totals),
             "generation": self.generation,
+            "ahead": self.ahead,
         }
 
     @classmethod
@@ -190,4 +193,5 @@ class Committable:
             manifests=tuple(Manifest.from_json(m) for m in value["manifests"]),
             totals=Totals(**value["totals"]),
             generation=value.get("generation", 0),
+            ahead=value.get("ahead", ""),
         )

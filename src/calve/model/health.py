@@ -41,6 +41,12 @@ class Status:
     """Checkpoints that wait for their window to close."""
     key_violations: int = 0
     """Keys with more than one last row in a checkpoint, as far as this run looked for them."""
+    input: str = ""
+    """Frontier of the source as this run knows it: no smaller time is expected."""
+    minted: str = ""
+    """Frontier up to which batches are recorded."""
+    late: int = 0
+    """Rows of this run that came behind the closed frontier and were dropped or advanced."""
 
     @classmethod
     def unknown(cls, sink: str, now_ms: int) -> "Status":

@@ -49,6 +49,8 @@ class Progress:
     snapshot_id: int = 0
     sequence_number: int = 0
     generation: int = 0
+    ahead: str = ""
+    """Digest of the end offsets of the last checkpoint that is partly in the table; empty where there is none."""
 
     @classmethod
     def fresh(cls, sink_id: str, fence: Fence) -> Self:
@@ -75,6 +77,7 @@ class Progress:
             "calve.offsets-digest": self.digest,
             **({"calve.offsets": self.offsets} if self._short_offsets else {}),
             **({"calve.generation": str(self.generation)} if self.generation else {}),
+            **({"calve.ahead": self.ahead} if self.ahead else {}),
         }
 
     @property
@@ -98,6 +101,7 @@ class Progress:
             snapshot_id=snapshot_id,
             sequence_number=sequence_number,
             generation=int(summary.get("calve.generation", "0")),
+            ahead=summary.get("calve.ahead", ""),
         )
 
     def to_property(self) -> str:

@@ -46,6 +46,15 @@ class OnUnavailableValue(StrEnum):
     NULL = "null"
 
 
+class LateRows(StrEnum):
+    """When a row is behind the frontier up to which the table was closed already."""
+
+    ERROR = "error"
+    ADVANCE = "advance"
+    """It gets the first time that is still open."""
+    DROP = "drop"
+
+
 class EpochUnit(StrEnum):
     """What a number stands for where a timestamp is declared: so many of these since 1970."""
 
@@ -81,6 +90,9 @@ class TableName:
 @dataclass(frozen=True)
 class NoEnvelope:
     """Every row is an insert."""
+
+    order_by: tuple[str, ...] = ()
+    """As of `Upsert`; without it the last one to arrive wins."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +133,39 @@ class Debezium:
     """The connector's `unavailable.value.placeholder`."""
 
 
-Envelope = NoEnvelope | Upsert | Debezium
+@dataclass(frozen=True)
+class Diff:
+    """Rows with a time and a multiplicity: so many of the row come, or go, at that time.
+
+    `time` (BIGINT milliseconds, or TIMESTAMP), `diff` (an integer) and `progress` (BOOLEAN) name fields of the record,
+    dots for nested ones. A row whose progress is true is no change: no time below its own follows; if it has none,
+    nothing follows. `columns` are the table's columns as of `Upsert`, by default all others of the frame.
+    """
+
+    time: str
+    diff: str
+    progress: str | None = None
+    columns: str | None = None
+
+
+Envelope = NoEnvelope | Upsert | Debezium | Diff
+
+HEARTBEAT_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class RowTimes:
+    """Rows have a logical time of their own, instead of that of their checkpoint."""
+
+    late: LateRows
+    field: str | None = None
+    """Of the record, dots for nested ones; None where the envelope names it."""
+    by_progress: bool = False
+    """Progress rows move the frontier; else it follows the highest time seen."""
+    delay_ms: int = 0
+    """How far the frontier stays behind the highest time."""
+    idle_ms: int | None = None
+    """Without new rows for so long, the frontier follows the clock."""
 
 
 @dataclass(frozen=True)
@@ -167,3 +211,17 @@ class SinkSpec:
     unpartitioned: bool = False
     """The table is to lose its partitions; `partition_by` is empty then."""
     on_key_violation: OnKeyViolation = OnKeyViolation.IGNORE
+    append: bool = False
+    """Keep every change as a row with its multiplicity and its time, instead of one row per key; there is no key."""
+    times: RowTimes | None = None
+    commit_bytes: int | None = None
+    """Staged bytes that are committed without waiting for the end of their window."""
+    coalesce: bool = True
+    """Whether windows, or times, that are complete together become one snapshot."""
+    heartbeat_ms: int = HEARTBEAT_MS
+    """An idle sink commits an empty snapshot this long after the last one."""
+
+    @property
+    def stages(self) -> bool:
+        """Whether checkpoints are staged before they are committed."""
+        return self.window_ms is not None or self.times is not None or self.commit_bytes is not None

@@ -196,6 +196,8 @@ def _typed(setting: Setting, option: Option) -> Typed:
 
 def _converted(setting: Setting, value: Typed) -> Typed:
     kind = setting.kind
+    if kind is Kind.NAME and isinstance(value, str):
+        value = Identifier.exact(value)
     match kind, value:
         case Kind.DURATION, str():
             return parse_duration(value)

@@ -10,7 +10,9 @@ from calve.errors import InvalidInput
 from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.relation import KnownColumn, Relation, SourcePlan
 from calve.model.spec import (
+    HEARTBEAT_MS,
     Debezium,
+    Diff,
     Envelope,
     NoEnvelope,
     OnForeignCommit,
@@ -29,6 +31,7 @@ from calve.plan.lookup import required, required_connection
 from calve.plan.partitions import planned_partitions
 from calve.plan.settings import Given
 from calve.plan.sources import column_named, plan_source
+from calve.plan.times import planned_times
 from calve.sql.errors import SqlError
 from calve.sql.parts import SinkMode
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, CreateSource, CreateView, ObjectKind
@@ -76,17 +79,22 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     given = catalogue.SINK.checked(statement.options, statement.where)
     source, views = read_from(statement, definitions)
     relation = Relation(views[-1].name, None, ()) if views else source.relation
-    if statement.mode is SinkMode.APPEND:
-        raise SqlError.at(statement.where, "MODE APPEND is not supported yet", hint="Give a KEY and MODE UPSERT.")
+    if views and isinstance(source.envelope, Diff):
+        raise SqlError.at(statement.where, "views over ENVELOPE DIFF are not supported yet")
+    append = statement.mode is SinkMode.APPEND
+    times = planned_times(given, source, append=append)
     commit_every = given.duration("COMMIT INTERVAL")
     every = _checkpoint_interval(given, commit_every)
-    staged = commit_every is not None and every != commit_every and given.text("RECOVERY") != "replay"
+    several = commit_every is not None and every != commit_every and given.text("RECOVERY") != "replay"
+    staged = several or times is not None or "COMMIT SIZE" in given
+    _check_staged(given, staged=staged)
     given.exclude("RESUME", "SNAPSHOT")
+    heartbeat = given.duration("HEARTBEAT")
     spec = SinkSpec(
         name=definition.name,
         sink_id=definition.uid,
         table=TableName(statement.target.namespace, statement.target.table),
-        key=_key(statement, relation, from_view=bool(views)),
+        key=() if append else _key(statement, relation, from_view=bool(views)),
         envelope=_with_policies(source.envelope, given),
         version=definition.version,
         on_foreign_commit=OnForeignCommit(given.text("ON FOREIGN COMMIT") or OnForeignCommit.HALT),
@@ -99,7 +107,14 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         on_key_violation=OnKeyViolation(given.text("ON KEY VIOLATION") or OnKeyViolation.IGNORE),
         unpartitioned=definition.standing.unpartitioned,
         uuids=tuple(c.name for c in relation.columns or () if c.type == "UUID"),
+        append=append,
+        times=times,
+        commit_bytes=given.integer("COMMIT SIZE"),
+        coalesce=given.flag("COALESCE") is not False,
+        heartbeat_ms=HEARTBEAT_MS if heartbeat is None else heartbeat // timedelta(milliseconds=1),
     )
+    if append and statement.key:
+        raise SqlError.at(statement.key[0].where, "MODE APPEND keeps every change and has no key", hint="Leave it out.")
     _check_types(relation)
     catalog, store = connected(statement, definitions)
     _check_only_writer(definition, statement, spec, definitions)
@@ -173,6 +188,17 @@ def _checkpoint_interval(given: Given, commit_every: timedelta | None) -> timede
             "Choose a commit interval that is a whole number of checkpoint intervals.",
         )
     return every
+
+
+def _check_staged(given: Given, *, staged: bool) -> None:
+    if "COMMIT SIZE" in given and "COMMIT INTERVAL" not in given:
+        raise given.error(
+            "COMMIT SIZE", "COMMIT SIZE needs a COMMIT INTERVAL", "It says how long less than that may wait."
+        )
+    if staged and given.text("RECOVERY") == "replay":
+        raise given.error(
+            "RECOVERY", "RECOVERY = 'replay' stages nothing", "Leave out COMMIT SIZE and times of rows, or RECOVERY."
+        )
 
 
 def _key(statement: CreateSink, relation: Relation, *, from_view: bool) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """CREATE SOURCE -> what is read, how its records are understood, and what is known of its columns."""
 
+from dataclasses import replace
+
 from calve.definitions.store import Definitions
 from calve.model.connection import KafkaConnection
 from calve.model.relation import (
@@ -11,7 +13,7 @@ from calve.model.relation import (
     Relation,
     SourcePlan,
 )
-from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
+from calve.model.spec import Debezium, Diff, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.model.types import leaves
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection
@@ -93,20 +95,30 @@ def _files(statement: CreateSource, given: Given) -> SourcePlan:
         _check_textual(statement)
     envelope = _envelope(statement, columns, form)
     unit = given.text("EPOCH UNIT")
-    if unit and not isinstance(envelope, NoEnvelope):
+    if unit and isinstance(envelope, Upsert | Debezium):
         envelope = _with_unit(envelope, EpochUnit(unit))
-    by_envelope = form == "json" and not isinstance(envelope, NoEnvelope)
+    by_envelope = form == "json" and isinstance(envelope, Upsert | Debezium)
     found_in_files = form in _TYPED and not isinstance(envelope, NoEnvelope)
     options = {"header": given.flag("HEADER"), "sep": given.text("DELIMITER"), "nullValue": given.text("NULL VALUE")}
     made = FilesInput(
         path=given.text("PATH") or "",
         format=form,
-        schema=None if by_envelope or found_in_files or not columns else ddl(columns),
+        schema=None if by_envelope or found_in_files or not columns else ddl(_in_files(envelope, columns)),
         max_files=given.integer("MAX FILES PER CHECKPOINT") or 1000,
         options=tuple((k, str(v).lower() if isinstance(v, bool) else v) for k, v in options.items() if v is not None),
         epoch_unit=unit if not by_envelope else None,
     )
     return SourcePlan(Relation(statement.name.name, columns or None, _key(statement, columns)), made, envelope)
+
+
+def _in_files(envelope: Envelope, columns: tuple[KnownColumn, ...]) -> tuple[KnownColumn, ...]:
+    """The columns of the files themselves: rows of DIFF have three more, and its progress rows nothing else."""
+    if not isinstance(envelope, Diff):
+        return columns
+    special = {envelope.time: "BIGINT", envelope.diff: "BIGINT", envelope.progress: "BOOLEAN"}
+    declared = [replace(c, not_null=False) for c in columns]
+    names = {c.name for c in columns}
+    return (*declared, *(KnownColumn(n, kind) for n, kind in special.items() if n and n not in names))
 
 
 def _with_unit(envelope: Upsert | Debezium, unit: EpochUnit) -> Upsert | Debezium:
@@ -191,8 +203,23 @@ def _envelope(statement: CreateSource, columns: tuple[KnownColumn, ...], form: s
             if form in {"csv", "text"}:
                 raise SqlError.at(statement.where, f"files of format {form} hold no change records", hint="Use JSON.")
             return Debezium(_order(statement, order, columns, form), declared)
-        case parts.DiffEnvelope():
-            raise SqlError.at(statement.where, "ENVELOPE DIFF is not supported yet")
+        case parts.DiffEnvelope(time, diff, progress):
+            return _diff(statement, (time, diff, progress), columns, form)
+
+
+def _diff(
+    statement: CreateSource,
+    fields: tuple[FieldPath, FieldPath, FieldPath | None],
+    columns: tuple[KnownColumn, ...],
+    form: str,
+) -> Diff:
+    if form == "kafka":
+        raise SqlError.at(statement.where, "ENVELOPE DIFF is not supported from Kafka yet", hint="Use files.")
+    time, diff, progress = (_field(path, columns) if path else None for path in fields)
+    nested = next((path for path in fields if path and len(path.parts) > 1), None)
+    if nested and form not in _TYPED:
+        raise SqlError.at(nested.where, f"a field of the envelope DIFF in {form} files is not nested")
+    return Diff(time or "", diff or "", progress, ddl(columns) if columns else None)
 
 
 def _order(

@@ -27,8 +27,22 @@ from calve.iceberg.evolution import Shape, creation_properties
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
+from calve.model.checkpoint import CheckpointIdentity
 from calve.model.partitioning import PartitionBy
-from calve.model.spec import Envelope, NoEnvelope, OnSchemaChange, SinkSpec, TableName, WriteOptions
+from calve.model.spec import (
+    HEARTBEAT_MS,
+    Diff,
+    Envelope,
+    LateRows,
+    NoEnvelope,
+    OnForeignCommit,
+    OnKeyViolation,
+    OnSchemaChange,
+    RowTimes,
+    SinkSpec,
+    TableName,
+    WriteOptions,
+)
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
 from calve.runtime.pipeline import Around, Intake, Pipeline
@@ -38,13 +52,13 @@ from calve.runtime.sparkfeed import SparkFeed
 from calve.runtime.views import ViewOver
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import check_envelope, table_schema
+from calve.source.log import LOG_FIELDS
 from calve.source.port import Source, SourceDefinition
 from calve.sql.parser import parse_partition_field
 from calve.sql.values import parse_duration, parse_size
 from calve.state import Folder, StateStore, open_state
+from calve.view.plan import Mode, ViewPlan
 from calve.view.run import View
-
-Policy = TypeVar("Policy", bound=StrEnum)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
@@ -102,14 +116,20 @@ def sink(
     *,
     name: str,
     into: TableRef,
-    key: Sequence[str],
+    key: Sequence[str] = (),
     envelope: Envelope | None = None,
+    mode: str = "upsert",
 ) -> "Sink":
     """A sink that keeps the table `into` equal to `changes`, by `key`. Nothing happens before `start`.
 
     `changes` is a streaming or bounded DataFrame, or one of calve's own sources (`calve.files`, `calve.orders`),
-    which bring their envelope with them.
+    which bring their envelope with them. With `mode="append"` the table is a log of all changes, with columns
+    `_calve_diff` and `_calve_time`; it has no key then, and `key` is only for envelopes that need one.
     """
+    if mode not in {"upsert", "append"}:
+        raise InvalidInput(f'unknown mode "{mode}"', hint="Use 'upsert' or 'append'.")
+    if mode == "upsert" and not key:
+        raise InvalidInput(f'sink "{name}" has no key', hint="Give key=[...], or mode='append' to keep every change.")
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             f'"{name}" is not a name for a sink', hint="Use letters, digits, and the characters _ . - after the first."
@@ -122,12 +142,16 @@ def sink(
         raise InvalidInput(
             "unknown envelope",
             detail=f"Got {envelope!r}.",
-            hint="Use calve.NoEnvelope(), calve.Upsert(...) or calve.Debezium(...).",
+            hint="Use calve.NoEnvelope(), calve.Upsert(...), calve.Debezium(...) or calve.Diff(...).",
         )
     natural = None if isinstance(changes, DataFrame) else changes.envelope
     chosen = envelope or natural or NoEnvelope()
-    spec = SinkSpec(name, sink_id_of(name, str(into)), into.name, tuple(key), chosen)
-    return Sink(changes, into.lake, spec)
+    append = mode == "append"
+    times = RowTimes(_late(append), by_progress=chosen.progress is not None) if isinstance(chosen, Diff) else None
+    spec = SinkSpec(
+        name, sink_id_of(name, str(into)), into.name, () if append else tuple(key), chosen, append=append, times=times
+    )
+    return Sink(changes, into.lake, spec, record_key=tuple(key))
 
 
 @dataclass(frozen=True)
@@ -139,6 +163,8 @@ class Sink:
     spec: SinkSpec
     view: ViewOver | None = None
     """What the sink keeps instead of the changes themselves; then `spec.key` may be empty: that of the view."""
+    record_key: tuple[str, ...] = ()
+    """Of the records, where the table has none."""
 
     def options(  # noqa: PLR0913 - all of them are options by name
         self,
@@ -158,16 +184,51 @@ class Sink:
             row_group_size=_bytes(row_group_size) or before.row_group_size,
             compression=compression or before.compression,
         )
-        spec = self.spec
-        changed = replace(
-            spec,
-            write=write,
-            version=version or spec.version,
-            on_foreign_commit=_policy("on_foreign_commit", on_foreign_commit, spec.on_foreign_commit),
-            on_key_violation=_policy("on_key_violation", on_key_violation, spec.on_key_violation),
-            on_schema_change=_policy("on_schema_change", on_schema_change, spec.on_schema_change),
+        spec = replace(self.spec, write=write, version=version or self.spec.version)
+        if on_foreign_commit is not None:
+            policy = _chosen(OnForeignCommit, on_foreign_commit, "on_foreign_commit")
+            spec = replace(spec, on_foreign_commit=policy)
+        if on_key_violation is not None:
+            spec = replace(spec, on_key_violation=_chosen(OnKeyViolation, on_key_violation, "on_key_violation"))
+        if on_schema_change is not None:
+            spec = replace(spec, on_schema_change=_chosen(OnSchemaChange, on_schema_change, "on_schema_change"))
+        return replace(self, spec=spec)
+
+    def commits(
+        self,
+        *,
+        size: int | str | None = None,
+        coalesce: bool = True,
+        heartbeat: str | timedelta | float | None = None,
+    ) -> "Sink":
+        """The same sink with other rules of when to commit.
+
+        `size`: as soon as so much is staged. `coalesce=False`: one snapshot for every window, or every time, even when
+        several are complete. `heartbeat`: an empty snapshot so long after the last one (by default an hour).
+        """
+        beat = HEARTBEAT_MS if heartbeat is None else round(_seconds(heartbeat) * 1000)
+        spec = replace(self.spec, commit_bytes=_bytes(size), coalesce=coalesce, heartbeat_ms=beat)
+        return replace(self, spec=spec)
+
+    def times(
+        self,
+        column: str | None = None,
+        *,
+        watermark_delay: str | timedelta | float | None = None,
+        idle_timeout: str | timedelta | float | None = None,
+        late_rows: str | None = None,
+    ) -> "Sink":
+        """The same sink, whose rows have times of their own: those in `column`, or those of the envelope DIFF."""
+        if isinstance(self.spec.envelope, Diff) == bool(column):
+            raise InvalidInput("a time is either a column's or that of the envelope DIFF")
+        times = RowTimes(
+            late=_chosen(LateRows, late_rows, "late_rows") if late_rows else _late(self.spec.append),
+            field=column,
+            by_progress=isinstance(self.spec.envelope, Diff) and self.spec.envelope.progress is not None,
+            delay_ms=round(_seconds(watermark_delay) * 1000),
+            idle_ms=round(_seconds(idle_timeout) * 1000) if idle_timeout is not None else None,
         )
-        return replace(self, spec=changed)
+        return replace(self, spec=replace(self.spec, times=times))
 
     def partition_by(self, *fields: str) -> "Sink":
         """The same sink into a table with these partitions, written as in SQL: `"bucket(16, id)"`, `"day(at)"`."""
@@ -188,8 +249,10 @@ class Sink:
         """
         commits = _seconds(commit_interval)
         every = _seconds(checkpoint_interval) or commits
-        if commits and commits != every:
+        if commits and (commits != every or self.spec.stages):
             return _Start(self._with_windows(commits, every), state, every).query()
+        if self.spec.commit_bytes is not None and self.spec.window_ms is None:
+            raise InvalidInput("a commit size needs a commit interval", hint="It says how long less may wait.")
         return _Start(self, state, every).query()
 
     def _with_windows(self, commits: float, every: float) -> "Sink":
@@ -213,13 +276,34 @@ class Reading:
 def reading_of(sink: Sink, spark: SparkSession, frame_schema: StructType, state: StateStore) -> Reading:
     """What the table is made of, and how changes of it come out of frames of this schema."""
     spec, over = sink.spec, sink.view
+    time = spec.times.field if spec.times else None
     if over is None:
-        check_envelope(frame_schema, spec.envelope, spec.key)
-        return Reading(spec, table_schema(frame_schema, spec.envelope, spec.key), Intake(spec.envelope, spec.key))
-    plan = over.planned(spark, frame_schema, spec.envelope, spec.key or None)
-    view = View(spark, plan, state=state, resolve=over.resolve)
-    intake = Intake(spec.envelope, over.record_key(spec.envelope), view)
-    return Reading(replace(spec, key=plan.key), plan.schema, intake)
+        key = sink.record_key if spec.append else spec.key
+        intake = Intake(spec.envelope, key, None, time, log=spec.append)
+        check_envelope(frame_schema, spec.envelope, key)
+        columns = table_schema(frame_schema, spec.envelope, key)
+    else:
+        plan = over.planned(spark, frame_schema, spec.envelope, spec.key or None)
+        _check_view(spec, plan)
+        view = View(spark, plan, state=state, resolve=over.resolve)
+        intake = Intake(spec.envelope, over.record_key(spec.envelope), view, time, log=spec.append)
+        spec, columns = replace(spec, key=() if spec.append else plan.key), plan.schema
+    if time:
+        _ = intake.changes(spark.createDataFrame([], frame_schema), CheckpointIdentity("", 0, None, None))
+    return Reading(spec, StructType([*columns.fields, *LOG_FIELDS]) if spec.append else columns, intake)
+
+
+def _check_view(spec: SinkSpec, plan: ViewPlan) -> None:
+    if spec.append and plan.mode is not Mode.INSERT:
+        raise InvalidInput(
+            f'view "{plan.name}" does not keep every change',
+            hint="MODE APPEND takes views that filter and compute rows of a source with ENVELOPE NONE.",
+        )
+    if spec.times and plan.mode in {Mode.REKEY, Mode.GROUP}:
+        raise InvalidInput(
+            f'rows of view "{plan.name}" have no time of their own',
+            hint="TIME COLUMN takes views that filter and compute rows, with the key of their source.",
+        )
 
 
 def source_store(state: StateStore, spec: SinkSpec) -> StateStore:
@@ -298,14 +382,20 @@ def _partition_field(text: str) -> PartitionBy:
     return PartitionBy(field.transform.value, tuple(part.name for part in field.column.parts), field.width)
 
 
-def _policy(name: str, text: str | None, before: Policy) -> Policy:
-    if text is None:
-        return before
+C = TypeVar("C", bound=StrEnum)
+
+
+def _chosen(choices: type[C], text: str, name: str) -> C:
     try:
-        return type(before)(text)
+        return choices(text)
     except ValueError:
-        allowed = ", ".join(repr(p.value) for p in type(before))
+        allowed = ", ".join(repr(choice.value) for choice in choices)
         raise InvalidInput(f'unknown policy {name}="{text}"', hint=f"Use one of {allowed}.") from None
+
+
+def _late(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults
+    """A log takes late rows; by key, an old row must not overwrite a newer one."""
+    return LateRows.ADVANCE if append else LateRows.ERROR
 
 
 def _seconds(value: str | timedelta | float | None) -> float:

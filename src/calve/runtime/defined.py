@@ -76,7 +76,7 @@ def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) 
         spec = replace(spec, envelope=source.envelope)
     lake = lake_of(home, plan.catalog, plan.store, definitions, vault)
     over = view_over(plan, static_tables(home, definitions, vault)) if plan.views else None
-    return Sink(source, lake, spec, view=over)
+    return Sink(source, lake, spec, view=over, record_key=plan.source.relation.key)
 
 
 def source_of(plan: SourcePlan) -> SourceDefinition:

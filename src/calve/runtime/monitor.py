@@ -14,8 +14,10 @@ from pathlib import Path
 
 from calve import metrics
 from calve.clock import Clock, SystemClock
+from calve.commit.ports import Waiting
 from calve.errors import CalveError, CommitConflict, FencedError
 from calve.model.files import Committable
+from calve.model.frontier import Frontier
 from calve.model.health import CommitReport, Health, Status
 from calve.model.progress import Receipt
 from calve.model.spec import SinkSpec
@@ -60,20 +62,28 @@ class RunMonitor:
             self._set(rows=self._status.rows + committable.totals.changes)
         self._on_record()
 
-    def waiting(self, ready: int, staged: int) -> None:
-        metrics.STAGED.labels(self._sink).set(staged)
+    def waiting(self, work: Waiting) -> None:
+        metrics.STAGED.labels(self._sink).set(work.staged)
+        metrics.INPUT_FRONTIER.labels(self._sink).set(_number(work.input))
+        metrics.MINTED_FRONTIER.labels(self._sink).set(_number(work.minted))
         with self._lock:
             before = self._status.staged
-            self._set(pending=ready, staged=staged)
-            if staged != before:
+            self._set(pending=work.ready, staged=work.staged, input=work.input.to_json(), minted=work.minted.to_json())
+            if work.staged != before:
                 self._write()
         self._on_record()
+
+    def late(self, rows: int) -> None:
+        metrics.LATE.labels(self._sink).inc(rows)
+        with self._lock:
+            self._set(late=self._status.late + rows)
+        _log.warning("%d rows of sink %s came late", rows, self._sink)
 
     def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None:
         totals, sink = committable.totals, self._sink
         metrics.COMMITS.labels(sink).inc()
         metrics.COMMIT_SECONDS.labels(sink).observe(seconds)
-        metrics.FRONTIER.labels(sink).set(-1 if receipt.frontier.time is None else receipt.frontier.time)
+        metrics.FRONTIER.labels(sink).set(_number(receipt.frontier))
         for content, files, rows, size in (
             ("data", totals.data_files, totals.data_rows, totals.data_bytes),
             (
@@ -209,6 +219,10 @@ def read_statuses(home: Path) -> list[Status]:
 def status_file(home: Path, sink: str) -> Path:
     """Where the status of a sink is."""
     return home / "status" / f"{sink}.json"
+
+
+def _number(frontier: Frontier) -> int:
+    return -1 if frontier.time is None else frontier.time
 
 
 def _words_of(failure: BaseException) -> str:

@@ -10,28 +10,34 @@ import threading
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.run import Decision, SinkRun, Written
-from calve.errors import KeyViolation, TransientError
+from calve.errors import KeyViolation, TerminalError, TransientError
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.table import IcebergTable
-from calve.model.change import table_columns
-from calve.model.checkpoint import Offsets, Staged
+from calve.model.change import TIME, table_columns
+from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, Staged
 from calve.model.files import Totals
+from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
-from calve.model.spec import Envelope, OnKeyViolation, SinkSpec
+from calve.model.spec import Debezium, Diff, Envelope, OnKeyViolation, SinkSpec
 from calve.model.target import WriteTarget
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
+from calve.source.log import log_of
+from calve.source.times import ordered_by_time, with_time
 from calve.source.violations import key_violations
 from calve.state import StateStore
 from calve.view.run import View
 from calve.write.batch import write_batch
 from calve.write.changes import quoted
+from calve.write.consolidate import last_rows, log_rows
 from calve.write.staging import StageFolder, stage_batch, staged_changes
+from calve.write.timed import TimeRule
 
 
 @dataclass(frozen=True)
@@ -42,13 +48,26 @@ class Intake:
     key: tuple[str, ...]
     """Of the records; the view may have another."""
     view: View | None = None
+    time_field: str | None = None
+    """Of the records, where it is their time."""
+    log: bool = False
+    """Whether every change becomes a row."""
 
-    def changes(self, checkpoint: Checkpoint) -> DataFrame:
+    @property
+    def ordered(self) -> Envelope:
+        """The envelope, with the time of the records as the first of what orders them."""
+        return ordered_by_time(self.envelope, self.time_field) if self.time_field else self.envelope
+
+    def changes(self, frame: DataFrame, identity: CheckpointIdentity) -> DataFrame:
         """The changes of one checkpoint."""
-        if self.view is None:
-            return changes_of(checkpoint.frame, self.envelope, self.key)
-        changes = changes_of(checkpoint.frame, self.envelope, self.key, before=self.view.plan.needs_before)
-        return self.view.changes(changes, checkpoint.identity)
+        envelope = self.ordered
+        before = self.view.plan.needs_before if self.view else self.log and isinstance(envelope, Debezium)
+        changes = changes_of(frame, envelope, self.key, before=before)
+        if self.view is not None:
+            changes = self.view.changes(changes, identity)
+        if self.time_field:
+            changes = with_time(changes, self.time_field)
+        return log_of(changes) if self.log else changes
 
     def committed(self, offsets: Offsets) -> None:
         """What lies before these offsets is in the table."""
@@ -69,11 +88,10 @@ class Around:
 
 
 class Pipeline:
-    """Makes checkpoints durable. Without windows every checkpoint closes its own batch; with windows it is staged."""
+    """Makes checkpoints durable: staged, or as a batch of its own where every checkpoint closes one."""
 
     def __init__(self, spec: SinkSpec, intake: Intake, run: SinkRun, around: Around) -> None:
-        self._options, self._windows = spec.write, spec.window_ms is not None
-        self._on_key_violation = spec.on_key_violation
+        self._spec = spec
         self._intake = intake
         self._run = run
         self._spark, self._state, self._table = around.spark, around.state, around.table
@@ -90,41 +108,59 @@ class Pipeline:
         if decision is Decision.ACCEPT and not self._run.claimed:
             self._run.claim()
             decision = self._run.decide(checkpoint.identity)
+        if decision is Decision.SEALED and not checkpoint.frame.isEmpty():
+            raise TerminalError(
+                "rows came after the end of the input",
+                detail=f"Checkpoint {checkpoint.identity} follows a progress row that ended it.",
+                hint="To go on with other contents: ALTER SINK ... SET FROM ... WITH (SNAPSHOT = true).",
+            )
         if decision is not Decision.ACCEPT:
             return decision
         self._run.patiently(self._run.check_room)
         self._fit_the_table()
-        if self._on_key_violation is not OnKeyViolation.IGNORE:
+        if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
             self._look_for_violations(checkpoint)
-        if self._windows:
-            staged = self._run.patiently(lambda: self._stage(checkpoint))
-            self._run.stage(checkpoint.identity, staged, checkpoint.batch_ms)
-        else:
-            while self._run.staged:  # of a run that had windows
-                self.close_due()
-            written = self._run.patiently(lambda: self._write(checkpoint))
-            self._run.record(checkpoint.identity, written, checkpoint.batch_ms, final=checkpoint.final)
+        while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
+            continue  # time went on meanwhile
         try:
             self._intake.committed(self._run.committed_offsets)
         except TransientError as error:
             self._monitor.warned("clean-up after a checkpoint", error)
         return decision
 
+    def _staged(self, checkpoint: Checkpoint) -> bool:
+        staged = self._run.patiently(lambda: self._stage(checkpoint))
+        return self._run.stage(checkpoint.identity, staged, checkpoint.batch_ms)
+
+    def _recorded(self, checkpoint: Checkpoint) -> bool:
+        while self._run.staged:  # of a run that staged
+            self.close_due()
+        time = self._run.next_time(checkpoint.batch_ms)
+        written = self._run.patiently(lambda: self._write(checkpoint, time))
+        return self._run.record(checkpoint.identity, written, time, final=checkpoint.final)
+
     def _fit_the_table(self) -> None:
         """A table that lacks columns or partitions gets them between two batches: after all rows that came before."""
         if not self._table.behind:
             return
+        own_times = self._spec.times is not None
         while self._run.staged:
-            self._run.flush()
-            self.close_due()
+            if not own_times:
+                self._run.flush()
+            if not self.close_due() and own_times and self._run.staged:
+                raise TerminalError(
+                    "the table cannot be changed while rows wait for their time",
+                    detail="Rows that were read with the former columns are ahead of the frontier.",
+                    hint="Go back to the former columns or partitions until the sink has caught up.",
+                )
         self._run.between_batches(self._table.evolve)
 
     def _look_for_violations(self, checkpoint: Checkpoint) -> None:
-        found = key_violations(checkpoint.frame, self._intake.envelope, self._intake.key)
+        found = key_violations(checkpoint.frame, self._intake.ordered, self._intake.key)
         if found is None:
             return
         self._monitor.violated(found.count, found.sample)
-        if self._on_key_violation is OnKeyViolation.HALT:
+        if self._spec.on_key_violation is OnKeyViolation.HALT:
             raise KeyViolation(
                 "a key has different rows, and nothing tells which is the last",
                 detail=f"{found.count} in one checkpoint, among them {found.sample}.",
@@ -135,35 +171,50 @@ class Pipeline:
         """Make one batch of what was staged for windows that are over; False when there are none."""
         with self._closing:
             if self._run.due() is None:
-                return False
+                return self._seal_if_final()
             self._run.claim()
             batch = self._run.due()  # what was seen before the claim does not count
             if batch is None:
                 return False
-            staged = [e.staged for e in self._run.staged if e.staged and batch.holds(e.time)]
-            written = self._run.suspiciously(lambda: self._merge(staged))
+            entries = [e for e in self._run.staged if e.reaches_into(batch)]
+            written = self._run.suspiciously(lambda: self._merge(entries, batch))
             self._run.close(batch, written)
             return True
 
+    def _seal_if_final(self) -> bool:
+        """The input said that nothing follows, and everything of it is closed."""
+        if not self._run.final or self._run.staged or self._run.sealed:
+            return False
+        self._run.seal()
+        return True
+
     def _stage(self, checkpoint: Checkpoint) -> Staged:
-        changes = self._intake.changes(checkpoint)
-        target = self._table.write_target(self._options)
+        changes = self._intake.changes(checkpoint.frame, checkpoint.identity)
+        target = self._table.write_target(self._spec.write)
         faults.reached("stage.before")
-        folder = StageFolder(self._state, self._run.stage_folder)
+        times = self._spec.times
+        rule = TimeRule(times, self._run.closed, coalesce=self._spec.coalesce) if times else None
+        folder = StageFolder(self._state, self._run.stage_folder, rule)
         staged = stage_batch(changes, target, folder, size=checkpoint.size)
         faults.reached("stage.after")
         return staged
 
-    def _merge(self, staged: list[Staged]) -> Written:
-        changes = staged_changes(self._spark, self._state, staged)
+    def _merge(self, entries: list[CheckpointEntry], batch: BatchDescription) -> Written:
+        changes = staged_changes(self._spark, self._state, entries, batch)
         if changes is None:
             return Written(self._ids.new_id(), (), Totals())
-        columns = changes.select([quoted(name) for name in table_columns(changes.columns)]).schema
-        target = self._table.write_target(self._options, iceberg_schema(columns))  # they may be older than the input's
-        return self._written(changes, SizeHint(rows=sum(part.rows for part in staged)), target)
+        if isinstance(self._intake.envelope, Diff):
+            changes = log_rows(changes) if self._spec.append else last_rows(changes, self._spec.key)
+        names = table_columns(changes.columns, log=self._spec.append)
+        columns = iceberg_schema(changes.select([quoted(name) for name in names]).schema)
+        target = self._table.write_target(self._spec.write, columns)  # they may be older than the input's
+        return self._written(changes, SizeHint(rows=sum(e.staged.rows for e in entries if e.staged)), target)
 
-    def _write(self, checkpoint: Checkpoint) -> Written:
-        return self._written(self._intake.changes(checkpoint), checkpoint.size, self._table.write_target(self._options))
+    def _write(self, checkpoint: Checkpoint, time: int) -> Written:
+        changes = self._intake.changes(checkpoint.frame, checkpoint.identity)
+        if self._spec.append:
+            changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
+        return self._written(changes, checkpoint.size, self._table.write_target(self._spec.write))
 
     def _written(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> Written:
         started = self._clock.monotonic()

@@ -2,7 +2,8 @@
 
 All that the source holds up to the table's own progress is read at once, brought through envelope and view as a run
 would do it, and reduced to the last change of each key; the table is read as of that very progress. Where the order of
-changes does not grow over checkpoints, arrival decided in the table and the order decides here: such keys differ.
+changes does not grow over checkpoints, arrival decided in the table and the order decides here: such keys differ. Logs
+are compared row by row, as often as a row is there.
 """
 
 import json
@@ -17,20 +18,19 @@ from calve.catalog.tables import load_table
 from calve.clock import SystemClock
 from calve.errors import BadRow, InvalidInput, decode
 from calve.iceberg.snapshots import stated_progress
-from calve.model.change import BAD, OP, UPSERT, order_columns
+from calve.model.change import BAD, OP, PROGRESS, TIME, UPSERT, order_columns
 from calve.model.checkpoint import CheckpointIdentity
-from calve.model.size import UNKNOWN
 from calve.plan.lookup import required
 from calve.plan.sinks import plan_sink
 from calve.runtime.api import Sink, reading_of, source_store
 from calve.runtime.defined import sink_of
-from calve.runtime.feed import Checkpoint
 from calve.runtime.reading import read
 from calve.runtime.workplace import Workplace
 from calve.source.port import SourceDefinition
 from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
 from calve.state import Folder, StateStore, open_state
+from calve.write.consolidate import last_rows, log_rows
 
 SAMPLE = 5
 _WANTED, _FOUND = "_calve_wanted", "_calve_found"
@@ -78,23 +78,50 @@ class _Comparison:
         progress = stated_progress(table.properties, spec.sink_id)
         if progress is None:
             raise InvalidInput(f'sink "{spec.name}" has not committed anything yet', hint="Run it first: calve run.")
+        if progress.ahead:
+            raise InvalidInput(
+                f'checkpoints of sink "{spec.name}" are only partly in the table',
+                detail="Some of their rows have times that are not complete yet.",
+                hint="Run it with --until-caught-up first.",
+            )
         with tempfile.TemporaryDirectory(prefix="calve-verify-") as scratch:
             reading = reading_of(
                 self._sink, self._spark, self._source.schema(self._spark), open_state(str(Path(scratch)))
             )
             identity = CheckpointIdentity(self._source.name, 0, None, progress.offsets)
             frame = self._source.contents(self._spark, progress.offsets)
-            changes = reading.intake.changes(Checkpoint(identity, frame, 0, UNKNOWN))
+            changes = reading.intake.changes(frame, identity)
+            _refuse_bad_rows(changes)
             key, columns = reading.spec.key, reading.columns.fieldNames()
             found = read(
                 self._spark, self._sink.lake.table(str(spec.table)), columns=columns, snapshot_id=progress.snapshot_id
             )
-            return _compared(_last(changes, key, columns), found, key, columns)
+            if PROGRESS in changes.columns:
+                changes = changes.where(~F.col(PROGRESS)).drop(PROGRESS)
+                changes = log_rows(changes) if spec.append else last_rows(changes, key)
+            if not spec.append:
+                return _compared(_last(changes, key, columns), found, key, columns)
+            kept = [name for name in columns if name != TIME or spec.times]  # when a checkpoint came is not known here
+            return _counted(changes.select(*map(_column, kept)), found.select(*map(_column, kept)))
+
+
+def _counted(wanted: DataFrame, found: DataFrame) -> Differences:
+    """Compare logs, where the same row may be there several times."""
+
+    def texts(frame: DataFrame, count: str) -> DataFrame:
+        whole = F.to_json(F.struct(*map(_column, frame.columns)), {"ignoreNullFields": "false"})
+        return frame.select(whole.alias("row")).groupBy("row").agg(F.count(F.lit(1)).alias(count))
+
+    both = texts(wanted, _WANTED).join(texts(found, _FOUND), "row", "full_outer").na.fill(0)
+    wrong = both.where(F.col(_WANTED) != F.col(_FOUND))
+    less, more = (F.sum(F.greatest(F.lit(0), F.col(a) - F.col(b))) for a, b in ((_WANTED, _FOUND), (_FOUND, _WANTED)))
+    missing, unexpected, rows = both.agg(less, more, F.sum(_WANTED)).collect()[0]
+    samples = tuple((row["row"], str(row[_WANTED]), str(row[_FOUND])) for row in wrong.take(SAMPLE))
+    return Differences(rows or 0, missing=missing or 0, unexpected=unexpected or 0, samples=samples)
 
 
 def _last(changes: DataFrame, key: tuple[str, ...], columns: list[str]) -> DataFrame:
     """The rows that should be there: the last change of each key, unless it deletes."""
-    _refuse_bad_rows(changes)
     orders = [F.col(name).desc() for name in order_columns(changes.columns)]
     window = Window.partitionBy(*map(_column, key)).orderBy(*orders)
     last = changes.withColumn("_calve_rank", F.row_number().over(window)).where("_calve_rank = 1")

@@ -10,6 +10,7 @@ All are pure: no action, no state, the same changes from the same records. They 
     NoEnvelope    every row of the frame is an upsert; among rows of one key the last to arrive wins
     Upsert        see `upsert`
     Debezium      see `debezium`
+    Diff          see `diff`; DIFF, TIME and PROGRESS stand in place of operation and order
 
 A record that cannot become a change stays in the frame as a bad row, with an encoded `BadRow` and nothing else.
 """
@@ -23,8 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from calve.errors import InvalidInput
-from calve.model.spec import Debezium, Envelope
-from calve.source import debezium, upsert
+from calve.model.spec import Debezium, Diff, Envelope
+from calve.source import debezium, diff, upsert
 from calve.sparktext import quiet_analysis
 
 
@@ -33,6 +34,8 @@ def changes_of(frame: DataFrame, envelope: Envelope, key: Sequence[str], *, befo
     checked = _plan(frame.schema, envelope, key)
     if isinstance(checked, debezium.DebeziumPlan):
         return debezium.changes_of_records(frame, checked, before=before)
+    if isinstance(checked, diff.DiffPlan):
+        return diff.changes_of_diffs(frame, checked)
     if before:
         raise InvalidInput("only change records tell what a row was before", hint="Use the envelope DEBEZIUM.")
     return upsert.changes_of_upserts(frame, checked)
@@ -58,14 +61,19 @@ def check_envelope(frame_schema: StructType, envelope: Envelope, key: Sequence[s
         ) from error
 
 
-def _plan(schema: StructType, envelope: Envelope, key: Sequence[str]) -> debezium.DebeziumPlan | upsert.UpsertPlan:
+_Plan = debezium.DebeziumPlan | upsert.UpsertPlan | diff.DiffPlan
+
+
+def _plan(schema: StructType, envelope: Envelope, key: Sequence[str]) -> _Plan:
     return _planned(schema.json(), envelope, tuple(key))
 
 
 @lru_cache(maxsize=64)
-def _planned(schema: str, envelope: Envelope, key: tuple[str, ...]) -> debezium.DebeziumPlan | upsert.UpsertPlan:
+def _planned(schema: str, envelope: Envelope, key: tuple[str, ...]) -> _Plan:
     """Checking asks Spark several questions, and the answers are the same for every micro-batch."""
     frame_schema = StructType.fromJson(json.loads(schema))
     if isinstance(envelope, Debezium):
         return debezium.plan(frame_schema, envelope, key)
+    if isinstance(envelope, Diff):
+        return diff.plan(frame_schema, envelope, key)
     return upsert.plan(frame_schema, envelope, key)

@@ -51,8 +51,9 @@ class UpsertPlan:
 def plan(schema: T.StructType, envelope: Upsert | NoEnvelope, key: Sequence[str]) -> UpsertPlan:
     """Check the envelope against the frame's schema."""
     if isinstance(envelope, NoEnvelope):
-        fields = frames.record_fields(schema)
-        return UpsertPlan(Upsert(), schema, table_of(fields, key), tuple(key), json=False)
+        record = T.StructType(frames.record_fields(schema))
+        order.of_columns(record, envelope.order_by)
+        return UpsertPlan(Upsert(envelope.order_by), schema, table_of(record.fields, key), tuple(key), json=False)
     if not key:
         raise InvalidInput("an upsert needs a key", hint="Name the columns that identify a row.")
     if not envelope.order_by and not frames.is_kafka(schema):

@@ -4,6 +4,7 @@
     UPSERT      two different changes of a key with the same values of ORDER BY
     DEBEZIUM    the same
     from Kafka, without ORDER BY: never, for offsets order all changes
+    DIFF        never: rows of one key add up
 
 Equal rows are no violation: whichever stays, the table is the same. Whether an inserted key is in the table already, or
 a deleted one is not, would take a look at the table for every change: that is not asked.
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructType
 
 from calve.model.change import BAD, OP, order_columns, table_columns
-from calve.model.spec import Envelope, NoEnvelope
+from calve.model.spec import Diff, Envelope, NoEnvelope
 from calve.source import frames
 from calve.source.envelope import changes_of
 from calve.sparktext import ident
@@ -41,6 +42,8 @@ class Violations:
 
 def key_violations(frame: DataFrame, envelope: Envelope, key: Sequence[str]) -> Violations | None:
     """Those of a frame of records; None without any."""
+    if not key or isinstance(envelope, Diff):
+        return None
     changes = changes_of(frame, envelope, key)
     own = _own_order(frame.schema, envelope, changes)
     if own is None:

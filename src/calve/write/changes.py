@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql import types as T  # noqa: N812 - as above
 
 from calve.errors import BadRow, InvalidInput
-from calve.model.change import BAD, OP, UPSERT
+from calve.model.change import BAD, DIFF, OP, PROGRESS, TIME, UPSERT
 from calve.write.columns import Column, Layout
 
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
@@ -23,13 +23,14 @@ def quoted(name: str) -> SparkColumn:
 
 
 def checked(frame: DataFrame, layout: Layout) -> DataFrame:
-    """The table's columns in the table's types, the operation and the order columns; every row fit to be written."""
+    """The table's columns in the table's types, the operation and the order columns; every row fit to be written.
+
+    Rows of DIFF keep that column, their time and whether they are progress, instead of the operation.
+    """
+    kept = [c.given for c in layout.columns]
+    beside = [name for name in (OP, *layout.order, DIFF, TIME, PROGRESS) if name in frame.columns and name not in kept]
     try:
-        return frame.select(
-            *[_checked(column, layout, frame).alias(column.name) for column in layout.columns],
-            OP,
-            *layout.order,
-        )
+        return frame.select(*[_checked(c, layout, frame).alias(c.name) for c in layout.columns], *beside)
     except AnalysisException as error:
         raise InvalidInput(
             "the changes do not have the table's types", detail=str(error).strip().splitlines()[0]
@@ -40,11 +41,11 @@ def _checked(column: Column, layout: Layout, frame: DataFrame) -> SparkColumn:
     found = frame.schema[column.given]
     value = _stored(column, quoted(column.given), found.dataType)
     if column in layout.key:
-        value = F.when(value.isNull(), _raised(_null_key(column))).otherwise(value)
+        value = F.when(value.isNull() & _is_change(frame), _raised(_null_key(column))).otherwise(value)
     elif column.required and found.nullable:
-        missing = value.isNull() & (F.col(OP) == UPSERT)
-        value = F.when(missing, _raised(_null_value(column))).otherwise(value)
-    if column == layout.key[0]:  # before the null check: a record that is no change has no key either
+        written = F.col(OP) == UPSERT if OP in frame.columns else _is_change(frame)
+        value = F.when(value.isNull() & written, _raised(_null_value(column))).otherwise(value)
+    if column == (layout.key or layout.columns)[0]:  # before the null check: a record that is no change has no key
         value = F.when(F.col(BAD).isNotNull(), F.raise_error(F.col(BAD))).otherwise(value)
     return value
 
@@ -77,6 +78,10 @@ def _storable(kind: T.DataType) -> T.DataType:
         case T.StructType():
             return T.StructType([T.StructField(f.name, _storable(f.dataType), f.nullable) for f in kind.fields])
     return kind
+
+
+def _is_change(frame: DataFrame) -> SparkColumn:
+    return ~F.col(PROGRESS) if PROGRESS in frame.columns else F.lit(True)  # noqa: FBT003 - a literal
 
 
 def _raised(error: BadRow) -> SparkColumn:

@@ -3,7 +3,7 @@
 | batch | writer | why |
 |---|---|---|
 | up to DRIVER_ROWS | driver | no Python task, no shuffle |
-| larger, flat, without partitions, in a store that Spark reaches by itself | Spark's own | rows stay in the JVM |
+| larger, by key, flat, no partitions, in a store that Spark reaches by itself | Spark's own | rows stay in the JVM |
 | everything else | Arrow tasks | nested columns get their ids, any store |
 
 With partitions Spark's own writer was tried and lost: it needs the window that finds the last change per key, as the
@@ -59,7 +59,7 @@ def fits_the_driver(size: SizeHint) -> bool:
 def _native(layout: Layout, target: WriteTarget) -> bool:
     scheme = urlsplit(target.data_location).scheme
     simple = layout.native and not target.data_spec_json
-    return simple and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
+    return bool(layout.key) and simple and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
 
 
 def _expected_bytes(layout: Layout, size: SizeHint) -> int | None:

@@ -38,6 +38,7 @@ class Layout:
 
     columns: tuple[Column, ...]
     key: tuple[Column, ...]
+    """None: every row stays."""
     order: tuple[str, ...]
 
     @property
@@ -59,7 +60,7 @@ class Layout:
 def layout_of(frame_columns: list[str], target: WriteTarget) -> Layout:
     """How a frame's columns relate to the table's. Raises InvalidInput when they do not."""
     columns = tuple(_column(field) for field in json.loads(target.schema_json)["fields"])
-    expected, found = [column.name for column in columns], table_columns(frame_columns)
+    expected, found = [column.name for column in columns], table_columns(frame_columns, log=not target.key_ids)
     if [name.lower() for name in expected] != [name.lower() for name in found]:
         raise InvalidInput(
             "the changes do not have the table's columns",

@@ -14,8 +14,11 @@ from calve.model.change import OP, UPSERT
 
 
 def last_per_key(table: pa.Table, key: Sequence[str], order: Sequence[str]) -> pa.Table:
-    """One row per key, the one with the greatest order, sorted by key. Of equal ones the latest in the table stays."""
-    if table.num_rows == 0:
+    """One row per key, the one with the greatest order, sorted by key. Of equal ones the latest in the table stays.
+
+    Without a key every row stays.
+    """
+    if table.num_rows == 0 or not key:
         return table
     ranked = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in (*key, *order)])
     sorted_keys = table.select(list(key)).take(ranked).combine_chunks()
@@ -42,7 +45,7 @@ def last_of_runs(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Itera
 
 def upserts(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
     """The rows that the table gets."""
-    return _filtered(batch, pc.equal(batch[OP], UPSERT))
+    return _filtered(batch, pc.equal(batch[OP], UPSERT)) if OP in batch.schema.names else batch
 
 
 def _filtered(batch: pa.RecordBatch | pa.Table, mask: pa.Array) -> pa.RecordBatch | pa.Table:

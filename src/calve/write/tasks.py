@@ -41,6 +41,8 @@ class TaskWriter:
         if job.target.data_spec_json:
             return self._write_by_partition(job, settings)
         frame = by_key(in_own_session(job.frame, settings), job, self.partitions)
+        if not job.layout.key:
+            return self._written(job, frame, last_only=True)
         key = [quoted(name) for name in job.layout.key_names]
         frame = frame.sortWithinPartitions(*key, *[F.col(name) for name in job.layout.order])
         return self._written(job, frame, last_only=False)
@@ -72,8 +74,10 @@ SHUFFLE = {
 
 
 def by_key(frame: DataFrame, job: WriteJob, partitions: int | None) -> DataFrame:
-    """No two partitions have the same key."""
+    """No two partitions have the same key. Without a key, partitions of about one size."""
     key = [quoted(name) for name in job.layout.key_names]
+    if not key:
+        return frame.hint("rebalance") if partitions is None else frame.repartition(partitions)
     return frame.repartition(*key) if partitions is None else frame.repartition(partitions, *key)
 
 
@@ -91,8 +95,12 @@ class LastChanges:
     def of(cls, job: WriteJob, settings: Mapping[str, str], partitions: int | None) -> Self:
         counter = Observation()
         frame = in_own_session(job.frame, {**settings, **UTC})
-        last = last_by_window(frame.observe(counter, F.count(F.lit(1)).alias("changes")), job, partitions)
+        frame = frame.observe(counter, F.count(F.lit(1)).alias("changes"))
         key = [quoted(name) for name in job.layout.key_names]
+        if not key:
+            clustered = by_key(frame, job, partitions).withColumn(CLUSTER, cluster(job.target))
+            return cls(clustered.sortWithinPartitions(CLUSTER), counter)
+        last = last_by_window(frame, job, partitions)
         clustered = last.withColumn(CLUSTER, F.when(F.col(OP) == UPSERT, cluster(job.target)).otherwise(0))
         return cls(clustered.sortWithinPartitions(OP, CLUSTER, *key), counter)
 

@@ -63,13 +63,15 @@ def write_sorted(plan: TaskPlan, batches: Iterable[pa.RecordBatch], names: FileN
     midway = partial(faults.reached, "task.write")
     with ExitStack() as stack:
         data = stack.enter_context(data_files(plan.target, names, midway=midway))
-        keys = stack.enter_context(RollingFiles(FileKind.deletes(plan.target), plan.target, names, midway=midway))
+        keys = RollingFiles(FileKind.deletes(plan.target), plan.target, names, midway=midway) if plan.deletes else None
+        if keys:
+            stack.enter_context(keys)
         named = (batch.rename_columns(list(plan.columns)) for batch in counted)
         for batch in named if plan.last_only else last_of_runs(named, plan.key):
             data.write(upserts(batch))
-            if plan.deletes:
+            if keys:
                 keys.write(batch)
-    return WriteResult(data.files + keys.files, counted.rows)
+    return WriteResult(data.files + (keys.files if keys else ()), counted.rows)
 
 
 class _Counted:

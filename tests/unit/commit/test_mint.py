@@ -29,8 +29,58 @@ def test_a_flush_closes_what_is_there_and_no_more() -> None:
     assert mint(Frontier(5), [7, 9], 10, window_ms=None) == BatchDescription(Frontier(5), Frontier(10))
 
 
-def test_times_ahead_of_the_clock_are_closed_as_times_go_on() -> None:
-    assert mint(START, [5005, 6500], 100, window_ms=1000) == BatchDescription(START, Frontier(6000))
+def test_a_flush_ends_the_last_window_early_and_no_other() -> None:
+    assert mint(START, [1005, 2500], 2501, window_ms=1000, short=True) == BatchDescription(START, Frontier(2501))
+    first = mint(START, [1005, 2500], 2501, window_ms=1000, short=True, coalesce=False)
+    assert first == BatchDescription(START, Frontier(2000))
+    last = mint(Frontier(2000), [2500], 2501, window_ms=1000, short=True, coalesce=False)
+    assert last == BatchDescription(Frontier(2000), Frontier(2501))
+
+
+def test_without_coalescing_every_window_and_every_time_is_a_batch() -> None:
+    assert mint(START, [5, 7], 100, window_ms=None, coalesce=False) == BatchDescription(START, Frontier(6))
+    assert mint(Frontier(6), [7], 100, window_ms=None, coalesce=False) == BatchDescription(Frontier(6), Frontier(8))
+    assert mint(START, [5, 25], 100, window_ms=10, coalesce=False) == BatchDescription(START, Frontier(10))
+
+
+def test_times_that_are_not_complete_wait() -> None:
+    assert mint(START, [50, 60], 50, window_ms=None) is None
+    assert mint(START, [50, 60], 55, window_ms=None) == BatchDescription(START, Frontier(55))
+    assert mint(START, [50, 60], 59, window_ms=10) is None
+    assert mint(START, [50, 60], 69, window_ms=10) == BatchDescription(START, Frontier(60))
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 90), max_size=5), st.integers(0, 40), st.booleans()), max_size=40),
+    st.sampled_from([None, 7, 50]),
+    st.booleans(),
+)
+def test_times_that_come_in_any_order_are_held_once_and_only_when_complete(
+    steps: list[tuple[list[int], int, bool]],
+    window: int | None,
+    coalesce: bool,  # noqa: FBT001 - drawn
+) -> None:
+    """Rows with times of their own come ahead of the frontier; the frontier moves; crashes forget nothing recorded."""
+    reach, minted = 0, START
+    waiting: set[int] = set()
+    held: set[int] = set()
+    for ahead, moves, flush in steps:
+        closed = minted.time or 0
+        waiting |= {max(reach, closed) + time for time in ahead}
+        reach += moves
+        upto = max(waiting, default=0) + 1 if flush else reach
+        batch = mint(minted, sorted(waiting), upto, window_ms=window, coalesce=coalesce, short=flush)
+        if batch is None:
+            continue
+        assert batch.lower == minted
+        inside = {time for time in waiting if batch.holds(time)}
+        assert inside
+        assert max(inside) < upto
+        assert not inside & held
+        held |= inside
+        waiting -= inside
+        minted = batch.upper
+        assert all(not Frontier(time) < minted for time in waiting)
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 4000), st.booleans(), st.booleans()), max_size=60)
