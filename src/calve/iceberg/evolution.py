@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
@@ -41,6 +42,8 @@ class Shape:
     """None: whatever the table has."""
     evolves: bool = True
     """Whether columns of the table may be changed."""
+    branch: str = MAIN_BRANCH
+    """Where its commits go."""
 
 
 def creation_properties(sink_id: str, partition_by: Sequence[PartitionBy]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableUpdate
 
@@ -93,6 +94,7 @@ class IcebergTable:
         self._clock = clock
         self._ids = ids
         self._shape = shape
+        self._branch = shape.branch if shape else MAIN_BRANCH
         self._first_schema = table.schema()
         theirs = table.schema() if shape is None else as_known(table.metadata, shape.given)
         self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
@@ -115,7 +117,10 @@ class IcebergTable:
                     hint="Restore it, or start a new sink into a new table.",
                 ) from error
         self._latest = table
-        head = head_of(table.metadata)
+        ref = table.metadata.refs.get(self._branch)
+        if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+            raise TerminalError(f'"{self._branch}" is a tag of table "{self._name}"', hint="Choose another branch.")
+        head = head_of(table.metadata, self._branch)
         return TableState(
             uuid=str(table.metadata.table_uuid),
             ancestors=self._infos.of(ancestors_of(table.metadata, head)),
@@ -130,7 +135,7 @@ class IcebergTable:
         Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known, TransientError
         when nothing was sent.
         """
-        draft = new_draft(state.handle, self._clock, self._ids)
+        draft = new_draft(state.handle, self._clock, self._ids, self._branch)
         progress = replace(
             proposal.progress,
             table_uuid=state.uuid,
@@ -171,7 +176,7 @@ class IcebergTable:
         if updates:
             reached("schema.before")
             with committing(f'a change of the schema of "{self._name}"'):
-                table.catalog.commit_table(table, requirements(table.metadata), updates)
+                table.catalog.commit_table(table, requirements(table.metadata, self._branch), updates)
             reached("schema.after")
             log.info("the schema of table %s was changed", self._name)
         self.load()
@@ -182,11 +187,11 @@ class IcebergTable:
         Rows, sequence numbers, the sink's progress and its tag stay as they are. Raises like `commit`.
         """
         table: Table = state.handle
-        lines = self._lines_of(table, head_of(table.metadata))
+        lines = self._lines_of(table, head_of(table.metadata, self._branch))
         groups = merge_groups(line.manifest for line in lines)
         if not groups:
             return False
-        draft = new_draft(table, self._clock, self._ids)
+        draft = new_draft(table, self._clock, self._ids, self._branch)
         with trying(f'merging manifests of "{self._name}"'):
             merged = [_merged(draft, group, number) for number, group in enumerate(groups)]
         replaced = {manifest.manifest_path for group in groups for manifest in group.members}
@@ -260,7 +265,7 @@ class IcebergTable:
 
     def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str) -> None:
         with committing(what):
-            response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
+            response = self._catalog.commit_table(draft.table, requirements(draft.metadata, draft.branch), updates)
         _remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
 
 

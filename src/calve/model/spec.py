@@ -211,6 +211,8 @@ class SinkSpec:
     unpartitioned: bool = False
     """The table is to lose its partitions; `partition_by` is empty then."""
     on_key_violation: OnKeyViolation = OnKeyViolation.IGNORE
+    branch: str = "main"
+    """Branch of the table that commits go to."""
     append: bool = False
     """Keep every change as a row with its multiplicity and its time, instead of one row per key; there is no key."""
     times: RowTimes | None = None

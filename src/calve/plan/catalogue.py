@@ -63,6 +63,12 @@ SINK = SettingGroup(
             default="below the home folder",
         ),
         Setting(
+            "BRANCH",
+            Kind.TEXT,
+            "Branch of the table to write to; one that is not there yet begins at the head of main.",
+            default="'main'",
+        ),
+        Setting(
             "ON FOREIGN COMMIT",
             Kind.CHOICE,
             "What to do when another writer changed the table's rows.",
@@ -173,7 +179,6 @@ SINK = SettingGroup(
         ),
         Setting("KEY INDEX", Kind.CHOICE, "Whether positions of keys are kept.", later=_NOT_YET),
         Setting("MAINTENANCE", Kind.CHOICE, "Which maintenance the sink does by itself.", later=_NOT_YET),
-        Setting("BRANCH", Kind.TEXT, "Branch of the table to write to.", later=_NOT_YET),
     ),
 )
 

@@ -105,6 +105,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         partition_by=planned_partitions(statement.partition_by, relation),
         on_schema_change=OnSchemaChange(given.text("ON SCHEMA CHANGE") or OnSchemaChange.EVOLVE),
         on_key_violation=OnKeyViolation(given.text("ON KEY VIOLATION") or OnKeyViolation.IGNORE),
+        branch=given.text("BRANCH") or "main",
         unpartitioned=definition.standing.unpartitioned,
         uuids=tuple(c.name for c in relation.columns or () if c.type == "UUID"),
         append=append,
@@ -283,7 +284,11 @@ def _check_only_writer(definition: Definition, statement: CreateSink, spec: Sink
         theirs = other.statement
         if other.uid == definition.uid or not isinstance(theirs, CreateSink) or here.uid not in other.uses:
             continue
-        if (theirs.target.namespace, theirs.target.table) == (statement.target.namespace, statement.target.table):
+        same_table = (theirs.target.namespace, theirs.target.table) == (
+            statement.target.namespace,
+            statement.target.table,
+        )
+        if same_table and (theirs.options.value("BRANCH") or "main") == spec.branch:
             raise SqlError.at(
                 statement.where,
                 f'sink "{other.name}" writes to table {spec.table} already',

@@ -173,6 +173,7 @@ class Sink:
         on_foreign_commit: str | None = None,
         on_schema_change: str | None = None,
         on_key_violation: str | None = None,
+        branch: str | None = None,
         target_file_size: int | str | None = None,
         row_group_size: int | str | None = None,
         compression: str | None = None,
@@ -184,7 +185,7 @@ class Sink:
             row_group_size=_bytes(row_group_size) or before.row_group_size,
             compression=compression or before.compression,
         )
-        spec = replace(self.spec, write=write, version=version or self.spec.version)
+        spec = replace(self.spec, write=write, version=version or self.spec.version, branch=branch or self.spec.branch)
         if on_foreign_commit is not None:
             policy = _chosen(OnForeignCommit, on_foreign_commit, "on_foreign_commit")
             spec = replace(spec, on_foreign_commit=policy)
@@ -346,7 +347,7 @@ class _Start:
             evolves=evolves,
         )
         asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
-        shape = Shape(schema, asked, evolves)
+        shape = Shape(schema, asked, evolves, spec.branch)
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
