@@ -211,7 +211,7 @@ def test_random_tables_are_right_whatever_changes_and_dies_on_the_way(
     del spark
 
     @settings(
-        max_examples=int(os.environ.get("CALVE_EXAMPLES", "3")), deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=int(os.environ.get("CALVE_EXAMPLES", "2")), deadline=None, suppress_health_check=list(HealthCheck)
     )
     @given(st.data())
     def check(data: st.DataObject) -> None:
