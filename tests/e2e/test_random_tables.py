@@ -1,11 +1,9 @@
 """Random tables: nested columns, keys, partitions and changes; columns and partitions that change; deaths in between.
 
-A dictionary is the reference, two other engines read. `CALVE_EXAMPLES` sets how many tables are tried (`make soak`
-tries many).
+A dictionary is the reference, two other engines read. `make soak` tries many.
 """
 
 import datetime as dt
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -205,14 +203,13 @@ def found(rows: list[dict[str, Any]], phase: Phase) -> list[dict[str, Any]]:
     return sorted(({n: kind.whole(row.get(n)) for n, kind in phase.columns.items()} for row in rows), key=repr)
 
 
+@pytest.mark.parametrize("examples", [2, pytest.param(300, marks=pytest.mark.soak)])
 def test_random_tables_are_right_whatever_changes_and_dies_on_the_way(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, examples: int
 ) -> None:
     del spark
 
-    @settings(
-        max_examples=int(os.environ.get("CALVE_EXAMPLES", "2")), deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         home: Path = tmp_path_factory.mktemp("home")

@@ -230,7 +230,7 @@ SPECS = [
     if not (transform == "truncate" and "DECIMAL" in kind.ddl)  # below
     if not (transform == "month" and "TIMESTAMP" in kind.ddl)  # follows from the hour
 ] + [PartitionBy("truncate", (name,), 3) for name, kind in FLAT.items() if "DECIMAL" in kind.ddl]
-"""(A decimal that leaves its digits when it is truncated cannot be written, by Java neither: 3 divides the least ones.)"""
+"""A decimal that leaves its digits when truncated cannot be written, by Java neither: 3 divides the least ones."""
 
 
 DECIMALS = [by for by in SPECS if FLAT[by.column[0]].ddl.startswith("DECIMAL") and by.transform != "bucket"]
