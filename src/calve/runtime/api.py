@@ -25,6 +25,7 @@ from calve.commit.committer import Committer, Signals
 from calve.commit.journal import Journal
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
+from calve.iceberg.evolution import Shape, creation_properties
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
@@ -39,6 +40,8 @@ from calve.model.spec import (
     LateRows,
     NoEnvelope,
     OnForeignCommit,
+    OnKeyViolation,
+    OnSchemaChange,
     RowTimes,
     SinkSpec,
     TableName,
@@ -191,11 +194,14 @@ class Sink:
     record_key: tuple[str, ...] = ()
     """Of the records, where the table has none."""
 
-    def options(
+    def options(  # noqa: PLR0913 - all of them are options by name
         self,
         *,
         version: int | None = None,
         on_foreign_commit: str | None = None,
+        on_schema_change: str | None = None,
+        on_key_violation: str | None = None,
+        branch: str | None = None,
         target_file_size: int | str | None = None,
         row_group_size: int | str | None = None,
         compression: str | None = None,
@@ -208,12 +214,16 @@ class Sink:
             row_group_size=_bytes(row_group_size) or before.row_group_size,
             compression=compression or before.compression,
         )
-        spec = replace(self.spec, write=write, version=version or self.spec.version)
+        spec = replace(self.spec, write=write, version=version or self.spec.version, branch=branch or self.spec.branch)
         if on_foreign_commit is not None:
             policy = _chosen(OnForeignCommit, on_foreign_commit, "on_foreign_commit")
             spec = replace(spec, on_foreign_commit=policy)
         if deletes is not None:
             spec = replace(spec, deletes=_encoding(deletes))
+        if on_key_violation is not None:
+            spec = replace(spec, on_key_violation=_chosen(OnKeyViolation, on_key_violation, "on_key_violation"))
+        if on_schema_change is not None:
+            spec = replace(spec, on_schema_change=_chosen(OnSchemaChange, on_schema_change, "on_schema_change"))
         return replace(self, spec=spec)
 
     def commits(
@@ -356,10 +366,22 @@ class _Start:
         if reading.intake.view is not None and spec.times is None:  # times of rows that are left out count, too
             narrow(source, self._sink.changes, reading.intake.view.plan, self._home, self._spark)
         catalog = self._sink.lake.open()
-        schema = iceberg_schema(columns, spec.key)
+        schema = iceberg_schema(columns, spec.key, spec.uuids)
         partitions = partition_spec(schema, spec.partition_by)
-        iceberg = load_or_create_table(catalog, spec.table, schema, spec.key, spec=partitions)
-        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, given=schema)
+        evolves = spec.on_schema_change is OnSchemaChange.EVOLVE
+        iceberg = load_or_create_table(
+            catalog,
+            spec.table,
+            schema,
+            spec.key,
+            creation_properties(spec.sink_id, spec.partition_by),
+            spec=partitions,
+            known_to=spec.sink_id,
+            evolves=evolves,
+        )
+        asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
+        shape = Shape(schema, asked, evolves, spec.branch)
+        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
         resolver = PositionResolver(table, lambda: self._spark, self._ids, spec.sink_id)
