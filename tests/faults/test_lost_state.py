@@ -63,6 +63,18 @@ def test_a_source_whose_position_is_in_sparks_checkpoint_stops_with_the_reason_w
     assert sink.table().metadata_location == before, "nothing is written when nothing can be known"
 
 
+def test_a_source_that_was_made_anew_stops_the_sink_with_the_reason(make_sink: MakeSink) -> None:
+    sink = make_sink("partitions")
+    assert sink.run().code == 0
+    before = sink.table().metadata_location
+    for file in sorted((sink.home / "in").glob("*.parquet"))[2:]:
+        file.unlink()
+    ended = sink.run()
+    assert (ended.code, ended.report["error"]) == (1, "SourceLost"), ended.stderr
+    assert "was read before" in ended.report["text"]
+    assert sink.table().metadata_location == before
+
+
 def test_a_checkpoint_that_is_put_back_is_continued(make_sink: MakeSink, tmp_path: Path) -> None:
     sink = started(make_sink, "stream")
     copy = tmp_path / "copy"

@@ -50,6 +50,8 @@ class Position:
     """Upper end of the last recorded batch."""
     last_time: int = -1
     """No time up to this one is given again."""
+    base: Offsets = None
+    """Offsets of the table when its progress was taken over."""
     end: Offsets = None
     """End offsets of the last recorded checkpoint: where reading goes on."""
     checkpoint: int = -1
@@ -96,6 +98,11 @@ class Position:
         checkpoints = (e for e in self.entries if isinstance(e, CheckpointEntry))
         return list(takewhile(lambda e: e.committable or Frontier(e.time) < upper, checkpoints))
 
+    def offsets_below(self, committable: Committable) -> Offsets:
+        """The offsets that a committable should state, by what was taken over before it."""
+        whole = self.whole_below(committable.batch.upper)
+        return whole[-1].identity.end if whole else self.base
+
     def ahead_of(self, upper: Frontier) -> str:
         """Digest of the end of the last checkpoint that is partly below `upper`; empty without one."""
         rest = [e for e in self.entries if isinstance(e, CheckpointEntry)][len(self.whole_below(upper)) :]
@@ -138,8 +145,9 @@ def adopt(
     can_reread: CanReread,
     *,
     generation: int = 0,
+    own_times: bool = False,
 ) -> Position:
-    """The position of a run that builds on `progress` and takes over `records`.
+    """The position of a run that builds on `progress` and takes over `records`; `own_times`: rows have their own.
 
     A new generation reads from the beginning, and takes over nothing of older ones.
     """
@@ -148,7 +156,7 @@ def adopt(
         position.frontier = position.minted = progress.next_lower(generation)
         position.checkpoint, position.generation = progress.checkpoint, progress.generation
         if progress.generation >= generation:
-            position.end = progress.offsets
+            position.base = position.end = progress.offsets
         if progress.frontier.time is not None:
             position.last_time = progress.frontier.time - 1
     if records is None:
@@ -158,8 +166,8 @@ def adopt(
         recorded = [e for e in recorded if generation_of(e) == generation]
     else:
         position.known = list(records.adoption.known)
-    given = (e.time for e in recorded if isinstance(e, FrontierEntry) or not e.timed)
-    position.last_time = max(position.last_time, records.adoption.last_time, *given, -1)
+    if not own_times:  # else no run gives times, and rows that are read again have theirs
+        position.last_time = max(position.last_time, records.adoption.last_time, *(e.time for e in recorded), -1)
     _take(position, recorded, missing, can_reread)
     return position
 
@@ -170,7 +178,8 @@ def _take(position: Position, recorded: Iterable[Entry], missing: Missing, can_r
         if _committed(position, entry) and not _continues(position, entry):
             if isinstance(entry, CheckpointEntry):
                 position.known.append(entry.identity)
-                _hear(position, entry)
+                if not unusable:  # else what it said comes again with the rows before it
+                    _hear(position, entry)
             if entry.committable and entry.committable.keys:
                 position.spent.append(entry.committable)
             continue
@@ -245,6 +254,8 @@ def _break(position: Position, entry: Entry, missing: Missing) -> str:
         return "a checkpoint before it is missing"
     if entry.committable and entry.committable.batch.lower != position.minted:
         return f"its batch starts at {entry.committable.batch.lower}, not at {position.minted}"
+    if isinstance(entry, FrontierEntry) and entry.committable.offsets != position.offsets_below(entry.committable):
+        return "checkpoints that it closed are missing"
     if entry.committable and isinstance(entry, CheckpointEntry) and position.staged:
         return "checkpoints before it are staged and not committed"
     gone = () if _committed(position, entry) else missing(entry)

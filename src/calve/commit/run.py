@@ -16,7 +16,7 @@ from calve.clock import Clock, IdSource
 from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhere, extend, is_staged
 from calve.commit.attempt import Attempts
 from calve.commit.closing import Closing
-from calve.commit.journal import Journal
+from calve.commit.journal import Journal, RunRecords
 from calve.commit.ports import Monitor, Resolver, TableStore, Waiter, Waiting
 from calve.errors import CheckpointGap, TransientError
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, Staged
@@ -232,10 +232,15 @@ class SinkRun:
 
     def _view(self, progress: Progress | None) -> None:
         records = self._journal.predecessor(self.fence.epoch)
-        position = adopt(progress, records, self._missing, anywhere, generation=self._spec.generation)
+        position = self._adopted(progress, records, anywhere)
         with self._memory:
             if not self._claimed:
                 self._position = position
+
+    def _adopted(self, progress: Progress | None, records: RunRecords | None, can_reread: CanReread) -> Position:
+        spec = self._spec
+        own_times = spec.times is not None
+        return adopt(progress, records, self._missing, can_reread, generation=spec.generation, own_times=own_times)
 
     def _missing(self, entry: Entry) -> tuple[str, ...]:
         if entry.committable:
@@ -245,7 +250,7 @@ class SinkRun:
 
     def _stand_on(self, progress: Progress) -> None:
         with self._memory:
-            self._position = adopt(progress, None, self._missing, anywhere, generation=self._spec.generation)
+            self._position = self._adopted(progress, None, anywhere)
 
     # ---- the claim
 
@@ -273,7 +278,7 @@ class SinkRun:
 
     def _take_over(self, progress: Progress | None) -> Position:
         records = self._journal.predecessor(self.fence.epoch)
-        position = adopt(progress, records, self._missing, self._can_reread, generation=self._spec.generation)
+        position = self._adopted(progress, records, self._can_reread)
         if progress and progress.ahead and not position.reaches(progress.ahead):
             raise CheckpointGap(
                 "checkpoints that are partly committed are no longer in the state location",

@@ -19,13 +19,17 @@ from calve.commit.committer import Signals
 from calve.commit.ports import Stopped
 from calve.commit.run import Decision, SinkRun
 from calve.errors import SourceLost, TerminalError, decode
-from calve.model.checkpoint import Offsets
+from calve.model.checkpoint import CheckpointIdentity, Offsets
 from calve.model.size import UNKNOWN, SizeHint
 from calve.runtime.feed import Checkpoint, Take, use_pool
-from calve.runtime.sparklog import DamagedLog, SparkLog, SparkPosition, self_describing
+from calve.runtime.sparklog import DamagedLog, SparkLog, SparkPosition, behind, self_describing
 
 _STATISTICS_LIMIT = 1 << 50
 """Spark reports absurd sizes for plans whose size it does not know."""
+
+
+_DATA_LOSS = ("some data may have been missed", "failOnDataLoss", "KAFKA_DATA_LOSS")
+"""Words of Kafka's connector for offsets that a topic does not have any more."""
 
 
 class _Moved(Exception):
@@ -130,6 +134,7 @@ class SparkFeed:
             self._busy = True
         try:
             batch = self._log.batch(batch_id)
+            self._check_forward(batch.identity)
             decision = take(Checkpoint(batch.identity, frame, batch.batch_ms, _size_of(frame)))
         except Stopped:
             raise
@@ -193,6 +198,12 @@ class SparkFeed:
         part.replace(self._folder / "current")
         return log
 
+    def _check_forward(self, identity: CheckpointIdentity) -> None:
+        """A source that was made anew begins at lower offsets than those that were read."""
+        gone = behind(identity.start, identity.end)
+        if gone:
+            raise _recreated(gone)
+
     def _lost(self, problem: str, offsets: Offsets) -> SourceLost:
         return SourceLost(
             "Spark's checkpoint cannot be continued, and its source cannot start at the recorded offsets",
@@ -207,8 +218,19 @@ def _size_of(frame: DataFrame) -> SizeHint:
     return SizeHint(bytes=size) if 0 < size < _STATISTICS_LIMIT else UNKNOWN
 
 
+def _recreated(detail: str) -> SourceLost:
+    return SourceLost(
+        "the source no longer has what was read last, or what comes next",
+        detail=f"{detail}.",
+        hint="It was made anew, or removed records before they were read. To begin again: a new sink into a new table.",
+    )
+
+
 def _broken(error: PySparkException) -> TerminalError:
     lines = str(error).strip().splitlines()
+    lost = next((line for line in lines if any(words in line for words in _DATA_LOSS)), None)
+    if lost:
+        return _recreated(lost.strip().rstrip("."))
     return TerminalError(
         "the streaming query failed",
         detail=lines[0] if lines else type(error).__name__,

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
 from calve.clock import Clock
-from calve.errors import InvalidInput
+from calve.errors import InvalidInput, SourceLost
 from calve.model.checkpoint import Offsets, canonical_offsets
 from calve.model.size import SizeHint
 from calve.model.spec import Upsert
@@ -153,8 +153,17 @@ class OrdersSource:
         return SizeHint(rows=position_of(end) - position_of(start))
 
     def ended(self, end: Offsets) -> bool:
-        definition = self._definition
-        return definition.changes is not None and position_of(end) >= definition.rows + definition.changes
+        definition, position = self._definition, position_of(end)
+        if definition.changes is None:
+            return False
+        last = definition.rows + definition.changes
+        if position > last:
+            raise SourceLost(
+                "the generator has fewer changes than were read from it before",
+                detail=f"It ends after {last:,}; {position:,} were read.",
+                hint="Define it as it was, or fill the table anew: WITH (SNAPSHOT = true).",
+            )
+        return position == last
 
     def committed(self, offsets: Offsets) -> None:
         """Nothing is kept."""

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from calve.model.checkpoint import canonical_offsets
-from calve.runtime.sparklog import DamagedLog, SparkLog, self_describing
+from calve.runtime.sparklog import DamagedLog, SparkLog, behind, self_describing
 
 KAFKA = canonical_offsets([{"orders": {"0": 12, "1": 7}}])
 
@@ -86,3 +86,17 @@ def test_a_new_directory_starts_at_the_given_offsets(tmp_path: Path) -> None:
 )
 def test_only_kafkas_offsets_say_everything_about_a_position(offsets: str | None, answer: bool) -> None:  # noqa: FBT001
     assert self_describing(offsets) is answer
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        ('[{"t":{"0":5,"1":7}}]', '[{"t":{"0":5,"1":9,"2":1}}]', ""),
+        ('[{"t":{"0":5,"1":7}}]', '[{"t":{"0":4,"1":9}}]', "partition 0 of t ends at 4; 5 was read before"),
+        ('[{"t":{"0":5}}]', '[{"u":{"0":9}}]', "partition 0 of t ends at 0; 5 was read before"),
+        (None, '[{"t":{"0":5}}]', ""),
+        ('[{"logOffset":5}]', '[{"logOffset":4}]', ""),
+    ],
+)
+def test_offsets_that_go_back_are_named(start: str | None, end: str, said: str) -> None:
+    assert behind(start, end) == said
