@@ -20,7 +20,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install lint fmt unit integration faults e2e test docs wheel demo soak bench constraints clean
+.PHONY: help install servers lint fmt unit integration faults e2e test docs wheel demo soak bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -47,6 +47,10 @@ $(JAR): | $(INSTALLED)
 	    || echo "it could not be fetched: tests that read with Spark and the Iceberg runtime will be skipped"; \
 	fi
 
+# What the tests run against: a REST catalog and S3.
+servers: $(INSTALLED)
+	@$(PY) scripts/fetch_servers.py .cache/servers
+
 # The tests start hundreds of JVMs; with an archive of Spark's classes each is up in half the time.
 $(CLASSES): $(INSTALLED) scripts/class_archive.py
 	@echo "archiving Spark's classes"
@@ -58,6 +62,7 @@ lint: $(INSTALLED) ## check style, format, types and layers
 	@$(PY) -m mypy $(CODE)
 	@$(VENV)/bin/lint-imports
 	@$(PY) scripts/options_page.py --check
+	@$(PY) scripts/types_page.py --check
 
 fmt: $(INSTALLED) ## format and mend what ruff can mend
 	@$(PY) -m ruff check --fix .
@@ -66,20 +71,21 @@ fmt: $(INSTALLED) ## format and mend what ruff can mend
 unit: $(INSTALLED) ## run the tests without Spark (seconds)
 	@$(PYTEST) tests/unit
 
-integration: $(INSTALLED) $(JAR) $(CLASSES) ## run the tests with Spark and real readers
+integration: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the tests with Spark and real readers
 	@$(PYTEST) tests/integration
 
-faults: $(INSTALLED) $(JAR) $(CLASSES) ## run the crash tests, one file per window
+faults: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the crash tests, one file per window
 	@$(PYTEST) tests/faults
 
-e2e: $(INSTALLED) $(JAR) $(CLASSES) ## run whole pipelines, read back by other engines
+e2e: $(INSTALLED) $(JAR) $(CLASSES) servers ## run whole pipelines, read back by other engines
 	@$(PYTEST) tests/e2e
 
-test: lint wheel $(JAR) $(CLASSES) ## check everything: lint, the wheel, all tests
+test: lint wheel $(JAR) $(CLASSES) servers ## check everything: lint, the wheel, all tests
 	@$(PYTEST) --durations=10 tests
 
 docs: $(INSTALLED) ## write the pages that are made out of the code
 	@$(PY) scripts/options_page.py
+	@$(PY) scripts/types_page.py
 
 wheel: $(INSTALLED) ## build the wheel, install it in an environment of its own, import all of it
 	@$(PY) scripts/check_wheel.py
@@ -87,7 +93,7 @@ wheel: $(INSTALLED) ## build the wheel, install it in an environment of its own,
 demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check the rows
 	@$(PY) -m calve.cli.main demo
 
-soak: $(INSTALLED) $(JAR) $(CLASSES) ## run the slow and the random tests at length
+soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random tests at length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
 
 bench: $(INSTALLED) $(JAR) ## measure what the documentation claims

@@ -79,7 +79,7 @@ def commit_times(home: Path, commits: int) -> list[float]:
         files = tuple(one_row_file(target, number, c) for c in (Content.DATA, Content.EQUALITY_DELETES))
         commit_id = ids.new_id()
         written = Written(commit_id, table.write_manifests(files, commit_id), Totals.of(WriteResult(files, 1)))
-        run.record(CheckpointIdentity("q", number, run.end, str(number)), written, clock.now_ms())
+        run.record(CheckpointIdentity("q", number, run.end, str(number)), written, run.next_time(clock.now_ms()))
         began = time.perf_counter()
         if run.commit_next() is None:
             raise SystemExit("a commit failed")

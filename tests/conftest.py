@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from calve.runtime.session import embedded_session
 from tests.support.jvm import QUICK
 from tests.support.readers import stop_iceberg_process
+from tests.support.servers.lakehouse import Lakehouse, started
+from tests.support.servers.postgres import NOT_THERE
 
 # Examples with files or Spark in them take as long as they take; how many there are is what bounds a run.
 # Where a change is decided on, the same examples come every time.
@@ -24,7 +26,9 @@ settings.register_profile(
 settings.register_profile("soak", parent=settings.get_profile("test"), derandomize=False, max_examples=5_000)
 settings.load_profile("test")
 
-SKIPS_ALLOWED_IN_CI: tuple[str, ...] = ()
+SKIPS_ALLOWED_IN_CI: tuple[str, ...] = (
+    NOT_THERE,  # no registry has it: it is tested where the machine brings it
+)
 """Reasons of skips that are no failure with CI=true; each with why the machine that decides cannot run the test."""
 
 
@@ -34,6 +38,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = embedded_session(tmp_path_factory.mktemp("spark-home"), master="local[2]", conf=QUICK)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
+    """One REST catalog and one S3 for all tests of a worker."""
+    running = started(tmp_path_factory.mktemp("servers"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def lakehouse(servers: Lakehouse) -> Iterator[Lakehouse]:
+    """The servers, without the faults of other tests."""
+    servers.calm()
+    yield servers
+    servers.calm()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,12 +1,13 @@
 """The state location: small durable records, shared by every run of a sink.
 
-A store offers atomic puts and nothing else; names are relative, with `/` between levels. It is never under a table's
-location (orphan removal would delete it) and never the only copy of rows that the source no longer has: records point
-to table files, and the table itself says how far the sink came.
+A store offers atomic puts, and puts of names that are new; names are relative, with `/` between levels. It is never
+under a table's location (orphan removal would delete it) and never the only copy of rows that the source no longer has:
+records point to table files, and the table itself says how far the sink came.
 """
 
 import errno
 import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +16,14 @@ from urllib.parse import unquote, urlsplit
 from pyarrow import fs
 
 from calve import faults
-from calve.errors import TransientError
+from calve.catalog.aws import put_first
+from calve.catalog.hints import hint_for
+from calve.catalog.stores import filesystem_of
+from calve.errors import TerminalError, TransientError
+
+_S3 = frozenset({"s3", "s3a", "s3n"})
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""Answers of filesystems without hard links."""
 
 
 class StateStore(Protocol):
@@ -23,6 +31,10 @@ class StateStore(Protocol):
 
     def put(self, name: str, data: bytes) -> None:
         """Write the whole record or nothing; durable when it returns. Putting the same bytes again is harmless."""
+        ...
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """As `put`, but nothing is ever written over: raises TerminalError when the name has other contents."""
         ...
 
     def read(self, name: str) -> bytes | None:
@@ -38,13 +50,12 @@ class StateStore(Protocol):
         ...
 
 
-def open_state(location: str) -> StateStore:
-    """The store behind a folder or a URI that pyarrow knows."""
+def open_state(location: str, io_properties: Mapping[str, str] | None = None) -> StateStore:
+    """The store behind a folder or a URI that pyarrow knows, with what the store needs (endpoint, credentials)."""
     parts = urlsplit(location)
     if parts.scheme in {"", "file"}:
         return LocalState(Path(unquote(parts.path) if parts.scheme else location))
-    filesystem, root = fs.FileSystem.from_uri(location)
-    return RemoteState(filesystem, root)
+    return (S3State if parts.scheme in _S3 else RemoteState)(location, io_properties or {})
 
 
 class LocalState:
@@ -55,6 +66,16 @@ class LocalState:
 
     def put(self, name: str, data: bytes) -> None:
         faults.reached("state.put")
+        self._put(name, data, lambda part, path: part.replace(path))
+
+    def put_new(self, name: str, data: bytes) -> None:
+        faults.reached("state.put")
+        try:
+            self._put(name, data, _link)
+        except _Taken:
+            _check_same(name, self.read(name), data)
+
+    def _put(self, name: str, data: bytes, place: Callable[[Path, Path], object]) -> None:
         path = self._root / name
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
@@ -63,11 +84,16 @@ class LocalState:
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())
-            part.replace(path)
+            place(part, path)
+        except FileExistsError as error:
+            if path.is_file():
+                raise _Taken from error
+            raise _cannot("write", str(path), error) from error
         except OSError as error:
+            raise _cannot("write", str(path), error) from error
+        finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
-            raise _cannot("write", str(path), error) from error
 
     def read(self, name: str) -> bytes | None:
         path = self._root / name
@@ -99,46 +125,75 @@ class LocalState:
 
 
 class RemoteState:
-    """An object store: a put is one upload, which is atomic there."""
+    """An object store: a put is one upload, which is atomic there. Goes to tasks: it opens what it needs by itself."""
 
-    def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
-        self._fs = filesystem
-        self._root = root.rstrip("/")
+    def __init__(self, location: str, io_properties: Mapping[str, str]) -> None:
+        self._location = location.rstrip("/")
+        self._io_properties = dict(io_properties)
 
     def put(self, name: str, data: bytes) -> None:
         faults.reached("state.put")
-        path = f"{self._root}/{name}"
+        store, path = self._place(name)
         try:
-            with self._fs.open_output_stream(path) as out:
+            with store.open_output_stream(path, compression=None) as out:
                 out.write(data)
         except OSError as error:
-            raise _cannot("write", path, error) from error
+            raise _cannot("write", self._named(name), error) from error
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """Looks first: a store of which nothing more is known cannot do both at once."""
+        there = self.read(name)
+        if there is None:
+            self.put(name, data)
+        else:
+            _check_same(name, there, data)
 
     def read(self, name: str) -> bytes | None:
-        path = f"{self._root}/{name}"
+        store, path = self._place(name)
         try:
-            with self._fs.open_input_stream(path) as source:
+            with store.open_input_stream(path, compression=None) as source:
                 return bytes(source.read())
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _cannot("read", path, error) from error
+            raise _cannot("read", self._named(name), error) from error
 
     def list(self, prefix: str) -> list[str]:
-        selector = fs.FileSelector(f"{self._root}/{prefix}", recursive=True, allow_not_found=True)
+        store, path = self._place(prefix)
+        root = path.removesuffix(prefix)
         try:
-            infos = self._fs.get_file_info(selector)
+            infos = store.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
         except OSError as error:
-            raise _cannot("list", f"{self._root}/{prefix}", error) from error
-        return sorted(i.path.removeprefix(f"{self._root}/") for i in infos if i.type == fs.FileType.File)
+            raise _cannot("list", self._named(prefix), error) from error
+        return sorted(i.path.removeprefix(root) for i in infos if i.type == fs.FileType.File)
 
     def delete(self, name: str) -> None:
+        store, path = self._place(name)
         try:
-            self._fs.delete_file(f"{self._root}/{name}")
+            store.delete_file(path)
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise _cannot("delete", f"{self._root}/{name}", error) from error
+            raise _cannot("delete", self._named(name), error) from error
+
+    def _named(self, name: str) -> str:
+        return f"{self._location}/{name}"
+
+    def _place(self, name: str) -> tuple[fs.FileSystem, str]:
+        return filesystem_of(self._named(name), self._io_properties)
+
+
+class S3State(RemoteState):
+    """S3, which decides by itself whether a name is new."""
+
+    def put_new(self, name: str, data: bytes) -> None:
+        faults.reached("state.put")
+        try:
+            first = put_first(self._named(name), data, self._io_properties)
+        except OSError as error:
+            raise _cannot("write", self._named(name), error) from error
+        if not first:
+            _check_same(name, self.read(name), data)
 
 
 class Folder:
@@ -151,6 +206,9 @@ class Folder:
     def put(self, name: str, data: bytes) -> None:
         self._store.put(self._prefix + name, data)
 
+    def put_new(self, name: str, data: bytes) -> None:
+        self._store.put_new(self._prefix + name, data)
+
     def read(self, name: str) -> bytes | None:
         return self._store.read(self._prefix + name)
 
@@ -161,6 +219,33 @@ class Folder:
         self._store.delete(self._prefix + name)
 
 
+def _link(part: Path, path: Path) -> None:
+    """Give a file its name if nothing has it. Raises FileExistsError."""
+    try:
+        path.hardlink_to(part)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, "taken", str(path)) from error
+        part.replace(path)
+
+
+class _Taken(Exception):
+    """There is a record of that name."""
+
+
+def _check_same(name: str, there: bytes | None, data: bytes) -> None:
+    """An upload whose answer was lost is tried again, and meets itself. Anything else is another writer."""
+    if there is None:
+        raise TransientError(f"the state record {name} was being written or removed by another process")
+    if there != data:
+        raise TerminalError(
+            f"another process wrote the state record {name}",
+            detail="Two processes run as one: a copy of this one, or of its machine, is at work.",
+            hint="End one of them.",
+        )
+
+
 def _cannot(verb: str, path: str, error: OSError) -> TransientError:
-    hint = "Free some space; the sink goes on by itself." if error.errno == errno.ENOSPC else ""
-    return TransientError(f"could not {verb} the state record {path}", detail=str(error), hint=hint)
+    return TransientError(f"could not {verb} the state record {path}", detail=str(error), hint=hint_for(error))

@@ -1,4 +1,9 @@
-"""A fresh sink per test; whatever it started is gone afterwards."""
+"""A fresh sink per test; whatever it started is gone afterwards.
+
+Every test that uses `where` is one of two catalogs: the embedded one, and a REST catalog with everything in S3. The
+latter is for those that are marked `representative` in `make test`, and for all in `make soak`. Those marked `embedded`
+are about local files, those marked `remote` about servers.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +12,21 @@ from typing import Protocol
 import pytest
 
 from tests.faults.harness import Sink
+from tests.faults.where import Where
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "where" in metafunc.fixturenames:
+        marks = {mark.name for mark in metafunc.definition.iter_markers()}
+        slow = [] if marks & {"representative", "remote"} else [pytest.mark.slow]
+        places: list[object] = [] if "remote" in marks else ["embedded"]
+        places += [] if "embedded" in marks else [pytest.param("rest", marks=slow)]
+        metafunc.parametrize("where", places, indirect=True)
+
+
+@pytest.fixture
+def where(request: pytest.FixtureRequest) -> Where:
+    return Where() if request.param == "embedded" else Where.of(request.getfixturevalue("lakehouse"))
 
 
 class MakeSink(Protocol):
@@ -16,11 +36,11 @@ class MakeSink(Protocol):
 
 
 @pytest.fixture
-def make_sink(tmp_path: Path) -> Iterator[MakeSink]:
+def make_sink(tmp_path: Path, where: Where) -> Iterator[MakeSink]:
     made: list[Sink] = []
 
     def make(feed: str, changes: int = 1600) -> Sink:
-        sink = Sink(tmp_path / "home", feed, changes=changes)
+        sink = Sink(tmp_path / "home", feed, changes=changes, where=where)
         if feed not in {"orders", "windows"}:
             sink.provide_files()
         made.append(sink)

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-import calve
 from calve.clock import sink_id_of
 from calve.model.checkpoint import canonical_offsets, offsets_digest
 from calve.source.generator import OrderRow, Orders, expected_changes, expected_orders, offsets_at, orders
-from tests.faults.process import SINK, TABLE
-from tests.support.readers import ROOT, duckdb_rows, spark_iceberg_rows
+from tests.faults.process import SINK
+from tests.faults.where import TABLE, Where
+from tests.support.readers import ROOT
 
 KILLED = -9
 WAIT_SECONDS = 400
@@ -42,6 +42,7 @@ class Sink:
     rows: int = 400
     changes: int = 1600
     per_checkpoint: int = 250
+    where: Where = field(default_factory=Where)
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -58,7 +59,7 @@ class Sink:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, "CALVE_FAULTS": faults, **environment},
+            env={**os.environ, "CALVE_FAULTS": faults, **self.where.environment, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -83,7 +84,11 @@ class Sink:
     # ---- the table
 
     def table(self) -> Table:
-        return calve.connect(home=str(self.home)).open().load_table(TABLE)
+        return self.where.lake(self.home).open().load_table(TABLE)
+
+    def staged(self) -> list[str]:
+        """Files that wait for their window."""
+        return self.where.lake(self.home).state(self.where.state, self.sink_id).list("stage")
 
     def positions(self) -> dict[str, int]:
         """Digest of the offsets of every possible checkpoint -> number of changes before it."""
@@ -102,9 +107,9 @@ class Sink:
         table = self.table()
         total = self.rows + self.changes
         expected = cache(lambda position: expected_orders(self.definition, position))
-        assert rows_of(duckdb_rows(table.metadata_location)) == expected(total)
+        assert rows_of(self.where.rows(table.metadata_location)) == expected(total)
         if spark:
-            assert rows_of(spark_iceberg_rows(table.metadata_location)) == expected(total)
+            assert rows_of(self.where.spark_rows(table.metadata_location)) == expected(total)
         known, seen = self.positions(), []
         for snapshot in table.snapshots():
             summary = snapshot.summary.additional_properties if snapshot.summary else {}
@@ -113,7 +118,7 @@ class Sink:
             position = known[summary["calve.offsets-digest"]]
             seen.append((position, summary["calve.commit-id"]))
             if history:
-                rows = duckdb_rows(table.metadata_location, snapshot_id=snapshot.snapshot_id)
+                rows = self.where.rows(table.metadata_location, snapshot.snapshot_id)
                 assert rows_of(rows) == expected(position), f"as of snapshot {snapshot.snapshot_id}"
         assert seen == sorted(seen, key=lambda s: s[0]), "progress never goes back"
         commits = [c for c in dict.fromkeys(commit for _, commit in seen) if c]

@@ -9,28 +9,65 @@ holds is committed, prints its status as JSON, and exits as the command line wou
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pyspark.sql import DataFrame, SparkSession
+
 import calve
+from calve.clock import Clock
 from calve.errors import CalveError
+from calve.model.checkpoint import Offsets
+from calve.model.spec import Envelope
 from calve.runtime.query import exit_code
+from calve.source.generator import Orders
+from calve.source.port import Source
+from calve.state import StateStore
 from tests.faults.partitions import register_partitions
+from tests.faults.where import TABLE, Where
 from tests.support.jvm import QUICK
 
-TABLE = "shop.orders"
 SINK = "orders"
+
+
+READS = "reads.txt"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A source that writes down every range that it is read for."""
+
+    definition: Orders
+    file: Path
+
+    @property
+    def envelope(self) -> Envelope:
+        return self.definition.envelope
+
+    def open(self, store: StateStore, clock: Clock) -> Source:
+        opened = self.definition.open(store, clock)
+        frame = opened.frame
+
+        def counted(spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+            with self.file.open("a") as reads:
+                reads.write(f"{start} {end}\n")
+            return frame(spark, start, end)
+
+        opened.frame = counted  # type: ignore[method-assign]
+        return opened
 
 
 def main() -> int:
     home, feed, *numbers = sys.argv[1:]
     rows, changes, per_checkpoint = (int(n) for n in numbers or ("400", "1600", "250"))
-    lake = calve.connect(home=home)
+    where = Where.told()
+    lake = where.lake(Path(home))
     spark = lake.spark(master="local[2]", conf=QUICK)
     definition = calve.orders(rows=rows, changes=changes, per_checkpoint=per_checkpoint)
     envelope = definition.envelope
     if feed in {"orders", "windows"}:
-        sink = calve.sink(definition, name=SINK, into=lake.table(TABLE), key=["id"])
+        counted = Counted(definition, Path(home) / READS)
+        sink = calve.sink(counted, name=SINK, into=lake.table(TABLE), key=["id"])
     else:
         schema = (
             "id BIGINT, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP, op STRING, seq BIGINT"
@@ -45,7 +82,8 @@ def main() -> int:
         sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
     sink = sink.options(deletes=os.environ.get("CALVE_TEST_DELETES"))
     try:
-        query = sink.start(commit_interval="2s", checkpoint_interval="200ms") if feed == "windows" else sink.start()
+        every = {"commit_interval": "2s", "checkpoint_interval": "200ms"} if feed == "windows" else {}
+        query = sink.start(state=where.state, **every)
         query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "200")))
         query.stop()
     except CalveError as error:

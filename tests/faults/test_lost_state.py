@@ -8,6 +8,8 @@ import pytest
 from tests.faults.conftest import MakeSink
 from tests.faults.harness import KILLED, Sink
 
+pytestmark = pytest.mark.embedded
+
 STOPPED_MIDWAY = "record.before:5=kill"
 
 

@@ -24,8 +24,8 @@ from calve.runtime.query import Query, exit_code
 from calve.source.generator import OrderRow, expected_orders, orders
 from tests.faults.conftest import MakeSink
 from tests.faults.harness import Sink, finished, rows_of
+from tests.faults.where import Where
 from tests.support.changes import at
-from tests.support.readers import duckdb_rows
 
 ORDERS = orders(rows=300, changes=700, per_checkpoint=200)
 
@@ -37,9 +37,9 @@ def disarmed() -> Iterator[None]:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+def lake(spark: SparkSession, tmp_path: Path, where: Where) -> Lake:
     del spark  # the active session
-    return calve.connect(home=str(tmp_path / "home"))
+    return where.lake(tmp_path / "home")
 
 
 def definition(lake: Lake, **options: str) -> Definition:
@@ -66,22 +66,23 @@ def as_sink(lake: Lake, sink_id: str) -> IcebergTable:
 SINK_ID = sink_id_of("orders", "shop.orders")
 
 
-def contents(lake: Lake) -> dict[int, OrderRow]:
-    return rows_of(duckdb_rows(lake.open().load_table("shop.orders").metadata_location))
+def contents(lake: Lake, where: Where) -> dict[int, OrderRow]:
+    return rows_of(where.rows(lake.open().load_table("shop.orders").metadata_location))
 
 
 def completed(query: Query) -> None:
     assert query.await_termination(120)
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("nth", [4, 5])
 def test_a_rewrite_between_load_and_commit_is_a_conflict_that_is_retried(
-    lake: Lake, nth: int, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, where: Where, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("calve.iceberg.merging.FAN_IN", 2)
     at("commit.before", nth, lambda: rewrite_manifests(lake))
     completed(definition(lake).start())
-    assert contents(lake) == expected_orders(ORDERS, 1000)
+    assert contents(lake, where) == expected_orders(ORDERS, 1000)
 
 
 @pytest.mark.filterwarnings("ignore:Merge on read is not yet supported")
@@ -105,10 +106,11 @@ def test_a_foreign_change_of_rows_halts_the_sink_and_names_the_snapshot(lake: La
     assert (query.status().health, exit_code(query)) == ("halted", 1)
 
 
-def test_accepted_foreign_rows_stay_and_the_stream_goes_on(lake: Lake) -> None:
+@pytest.mark.representative
+def test_accepted_foreign_rows_stay_and_the_stream_goes_on(lake: Lake, where: Where) -> None:
     at("commit.before", 3, lambda: append_row(lake, 10**9))
     completed(definition(lake, on_foreign_commit="accept").start())
-    found = contents(lake)
+    found = contents(lake, where)
     assert found.pop(10**9)[3] == "foreign"
     assert found == expected_orders(ORDERS, 1000)
 
@@ -121,6 +123,7 @@ def forge(lake: Lake, **values: object) -> None:
     table.commit(state, Proposal(replace(state.stated, **values)))  # type: ignore[arg-type]
 
 
+@pytest.mark.representative
 @pytest.mark.parametrize("nth", [2, 4])
 def test_a_newer_epoch_in_the_table_fences_the_run_at_once(lake: Lake, nth: int) -> None:
     at("commit.before", nth, lambda: forge(lake, fence=Fence(1, 99, "newer")))
@@ -148,6 +151,7 @@ def test_a_peer_that_committed_a_prefix_of_the_batch_fences_it(lake: Lake) -> No
         completed(definition(lake).start())
 
 
+@pytest.mark.representative
 def test_a_rollback_under_a_running_sink_halts_it(lake: Lake) -> None:
     def interfere() -> None:
         table = lake.open().load_table("shop.orders")

@@ -106,6 +106,10 @@ class Simulated:
         faults.reached("state.put")
         self._world.state[name] = data
 
+    def put_new(self, name: str, data: bytes) -> None:
+        faults.reached("state.put")
+        assert self._world.state.setdefault(name, data) == data, f"{name} was written over"
+
     def read(self, name: str) -> bytes | None:
         return self._world.state.get(name)
 

@@ -17,12 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from calve.runtime.session import embedded_session
 from tests.support.jvm import QUICK
+from tests.support.readers import AWS_JARS
 
 
 def settings(jar: Path, home: Path) -> dict[str, str]:
     return {
         **QUICK,
-        "spark.jars": str(jar),
+        "spark.jars": ",".join(map(str, [jar, *AWS_JARS.glob("*.jar")])),
         "spark.sql.catalog.scratch": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.scratch.type": "hadoop",
         "spark.sql.catalog.scratch.warehouse": (home / "scratch").as_uri(),
@@ -34,6 +35,12 @@ def frame(spark: SparkSession, request: tuple[Any, ...]) -> DataFrame:
     match request:
         case ("sql", str(statement)):
             return spark.sql(statement)
+        case ("rest", dict(properties), str(table)):
+            name = f"rest_{abs(hash(tuple(sorted(properties.items()))))}"
+            spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+            for key, value in properties.items():
+                spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)
+            return spark.table(f"{name}.{table}")
         case ("read", str(location), columns, snapshot_id):
             reader = spark.read.format("iceberg")
             if snapshot_id is not None:

@@ -10,7 +10,7 @@ The Spark of the tests has no Iceberg jar, as the one of a user has none, so the
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -23,28 +23,39 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 JAR = ROOT / ".cache" / "jars" / "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
+AWS_JARS = ROOT / ".cache" / "servers" / "spark-aws"
 ANSWER_SECONDS = 300
 
 Rows = list[dict[str, Any]]
 
 
-def duckdb_rows(metadata_location: str, columns: Sequence[str] | None = None, snapshot_id: int | None = None) -> Rows:
-    """The rows of a table as DuckDB sees them, now or as of a snapshot."""
+def duckdb_rows(
+    metadata_location: str,
+    columns: Sequence[str] | None = None,
+    snapshot_id: int | None = None,
+    s3: Mapping[str, str] | None = None,
+) -> Rows:
+    """The rows of a table as DuckDB sees them, now or as of a snapshot; `s3` are options of DuckDB's secret."""
     selected = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
     options = "" if snapshot_id is None else f", snapshot_from_id => {snapshot_id}"
     with duckdb.connect(":memory:") as connection:
-        for extension in _duckdb_extensions():
+        for extension in _duckdb_extensions(*(("httpfs",) if s3 else ())):
             connection.execute(f"LOAD '{extension}'")
         connection.execute("SET TimeZone = 'UTC'; SET threads = 2")
+        if s3:
+            options_of_s3 = ", ".join(f"{name} '{value}'" for name, value in s3.items())
+            connection.execute(f"CREATE SECRET (TYPE s3, PROVIDER config, {options_of_s3})")
         query = f"SELECT {selected} FROM iceberg_scan(?{options})"
         rows: Rows = connection.execute(query, [metadata_location]).to_arrow_table().to_pylist()
     return rows
 
 
-def _duckdb_extensions() -> list[Path]:
+def _duckdb_extensions(*more: str) -> list[Path]:
     """The extensions as they are in the packages from PyPI: nothing is installed in the user's home."""
     folder = f"extensions/v{duckdb.__version__}"
-    return [Path(str(files(f"duckdb_extension_{x}")), folder, f"{x}.duckdb_extension") for x in ("avro", "iceberg")]
+    return [
+        Path(str(files(f"duckdb_extension_{x}")), folder, f"{x}.duckdb_extension") for x in (*more, "avro", "iceberg")
+    ]
 
 
 def spark_iceberg_rows(
@@ -57,6 +68,13 @@ def spark_iceberg_rows(
 def spark_iceberg_sql(statement: str) -> Rows:
     """The rows of a statement, for tables that the tests make with Spark itself: `scratch.<namespace>.<table>`."""
     return _ask(("sql", statement))
+
+
+def spark_rest_rows(properties: Mapping[str, str], table: str) -> Rows:
+    """The rows of a table as Spark with the Iceberg runtime finds it through a REST catalog."""
+    if not AWS_JARS.is_dir():
+        pytest.skip("AWS's client for Spark is not there: it needs mvn, see scripts/fetch_servers.py")
+    return _ask(("rest", dict(properties), table))
 
 
 class IcebergProcess:

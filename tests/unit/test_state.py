@@ -1,23 +1,20 @@
 from pathlib import Path
 
 import pytest
-from pyarrow import fs
 
-from calve.errors import TransientError
+from calve.errors import TerminalError, TransientError
 from calve.state import Folder, LocalState, RemoteState, StateStore, open_state
 
 
 @pytest.fixture(params=["local", "remote", "folder"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
     if request.param == "remote":
-        return RemoteState(fs.LocalFileSystem(), str(tmp_path))
+        return RemoteState(f"file://{tmp_path}/with space", {})
     local = LocalState(tmp_path / "with space")
     return Folder(local, "sink") if request.param == "folder" else local
 
 
-def test_a_record_that_was_put_is_read_and_listed(store: StateStore, tmp_path: Path) -> None:
-    if isinstance(store, RemoteState):
-        (tmp_path / "rec/a").mkdir(parents=True)  # object stores have no folders to make
+def test_a_record_that_was_put_is_read_and_listed(store: StateStore) -> None:
     store.put("rec/a/2", b"two")
     store.put("rec/a/1", b"one")
     store.put("rec/a/1", b"one again")
@@ -31,9 +28,16 @@ def test_what_is_not_there_reads_as_none_and_lists_as_nothing(store: StateStore)
     store.delete("rec/none")
 
 
-def test_a_deleted_record_is_gone(store: StateStore, tmp_path: Path) -> None:
-    if isinstance(store, RemoteState):
-        (tmp_path / "runs").mkdir()
+def test_a_record_that_must_be_new_may_be_put_twice_and_never_over_another(store: StateStore) -> None:
+    store.put_new("rec/1", b"mine")
+    store.put_new("rec/1", b"mine")
+    with pytest.raises(TerminalError, match="another process wrote the state record"):
+        store.put_new("rec/1", b"of somebody else")
+    assert store.read("rec/1") == b"mine"
+    assert [name.rpartition("/")[2] for name in store.list("rec")] == ["1"]
+
+
+def test_a_deleted_record_is_gone(store: StateStore) -> None:
     store.put("runs/1", b"x")
     store.put("runs/2", b"y")
     store.delete("runs/1")

@@ -1,6 +1,9 @@
 """Catalogs: connect, and load or create tables.
 
     connect        properties -> a pyiceberg catalog
+    rest           the client of REST catalogs: logins, signatures, time-outs
+    aws            credentials that renew themselves
+    stores         filesystems of files, by location
     embedded       the SQLite catalog of one machine
     metadata_text  metadata files, quickly
     tables         a table name and a schema -> a table, created when missing

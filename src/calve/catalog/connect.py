@@ -5,10 +5,12 @@ from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
-from sqlalchemy import URL
+from sqlalchemy import URL, make_url
 
 from calve.catalog.embedded import EmbeddedCatalog
 from calve.catalog.failures import trying
+from calve.catalog.rest import RestClient
+from calve.catalog.stores import StoreIO
 from calve.errors import InvalidInput
 
 __all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog", "sqlite_uri"]
@@ -33,14 +35,36 @@ def sqlite_uri(file: Path) -> str:
 
 def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:
     """A catalog of any type that pyiceberg knows, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...)."""
-    settings = dict(properties)
-    with trying(f"connecting to the catalog at {settings.get('uri', 'no uri')}"):
+    settings = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}", **properties}
+    with trying(f"connecting to the catalog at {_shown(settings.get('uri', 'no uri'))}"):
         if settings.get("type", "sql") == "sql" and settings.get("uri", "").startswith("sqlite:"):
             return EmbeddedCatalog(name, **settings)
         try:
+            if settings.get("uri", "").startswith("postgresql"):
+                settings["uri"] = _with_time_out(settings["uri"])
+            if settings.get("type") == "rest":
+                return RestClient(name, **settings)
             return load_catalog(name, **settings)
+        except ModuleNotFoundError as error:
+            raise InvalidInput(
+                "a package for this catalog is missing",
+                detail=f"{error}.",
+                hint='Install it: pip install "calve[postgres]" for PostgreSQL, "calve[aws]" for AWS.',
+            ) from error
         except (ValueError, NoSuchPropertyException, NotInstalledError) as error:
             raise InvalidInput("the catalog's properties are not complete", detail=str(error)) from error
+
+
+def _shown(uri: str) -> str:
+    """An address without the password in it."""
+    login, at, rest = uri.rpartition("@")
+    return f"{login.rpartition(':')[0]}@{rest}" if at and ":" in login.partition("//")[2] else uri
+
+
+def _with_time_out(uri: str) -> str:
+    url = make_url(uri)
+    found = url if "connect_timeout" in url.query else url.update_query_dict({"connect_timeout": "10"})
+    return found.render_as_string(hide_password=False)
 
 
 def location_of(folder: Path) -> str:

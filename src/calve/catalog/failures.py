@@ -4,8 +4,6 @@ Classes and error numbers decide, never texts. Whatever is not known to be harml
 unknown: the table alone tells then whether it was applied.
 """
 
-import errno
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,6 +24,7 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from calve.catalog.hints import hint_for, is_local
 from calve.errors import CommitConflict, CommitUnknown, TransientError
 
 FAILURES = (OSError, SQLAlchemyError, RESTError, WaitingForLockException, ValidationError)
@@ -43,19 +42,7 @@ _REFUSED = (
 )
 """Answers of a catalog that did nothing."""
 
-_HINTS = {
-    errno.EACCES: "Give this process permission to write there; the sink goes on by itself.",
-    errno.EPERM: "Give this process permission to write there; the sink goes on by itself.",
-    errno.EROFS: "The filesystem is read-only; mount it for writing. The sink goes on by itself.",
-    errno.ENOSPC: "The disk is full; make room. The sink goes on by itself.",
-    errno.EDQUOT: "The quota of the disk is used up; make room. The sink goes on by itself.",
-}
-_SQLITE_ERRNO = {
-    sqlite3.SQLITE_FULL: errno.ENOSPC,
-    sqlite3.SQLITE_READONLY: errno.EROFS,
-    sqlite3.SQLITE_PERM: errno.EACCES,
-    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
-}
+_MOST_TEXT = 600
 
 
 @contextmanager
@@ -78,27 +65,21 @@ def committing(what: str) -> Iterator[None]:
     except CommitStateUnknownException as error:
         raise _unknown(what, error) from error
     except FAILURES as error:
-        if isinstance(error, _REFUSED) or (isinstance(error, OSError) and error.errno in _HINTS):
+        if isinstance(error, _REFUSED) or is_local(error):
             raise transient(f"{what} failed", error) from error
         raise _unknown(what, error) from error
 
 
 def transient(primary: str, error: BaseException) -> TransientError:
     """A TransientError that names its cause, with a hint for causes that a person can take away."""
-    return TransientError(primary, detail=_text(error), hint=_hint(error))
+    return TransientError(primary, detail=_text(error), hint=hint_for(error))
 
 
 def _unknown(what: str, error: BaseException) -> CommitUnknown:
-    return CommitUnknown(f"the answer to {what} was lost", detail=_text(error), hint=_hint(error))
-
-
-def _hint(error: BaseException) -> str:
-    number = error.errno if isinstance(error, OSError) else None
-    if isinstance(error, DBAPIError) and isinstance(error.orig, sqlite3.Error):
-        number = _SQLITE_ERRNO.get(getattr(error.orig, "sqlite_errorcode", 0) & 0xFF)
-    return _HINTS.get(number or 0, "")
+    return CommitUnknown(f"the answer to {what} was lost", detail=_text(error), hint=hint_for(error))
 
 
 def _text(error: BaseException) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return f"{type(cause).__name__}: {cause}"
+    text = " ".join(str(cause).split())
+    return f"{type(cause).__name__}: {text[:_MOST_TEXT]}{'…' if len(text) > _MOST_TEXT else ''}"

@@ -3,6 +3,9 @@
 from base64 import b64encode
 from collections.abc import Callable
 
+from sqlalchemy import make_url
+
+from calve.catalog.rest import GIVEN_STORE
 from calve.model.connection import AwsConnection, CatalogConnection, CatalogType, Login, SecretRef
 
 DEFAULT_REGION = "us-east-1"
@@ -15,12 +18,22 @@ def catalog_properties(connection: CatalogConnection, store: AwsConnection | Non
     if connection.type is CatalogType.EMBEDDED:
         return {}
     kind = CatalogType.REST if connection.type is CatalogType.S3TABLES else connection.type
-    found = {"type": kind.value, "uri": _uri(connection), "warehouse": connection.warehouse}
-    found |= _login(connection, reveal) | _signing(connection) | _aws(store or connection.aws, reveal)
+    found = {"type": kind.value, "uri": _uri(connection, reveal), "warehouse": connection.warehouse}
+    found |= _login(connection, reveal) | _signing(connection) | _aws(connection.aws, reveal) | _store(store, reveal)
+    if connection.type is CatalogType.S3TABLES:
+        found["client.region"] = _region(connection.aws)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _uri(connection: CatalogConnection) -> str | None:
+def store_properties(aws: AwsConnection, reveal: Reveal) -> dict[str, str]:
+    """What the files of a store need."""
+    return {name: value for name, value in _aws(aws, reveal).items() if value is not None}
+
+
+def _uri(connection: CatalogConnection, reveal: Reveal) -> str | None:
+    if connection.type is CatalogType.SQL and connection.uri and connection.user and connection.password:
+        url = make_url(connection.uri).set(username=connection.user, password=reveal(connection.password))
+        return url.render_as_string(hide_password=False)
     if connection.uri or connection.type is not CatalogType.S3TABLES:
         return connection.uri
     return f"https://s3tables.{_region(connection.aws)}.amazonaws.com/iceberg"
@@ -32,7 +45,7 @@ def _region(aws: AwsConnection | None) -> str:
 
 def _login(connection: CatalogConnection, reveal: Reveal) -> dict[str, str | None]:
     found: dict[str, str | None] = {"scope": connection.scope, "oauth2-server-uri": connection.oauth2_server_uri}
-    if connection.user is not None and connection.password is not None:
+    if connection.type is CatalogType.REST and connection.user is not None and connection.password is not None:
         pair = f"{connection.user}:{reveal(connection.password)}"
         if connection.login is Login.OAUTH2:
             found["credential"] = pair
@@ -46,7 +59,9 @@ def _login(connection: CatalogConnection, reveal: Reveal) -> dict[str, str | Non
 
 
 def _signing(connection: CatalogConnection) -> dict[str, str | None]:
-    if connection.aws is None or connection.type not in {CatalogType.REST, CatalogType.S3TABLES}:
+    """With a login of another kind the AWS connection is for files alone."""
+    logins = (connection.password, connection.credential, connection.token)
+    if connection.aws is None or connection.type not in {CatalogType.REST, CatalogType.S3TABLES} or any(logins):
         return {}
     usual = "s3tables" if connection.type is CatalogType.S3TABLES else "execute-api"
     return {
@@ -69,3 +84,13 @@ def _aws(aws: AwsConnection | None, reveal: Reveal) -> dict[str, str | None]:
         "s3.endpoint": aws.endpoint,
     }
     return found
+
+
+def _store(aws: AwsConnection | None, reveal: Reveal) -> dict[str, str | None]:
+    """The same under the names that files alone have: the catalog's requests are signed with other credentials."""
+    if aws is None:
+        return {}
+    said = {name.replace("client.", "s3."): value for name, value in _aws(aws, reveal).items()}
+    if aws.access_key_id and not aws.session_token:
+        said["s3.session-token"] = ""  # else the one of the catalog's credentials would be taken
+    return said | {GIVEN_STORE: "true"}

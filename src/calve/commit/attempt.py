@@ -142,6 +142,13 @@ class Attempts:
             ahead=committable.ahead,
         )
 
+    def held(self) -> TableState:
+        """The table as it is, if this run still holds the fence."""
+        state, progress = self.observe()
+        if progress and progress.fence.run_id != self.fence.run_id:
+            raise self.fenced_by(progress)
+        return state
+
     def merge_manifests(self) -> None:
         """Keep the table's manifest list short, if this run still holds the fence."""
         state, progress = self.observe()
@@ -155,9 +162,7 @@ class Attempts:
 
     def check_fence(self) -> None:
         """Raise FencedError if another run owns the table: that wins over every other error."""
-        _, progress = self.observe()
-        if progress and progress.fence.run_id != self.fence.run_id:
-            raise self.fenced_by(progress)
+        self.held()
 
     def fenced_by(self, progress: Progress, *, landed: bool = False) -> FencedError:
         """The error of a run that finds another one in the table."""

@@ -69,7 +69,7 @@ class Journal:
 
     def take_epoch(self, fence: Fence) -> None:
         """Make the epoch of a run visible to later ones."""
-        self._put(f"runs/{_directory(fence)}", {"format": FORMAT, "version": fence.version})
+        self._put_new(f"runs/{_directory(fence)}", {"format": FORMAT, "version": fence.version})
 
     def predecessor(self, epoch: int) -> RunRecords | None:
         """Records of the newest run below `epoch` that adopted its own predecessor."""
@@ -98,7 +98,7 @@ class Journal:
 
     def append(self, fence: Fence, number: int, entry: Entry) -> None:
         """Write the entry with that number."""
-        self._put(f"rec/{_directory(fence)}/{number:08d}", entry_to_json(entry))
+        self._put_new(f"rec/{_directory(fence)}/{number:08d}", entry_to_json(entry))
 
     def forget(self, fence: Fence, numbers: Iterable[int]) -> None:
         """Remove own entries that nothing needs any more; in order, so that no hole can be seen."""
@@ -148,7 +148,10 @@ class Journal:
         return False, None
 
     def _put(self, name: str, body: dict[str, Any]) -> None:
-        self._store.put(name, json.dumps(body, separators=(",", ":")).encode())
+        self._store.put(name, _encoded(body))
+
+    def _put_new(self, name: str, body: dict[str, Any]) -> None:
+        self._store.put_new(name, _encoded(body))
 
     def _read(self, name: str) -> dict[str, Any] | None:
         data = self._store.read(name)
@@ -160,6 +163,10 @@ class Journal:
             _log.warning("damaged state record %s is treated as missing", name)
             return None
         return body
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _directory(fence: Fence) -> str:

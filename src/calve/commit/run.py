@@ -24,6 +24,7 @@ from calve.model.files import Committable, Manifest, Totals
 from calve.model.frontier import SEALED, BatchDescription, Frontier
 from calve.model.progress import Fence, Progress, Receipt
 from calve.model.spec import OnForeignCommit, SinkSpec
+from calve.model.table import TableState
 
 T = TypeVar("T")
 
@@ -38,6 +39,9 @@ MOST_READY: Final = 100
 
 MOST_STAGED_BYTES: Final = 8_000_000_000
 """Bytes that may wait for their window, or for the catalog, before nothing more is read."""
+
+SETTLE_SECONDS: Final = 0.05
+"""Seconds between two looks at whether all that was recorded is committed."""
 
 LONGEST_WAIT: Final = 10.0
 """Seconds between two tries of something that has to work before anything else can."""
@@ -304,6 +308,12 @@ class SinkRun:
                 raise
 
         return self.patiently(checked)
+
+    def between_batches(self, change: Callable[[TableState], None]) -> None:
+        """Change the table itself: once all that was recorded is in it, and under this run's fence."""
+        while self.pending:
+            self._waiter.pause(SETTLE_SECONDS)
+        self.patiently(lambda: change(self._attempts.held()))
 
     # ---- checkpoints
 

@@ -24,7 +24,7 @@ from calve.iceberg.key_partitions import KeyPartitions
 from calve.iceberg.manifests import manifest_file
 from calve.iceberg.position_deletes import DeletePlace
 from calve.iceberg.readable import EveryField, ReadTarget, every_field, read_target
-from calve.iceberg.scan import live_entries, scan_file
+from calve.iceberg.scan import live_entries_of, scan_file
 from calve.iceberg.store import io_properties_of
 from calve.model.files import Manifest
 from calve.model.scan import EVERYTHING, DeleteFile, DeleteKind, ScanFile
@@ -73,7 +73,7 @@ class KeyScans:
 
     def plan(self, table: Table, manifests: Sequence[ManifestFile], keys: Sequence[Manifest]) -> KeyScan:
         """`manifests` are those of the snapshot. Raises OSError; InvalidInput for files that cannot be read."""
-        key_entries = [entry for m in keys for entry in live_entries(table.io, manifest_file(m, 0, _BEYOND))]
+        key_entries = [entry for m in keys for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
         data = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DATA])
         deletes = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DELETES])
         by_position = [e for e in deletes if e.data_file.content is not DataFileContent.EQUALITY_DELETES]
@@ -100,7 +100,9 @@ class KeyScans:
     def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
         unknown = [m for m in manifests if m.manifest_path not in self._known]
         with ThreadPoolExecutor(min(_LOOKUPS, len(unknown)) or 1) as pool:
-            for manifest, entries in zip(unknown, pool.map(lambda m: tuple(live_entries(io, m)), unknown), strict=True):
+            for manifest, entries in zip(
+                unknown, pool.map(lambda m: tuple(live_entries_of(io, m)), unknown), strict=True
+            ):
                 self._known[manifest.manifest_path] = entries
                 self._entries += len(entries)
         found = [entry for m in manifests for entry in self._known[m.manifest_path]]

@@ -101,14 +101,14 @@ class Scan:
     def _files(self, manifests: Sequence[ManifestFile], pruning: Pruning) -> tuple[tuple[ScanFile, ...], Pruned]:
         data = [m for m in manifests if m.content is ManifestContent.DATA]
         matching = [m for m in data if pruning.may_match_manifest(m)]
-        entries = _entries(self.table.io, matching)
+        entries = live_entries(self.table.io, matching)
         in_partition = [e for e in entries if pruning.may_match_partition(e.data_file)]
         chosen = [e for e in in_partition if pruning.may_match_bounds(e.data_file)]
         deletes = [m for m in manifests if m.content is ManifestContent.DELETES] if chosen else []
         oldest = min((e.sequence_number or 0 for e in chosen), default=0)
         newer = [m for m in deletes if (m.sequence_number or 0) >= oldest]
         fields = every_field(self.table).fields
-        index = DeleteIndex(_entries(self.table.io, newer), self.table.specs(), fields)
+        index = DeleteIndex(live_entries(self.table.io, newer), self.table.specs(), fields)
         pruned = Pruned(
             manifests=len(data) - len(matching),
             files_by_partition=len(entries) - len(in_partition),
@@ -123,15 +123,15 @@ def _schema_of(table: Table, moment: Moment) -> Schema:
     return next(schema for schema in table.metadata.schemas if schema.schema_id == moment.schema_id)
 
 
-def _entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
+def live_entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
     """The live entries of manifests, whoever wrote them, with all that they inherit. Raises OSError."""
     if len(manifests) < 2:
-        return [entry for manifest in manifests for entry in live_entries(io, manifest)]
+        return [entry for manifest in manifests for entry in live_entries_of(io, manifest)]
     with ThreadPoolExecutor(min(_LOOKUPS, len(manifests))) as pool:
-        return [entry for entries in pool.map(lambda m: list(live_entries(io, m)), manifests) for entry in entries]
+        return [entry for entries in pool.map(lambda m: list(live_entries_of(io, m)), manifests) for entry in entries]
 
 
-def live_entries(io: FileIO, manifest: ManifestFile) -> Iterable[ManifestEntry]:
+def live_entries_of(io: FileIO, manifest: ManifestFile) -> Iterable[ManifestEntry]:
     """The live entries of a manifest, whoever wrote it, with all that they inherit. Raises OSError, InvalidInput."""
     with io.new_input(manifest.manifest_path).open() as stream:
         content = stream.read()

@@ -30,9 +30,9 @@ _REMOVED = {
 }
 
 
-def head_of(metadata: TableMetadata) -> Snapshot | None:
-    """The head of the main branch."""
-    ref = metadata.refs.get(MAIN_BRANCH)
+def head_of(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> Snapshot | None:
+    """The head of a branch; one that is not there yet begins at the head of main."""
+    ref = metadata.refs.get(branch) or metadata.refs.get(MAIN_BRANCH)
     return None if ref is None else metadata.snapshot_by_id(ref.snapshot_id)
 
 
@@ -45,11 +45,11 @@ def ancestors_of(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Sna
         snapshot = None if snapshot.parent_snapshot_id is None else by_id.get(snapshot.parent_snapshot_id)
 
 
-def protected_snapshots(metadata: TableMetadata) -> set[int]:
-    """Snapshots that branches and tags need: what they name, and the ancestors of every branch but main."""
+def protected_snapshots(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> set[int]:
+    """Snapshots that branches and tags need: what they name, and the ancestors of every branch but this one."""
     kept = {ref.snapshot_id for ref in metadata.refs.values()}
     for name, ref in metadata.refs.items():
-        if name != MAIN_BRANCH and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+        if name != branch and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
             head = metadata.snapshot_by_id(ref.snapshot_id)
             kept |= {snapshot.snapshot_id for snapshot in ancestors_of(metadata, head)}
     return kept

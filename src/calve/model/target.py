@@ -48,6 +48,6 @@ class WriteTarget:
     """The spec of data files (pyiceberg's JSON); empty where it has no field."""
     table_properties: dict[str, str] = field(default_factory=dict)
     """For metrics modes."""
-    io_properties: dict[str, str] = field(default_factory=dict)
+    io_properties: dict[str, str] = field(default_factory=dict, repr=False)
     """What the store needs (endpoint, credentials)."""
     options: FileOptions = field(default_factory=FileOptions)

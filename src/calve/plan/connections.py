@@ -35,9 +35,9 @@ def plan_connection(statement: CreateConnection, definitions: Definitions) -> Co
 
 
 def wants_validation(statement: CreateConnection) -> bool:
-    """Whether the connection is to be tried when it is created."""
-    given = catalogue.CONNECTION_STATEMENT.checked(statement.settings, statement.where)
-    return given.flag("VALIDATE") is not False
+    """Whether the connection is to be tried when it is created: to a catalog unless told not to, else if told to."""
+    told = catalogue.CONNECTION_STATEMENT.checked(statement.settings, statement.where).flag("VALIDATE")
+    return statement.kind is ConnectionKind.ICEBERG_CATALOG if told is None else told
 
 
 def connected_aws(statement: CreateConnection, definitions: Definitions) -> AwsConnection:
@@ -106,6 +106,8 @@ def _check_type(given: Given, kind: CatalogType) -> None:
         if name not in given:
             raise given.error("TYPE", f"a catalog of type '{kind}' needs {name}", f"Add {name} = ...")
     foreign = [] if kind is CatalogType.REST else list(_REST_ONLY)
+    if kind is CatalogType.SQL:
+        foreign = [name for name in foreign if name not in {"USER", "PASSWORD"}]
     if kind is CatalogType.EMBEDDED:
         foreign = [name for name in given if name != "TYPE"]
     elif kind not in _SIGNED:

@@ -7,18 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calve.catalog.failures import trying
+from calve.catalog.properties import store_properties
+from calve.catalog.stores import io_properties_of, try_bucket, try_keys
 from calve.catalog.tables import sinks_of_table
 from calve.definitions.objects import Definition, Standing, kind_of, spaces
 from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT, is_kept
 from calve.errors import InvalidInput
-from calve.model.connection import CatalogConnection
+from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.spec import TableName
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required, required_connection, secret
 from calve.plan.sinks import Beginning, SinkPlan, plan_sink, uses_of_sink
 from calve.plan.sources import plan_source
-from calve.runtime.defined import lake_of
+from calve.runtime.defined import lake_of, revealing
 from calve.runtime.outcome import Message
 from calve.runtime.viewing import check_sinks_view, plan_view
 from calve.runtime.workplace import Workplace
@@ -70,12 +72,17 @@ def validate(place: Workplace, statement: st.Validate) -> Message:
 
 
 def try_connection(place: Workplace, statement: st.CreateConnection, definitions: Definitions) -> None:
-    """Ask the catalog for its namespaces. Other kinds of connections are tried with the first use."""
+    """Ask the catalog for its namespaces and its warehouse's bucket, or the store whether it knows the keys."""
     planned = plan_connection(statement, definitions)
     if isinstance(planned, CatalogConnection):
-        catalog = lake_of(place.home, planned, None, definitions, place.vault).open()
+        lake = lake_of(place.home, planned, None, definitions, place.vault)
+        catalog = lake.open()
         with trying(f'listing the namespaces of connection "{statement.name}"'):
             catalog.list_namespaces()
+            try_bucket(planned.warehouse or "", io_properties_of(lake.properties))
+    elif isinstance(planned, AwsConnection):
+        with trying(f'asking the store of connection "{statement.name}" for its buckets'):
+            try_keys(store_properties(planned, revealing(definitions, place.vault)))
 
 
 def normalised(statement: st.Create) -> st.Create:
@@ -230,6 +237,8 @@ def begun(place: Workplace, definition: Definition, plan: SinkPlan, definitions:
     """
     table: TableName = plan.spec.table
     lake = lake_of(place.home, plan.catalog, plan.store, definitions, place.vault)
+    with trying(f"looking at the state location {plan.state}"):
+        try_bucket(plan.state or "", io_properties_of(lake.properties))
     stopped = sinks_of_table(lake.open(), table)
     defined = {d.uid for d in definitions.of(st.ObjectKind.SINK)}
     free = {uid: version for uid, version in stopped.items() if uid not in defined}

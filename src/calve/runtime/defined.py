@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from calve.catalog.properties import catalog_properties
+from calve.catalog.properties import Reveal, catalog_properties
+from calve.definitions.objects import Definition
 from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import InvalidInput
@@ -13,7 +14,7 @@ from calve.model.connection import AwsConnection, CatalogConnection, SecretRef
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required_connection
-from calve.plan.sinks import SinkPlan
+from calve.plan.sinks import SinkPlan, connected
 from calve.runtime.api import Lake, Sink
 from calve.runtime.reading import read
 from calve.runtime.session import embedded_session
@@ -23,14 +24,12 @@ from calve.source.files import files
 from calve.source.generator import orders
 from calve.source.port import SourceDefinition
 from calve.sql.names import Identifier
-from calve.sql.statements import ConnectionKind, CreateConnection, ObjectKind
+from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, ObjectKind
 from calve.view.plan import Resolve
 
 
-def lake_of(
-    home: Path, catalog: CatalogConnection, store: AwsConnection | None, definitions: Definitions, vault: Vault
-) -> Lake:
-    """The catalog of a connection."""
+def revealing(definitions: Definitions, vault: Vault) -> Reveal:
+    """Looks up the texts of secrets."""
 
     def reveal(reference: SecretRef) -> str:
         definition = definitions.by_uid(reference.uid)
@@ -38,18 +37,32 @@ def lake_of(
             raise InvalidInput(f'secret "{reference.name}" was dropped', hint="Create it again.")
         return vault.value(definition)
 
-    return Lake(home, catalog_properties(catalog, store, reveal))
+    return reveal
+
+
+def lake_of(
+    home: Path, catalog: CatalogConnection, store: AwsConnection | None, definitions: Definitions, vault: Vault
+) -> Lake:
+    """The catalog of a connection."""
+    return Lake(home, catalog_properties(catalog, store, revealing(definitions, vault)))
 
 
 def connected_lake(home: Path, name: str) -> Lake:
     """The catalog of a connection by its name."""
     place = workplace(home, lambda: embedded_session(home))
     definitions = place.definitions()
-    statement = required_connection(definitions, Identifier.exact(name), ConnectionKind.ICEBERG_CATALOG).statement
-    planned = plan_connection(statement, definitions) if isinstance(statement, CreateConnection) else None
+    found = required_connection(definitions, Identifier.exact(name), ConnectionKind.ICEBERG_CATALOG)
+    planned = plan_connection(found.statement, definitions) if isinstance(found.statement, CreateConnection) else None
     if not isinstance(planned, CatalogConnection):
         raise TypeError("not a connection to a catalog")
-    return lake_of(place.home, planned, None, definitions, place.vault)
+    return lake_of(place.home, planned, store_of_sinks(found, definitions), definitions, place.vault)
+
+
+def store_of_sinks(connection: Definition, definitions: Definitions) -> AwsConnection | None:
+    """The credentials that sinks use for the files of a catalog's tables, if all of them use the same."""
+    sinks = [d for d in definitions.of(ObjectKind.SINK) if connection.uid in d.uses]
+    stores = [connected(d.statement, definitions)[1] for d in sinks if isinstance(d.statement, CreateSink)]
+    return stores[0] if stores and all(store == stores[0] for store in stores) else None
 
 
 def static_tables(home: Path, definitions: Definitions, vault: Vault) -> Resolve:
@@ -62,7 +75,7 @@ def static_tables(home: Path, definitions: Definitions, vault: Vault) -> Resolve
         planned = plan_connection(found.statement, definitions)
         if not isinstance(planned, CatalogConnection):
             return None
-        lake = lake_of(home, planned, None, definitions, vault)
+        lake = lake_of(home, planned, store_of_sinks(found, definitions), definitions, vault)
         return read(lake.spark(), lake.table(".".join(parts[1:])))
 
     return resolve

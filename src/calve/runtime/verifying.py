@@ -29,7 +29,7 @@ from calve.runtime.workplace import Workplace
 from calve.source.port import SourceDefinition
 from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
-from calve.state import Folder, StateStore, open_state
+from calve.state import StateStore, open_state
 from calve.write.consolidate import last_rows, log_rows
 
 SAMPLE = 5
@@ -63,7 +63,7 @@ def verify(place: Workplace, name: str) -> Differences:
     sink = sink_of(place.home, plan, definitions, place.vault)
     if not isinstance(sink.changes, SourceDefinition):
         raise InvalidInput(f'the source of sink "{name}" cannot be read again')
-    state = Folder(open_state(plan.state or str(place.home / "state")), plan.spec.sink_id)
+    state = sink.lake.state(plan.state, plan.spec.sink_id)
     return _Comparison(place.spark(), sink, sink.changes, state).run()
 
 

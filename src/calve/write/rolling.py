@@ -194,7 +194,13 @@ def _worth_a_dictionary(group: pa.Table) -> list[str] | bool:
         return True
     sample = group.slice(0, _SAMPLE_ROWS)
     repeating = sample.num_rows // 2
-    return [name for name in sample.column_names if pc.count_distinct(sample[name], mode="all").as_py() <= repeating]
+    return [name for name in sample.column_names if _distinct(sample[name]) <= repeating]
+
+
+def _distinct(column: pa.ChunkedArray) -> int:
+    if isinstance(column.type, pa.BaseExtensionType):  # a uuid
+        column = column.cast(column.type.storage_type)
+    return int(pc.count_distinct(column, mode="all").as_py())
 
 
 def _level(options: FileOptions) -> int | None:

@@ -150,5 +150,6 @@ def test_a_seal_is_taken_over_and_a_moved_frontier_is_not(journal: Journal) -> N
     position = adopt(None, journal.predecessor(9), all_there, anywhere)
     assert position.entries == [entry(1)]
     assert position.last_time == 50
+    journal.forget(RUN, [2])
     journal.append(RUN, 2, FrontierEntry(50, committable(2, upper=SEALED)))
     assert adopt(None, journal.predecessor(9), all_there, anywhere).minted == SEALED

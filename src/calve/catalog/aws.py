@@ -1,0 +1,101 @@
+"""AWS beyond what pyarrow does: credentials for signing requests, and writes that must be the first of their name.
+
+Credentials are found as the properties say (keys, a role to assume, a profile) or where AWS's own tools look for them,
+and are renewed before they expire. Needs boto3, the extra `aws`.
+"""
+
+import importlib
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from calve.errors import InvalidInput
+
+CONNECT_SECONDS, ANSWER_SECONDS = 10, 60
+_TAKEN = 412
+_BUSY = 409
+
+
+def credentials_of(properties: Mapping[str, str]) -> Any:
+    """Credentials of botocore for the catalog. Raises InvalidInput when there are none."""
+    found = _session(tuple(sorted(_named(properties, "client.").items()))).get_credentials()
+    if found is None:
+        raise InvalidInput(
+            "there are no AWS credentials",
+            detail="The connection names none, and none were found in the environment, in files or on the machine.",
+            hint="Give the AWS connection ACCESS KEY ID and SECRET ACCESS KEY, or ASSUME ROLE ARN.",
+        )
+    return found
+
+
+def put_first(location: str, data: bytes, io_properties: Mapping[str, str]) -> bool:
+    """Write an S3 object unless there is one of that name; False when there is. Raises OSError."""
+    parts = urlsplit(location, allow_fragments=False)
+    errors = _module("botocore.exceptions")
+    client = _client(tuple(sorted(io_properties.items())))
+    try:
+        client.put_object(Bucket=parts.netloc, Key=location.split("/", 3)[3], Body=data, IfNoneMatch="*")
+    except errors.ClientError as error:
+        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in {_TAKEN, _BUSY}:
+            return False
+        raise OSError(str(error)) from error
+    except errors.BotoCoreError as error:
+        raise OSError(str(error)) from error
+    return True
+
+
+@lru_cache(maxsize=16)
+def _client(io_properties: tuple[tuple[str, str], ...]) -> Any:
+    given = dict(io_properties)
+    own = _named(given, "s3.")
+    named = own if {"access-key-id", "role-arn"} & own.keys() else _named(given, "client.") | own
+    config = _module("botocore.config").Config(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=ANSWER_SECONDS,
+        retries={"total_max_attempts": 3, "mode": "standard"},
+        s3={"addressing_style": "path" if given.get("s3.endpoint") else "auto"},
+    )
+    session = _session(tuple(sorted(named.items())))
+    return session.create_client("s3", endpoint_url=given.get("s3.endpoint"), config=config)
+
+
+def _named(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+    wanted = ("access-key-id", "secret-access-key", "session-token", "region", "role-arn", "role-session-name")
+    found = {name: properties.get(prefix + name) for name in (*wanted, "profile-name")}
+    return {name: value for name, value in found.items() if value}
+
+
+@lru_cache(maxsize=16)
+def _session(named: tuple[tuple[str, str], ...]) -> Any:
+    given = dict(named)
+    session = _module("botocore.session").Session(profile=given.get("profile-name"))
+    if "region" in given:
+        session.set_config_variable("region", given["region"])
+    if "access-key-id" in given:
+        keys = (given["access-key-id"], given.get("secret-access-key"), given.get("session-token"))
+        session.set_credentials(*keys)
+    if "role-arn" in given:
+        credentials = _module("botocore.credentials")
+        fetcher = credentials.AssumeRoleCredentialFetcher(
+            client_creator=session.create_client,
+            source_credentials=session.get_credentials(),
+            role_arn=given["role-arn"],
+            extra_args={"RoleSessionName": given.get("role-session-name", "calve")},
+        )
+        assumed = credentials.DeferredRefreshableCredentials(fetcher.fetch_credentials, method="assume-role")
+        session = _module("botocore.session").Session()
+        session.set_config_variable("region", given.get("region"))
+        session._credentials = assumed  # noqa: SLF001 - there is no public way to give credentials that renew themselves
+    return session
+
+
+def _module(name: str) -> Any:
+    """A part of botocore, which is an extra."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            "signed requests and state locations in S3 need the package boto3",
+            hint='Install it with pip install "calve[aws]".',
+        ) from error

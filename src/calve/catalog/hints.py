@@ -1,0 +1,108 @@
+"""What a person can do about a failing catalog or store.
+
+Stores tell what is wrong by a code, which pyarrow and botocore keep in the texts of their errors only. Codes choose
+hints and nothing else: what is tried again is decided by classes, in `failures.py`.
+"""
+
+import errno
+import re
+import sqlite3
+from email.utils import parsedate_to_datetime
+
+import requests
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    ForbiddenError,
+    OAuthError,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from sqlalchemy.exc import DBAPIError
+
+from calve.clock import SystemClock
+
+_LOGIN = "The catalog does not accept the login: check USER and PASSWORD, CREDENTIAL or TOKEN of the connection."
+_LATER = "It is tried again; a sink goes on by itself."
+_NUMBERS = {
+    errno.EACCES: "Give this process permission to write there; the sink goes on by itself.",
+    errno.EPERM: "Give this process permission to write there; the sink goes on by itself.",
+    errno.EROFS: "The filesystem is read-only; mount it for writing. The sink goes on by itself.",
+    errno.ENOSPC: "The disk is full; make room. The sink goes on by itself.",
+    errno.EDQUOT: "The quota of the disk is used up; make room. The sink goes on by itself.",
+}
+_SQLITE_ERRNO = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+}
+_CLASSES: tuple[tuple[type[BaseException], str], ...] = (
+    (OAuthError, "The token server refused the client: check CREDENTIAL (or USER and PASSWORD) and SCOPE."),
+    (AuthorizationExpiredError, "The token has expired: give the connection a new TOKEN, or a CREDENTIAL to get one."),
+    (UnauthorizedError, _LOGIN),
+    (ForbiddenError, "The catalog knows the login and forbids this: check its rights, and the keys and REGION."),
+    (TooManyRequestsError, f"The catalog asks for fewer requests. {_LATER}"),
+    (ServiceUnavailableError, f"The catalog is not available. {_LATER}"),
+    (ServerError, f"The catalog failed. {_LATER}"),
+    (requests.ConnectTimeout, "Nothing answers at that address: check it, and the network."),
+    (requests.Timeout, f"The answer did not come in time. {_LATER}"),
+    (requests.exceptions.SSLError, "The certificate of the server is not accepted: check the address."),
+    (requests.ConnectionError, "Nothing answers at that address, or the connection broke: check it, and the network."),
+)
+_CODE = re.compile(r"AWS Error ([A-Z_]+)|ExceptionName: (\w+)|error occurred \((\w+)\)|: (\w+)(?=: )")
+_CODES = {
+    "ACCESSDENIED": "The store does not let these credentials do this: check the keys and their rights.",
+    "AUTHORIZATIONHEADERMALFORMED": "The region is wrong: set REGION of the AWS connection.",
+    "EXPIREDTOKEN": "The session token has expired: give the AWS connection new credentials.",
+    "INVALIDACCESSKEYID": "The access key id is not known there: check ACCESS KEY ID of the AWS connection.",
+    "INVALIDTOKEN": "The session token is not valid: check SESSION TOKEN of the AWS connection.",
+    "NETWORKCONNECTION": "The store cannot be reached: check ENDPOINT of the AWS connection, and the network.",
+    "NOSUCHBUCKET": "There is no such bucket: create it, or correct the name.",
+    "REQUESTTIMETOOSKEWED": "The clock of this machine is wrong: set it.",
+    "SERVICEUNAVAILABLE": f"The store is not available. {_LATER}",
+    "SIGNATUREDOESNOTMATCH": "The secret key is wrong: check SECRET ACCESS KEY of the AWS connection.",
+    "SLOWDOWN": f"The store asks for fewer requests. {_LATER}",
+}
+_MOST_SKEW_SECONDS = 300
+
+
+def hint_for(error: BaseException) -> str:
+    """What to do about it; empty where nothing is known."""
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, DBAPIError) and isinstance(error.orig, sqlite3.Error):
+        number = _SQLITE_ERRNO.get(getattr(error.orig, "sqlite_errorcode", 0) & 0xFF)
+    if number in _NUMBERS:
+        return _NUMBERS[number or 0]
+    return _CODES.get(code_of(error)) or _by_clock(error) or _by_class(error)
+
+
+def code_of(error: BaseException) -> str:
+    """The store's code for what is wrong, in capitals alone; empty where none is known."""
+    codes = (next(group for group in found.groups() if group) for found in _CODE.finditer(f": {error}"))
+    return next((code for text in codes if (code := text.replace("_", "").upper()) in _CODES), "")
+
+
+def is_local(error: BaseException) -> bool:
+    """Whether a local filesystem refused: nothing was sent anywhere."""
+    return isinstance(error, OSError) and error.errno in _NUMBERS
+
+
+def _by_clock(error: BaseException) -> str:
+    """A refused login may be due to a clock: answers tell the time of the server."""
+    response = error.__cause__.response if isinstance(error.__cause__, requests.HTTPError) else None
+    if response is None or response.status_code not in {401, 403} or "Date" not in response.headers:
+        return ""
+    try:
+        theirs = parsedate_to_datetime(response.headers["Date"]).timestamp()
+    except ValueError:
+        return ""
+    skew = SystemClock().now_ms() / 1000 - theirs
+    if abs(skew) < _MOST_SKEW_SECONDS:
+        return ""
+    return f"The clock of this machine is {abs(skew) / 60:.0f} minutes {'ahead' if skew > 0 else 'behind'}: set it."
+
+
+def _by_class(error: BaseException) -> str:
+    return next((hint for kind, hint in _CLASSES if isinstance(error, kind)), "")

@@ -1,0 +1,188 @@
+"""The client of REST catalogs: pyiceberg's, with four differences.
+
+Every request has a time-out. Tokens are fetched when they are needed and renewed before they expire. Requests are
+signed with credentials that renew themselves. What was said about the store of files wins over what the catalog hands
+out.
+"""
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import Endpoints, RestCatalog, TableResponse
+from pyiceberg.catalog.rest.auth import AuthManager
+from pyiceberg.catalog.rest.response import TokenResponse, _handle_non_200_response
+from pyiceberg.exceptions import OAuthError
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.typedef import EMPTY_DICT, Properties
+from requests import HTTPError, PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
+
+from calve.catalog.aws import credentials_of
+from calve.clock import Clock, SystemClock
+
+CONNECT_MS, ANSWER_MS = "rest.client.connection-timeout-ms", "rest.client.socket-timeout-ms"
+GIVEN_STORE = "calve.store"
+"""Says that the properties of the store are the user's own, whatever the catalog hands out."""
+
+_DEFAULT_CONNECT_MS, _DEFAULT_ANSWER_MS = 10_000, 60_000
+_DEFAULT_SCOPE = "catalog"
+_RENEW_SECONDS = 60.0
+_CREDENTIALS = ("access-key-id", "secret-access-key", "session-token", "role-arn", "remote-signing-enabled")
+_EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+class RestClient(RestCatalog):
+    """A catalog that speaks Iceberg's REST protocol."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        self._given = dict(properties)
+        self._login: Login | None = None
+        super().__init__(name, **properties)
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        if self.properties.get("rest.sigv4-enabled") != "true":
+            adapter = TimedAdapter(_time_outs(self.properties))
+            session.mount("http://", adapter)
+            session.mount("https://", adapter)
+        return session
+
+    def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
+        """Pyiceberg's own asks for a token at once, without a time-out, and does not know when it expires."""
+        del session
+        uri = self.properties.get("oauth2-server-uri") or self.url(Endpoints.get_token, prefixed=False)
+        login = Login(uri, self.properties, SystemClock())
+        if self._login is None or self._login.identity != login.identity:
+            self._login = login
+        return self._login
+
+    def _refresh_token(self) -> None:
+        if self._login is not None:
+            self._login.renew()
+
+    def _init_sigv4(self, session: Session) -> None:
+        adapter = SigningAdapter(self.properties, _time_outs(self.properties))
+        session.mount("http://", adapter)
+        session.mount("https://", adapter)
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        """S3 Tables names the metadata file as the location of a new table: files would go below a file."""
+        metadata = table_response.metadata
+        folder, marker, file = metadata.location.rpartition("/metadata/")
+        if marker and file.endswith(".metadata.json"):
+            moved = metadata.model_copy(update={"location": folder})
+            table_response = table_response.model_copy(update={"metadata": moved})
+        return super()._response_to_table(identifier_tuple, table_response)
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        own = {name: value for name, value in self._given.items() if name.startswith("s3.")}
+        offered = properties
+        if GIVEN_STORE in self._given or any(f"s3.{name}" in own for name in ("access-key-id", "role-arn")):
+            refused = {f"{prefix}.{name}" for prefix in ("s3", "client") for name in _CREDENTIALS}
+            offered = {name: value for name, value in properties.items() if name not in refused}
+        return super()._load_file_io({**offered, **own}, location)
+
+
+def removes_old_metadata(catalog: Catalog) -> bool:
+    """Whether the catalog itself deletes metadata files that left a table's log: REST catalogs own these files."""
+    return isinstance(catalog, RestCatalog)
+
+
+class Login(AuthManager):
+    """A bearer token: a given one, or one for a client's id and secret, renewed before it expires."""
+
+    def __init__(self, uri: str, properties: Mapping[str, str], clock: Clock) -> None:
+        self._uri, self._clock = uri, clock
+        self._time_outs = _time_outs(properties)
+        self._credential = properties.get("credential")
+        self._form = {"grant_type": "client_credentials", "scope": properties.get("scope") or _DEFAULT_SCOPE}
+        self._form |= {name: properties[name] for name in ("audience", "resource") if name in properties}
+        self._token = properties.get("token")
+        self.identity = (uri, self._credential, self._form, self._token)
+        self._renew_at: float | None = None
+        self._lock = threading.Lock()
+
+    def auth_header(self) -> str | None:
+        """The header; None leaves the request as it is."""
+        with self._lock:
+            late = self._renew_at is not None and self._clock.monotonic() >= self._renew_at
+            if self._credential is not None and (self._token is None or late):
+                self._fetch(self._credential)
+            return None if self._token is None else f"Bearer {self._token}"
+
+    def renew(self) -> None:
+        """Fetch another token with the next request: this one was refused."""
+        with self._lock:
+            if self._credential is not None:
+                self._token = None
+
+    def _fetch(self, credential: str) -> None:
+        client, colon, secret = credential.partition(":")
+        named = {"client_id": client, "client_secret": secret} if colon else {"client_secret": credential}
+        with Session() as session:
+            adapter = TimedAdapter(self._time_outs)
+            session.mount("http://", adapter)
+            session.mount("https://", adapter)
+            response = session.post(self._uri, data={**self._form, **named})
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            _handle_non_200_response(error, {400: OAuthError, 401: OAuthError})
+        answer = TokenResponse.model_validate_json(response.text)
+        self._token = answer.access_token
+        lifetime = answer.expires_in
+        early = None if lifetime is None else min(_RENEW_SECONDS, lifetime / 4)
+        self._renew_at = None if lifetime is None or early is None else self._clock.monotonic() + lifetime - early
+
+
+class TimedAdapter(HTTPAdapter):
+    """Sends requests that do not wait for ever. Nothing is sent twice."""
+
+    def __init__(self, time_outs: tuple[float, float]) -> None:
+        super().__init__()
+        self._time_outs = time_outs
+
+    def send(self, request: PreparedRequest, *arguments: Any, **settings: Any) -> Response:
+        if not arguments:
+            settings["timeout"] = settings.get("timeout") or self._time_outs
+        return super().send(request, *arguments, **settings)
+
+
+class SigningAdapter(TimedAdapter):
+    """Signs every request with version 4 of AWS's signatures."""
+
+    def __init__(self, properties: Mapping[str, str], time_outs: tuple[float, float]) -> None:
+        super().__init__(time_outs)
+        self._credentials = credentials_of(properties)
+        self._region = properties.get("rest.signing-region") or properties.get("client.region") or ""
+        self._service = properties.get("rest.signing-name") or "execute-api"
+
+    def add_headers(self, request: PreparedRequest, **_: Any) -> None:
+        """Replace the headers by those that are signed."""
+        from botocore.auth import SigV4Auth  # noqa: PLC0415 - an extra, which `credentials_of` has found
+        from botocore.awsrequest import AWSRequest  # noqa: PLC0415 - the same
+
+        request.headers.pop("Connection", None)  # changed on the way
+        request.headers.pop("Authorization", None)
+        if not request.body:
+            request.headers["x-amz-content-sha256"] = _EMPTY_SHA256
+        url, query = str(request.url).partition("?")[0], urlsplit(str(request.url)).query
+        signed = AWSRequest(
+            method=request.method,
+            url=url,
+            params=dict(parse_qsl(query)),
+            data=request.body,
+            headers=dict(request.headers),
+        )
+        SigV4Auth(self._credentials.get_frozen_credentials(), self._service, self._region).add_auth(signed)
+        request.headers.update(dict(signed.headers.items()))
+
+
+def _time_outs(properties: Mapping[str, str]) -> tuple[float, float]:
+    """Seconds to connect, and between two bytes of an answer."""
+    connect = int(properties.get(CONNECT_MS, _DEFAULT_CONNECT_MS))
+    return connect / 1000, int(properties.get(ANSWER_MS, _DEFAULT_ANSWER_MS)) / 1000

@@ -1,0 +1,74 @@
+"""Stores of files by location: local folders, S3 and all else that pyarrow reaches.
+
+A location is a URI whose path is written as it is, without percent-encoding: `file:///tmp/a b%20c/x` names the file `x`
+in the folder `a b%20c`; a location without a scheme is a local path (see `connect.py` for when that is used).
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from pyarrow.fs import FileSelector, FileSystem, S3FileSystem
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from calve.catalog.hints import code_of
+
+_IO_PREFIXES = ("adls.", "client.", "gcs.", "hdfs.", "hf.", "oss.", "s3.", "DEFAULT_")
+_IO_NAMES = frozenset({"buffer-size", "py-io-impl"})
+_EARLY_MS = 5 * 60 * 1000
+_BUCKETS = ("s3://", "s3a://", "s3n://")
+_ANY_REGION = "us-east-1"
+TIME_OUTS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-timeout": "30"}
+"""Seconds until a connection that does not open, and an answer of which nothing comes, count as failed. A request is
+tried three times."""
+
+
+def io_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those properties that a store needs: endpoints and credentials of files, never the catalog's own."""
+    return {k: v for k, v in properties.items() if k.startswith(_IO_PREFIXES) or k in _IO_NAMES}
+
+
+def expires_soon(properties: Mapping[str, str], now_ms: int) -> bool:
+    """Whether credentials that a catalog handed out are about to expire."""
+    end = properties.get("s3.session-token-expires-at-ms")
+    return end is not None and int(end) - now_ms < _EARLY_MS
+
+
+def filesystem_of(location: str, io_properties: Mapping[str, str]) -> tuple[FileSystem, str]:
+    """The filesystem of a location, and its path there. Filesystems are reused within a process."""
+    scheme, host, path = PyArrowFileIO.parse_location(location, dict(io_properties))
+    return _filesystem(scheme, host, tuple(sorted(io_properties.items()))), path
+
+
+@lru_cache(maxsize=64)
+def _filesystem(scheme: str, host: str, io_properties: tuple[tuple[str, str], ...]) -> FileSystem:
+    found = PyArrowFileIO({**TIME_OUTS, **dict(io_properties)}).fs_by_scheme(scheme, host)
+    if not isinstance(found, S3FileSystem):
+        return found
+    rebuild, (settings,) = found.__reduce__()
+    return rebuild({**settings, "allow_delayed_open": True})  # a small file is one request, not three
+
+
+class StoreIO(PyArrowFileIO):
+    """For pyiceberg, which would make new filesystems, with new connections, every time that it loads a table."""
+
+    def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        return _filesystem(scheme, netloc or "", tuple(sorted(io_properties_of(self.properties).items())))
+
+
+def try_bucket(location: str, io_properties: Mapping[str, str]) -> None:
+    """List the bucket of a location. Raises OSError; nothing is asked for a location that is in no bucket."""
+    if location.startswith(_BUCKETS):
+        filesystem, path = filesystem_of(location, io_properties)
+        filesystem.get_file_info(FileSelector(path.partition("/")[0]))
+
+
+def try_keys(io_properties: Mapping[str, str]) -> None:
+    """List all buckets; keys that are known and may not do that are fine. Raises OSError."""
+    region = io_properties.get("client.region", _ANY_REGION)
+    try:
+        _filesystem("s3", "", tuple(sorted({**io_properties, "client.region": region}.items()))).get_file_info(
+            FileSelector("")
+        )
+    except OSError as error:
+        if code_of(error) != "ACCESSDENIED":
+            raise

@@ -1,0 +1,126 @@
+"""A catalog and a store behind a proxy that fails in all the ways that networks do: nothing lost, nothing twice."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import calve
+from calve import faults
+from calve.runtime.api import Lake
+from calve.runtime.query import Query
+from calve.source.generator import expected_orders, orders
+from tests.faults.harness import rows_of
+from tests.faults.where import TABLE, Where
+from tests.support.changes import at
+from tests.support.pipelines import eventually
+from tests.support.servers.lakehouse import Lakehouse
+from tests.support.servers.listening import Request
+from tests.support.servers.logins import TokenServer, bearer
+from tests.support.servers.proxy import (
+    Fault,
+    anything,
+    commits,
+    lost,
+    lost_with,
+    refused,
+    reset,
+    slow,
+    writes,
+)
+
+pytestmark = pytest.mark.remote
+ORDERS = orders(rows=300, changes=700, per_checkpoint=200)
+EXPECTED = expected_orders(ORDERS, 1000)
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    faults.install(None)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path, where: Where) -> Lake:
+    del spark  # the active session
+    return where.lake(tmp_path / "home")
+
+
+def started(lake: Lake, where: Where) -> Query:
+    return calve.sink(ORDERS, name="orders", into=lake.table(TABLE), key=["id"]).start(state=where.state)
+
+
+def check(lake: Lake, where: Where) -> None:
+    table = lake.open().load_table(TABLE)
+    assert rows_of(where.rows(table.metadata_location)) == EXPECTED
+    summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
+    progress = [s["calve.offsets-digest"] for s in summaries if s.get("calve.commit-id")]
+    assert len(progress) == len(set(progress)), "no batch is committed twice"
+
+
+def loads(request: Request) -> bool:
+    return request.method == "GET" and "/tables/" in request.path
+
+
+def test_a_catalog_that_fails_in_every_way(lake: Lake, where: Where, lakehouse: Lakehouse) -> None:
+    hit = [
+        Fault(commits, lost_with(502), after=1),
+        Fault(commits, lost, after=1),
+        Fault(commits, refused(500), after=2),
+        Fault(commits, reset, after=2),
+        Fault(commits, refused(429), after=3),
+        Fault(loads, refused(503, **{"Retry-After": "1"}), after=3, times=2),
+        Fault(loads, reset, after=4),
+        Fault(loads, slow(1), after=5),
+    ]
+    lakehouse.catalog_proxy.faults += hit
+    assert started(lake, where).await_termination(120)
+    assert [fault for fault in hit if fault.met <= fault.after] == []
+    lakehouse.calm()
+    check(lake, where)
+
+
+def test_a_store_that_fails_in_every_way(lake: Lake, where: Where, lakehouse: Lakehouse) -> None:
+    """More often in a row than pyarrow tries by itself."""
+    hit = [
+        Fault(writes, refused(503), after=6, times=4),
+        Fault(writes, reset, after=12, times=4),
+        Fault(writes, refused(500), after=18, times=4),
+        Fault(writes, lost, after=24),
+        Fault(anything, refused(429), after=30, times=4),
+        Fault(anything, slow(1), after=40),
+    ]
+    lakehouse.store.proxy.faults += hit
+    assert started(lake, where).await_termination(120)
+    assert [fault for fault in hit if fault.met <= fault.after] == []
+    lakehouse.calm()
+    check(lake, where)
+
+
+def test_a_sink_says_that_its_catalog_is_not_available_and_goes_on_later(
+    lake: Lake, where: Where, lakehouse: Lakehouse
+) -> None:
+    lakehouse.catalog_proxy.faults.append(Fault(commits, refused(503), after=4, times=10_000))
+    query = started(lake, where)
+    eventually(lambda: query.status().health == "stalled")
+    assert "The catalog is not available. It is tried again" in query.status().cause
+    lakehouse.calm()
+    assert query.await_termination(120)
+    check(lake, where)
+
+
+def test_tokens_that_expire_during_a_run_are_replaced(
+    spark: SparkSession, tmp_path: Path, where: Where, lakehouse: Lakehouse
+) -> None:
+    del spark  # the active session
+    tokens = TokenServer("client", "secret", "catalog", seconds=3600)
+    door = lakehouse.guarded(bearer(tokens.valid))
+    login = {"uri": door.uri, "credential": "client:secret", "oauth2-server-uri": tokens.uri}
+    lake = calve.connect(home=tmp_path / "home", **{**where.properties, **login})
+    at("commit.before", 3, tokens.revoke)
+    assert started(lake, where).await_termination(120)
+    assert tokens.issued == 2
+    check(lake, where)
+    door.stop()
+    tokens.stop()

@@ -1,0 +1,79 @@
+"""A server in a JVM: started on a free loopback port, waited for, and ended."""
+
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from calve.runtime.java import find_java
+from tests.support.readers import ROOT
+
+JARS = ROOT / ".cache" / "servers"
+START_SECONDS = 90
+STOP_SECONDS = 15
+_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def jars_of(name: str) -> Path:
+    """The folder with a server's jars; the test is skipped where they could not be fetched."""
+    folder = JARS / name
+    if not (folder / "complete").is_file():
+        pytest.skip(f"the test server {name} is not there: it needs mvn, see scripts/fetch_servers.py")
+    return folder
+
+
+class JavaServer:
+    """One process. It answers at `uri` from the moment this object is there, until `stop`."""
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], port: int, folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.uri = f"http://127.0.0.1:{port}"
+        self._log = folder / f"{name}.log"
+        java = find_java(folder / "java", os.environ) / "bin" / "java"
+        command = [str(java), *_OPTIONS, "-cp", f"{jars_of(name)}/*", *arguments]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env={**os.environ, **environment}, stdout=log, stderr=subprocess.STDOUT, cwd=folder
+            )
+
+    def await_answer(self, path: str) -> None:
+        """Wait until it answers anything at all."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers(path):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"the server at {self.uri} did not start:\n{self._log.read_text()[-3000:]}")
+            time.sleep(0.05)
+
+    def _answers(self, path: str) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.uri}{path}", timeout=5):  # noqa: S310 - our own server
+                return True
+        except urllib.error.HTTPError as error:
+            error.close()
+            return True
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
