@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import RandomIds, SystemClock
+from calve.iceberg.evolution import Shape
 from calve.iceberg.table import IcebergTable
 from calve.model.checkpoint import offsets_digest
 from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, WrittenFile
@@ -38,6 +39,7 @@ class KeyedTable(ForeignTable):
         *,
         session: Callable[[], SparkSession] = no_session,
         limits: Limits = BY_MEASUREMENT,
+        branch: str = "main",
     ) -> None:
         super().__init__(home, schema, spec)
         self.key = list(key)
@@ -46,7 +48,8 @@ class KeyedTable(ForeignTable):
             with self.table.update_spec() as update:
                 for field in spec.fields:
                     update.remove_field(field.name)
-        self.iceberg = IcebergTable(self.table, SINK, key, SystemClock(), self._ids)
+        shape = Shape(self.table.schema(), branch=branch)
+        self.iceberg = IcebergTable(self.table, SINK, key, SystemClock(), self._ids, shape=shape)
         self.resolver = PositionResolver(self.iceberg, session, RandomIds(), "pool", limits)
         self.totals = Totals()
 

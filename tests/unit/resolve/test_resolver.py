@@ -161,6 +161,16 @@ def test_a_table_with_equality_deletes_goes_on_with_positions(table: KeyedTable)
     assert in_order(table.rows()) == in_order(duckdb_rows(table.table.metadata_location)) == in_order(wanted)
 
 
+def test_rows_of_a_branch_are_looked_up_in_the_branch(tmp_path: Path) -> None:
+    table = KeyedTable(tmp_path, SCHEMA, ["id"], branch="audit")
+    table.apply([table.data([row(1), row(2)])], [row(1), row(2)])
+    table.apply([table.data([row(2, "us"), row(3)])], [row(2, "us"), row(3)], [row(1)])
+    assert "main" not in table.table.refs()
+    assert in_order(table.rows(ref="audit")) == in_order(table.contents.values())
+    assert table.resolved([row(3)]).totals.position_deletes == 1
+    table.close()
+
+
 def test_keys_are_removed_with_their_manifest_and_may_be_gone_already(table: KeyedTable) -> None:
     keys = table.keys([row(1)])
     files = [keys[0].path, *(path for path in table.iceberg._files_of(table.table.io, keys[0]))]
