@@ -62,6 +62,7 @@ lint: $(INSTALLED) ## check style, format, types and layers
 	@$(PY) -m mypy $(CODE)
 	@$(VENV)/bin/lint-imports
 	@$(PY) scripts/options_page.py --check
+	@$(PY) scripts/types_page.py --check
 
 fmt: $(INSTALLED) ## format and mend what ruff can mend
 	@$(PY) -m ruff check --fix .
@@ -84,6 +85,7 @@ test: lint wheel $(JAR) $(CLASSES) servers ## check everything: lint, the wheel,
 
 docs: $(INSTALLED) ## write the pages that are made out of the code
 	@$(PY) scripts/options_page.py
+	@$(PY) scripts/types_page.py
 
 wheel: $(INSTALLED) ## build the wheel, install it in an environment of its own, import all of it
 	@$(PY) scripts/check_wheel.py

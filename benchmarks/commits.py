@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
+from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType, LongType, StructType
 
 from calve.catalog.connect import connect_embedded
@@ -30,6 +31,7 @@ from calve.model.checkpoint import CheckpointIdentity
 from calve.model.files import Content, Totals, WriteResult, WrittenFile
 from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
 from calve.model.target import WriteTarget
+from calve.resolve.resolver import PositionResolver
 from calve.runtime.monitor import RunMonitor
 from calve.state import LocalState
 
@@ -52,6 +54,11 @@ def one_row_file(target: WriteTarget, number: int, content: Content) -> WrittenF
     return WrittenFile(content, f"file://{path}", 1, path.stat().st_size, 0, (), metrics, splits, ids)
 
 
+def no_session() -> SparkSession:
+    """Nothing here is large enough for tasks."""
+    raise RuntimeError("no Spark here")
+
+
 def commit_times(home: Path, commits: int) -> list[float]:
     """Seconds of every commit, in order."""
     clock, ids, signals = SystemClock(), RandomIds(), Signals()
@@ -61,9 +68,9 @@ def commit_times(home: Path, commits: int) -> list[float]:
         load_or_create_table(connect_embedded(home), spec.table, schema, spec.key), "bench", spec.key, clock, ids
     )
     monitor = RunMonitor(spec, clock, home / "status.json", signals.wake)
-    run = SinkRun(
-        spec, table, Journal(LocalState(home / "state")), Outside(clock, ids, monitor, signals), lambda _: True
-    )
+    resolver = PositionResolver(table, no_session, ids, "bench")
+    outside = Outside(clock, ids, monitor, signals, resolver)
+    run = SinkRun(spec, table, Journal(LocalState(home / "state")), outside, lambda _: True)
     run.boot()
     run.claim()
     target = table.write_target(WriteOptions())
@@ -72,7 +79,7 @@ def commit_times(home: Path, commits: int) -> list[float]:
         files = tuple(one_row_file(target, number, c) for c in (Content.DATA, Content.EQUALITY_DELETES))
         commit_id = ids.new_id()
         written = Written(commit_id, table.write_manifests(files, commit_id), Totals.of(WriteResult(files, 1)))
-        run.record(CheckpointIdentity("q", number, run.end, str(number)), written, clock.now_ms())
+        run.record(CheckpointIdentity("q", number, run.end, str(number)), written, run.next_time(clock.now_ms()))
         began = time.perf_counter()
         if run.commit_next() is None:
             raise SystemExit("a commit failed")

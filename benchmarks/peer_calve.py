@@ -61,14 +61,15 @@ class Batches:
 
 def main() -> None:
     """Answer requests from standard input."""
-    folder, home, _ = sys.argv[1:]
+    folder, home, _, deletes = sys.argv[1:]
     rows, batches = (int(n) for n in Path(folder).name.split("x"))
     source = Batches(Workload(Path(folder), rows, batches))
     lake = calve.connect(home=home)
     lake.spark(master="local[2]", conf={"spark.driver.memory": "6g"})
     warm = calve.sink(calve.orders(rows=100_000, changes=0), name="warm", into=lake.table("b.warm"), key=["id"]).start()
     warm.await_termination()
-    query = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"]).start()
+    sink = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"])
+    query = sink.options(deletes=deletes).start()
     for line in sys.stdin:
         answer: dict[str, object]
         if line.strip() == "table":

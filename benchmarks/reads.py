@@ -2,8 +2,8 @@
 
     python benchmarks/reads.py [--rows 1000000] [--runs 6]
 
-The same files, in the same Spark, in turns: a table of calve (equality deletes), and tables of `MERGE INTO` with
-position deletes (v2) and with deletion vectors (v3). Both count the rows and sum a column, and must be right.
+The same files, in the same Spark, in turns: tables of calve with either kind of deletes, and tables of `MERGE INTO`
+with position deletes (v2) and with deletion vectors (v3). Both count the rows and sum a column, and must be right.
 """
 
 import argparse
@@ -29,9 +29,9 @@ BATCHES = 10
 NEEDED = ["id", "amount"]
 
 
-def table_of_calve(workload: Workload, home: Path) -> TableRef:
-    """Equality deletes, written by a sink in a process of its own."""
-    peer = Peer("peer_calve.py", workload, home)
+def table_of_calve(workload: Workload, home: Path, deletes: str) -> TableRef:
+    """Written by a sink in a process of its own."""
+    peer = Peer(("peer_calve.py", deletes), workload, home)
     peer.ask("load")
     for number in range(BATCHES):
         peer.ask(f"batch {number}")
@@ -107,10 +107,11 @@ def main() -> None:
             "spark.sql.catalog.i.type": "hadoop",
             "spark.sql.catalog.i.warehouse": (home / "hadoop").as_uri(),
         }
-        equality = table_of_calve(workload, home / "equality")
+        own = {deletes: table_of_calve(workload, home / deletes, deletes) for deletes in ("equality", "position")}
         spark = embedded_session(home / "spark", master="local[2]", conf=conf)
-        compare(spark, "equality deletes", equality, expected, options.runs)
-        for version, name in ((2, "position deletes"), (3, "deletion vectors")):
+        for deletes, ref in own.items():
+            compare(spark, f"calve, {deletes}", ref, expected, options.runs)
+        for version, name in ((2, "MERGE INTO, position"), (3, "MERGE INTO, vectors")):
             ref = table_of_merge(spark, workload, home / f"v{version}", version)
             compare(spark, name, ref, expected, options.runs)
         spark.stop()

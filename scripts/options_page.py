@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from pages import finish
+
 from calve.plan.catalogue import GROUPS
 from calve.plan.settings import Setting, SettingGroup
 
@@ -37,15 +39,5 @@ def _row(setting: Setting) -> str:
     return f"| `{setting.name}` | {kind} | {default} | {setting.doc}{later} |"
 
 
-def main() -> int:
-    """Write the page, or say whether it is as it should be."""
-    if "--check" in sys.argv:
-        same = PAGE.read_text(encoding="utf-8") == page()
-        print("docs/options.md is up to date" if same else "docs/options.md is outdated: make docs")
-        return 0 if same else 1
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(finish(PAGE, page()))

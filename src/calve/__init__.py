@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from calve.model.spec import Upsert as Upsert
     from calve.runtime.api import connect as connect
     from calve.runtime.api import sink as sink
+    from calve.runtime.maintaining import convert_deletes as convert_deletes
     from calve.runtime.reading import read as read
     from calve.source.files import files as files
     from calve.source.generator import orders as orders
@@ -31,13 +32,26 @@ _PUBLIC = {
     "NoEnvelope": "calve.model.spec",
     "Upsert": "calve.model.spec",
     "connect": "calve.runtime.api",
+    "convert_deletes": "calve.runtime.maintaining",
     "files": "calve.source.files",
     "orders": "calve.source.generator",
     "read": "calve.runtime.reading",
     "sink": "calve.runtime.api",
 }
 
-__all__ = ["CalveError", "Debezium", "Diff", "NoEnvelope", "Upsert", "connect", "files", "orders", "read", "sink"]
+__all__ = [
+    "CalveError",
+    "Debezium",
+    "Diff",
+    "NoEnvelope",
+    "Upsert",
+    "connect",
+    "convert_deletes",
+    "files",
+    "orders",
+    "read",
+    "sink",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@
     │   └── CommitUnknown       the answer was lost; the commit may or may not have been applied
     ├── TerminalError           the sink stops and stays stopped until a person acts
     │   ├── BadRow              a record that cannot become a change
+    │   ├── KeyViolation        two rows of one key, and nothing tells which is the last
     │   ├── LateRow             a row is behind what is closed already
     │   ├── ForeignCommit       somebody else changed the table's rows
     │   ├── TableRolledBack     the table no longer has a commit of this sink
@@ -82,6 +83,10 @@ class TerminalError(CalveError):
 
 class BadRow(TerminalError):
     """A record that cannot become a change."""
+
+
+class KeyViolation(TerminalError):
+    """Different rows of one key whose order is the same."""
 
 
 class LateRow(TerminalError):

@@ -38,6 +38,8 @@ POINTS = frozenset(
         "claim.after",
         "adopt.before",  # claimed, adoption record not written
         "adopt.after",
+        "resolve.before",  # positions of deleted rows are about to be looked up
+        "resolve.after",  # deletes by position are written
         "manifest-list.before",
         "manifest-list.after",
         "commit.before",  # the request is about to be sent

@@ -38,6 +38,9 @@ FENCED = Counter("calve_fenced", "Times a run found a newer one in the table.", 
 FAILURES = Counter(
     "calve_failures", "Runs that ended with an error, by its type.", (*_SINK, "error"), registry=REGISTRY
 )
+KEY_VIOLATIONS = Counter(
+    "calve_key_violations", "Keys with different rows in one checkpoint, where looked for.", _SINK, registry=REGISTRY
+)
 PENDING = Gauge("calve_pending_commits", "Recorded batches that are not in the table.", _SINK, registry=REGISTRY)
 STAGED = Gauge("calve_staged_checkpoints", "Checkpoints that wait for their window.", _SINK, registry=REGISTRY)
 FRONTIER = Gauge("calve_frontier_ms", "Committed frontier; -1 when sealed.", _SINK, registry=REGISTRY)

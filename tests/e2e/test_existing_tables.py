@@ -132,7 +132,7 @@ def test_the_properties_of_the_table_are_honoured_and_the_sinks_options_win(
             "write.metadata.metrics.column.NAME": "counts",
         },
     )
-    run(pipelines, tmp_path / "in", "WITH (COMPRESSION = 'snappy', ROW GROUP SIZE = '1MB')")
+    run(pipelines, tmp_path / "in", "WITH (COMPRESSION = 'snappy', ROW GROUP SIZE = '1MB', DELETES = 'equality')")
     table = pipelines.table("crm.people")
     files = [task.as_py() for task in table.inspect.data_files()["file_path"]]
     assert files

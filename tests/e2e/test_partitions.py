@@ -66,6 +66,16 @@ def test_visits_follow_their_partition_from_run_to_run(pipelines: Pipelines, vis
     pipelines.run()
     wanted = [(1, "Aalen", datetime(2026, 2, 1, 0, 0, 1, tzinfo=UTC)), (2, "Bonn", datetime(2026, 1, 1, tzinfo=UTC))]
     assert seen(pipelines) == {"duckdb_rows": wanted, "spark_iceberg_rows": wanted}
+    for encoding, day in (("equality", 1), ("position", 2)):
+        pipelines.apply(f"ALTER SINK s SET (DELETES = '{encoding}')")
+        put(visits, (1, "Aalen", f"2026-03-0{day}T00:00:00Z"), (2, "Ulm", f"2026-03-0{day}T00:00:00Z"))
+        pipelines.run()
+        wanted = [(key, city, datetime(2026, 3, day, tzinfo=UTC)) for key, city in ((1, "Aalen"), (2, "Ulm"))]
+        assert seen(pipelines) == {"duckdb_rows": wanted, "spark_iceberg_rows": wanted}
+        newest = pipelines.table("shop.visits").current_snapshot()
+        assert newest is not None
+        assert newest.summary is not None
+        assert int(newest.summary.additional_properties[f"added-{encoding}-deletes"]) >= 2
     spec = pipelines.table("shop.visits").spec()
     assert [(f.name, str(f.transform)) for f in spec.fields] == [
         ("id_bucket", "bucket[2]"),
@@ -112,7 +122,8 @@ def test_a_sink_of_python_takes_the_same_partition_fields(spark: SparkSession, t
     table = lake.open().load_table(("shop", "cities"))
     assert [field.name for field in table.spec().fields] == ["id_bucket", "City"]
     assert len(duckdb_rows(table.metadata_location)) == 9
+    other = calve.sink(frame, name="other", into=lake.table("shop.cities"), key=["id"])
     with pytest.raises(InvalidInput, match=r'table "shop.*" is partitioned in another way'):
-        sink.partition_by("bucket(8, id)").start()
+        other.partition_by("bucket(8, id)").start()
     with pytest.raises(InvalidInput, match="unknown transform"):
         sink.partition_by("buckets(4, id)")

@@ -5,6 +5,7 @@
 
 import json
 import os
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.support.readers import duckdb_rows, spark_iceberg_rows
 POINTS = [
     "claim.before", "claim.after", "adopt.before", "adopt.after", "files.before", "files.after", "manifests.after",
     "record.before", "record.after", "manifest-list.before", "manifest-list.after", "commit.before", "commit.after",
-    "receipt.before", "receipt.after", "state.put", "load",
+    "receipt.before", "receipt.after", "state.put", "load", "resolve.before", "resolve.after",
 ]  # fmt: skip
 
 Change = tuple[str, int, str]
@@ -97,12 +98,14 @@ def test_the_table_equals_the_stream_whatever_dies_on_the_way(
     @settings(
         max_examples=int(os.environ.get("CALVE_EXAMPLES", "8")), deadline=None, suppress_health_check=list(HealthCheck)
     )
-    @given(stream=streams, points=deaths)
-    def check(stream: list[list[Change]], points: list[tuple[str, int]]) -> None:
+    @given(stream=streams, points=deaths, encodings=st.permutations(["position", "equality"]))
+    def check(stream: list[list[Change]], points: list[tuple[str, int]], encodings: list[str]) -> None:
         home: Path = tmp_path_factory.mktemp("home")
         source = make(stream)
         lake = calve.connect(home=home)
-        until_done(lambda: calve.sink(source, name="s", into=lake.table("x.t"), key=["id"]).start(), points)
+        sink = calve.sink(source, name="s", into=lake.table("x.t"), key=["id"])
+        turns = cycle(encodings)
+        until_done(lambda: sink.options(deletes=next(turns)).start(), points)
         location = lake.open().load_table("x.t").metadata_location
         expected = reference(stream, source.envelope)
         assert table_of(duckdb_rows(location)) == expected

@@ -2,23 +2,59 @@
 
 FEED is `orders` (a source calve drives), `windows` (the same, its checkpoints staged), `stream` (Spark's streaming file
 source) or `partitions` (a streaming source with Kafka's kind of offsets). The process runs until everything the source
-holds is committed, prints its status as JSON, and exits as the command line would. `CALVE_FAULTS` arms failpoints.
+holds is committed, prints its status as JSON, and exits as the command line would. `CALVE_FAULTS` arms failpoints,
+`CALVE_TEST_DELETES` says how rows are deleted.
 """
 
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pyspark.sql import DataFrame, SparkSession
+
 import calve
+from calve.clock import Clock
 from calve.errors import CalveError
+from calve.model.checkpoint import Offsets
+from calve.model.spec import Envelope
 from calve.runtime.query import exit_code
+from calve.source.generator import Orders
+from calve.source.port import Source
+from calve.state import StateStore
 from tests.faults.partitions import register_partitions
 from tests.faults.where import TABLE, Where
 from tests.support.jvm import QUICK
 
 SINK = "orders"
+
+
+READS = "reads.txt"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A source that writes down every range that it is read for."""
+
+    definition: Orders
+    file: Path
+
+    @property
+    def envelope(self) -> Envelope:
+        return self.definition.envelope
+
+    def open(self, store: StateStore, clock: Clock) -> Source:
+        opened = self.definition.open(store, clock)
+        frame = opened.frame
+
+        def counted(spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+            with self.file.open("a") as reads:
+                reads.write(f"{start} {end}\n")
+            return frame(spark, start, end)
+
+        opened.frame = counted  # type: ignore[method-assign]
+        return opened
 
 
 def main() -> int:
@@ -30,7 +66,8 @@ def main() -> int:
     definition = calve.orders(rows=rows, changes=changes, per_checkpoint=per_checkpoint)
     envelope = definition.envelope
     if feed in {"orders", "windows"}:
-        sink = calve.sink(definition, name=SINK, into=lake.table(TABLE), key=["id"])
+        counted = Counted(definition, Path(home) / READS)
+        sink = calve.sink(counted, name=SINK, into=lake.table(TABLE), key=["id"])
     else:
         schema = (
             "id BIGINT, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP, op STRING, seq BIGINT"
@@ -43,6 +80,7 @@ def main() -> int:
             reader = spark.readStream.format("partitions").schema(schema)
             frame = reader.option("folder", str(Path(home) / "in")).load()
         sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
+    sink = sink.options(deletes=os.environ.get("CALVE_TEST_DELETES"))
     try:
         every = {"commit_interval": "2s", "checkpoint_interval": "200ms"} if feed == "windows" else {}
         query = sink.start(state=where.state, **every)

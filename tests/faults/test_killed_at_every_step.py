@@ -3,15 +3,20 @@
 One sink is killed at one step after the other, each time in a new process that goes on where the last one died.
 """
 
+from collections.abc import Sequence
+from itertools import cycle
+
 import pytest
 
 from tests.faults.conftest import MakeSink
 from tests.faults.harness import KILLED, Sink
+from tests.faults.process import READS
 
 START = ["claim.before", "claim.after", "adopt.before", "adopt.after", "state.put:2", "state.put:4"]
 CHECKPOINT = ["files.before:2", "files.after:2", "manifests.after:2", "record.before:2", "record.after:2"]
 COMMIT = [
-    "manifest-list.before:3",
+    "resolve.before:1",
+    "resolve.after:2",
     "manifest-list.after:3",
     "commit.before:3",
     "commit.after:1",
@@ -33,18 +38,26 @@ IN_SHORT = ["record.after:2", "commit.after:2"]
 STREAM = ["files.after:2", "record.before:2", "record.after:2", "spark-commit.before:2"]
 
 
-def survives(sink: Sink, steps: list[str]) -> None:
-    for step in steps:
-        ended = sink.run(f"{step}=kill")
+BOTH = ("position", "equality")
+
+
+def survives(sink: Sink, steps: list[str], deletes: Sequence[str] = ("position",)) -> None:
+    """`deletes` are taken in turns, one for each process."""
+    for step, encoding in zip(steps, cycle(deletes)):
+        ended = sink.run(f"{step}=kill", CALVE_TEST_DELETES=encoding)
         assert ended.code == KILLED, f"{step} was not reached: {ended}"
     ended = sink.run()
     assert ended.code == 0, ended.stderr + str(ended.report)
     sink.check(spark=True)
 
 
-@pytest.mark.parametrize("steps", [START, CHECKPOINT, COMMIT], ids=["start", "checkpoint", "commit"])
-def test_a_sink_survives_kills_around_its(steps: list[str], make_sink: MakeSink) -> None:
-    survives(make_sink("orders", changes=4600), steps)
+@pytest.mark.parametrize(
+    ("steps", "deletes"),
+    [(START, BOTH), (CHECKPOINT, BOTH[::-1]), (COMMIT, BOTH[:1])],
+    ids=["start", "checkpoint", "commit"],
+)
+def test_a_sink_survives_kills_around_its(steps: list[str], deletes: Sequence[str], make_sink: MakeSink) -> None:
+    survives(make_sink("orders", changes=4600), steps, deletes)
 
 
 @pytest.mark.remote
@@ -55,6 +68,8 @@ def test_a_sink_with_everything_in_s3_survives_kills_between_its_steps(make_sink
 def test_a_sink_survives_kills_around_staging_and_closing_a_window(make_sink: MakeSink) -> None:
     sink = make_sink("windows", changes=3600)
     survives(sink, WINDOW)
+    reads = (sink.home / READS).read_text().splitlines()
+    assert len(reads) - len(set(reads)) <= len(WINDOW), "a crash reads one checkpoint again at most, not its window"
     assert not sink.staged(), "what is committed is staged no more"
 
 

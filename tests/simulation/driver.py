@@ -18,7 +18,7 @@ from calve.commit.ports import Waiting
 from calve.commit.run import Decision, Outside, SinkRun, Written
 from calve.errors import CheckpointGap, FencedError, SourceLost, TerminalError, TransientError
 from calve.model.checkpoint import CheckpointIdentity, Staged
-from calve.model.files import Committable, Content, Manifest, Totals
+from calve.model.files import Committable, Content, Manifest, ResolvedDeletes, Totals
 from calve.model.frontier import BatchDescription
 from calve.model.progress import Progress, Receipt
 from calve.model.spec import LateRows, NoEnvelope, OnForeignCommit, RowTimes, SinkSpec, TableName
@@ -137,6 +137,19 @@ class Simulated:
         del state
         return False
 
+    def remove_keys(self, keys: Sequence[Manifest]) -> None:
+        for manifest in keys:
+            self._world.files.pop(manifest.path, None)
+
+    # resolver
+    def resolve(self, state: TableState, keys: Sequence[Manifest], commit_id: str) -> ResolvedDeletes:
+        del commit_id
+        return ResolvedDeletes((_manifest(self._world.resolve(state, [m.path for m in keys]), 0),))
+
+
+def _manifest(name: str, rows: int) -> Manifest:
+    return Manifest(name, 1, 0, Content.DATA, 1, rows, ())
+
 
 class Driver:
     """One incarnation of the sink's process: boots, then runs a stream and a committer."""
@@ -166,13 +179,14 @@ class Driver:
             heartbeat_ms=(100 if world.setup.heartbeat else 100_000) * 1000,  # a tick is a second
         )
         self.stages = spec.stages
+        self.positions = world.encodings.choice(world.setup.positions)
         self.closing = CooperativeLock(self.schedule)
         self.outside = outside
         self.run = SinkRun(
             spec,
             outside,
             Journal(outside),
-            Outside(outside, outside, outside, outside),
+            Outside(outside, outside, outside, outside, outside),
             lambda _: world.setup.seekable,
         )
         self.checkpoint: SparkCheckpoint | None = None
@@ -333,11 +347,14 @@ class Driver:
         deletes = frozenset(rows) if self.run.needs_deletes else frozenset()
         name = self.world.new_id("file-")
         live = {k: v for k, v in rows.items() if v is not None}
-        self.world.files[name] = File(live, deletes)
+        self.world.files[name] = File(live, frozenset() if self.positions else deletes)
+        keys: tuple[Manifest, ...] = ()
+        if self.positions and deletes:
+            keys = (_manifest(self.world.new_id("keys-"), 0),)
+            self.world.files[keys[0].path] = File({}, deletes)
         faults.reached("files.after")
-        manifest = Manifest(name, 1, 0, Content.DATA, 1, len(live), ())
         totals = Totals(changes=len(rows), data_files=1, data_rows=len(live))
-        return Written(self.outside.new_id(), (manifest,), totals)
+        return Written(self.outside.new_id(), (_manifest(name, len(live)),), totals, keys)
 
     def close_due(self) -> bool:
         with self.closing:

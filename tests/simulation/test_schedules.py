@@ -81,7 +81,7 @@ MUTATIONS = [
         (
             (
                 attempt,
-                "return self._table.missing_files(committable.manifests) if committable.manifests else ()",
+                "return self._table.missing_files(named) if named else ()",
                 "return ()",
             ),
         ),
@@ -132,6 +132,22 @@ MUTATIONS = [
         "a pending batch does not call for deletes",
         ((run, "return self._has_data or pending_rows or", "return self._has_data or"),),
         only("down"),
+    ),
+    Mutation(
+        "positions serve in a later snapshot than the one they were looked up in",
+        ((attempt, " and known.head == state.head", ""),),
+        only("replace", error=0.3, positions=(True,)),
+    ),
+    Mutation(
+        "keys are removed before their batch is in the table",
+        (
+            (
+                attempt,
+                '        faults.reached("resolve.after")',
+                '        faults.reached("resolve.after"); self.remove_keys(committable)',
+            ),
+        ),
+        only(error=0.3, crash=0.06, positions=(True,)),
     ),
     Mutation(
         "the newest pending batch goes first",

@@ -7,6 +7,7 @@ overlap, the fence is respected.
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -62,6 +63,8 @@ class Setup:
     steps: int
     windows: tuple[int | None, ...] = (None,)
     """Every run draws one: None commits each checkpoint by itself."""
+    positions: tuple[bool, ...] = (False,)
+    """Every run draws one: whether it deletes by position."""
     own_times: bool = False
     """Rows have times of their own, out of order; progress marks tell which will not come any more."""
     coalesce: bool = True
@@ -89,7 +92,7 @@ class Setup:
 @dataclass(frozen=True)
 class Snapshot:
     info: SnapshotInfo
-    rows: tuple[tuple[int, int], ...]
+    rows: tuple["Row", ...]
     files: frozenset[str]
 
 
@@ -109,12 +112,17 @@ class Table:
         return found
 
 
+Row = tuple[int, int, str]
+"""Key, value, and the data file it is in."""
+
+
 @dataclass(frozen=True)
 class File:
-    """Rows of a data file and the keys its batch deletes."""
+    """Rows of a data file; keys that its batch deletes; rows that it deletes by position, as (data file, key)."""
 
     rows: dict[int, int]
-    deletes: frozenset[int]
+    deletes: frozenset[int] = frozenset()
+    positions: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass
@@ -154,7 +162,9 @@ class Truth:
 class World:
     def __init__(self, seed: int, **fixed: Any) -> None:
         self.rng = random.Random(seed)
-        self.setup = Setup.drawn(self.rng, **fixed)
+        self.encodings = random.Random(f"encodings of {seed}")
+        positions = self.encodings.choice([(False,), (True,), (True, False)])
+        self.setup = Setup.drawn(self.rng, **{"positions": positions, **fixed})
         self.now = 1000
         self.ids = 0
         self.trace: list[str] = []
@@ -275,7 +285,10 @@ class World:
             if manifest.path not in self.files:
                 raise Violation("a snapshot refers to a file that does not exist")
             file = self.files[manifest.path]
-            listed = [r for r in listed if r[0] not in file.deletes] + list(file.rows.items())
+            if not {name for name, _ in file.positions} <= files:
+                raise Violation("a delete names a position in a data file that is not in the table")
+            listed = [r for r in listed if r[0] not in file.deletes and (r[2], r[0]) not in file.positions]
+            listed += [(key, value, manifest.path) for key, value in file.rows.items()]
             files |= {manifest.path} if file.rows else frozenset()
         progress = replace(
             request.proposal.progress,
@@ -299,6 +312,16 @@ class World:
         self.check(snapshot, stated)
         return progress
 
+    def resolve(self, state: TableState, keys: Iterable[str]) -> str:
+        """A file of position deletes of the rows that have these keys in `state`."""
+        if not all(name in self.files for name in keys):
+            raise TransientError("a file of keys is gone")
+        wanted = {key for name in keys for key in self.files[name].deletes}
+        rows = state.handle.snapshots[state.head].rows if state.head else ()
+        name = self.new_id("positions-")
+        self.files[name] = File({}, positions=frozenset((file, key) for key, _, file in rows if key in wanted))
+        return name
+
     # ---- the checker
 
     def check(self, snapshot: Snapshot, stated: Progress) -> None:
@@ -311,9 +334,9 @@ class World:
         if self.broken:
             raise Violation(f"own commit after {sorted(self.broken)}")
         rows = [r for r in snapshot.rows if r[0] < FOREIGN_KEY or not self.setup.accept]
-        if len({k for k, _ in rows}) != len(rows):
+        if len({k for k, *_ in rows}) != len(rows):
             raise Violation(f"a key is there twice: {rows}")
-        self.check_contents(dict(rows), stated)
+        self.check_contents({key: value for key, value, _ in rows}, stated)
         if claim:
             if (stated.frontier, stated.offsets) != (truth.frontier, truth.offsets):
                 raise Violation("a claim does not repeat the progress")
@@ -348,7 +371,7 @@ class World:
     def do_down(self) -> None:
         self.down = not self.down
 
-    def foreign_snapshot(self, operation: str, rows: tuple[tuple[int, int], ...], files: frozenset[str]) -> None:
+    def foreign_snapshot(self, operation: str, rows: tuple[Row, ...], files: frozenset[str]) -> None:
         table = self.table
         number = self.new_number()
         info = SnapshotInfo(number, table.head, table.last_sequence + 1, operation, None)
@@ -360,16 +383,17 @@ class World:
         if self.table.head is not None and self.table.snapshots[self.table.head].files:
             compacted = self.new_id("compacted-")
             head = self.table.snapshots[self.table.head]
-            self.files[compacted] = File(dict(head.rows), frozenset())
-            self.foreign_snapshot(REPLACE, head.rows, frozenset({compacted}))
+            self.files[compacted] = File({key: value for key, value, _ in head.rows})
+            rows = tuple((key, value, compacted) for key, value, _ in head.rows)
+            self.foreign_snapshot(REPLACE, rows, frozenset({compacted}))
 
     def do_foreign(self) -> None:
         if self.table.head is not None:
             head = self.table.snapshots[self.table.head]
             self.events.add("foreign")
             key = FOREIGN_KEY + self.new_number()
-            self.foreign_snapshot("append", (*head.rows, (key, -1)), head.files | {"foreign"})
-            self.files["foreign"] = File({}, frozenset())
+            self.foreign_snapshot("append", (*head.rows, (key, -1, "foreign")), head.files | {"foreign"})
+            self.files["foreign"] = File({})
 
     def do_expire(self) -> None:
         keep = self.rng.choice([1, 1, 2, 4])

@@ -16,23 +16,15 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortDirection, SortField, SortOrder
 from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
-from pyiceberg.transforms import UnknownTransform, VoidTransform
-from pyiceberg.types import (
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    StructType,
-)
+from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransform
+from pyiceberg.types import UUIDType
 from sqlalchemy.exc import IntegrityError
 
 from calve.catalog.failures import committing, trying
-from calve.catalog.fields import field_named, find_named
+from calve.catalog.fields import field_named
+from calve.catalog.fitting import as_known, fit
 from calve.catalog.names import suggestion
 from calve.errors import InvalidInput
 from calve.model.progress import Progress, property_key
@@ -54,26 +46,31 @@ PROPERTIES: Mapping[str, str] = {
 """Properties of a new table; the caller's win."""
 
 
-def load_or_create_table(
+def load_or_create_table(  # noqa: PLR0913 - all but the first four are options by name
     catalog: Catalog,
     name: TableName,
     schema: Schema,
     key: Sequence[str],
     properties: Mapping[str, str] | None = None,
+    *,
     spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+    known_to: str | None = None,
+    evolves: bool = False,
 ) -> Table:
     """The table `name`, made with `schema` when it is missing; other processes may do the same at the same time.
 
     Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`, or has other
-    partitions than `spec`, if that has any.
+    partitions than `spec`, if that has any. A table that holds the progress of the sink `known_to` may have other
+    partitions and, if it `evolves`, other columns, as far as it can be changed to have them (`iceberg/evolution.py`).
     """
     with trying(f'loading table "{name}"'):
         try:
             table = catalog.load_table(name.identifier)
         except NoSuchTableError:
             table = _create(catalog, name, schema, spec, {**PROPERTIES, **(properties or {})})
-    _check(table, name, schema, key)
-    _check_partitions(table, name, schema, spec)
+    known = known_to is not None and property_key(known_to) in table.properties
+    _check(table, name, schema, key, evolves=evolves and known)
+    _check_partitions(table, name, schema, spec, evolves=known)
     return _with_unpartitioned_spec(table, name)
 
 
@@ -111,9 +108,17 @@ def _create(
         except (NamespaceAlreadyExistsError, IntegrityError):  # IntegrityError: another process was faster
             continue
     try:
-        return catalog.create_table(name.identifier, schema, partition_spec=spec, properties=dict(properties))
+        return catalog.create_table(
+            name.identifier, schema, partition_spec=spec, sort_order=_sorted_by_key(schema), properties=dict(properties)
+        )
     except TableAlreadyExistsError:
         return catalog.load_table(name.identifier)
+
+
+def _sorted_by_key(schema: Schema) -> SortOrder:
+    """Rows of a file are in the order of their keys; writers other than calve may do the same."""
+    fields = [SortField(number, IdentityTransform(), SortDirection.ASC) for number in schema.identifier_field_ids]
+    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
 
 
 def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
@@ -127,20 +132,19 @@ def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
         return table.catalog.load_table(name.identifier)
 
 
-def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str]) -> None:
+def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *, evolves: bool) -> None:
     if table.format_version != FORMAT_VERSION:
         raise InvalidInput(
             f'table "{name}" has a format version that calve does not write',
             detail=f"Got {table.format_version}, expected {FORMAT_VERSION}.",
         )
-    theirs = table.schema()
-    differences = _differences(theirs.as_struct(), schema.as_struct(), "")
-    if differences:
-        raise InvalidInput(
-            f'table "{name}" does not fit the input',
-            detail="; ".join(differences) + ".",
-            hint="Change the input's columns, or write to another table.",
-        )
+    found = fit(table.metadata, schema)
+    if found.differences and not (evolves and found.mendable):
+        raise misfit(str(name), found.text)
+    theirs = as_known(table.metadata, schema)
+    for column in key:
+        if isinstance(field_named(theirs.fields, column).field_type, UUIDType):
+            raise no_uuid_key(column)
     identifiers = theirs.identifier_field_names()
     if identifiers and identifiers != {field_named(theirs.fields, name).name for name in key}:
         raise InvalidInput(
@@ -149,7 +153,25 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str]) ->
         )
 
 
-def _check_partitions(table: Table, name: TableName, schema: Schema, spec: PartitionSpec) -> None:
+def no_uuid_key(column: str) -> InvalidInput:
+    """Other engines have to find keys, too."""
+    return InvalidInput(
+        f'column "{column}" cannot be a key',
+        detail="It is a uuid in the table; Spark with the Iceberg runtime finds no uuid by equality deletes.",
+        hint="Declare it as STRING.",
+    )
+
+
+def misfit(name: str, differences: str) -> InvalidInput:
+    """The error of a table that cannot take the rows of an input."""
+    return InvalidInput(
+        f'table "{name}" does not fit the input',
+        detail=differences,
+        hint="Change the input's columns, or write to another table.",
+    )
+
+
+def _check_partitions(table: Table, name: TableName, schema: Schema, spec: PartitionSpec, *, evolves: bool) -> None:
     """A sink that asks for partitions gets these, or nothing; values of unknown transforms cannot be computed."""
     for field in table.spec().fields:
         if isinstance(field.transform, UnknownTransform):
@@ -157,8 +179,8 @@ def _check_partitions(table: Table, name: TableName, schema: Schema, spec: Parti
                 f'table "{name}" is partitioned in a way that calve does not know',
                 detail=f'Partition field "{field.name}" has the transform {field.transform}.',
             )
-    wanted, found = _fields_of(schema, spec), _fields_of(table.schema(), table.spec())
-    if wanted and [text.lower() for text in wanted] != [text.lower() for text in found]:
+    wanted, found = _fields_of(schema, spec), _fields_of(as_known(table.metadata, schema), table.spec())
+    if wanted and not evolves and [text.lower() for text in wanted] != [text.lower() for text in found]:
         raise InvalidInput(
             f'table "{name}" is partitioned in another way',
             detail=f"Got {', '.join(wanted)}, expected {', '.join(found) or 'no partitions'}.",
@@ -170,49 +192,6 @@ def _fields_of(schema: Schema, spec: PartitionSpec) -> list[str]:
     """What matters of a spec; format version 1 leaves void fields behind where a field was dropped."""
     kept = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     return [f"{field.transform} of {schema.find_column_name(field.source_id)}" for field in kept]
-
-
-def _differences(theirs: StructType, ours: StructType, path: str) -> list[str]:
-    found: list[str] = []
-    met: set[int] = set()
-    for field in ours.fields:
-        column = f"{path}{field.name}"
-        match = find_named(theirs.fields, field.name)
-        if match is None:
-            found.append(f'column "{column}": got {field.field_type}, expected none')
-        elif match.field_id in met:
-            found.append(f'column "{column}": there is another one for column "{path}{match.name}" of the table')
-        else:
-            met.add(match.field_id)
-            found += _type_differences(match.field_type, field.field_type, column)
-    return found + [
-        f'column "{path}{field.name}": got none, expected a value for every row'
-        for field in theirs.fields
-        if field.required and field.field_id not in met
-    ]
-
-
-def _type_differences(theirs: IcebergType, ours: IcebergType, path: str) -> list[str]:
-    if isinstance(theirs, StructType) and isinstance(ours, StructType):
-        return _differences(theirs, ours, f"{path}.")
-    if isinstance(theirs, ListType) and isinstance(ours, ListType):
-        return _type_differences(theirs.element_type, ours.element_type, f"{path}.element")
-    if isinstance(theirs, MapType) and isinstance(ours, MapType):
-        keys = _type_differences(theirs.key_type, ours.key_type, f"{path}.key")
-        return keys + _type_differences(theirs.value_type, ours.value_type, f"{path}.value")
-    if _holds(theirs, ours):
-        return []
-    narrower = ", which is narrower" if _holds(ours, theirs) else ""
-    return [f'column "{path}": got {ours}, expected {theirs}{narrower}']
-
-
-def _holds(theirs: IcebergType, ours: IcebergType) -> bool:
-    """True when a column of type `theirs` holds every value of type `ours`."""
-    if isinstance(theirs, DecimalType) and isinstance(ours, DecimalType):
-        return theirs.scale == ours.scale and theirs.precision >= ours.precision
-    if isinstance(theirs, LongType) and isinstance(ours, IntegerType):
-        return True
-    return theirs == ours or (isinstance(theirs, DoubleType) and isinstance(ours, FloatType))
 
 
 def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, int]:

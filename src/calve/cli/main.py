@@ -14,7 +14,7 @@ import typer
 from calve import __version__
 from calve.cli.demo import run_demo
 from calve.cli.logs import LogFormat, log_to_stderr
-from calve.cli.read import Format, ReadOptions, run_read
+from calve.cli.read import Format, ReadOptions, is_folder, run_read, run_read_folder
 from calve.cli.run import run_pipeline
 from calve.cli.show import console, show_differences, show_error, show_statuses
 from calve.cli.sql import run_sql
@@ -22,6 +22,7 @@ from calve.errors import CalveError, InvalidInput
 from calve.runtime.api import connect, default_home
 from calve.runtime.defined import connected_lake
 from calve.runtime.monitor import read_statuses
+from calve.runtime.reading import TimeTravel
 from calve.runtime.session import embedded_session
 from calve.runtime.verifying import verify as verify_sink
 from calve.runtime.workplace import workplace
@@ -134,8 +135,9 @@ def status(
 
 @app.command()
 def read(  # noqa: PLR0913 - a parameter for each option
-    table: Annotated[str, typer.Argument(help="namespace.table")],
+    table: Annotated[str, typer.Argument(help="namespace.table, or a folder of Parquet, CSV or JSON files")],
     *,
+    where: Annotated[str | None, typer.Option(help="A condition in Spark SQL; starts Spark.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="Rows to print. Default: 20 in a table, else all.")] = None,
     as_of_frontier: Annotated[int | None, typer.Option(help="Milliseconds: as it was at this frontier.")] = None,
     snapshot: Annotated[int | None, typer.Option(help="As it was at the snapshot with this id.")] = None,
@@ -147,14 +149,17 @@ def read(  # noqa: PLR0913 - a parameter for each option
     home: Home = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print what would be read, and read nothing.")] = False,
 ) -> None:
-    """Print rows of a table, now or as of a frontier or a snapshot."""
+    """Print rows of a table, now or as of a frontier or a snapshot; or of a folder."""
+    options = ReadOptions(output, limit, explain, where)
+    at: TimeTravel = {"as_of_frontier": as_of_frontier, "snapshot_id": snapshot, "sink": sink}
+    if is_folder(table):
+        if connection is not None or any(value is not None for value in at.values()):
+            raise InvalidInput("a folder has neither connection nor snapshots", detail=f'Got "{table}".')
+        folder = (home or default_home()).absolute()
+        run_read_folder(workplace(folder, lambda: embedded_session(folder)), table, options, console())
+        return
     lake = connect(home=home) if connection is None else connected_lake(home or default_home(), connection)
-    run_read(
-        lake.table(table),
-        {"as_of_frontier": as_of_frontier, "snapshot_id": snapshot, "sink": sink},
-        ReadOptions(output, limit, explain),
-        console(),
-    )
+    run_read(lake.table(table), at, options, console())
 
 
 @app.command()

@@ -1,6 +1,7 @@
-"""`calve read`: rows of a table, on the terminal or as json or csv; or what reading them takes.
+"""`calve read`: rows of a table or a folder, on the terminal or as json or csv; or what reading them takes.
 
-It reads in this process and starts no Spark: one stream of rows to one output gains nothing from a cluster.
+A table is read in this process, without Spark: one stream of rows to one output gains nothing from a cluster. A
+condition is in Spark's language, and folders hold files of all kinds: they start it.
 """
 
 import base64
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from itertools import islice
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Any, Protocol, TextIO
 from uuid import UUID
 
 import pyarrow as pa
@@ -25,7 +27,9 @@ from rich.table import Table
 
 from calve.model.scan import DeleteKind, ScanPlan
 from calve.runtime.api import TableRef
-from calve.runtime.reading import LocalRead, TimeTravel, read_here
+from calve.runtime.folders import FolderRead, read_folder
+from calve.runtime.reading import FilteredRead, LocalRead, TimeTravel, read_filtered, read_here
+from calve.runtime.workplace import Workplace
 
 TABLE_LIMIT = 20
 """Rows that a table shows unless told otherwise."""
@@ -49,13 +53,45 @@ class ReadOptions:
     output: Format = Format.TABLE
     limit: int | None = None
     explain: bool = False
+    where: str | None = None
+
+
+class Readable(Protocol):
+    """Rows that can be had."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows."""
+        ...
+
+    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows; with a limit no more of them."""
+        ...
 
 
 def run_read(table: TableRef, at: TimeTravel, options: ReadOptions, console: Console) -> None:
-    """Print rows, or with `explain` what they take."""
-    reading = read_here(table, **at)
+    """Print rows of a table, or with `explain` what they take."""
+    if options.where is None:
+        reading: LocalRead | FilteredRead = read_here(table, **at)
+    else:
+        reading = read_filtered(table.lake.spark(), table, options.where, **at)
+    _show(reading, explained(reading.plan, str(table)) if options.explain else [], options, console)
+
+
+def run_read_folder(place: Workplace, location: str, options: ReadOptions, console: Console) -> None:
+    """Print rows of a folder, or with `explain` what they take."""
+    reading = read_folder(place, location, options.where)
+    _show(reading, explained_folder(reading) if options.explain else [], options, console)
+
+
+def is_folder(name: str) -> bool:
+    """Whether `calve read` takes a name for a folder: names of tables have a dot and no slash."""
+    return "/" in name or ("." not in name and Path(name).exists())
+
+
+def _show(reading: Readable, explanation: list[str], options: ReadOptions, console: Console) -> None:
     if options.explain:
-        for line in explained(reading.plan, str(table)):
+        for line in explanation:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
     elif options.output is Format.TABLE:
         _print_table(reading, TABLE_LIMIT if options.limit is None else options.limit, console)
@@ -71,7 +107,7 @@ def run_read(table: TableRef, at: TimeTravel, options: ReadOptions, console: Con
 # ------------------------------------------------------------------------------------------------------------- rows
 
 
-def write_json(reading: LocalRead, limit: int | None, out: TextIO) -> None:
+def write_json(reading: Readable, limit: int | None, out: TextIO) -> None:
     """One object per line."""
     schema = reading.schema
     for row in _rows(reading, limit):
@@ -79,7 +115,7 @@ def write_json(reading: LocalRead, limit: int | None, out: TextIO) -> None:
         out.write(json.dumps(values, ensure_ascii=False) + "\n")
 
 
-def write_csv(reading: LocalRead, limit: int | None, out: TextIO) -> None:
+def write_csv(reading: Readable, limit: int | None, out: TextIO) -> None:
     """With a header; a null is an empty field, an empty text is quoted."""
     schema = reading.schema
     out.write(",".join(csv_field(name) for name in schema.names) + "\n")
@@ -99,7 +135,7 @@ def csv_field(text: str) -> str:
 _SPECIAL = frozenset('",\r\n')
 
 
-def _rows(reading: LocalRead, limit: int | None) -> Iterator[tuple[Any, ...]]:
+def _rows(reading: Readable, limit: int | None) -> Iterator[tuple[Any, ...]]:
     for batch in reading.rows(limit):
         yield from zip(*[values_of(column) for column in batch.columns], strict=True)
 
@@ -153,7 +189,7 @@ def text_of(value: Any, kind: pa.DataType) -> str:
             return repr(value) if isinstance(value, float) else str(value)
 
 
-def _print_table(reading: LocalRead, limit: int, console: Console) -> None:
+def _print_table(reading: Readable, limit: int, console: Console) -> None:
     schema = reading.schema
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for field in schema:
@@ -213,6 +249,33 @@ def explained(plan: ScanPlan, name: str) -> list[str]:
         f"{'left out':<12}{pruned.manifests} of {plan.manifests} manifests; {pruned.files_by_partition} files by "
         f"partition, {pruned.files_by_bounds} by bounds"
     )
+    return lines
+
+
+def explained_folder(reading: FolderRead) -> list[str]:
+    """What reading a folder takes, line by line."""
+    chosen, folder = reading.chosen, reading.folder
+    if reading.problem:
+        metadata = f"not used: {reading.problem}"
+    elif chosen.level is None:
+        metadata = "none: ANALYZE TABLE '...' REFRESH METADATA makes some"
+    else:
+        metadata = (
+            f"level {chosen.level.value}, {chosen.listed - chosen.outdated:,} of {chosen.listed:,} files as analyzed"
+        )
+    lines = [
+        f"{'folder':<12}{folder.location}, {folder.reading.format}",
+        f"{'metadata':<12}{metadata}",
+        f"{'data':<12}{len(chosen.files):,} of {chosen.listed:,} files, {_size(chosen.bytes)}",
+    ]
+    if chosen.level is not None and chosen.outdated:
+        lines.append(f"{'outdated':<12}{chosen.outdated:,} files are new or changed since, and are read")
+    lines.append(
+        f"{'left out':<12}{chosen.by_segment:,} files in {chosen.segments:,} segments; {chosen.by_file:,} files by "
+        f"their bounds, {chosen.by_row_groups:,} by those of their row groups"
+    )
+    if chosen.row_groups:
+        lines.append(f"{'':<12}{chosen.row_groups:,} row groups of files that are read")
     return lines
 
 

@@ -61,6 +61,8 @@ class Position:
     committed: Progress | None = None
     generation: int = 0
     """Of the last recorded entry, else of the table."""
+    spent: list[Committable] = field(default_factory=list)
+    """Of the predecessor, in the table already; their keys may still be there."""
     input: int = 0
     """Where rows have times of their own: no smaller time is expected."""
     final: bool = False
@@ -169,6 +171,8 @@ def _take(position: Position, recorded: Iterable[Entry], missing: Missing, can_r
             if isinstance(entry, CheckpointEntry):
                 position.known.append(entry.identity)
                 _hear(position, entry)
+            if entry.committable and entry.committable.keys:
+                position.spent.append(entry.committable)
             continue
         reason = "it follows one that is missing" if unusable else _break(position, entry, missing)
         if reason and isinstance(entry, FrontierEntry):
@@ -187,7 +191,7 @@ def _drop_idle_frontiers(position: Position) -> None:
     empties_above = position.committed.generation if position.committed else 0
     while position.entries and isinstance(position.entries[-1], FrontierEntry):
         last = position.entries[-1].committable
-        if last.batch.upper.sealed or last.generation > empties_above or last.manifests:
+        if last.batch.upper.sealed or last.generation > empties_above or not last.empty:
             return
         position.entries.pop()
         position.minted = last.batch.lower

@@ -1,29 +1,42 @@
 """One attempt against the table: a claim or a commit.
 
 Every attempt starts from a fresh load and checks in this order: uuid and rollback (belief), commit id (an earlier
-attempt may have landed), fence, frontier, files. Only then one snapshot is proposed on exactly that state. Nothing is
-retried here and nothing is ever deleted.
+attempt may have landed), fence, frontier, files. Then the rows that a batch deletes by position are looked up in
+exactly that state, and one snapshot is proposed on it. Nothing is retried here and nothing is ever deleted.
 """
+
+from dataclasses import dataclass, replace
 
 from calve import faults
 from calve.commit.belief import Trust, believe
 from calve.commit.journal import Journal
-from calve.commit.ports import TableStore
+from calve.commit.ports import Resolver, TableStore
 from calve.errors import CheckpointGap, FencedError, ProgressUnprovable
 from calve.model.checkpoint import offsets_digest
-from calve.model.files import Committable
+from calve.model.files import Committable, ResolvedDeletes
 from calve.model.progress import Fence, Progress
 from calve.model.spec import SinkSpec
 from calve.model.table import Proposal, TableState
 
 
+@dataclass(frozen=True)
+class _Resolution:
+    """The last deletes that were looked up: for which batch, in which snapshot."""
+
+    commit_id: str
+    head: int | None
+    deletes: ResolvedDeletes
+
+
 class Attempts:
     """What one run may do to its table. `fence` is set once, when the run took its epoch."""
 
-    def __init__(self, spec: SinkSpec, table: TableStore, journal: Journal) -> None:
+    def __init__(self, spec: SinkSpec, table: TableStore, journal: Journal, resolver: Resolver) -> None:
         self._spec = spec
         self._table = table
         self._journal = journal
+        self._resolver = resolver
+        self._resolution = _Resolution("", None, ResolvedDeletes())
         self.fence = Fence(spec.version, 0, "")
 
     def observe(self) -> tuple[TableState, Progress | None]:
@@ -77,13 +90,41 @@ class Attempts:
                 detail=f"{len(gone)} missing, among them {gone[0]}.",
                 hint="Start the sink again: what the source still has is read again.",
             )
+        replaces = committable.generation > progress.generation
+        deletes = ResolvedDeletes() if replaces else self._deletes_of(committable, state)
         proposal = Proposal(
             self._progress_of(committable, state.uuid),
-            committable.manifests,
-            committable.totals,
-            replaces=committable.generation > progress.generation,
+            committable.manifests + deletes.manifests,
+            committable.totals.plus(deletes.totals),
+            replaces=replaces,
         )
         return self._table.commit(state, proposal)
+
+    def _deletes_of(self, committable: Committable, state: TableState) -> ResolvedDeletes:
+        """Positions hold in one snapshot only: those of an earlier attempt serve if it built on the same one."""
+        if not committable.keys:
+            return ResolvedDeletes()
+        known = self._resolution
+        same = known.commit_id == committable.commit_id and known.head == state.head
+        if same and not self._table.missing_files(known.deletes.manifests):
+            return known.deletes
+        faults.reached("resolve.before")
+        deletes = self._resolver.resolve(state, committable.keys, committable.commit_id)
+        faults.reached("resolve.after")
+        self._resolution = _Resolution(committable.commit_id, state.head, deletes)
+        return deletes
+
+    def counted(self, committable: Committable) -> Committable:
+        """A committed one with the deletes that were looked up for it, as far as this run did that."""
+        known = self._resolution
+        if known.commit_id != committable.commit_id:
+            return committable
+        return replace(committable, totals=committable.totals.plus(known.deletes.totals))
+
+    def remove_keys(self, committed: Committable) -> None:
+        """Remove the keys of a batch that is in the table: no attempt needs them any more, and no reader ever did."""
+        if committed.keys:
+            self._table.remove_keys(committed.keys)
 
     def _progress_of(self, committable: Committable, table_uuid: str) -> Progress:
         return Progress(
@@ -101,6 +142,13 @@ class Attempts:
             ahead=committable.ahead,
         )
 
+    def held(self) -> TableState:
+        """The table as it is, if this run still holds the fence."""
+        state, progress = self.observe()
+        if progress and progress.fence.run_id != self.fence.run_id:
+            raise self.fenced_by(progress)
+        return state
+
     def merge_manifests(self) -> None:
         """Keep the table's manifest list short, if this run still holds the fence."""
         state, progress = self.observe()
@@ -109,13 +157,12 @@ class Attempts:
 
     def missing(self, committable: Committable) -> tuple[str, ...]:
         """Files of a committable that no longer exist."""
-        return self._table.missing_files(committable.manifests) if committable.manifests else ()
+        named = committable.manifests + committable.keys
+        return self._table.missing_files(named) if named else ()
 
     def check_fence(self) -> None:
         """Raise FencedError if another run owns the table: that wins over every other error."""
-        _, progress = self.observe()
-        if progress and progress.fence.run_id != self.fence.run_id:
-            raise self.fenced_by(progress)
+        self.held()
 
     def fenced_by(self, progress: Progress, *, landed: bool = False) -> FencedError:
         """The error of a run that finds another one in the table."""

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from calve.model.files import Committable, Manifest
+from calve.model.files import Committable, Manifest, ResolvedDeletes
 from calve.model.frontier import Frontier
 from calve.model.progress import Progress, Receipt
 from calve.model.table import Proposal, TableState
@@ -31,8 +31,23 @@ class TableStore(Protocol):
         """Manifests, and files they name, that no longer exist."""
         ...
 
+    def remove_keys(self, keys: Sequence[Manifest]) -> None:
+        """Remove files of keys, and their manifests, that nobody needs any more; those that are gone are fine."""
+        ...
+
     def merge_manifests(self, state: TableState) -> bool:
         """Rewrite many small manifests into few by a `replace` snapshot on `state`; False without need."""
+        ...
+
+
+class Resolver(Protocol):
+    """Keys whose rows are to be deleted -> deletes by position. May take long, and may run Spark jobs."""
+
+    def resolve(self, state: TableState, keys: Sequence[Manifest], commit_id: str) -> ResolvedDeletes:
+        """Deletes of the live rows that have these keys in exactly `state`, written and ready to be committed.
+
+        Raises TransientError, also where a file of `state` is gone, since the table may have moved on.
+        """
         ...
 
 

@@ -17,13 +17,14 @@ from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhe
 from calve.commit.attempt import Attempts
 from calve.commit.closing import Closing
 from calve.commit.journal import Journal
-from calve.commit.ports import Monitor, TableStore, Waiter, Waiting
+from calve.commit.ports import Monitor, Resolver, TableStore, Waiter, Waiting
 from calve.errors import CheckpointGap, TransientError
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, Staged
 from calve.model.files import Committable, Manifest, Totals
 from calve.model.frontier import SEALED, BatchDescription, Frontier
 from calve.model.progress import Fence, Progress, Receipt
 from calve.model.spec import OnForeignCommit, SinkSpec
+from calve.model.table import TableState
 
 T = TypeVar("T")
 
@@ -38,6 +39,9 @@ MOST_READY: Final = 100
 
 MOST_STAGED_BYTES: Final = 8_000_000_000
 """Bytes that may wait for their window, or for the catalog, before nothing more is read."""
+
+SETTLE_SECONDS: Final = 0.05
+"""Seconds between two looks at whether all that was recorded is committed."""
 
 LONGEST_WAIT: Final = 10.0
 """Seconds between two tries of something that has to work before anything else can."""
@@ -64,6 +68,7 @@ class Outside:
     ids: IdSource
     monitor: Monitor
     waiter: Waiter
+    resolver: Resolver
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ class Written:
     commit_id: str
     manifests: tuple[Manifest, ...]
     totals: Totals
+    keys: tuple[Manifest, ...] = ()
 
 
 class SinkRun:
@@ -83,7 +89,7 @@ class SinkRun:
     ) -> None:
         self._spec = spec
         self._journal = journal
-        self._attempts = Attempts(spec, table, journal)
+        self._attempts = Attempts(spec, table, journal, outside.resolver)
         self._clock, self._ids = outside.clock, outside.ids
         self._monitor, self._waiter = outside.monitor, outside.waiter
         self._can_reread = can_reread
@@ -303,6 +309,12 @@ class SinkRun:
 
         return self.patiently(checked)
 
+    def between_batches(self, change: Callable[[TableState], None]) -> None:
+        """Change the table itself: once all that was recorded is in it, and under this run's fence."""
+        while self.pending:
+            self._waiter.pause(SETTLE_SECONDS)
+        self.patiently(lambda: change(self._attempts.held()))
+
     # ---- checkpoints
 
     def decide(self, identity: CheckpointIdentity) -> Decision:
@@ -337,6 +349,7 @@ class SinkRun:
                 manifests=written.manifests,
                 totals=written.totals,
                 generation=self._spec.generation,
+                keys=written.keys,
             )
             self._append(CheckpointEntry(identity, time, committable))
         self._monitor.recorded(committable)
@@ -426,6 +439,7 @@ class SinkRun:
                 manifests=written.manifests,
                 totals=written.totals,
                 generation=self._spec.generation,
+                keys=written.keys,
                 ahead=position.ahead_of(batch.upper),
             )
             time = position.last_time if batch.upper.time is None else batch.upper.time - 1
@@ -569,15 +583,25 @@ class SinkRun:
             self._commits += 1
             self._committed_at = self._clock.monotonic()
         self._monitor.running()
-        self._monitor.committed(receipt, committable, seconds)
+        self._monitor.committed(receipt, self._attempts.counted(committable), seconds)
         self._tell_waiting()
         try:
             self._journal.unstage(entry.staged for entry in consumed if entry.staged)
             self._tidy(receipt)
         except TransientError as error:
             self._monitor.warned("clean-up after a commit", error)
+        self._remove_keys(committable)
         faults.reached("receipt.after")
         return receipt
+
+    def _remove_keys(self, committable: Committable) -> None:
+        with self._memory:
+            spent, self._position.spent = [*self._position.spent, committable], []
+        try:
+            for one in spent:
+                self._attempts.remove_keys(one)
+        except TransientError as error:
+            self._monitor.warned("removal of keys after a commit", error)
 
     def _tidy(self, receipt: Receipt) -> None:
         """Drop records nothing needs any more, and keep the manifest list short. All of it can fail and wait."""

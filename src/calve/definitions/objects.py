@@ -41,6 +41,8 @@ class Standing:
     """A foreign snapshot that the user vouched for."""
     generation: int = 0
     """Version at which the whole contents were asked for anew (SNAPSHOT = true); 0: never."""
+    unpartitioned: bool = False
+    """SET PARTITION BY () was the last word about partitions."""
 
 
 PLAIN: Final = Standing()

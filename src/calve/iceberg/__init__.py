@@ -13,6 +13,9 @@
     table       load, one commit attempt, manifest merge                              (driver)
     scan        a snapshot -> data files with their deletes                           (driver)
     travel, pruning, delete_index    which snapshot, which files, which deletes       (driver)
+    key_scan, key_partitions         which files may hold rows with given keys        (driver)
+    position_deletes                 files of position deletes                        (executors)
+    conversion                       equality deletes replaced by position deletes    (driver)
     readable    Arrow's and Spark's types for readers                                 (executors)
 
     declared         columns by name and kind -> schema and partitions

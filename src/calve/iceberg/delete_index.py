@@ -24,10 +24,8 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, PrimitiveType
 
 from calve.errors import TerminalError
+from calve.iceberg.position_deletes import PATH_ID
 from calve.model.scan import DeleteFile, DeleteKind
-
-_PATH_ID = 2147483546
-"""Field id of the column `file_path` of position deletes."""
 
 _REFERENCED, _OFFSET, _LENGTH = 17, 18, 19
 """Places in a data file record that has all fields of version 3; pyiceberg has no names for them."""
@@ -156,7 +154,7 @@ class DeleteIndex:
         return _Span(
             may_have_null=nulls != 0,
             only_null=nulls is not None and nulls == values,
-            bounds=None if known is None else _bounds(known, file),
+            bounds=None if known is None else bounds_of(known, file),
         )
 
 
@@ -179,12 +177,12 @@ def _only_path(file: DataFile) -> str | None:
     referenced: str | None = file[_REFERENCED]
     if referenced is not None:
         return referenced
-    lower, upper = (file.lower_bounds or {}).get(_PATH_ID), (file.upper_bounds or {}).get(_PATH_ID)
+    lower, upper = (file.lower_bounds or {}).get(PATH_ID), (file.upper_bounds or {}).get(PATH_ID)
     return bytes(lower).decode() if lower is not None and lower == upper else None
 
 
 def _may_name(deletes: DataFile, path: str) -> bool:
-    lower, upper = (deletes.lower_bounds or {}).get(_PATH_ID), (deletes.upper_bounds or {}).get(_PATH_ID)
+    lower, upper = (deletes.lower_bounds or {}).get(PATH_ID), (deletes.upper_bounds or {}).get(PATH_ID)
     if lower is None or upper is None:
         return True
     # An upper bound may be cut without being rounded up by some writer: compare as much as there is.
@@ -192,7 +190,8 @@ def _may_name(deletes: DataFile, path: str) -> bool:
     return raw[: len(lower)] >= bytes(lower) and raw[: len(upper)] <= bytes(upper)
 
 
-def _bounds(known: NestedField, file: DataFile) -> tuple[Any, Any] | None:
+def bounds_of(known: NestedField, file: DataFile) -> tuple[Any, Any] | None:
+    """What the values of a field in a file lie between; None where that is not known, or says nothing of keys."""
     kind: IcebergType = known.field_type
     lower = (file.lower_bounds or {}).get(known.field_id)
     upper = (file.upper_bounds or {}).get(known.field_id)

@@ -1,7 +1,7 @@
 """A snapshot on its way into the table: its manifest list, the updates that add it, and what they require.
 
-The requirements pin the state the draft was made on: the table, the head of main, the schema and the default spec. If
-one of them changed, the catalog applies nothing.
+The requirements pin the state the draft was made on: the table, the head of the branch, the schema and the default
+spec. If one of them changed, the catalog applies nothing.
 """
 
 import hashlib
@@ -33,13 +33,14 @@ from calve.model.progress import Progress, property_key, tag_name
 
 @dataclass(frozen=True)
 class Draft:
-    """A snapshot to be added on top of the head of `table`."""
+    """A snapshot to be added on top of the head of a branch of `table`."""
 
     table: Table
     snapshot_id: int
     sequence_number: int
     timestamp_ms: int
     list_location: str
+    branch: str = MAIN_BRANCH
 
     @property
     def metadata(self) -> TableMetadata:
@@ -49,7 +50,7 @@ class Draft:
     @property
     def parent(self) -> Snapshot | None:
         """The head it builds on."""
-        return head_of(self.metadata)
+        return head_of(self.metadata, self.branch)
 
     @property
     def list_header(self) -> ListHeader:
@@ -58,7 +59,7 @@ class Draft:
         return ListHeader(self.snapshot_id, parent.snapshot_id if parent else None, self.sequence_number)
 
 
-def new_draft(table: Table, clock: Clock, ids: IdSource) -> Draft:
+def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRANCH) -> Draft:
     """A draft with a fresh id. Its time is never before the table's last change: time travel needs them in order."""
     metadata = table.metadata
     taken = {snapshot.snapshot_id for snapshot in metadata.snapshots}
@@ -72,23 +73,25 @@ def new_draft(table: Table, clock: Clock, ids: IdSource) -> Draft:
         sequence_number=metadata.next_sequence_number(),
         timestamp_ms=max(clock.now_ms(), metadata.last_updated_ms),
         list_location=table.location_provider().new_metadata_location(f"snap-{snapshot_id}-{unique}.avro"),
+        branch=branch,
     )
 
 
-def requirements(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
+def requirements(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> tuple[TableRequirement, ...]:
     """What must still hold when the catalog applies a draft."""
-    head = head_of(metadata)
-    head_id = head.snapshot_id if head else None
+    ref = metadata.refs.get(branch)
+    head_id = ref.snapshot_id if ref else None
+    pinned = branch if metadata.snapshots else MAIN_BRANCH  # pyiceberg pins nothing else in a table without snapshots
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
-        AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": head_id}),
+        AssertRefSnapshotId.model_validate({"ref": pinned, "snapshot-id": head_id}),
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
         AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
     )
 
 
 def snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]:
-    """Add the snapshot and make it the head of main."""
+    """Add the snapshot and make it the head of its branch."""
     parent = draft.parent
     snapshot = Snapshot.model_validate(
         {
@@ -101,7 +104,7 @@ def snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]:
             "schema-id": draft.metadata.current_schema_id,
         }
     )
-    return AddSnapshotUpdate(snapshot=snapshot), _moved_ref(draft, MAIN_BRANCH, SnapshotRefType.BRANCH)
+    return AddSnapshotUpdate(snapshot=snapshot), _moved_ref(draft, draft.branch, SnapshotRefType.BRANCH)
 
 
 def progress_updates(draft: Draft, progress: Progress) -> tuple[TableUpdate, ...]:
@@ -114,18 +117,18 @@ def progress_updates(draft: Draft, progress: Progress) -> tuple[TableUpdate, ...
 
 def expiry_updates(draft: Draft) -> tuple[TableUpdate, ...]:
     """Remove the snapshots that expired, when there are enough of them."""
-    main = draft.metadata.refs.get(MAIN_BRANCH)
+    branch = draft.metadata.refs.get(draft.branch)
     retention = Retention.of(
         draft.metadata.properties,
-        max_age_ms=main.max_snapshot_age_ms if main else None,
-        min_keep=main.min_snapshots_to_keep if main else None,
+        max_age_ms=branch.max_snapshot_age_ms if branch else None,
+        min_keep=branch.min_snapshots_to_keep if branch else None,
     )
     snapshots = draft.metadata.snapshots
     oldest_ms = min((s.timestamp_ms for s in snapshots), default=draft.timestamp_ms)
     if len(snapshots) < retention.keep_all + BATCH and draft.timestamp_ms - oldest_ms <= retention.max_age_ms:
         return ()  # most of the time, and quicker than to look closely
     aged = [Aged(s.snapshot_id, s.sequence_number or 0, s.timestamp_ms) for s in snapshots]
-    gone = expired(aged, protected_snapshots(draft.metadata), retention, draft.timestamp_ms)
+    gone = expired(aged, protected_snapshots(draft.metadata, draft.branch), retention, draft.timestamp_ms)
     return (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}),) if gone else ()
 
 

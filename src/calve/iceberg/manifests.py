@@ -7,7 +7,7 @@ pyiceberg declares `equality_ids` as list<long>; the specification says list<int
 former. Manifests are therefore written here, with the right Avro schema.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Final
@@ -92,6 +92,19 @@ def write_deleted(
     """As `write_existing`, of files that leave the table with this snapshot."""
     gone = [_carried(entry, ManifestEntryStatus.DELETED, snapshot_id) for entry in entries]
     return _carried_manifest(place, gone, snapshot_id, sequence_number)
+
+
+def write_reduced(
+    place: ManifestPlace, entries: Sequence[ManifestEntry], gone: Collection[str], draft: tuple[int, int]
+) -> ManifestFile:
+    """As `write_existing`, but files at the locations `gone` leave the table. `draft` is snapshot id and number."""
+    carried = [
+        _carried(entry, ManifestEntryStatus.DELETED, draft[0])
+        if entry.data_file.file_path in gone
+        else _carried(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
+        for entry in entries
+    ]
+    return _carried_manifest(place, carried, *draft)
 
 
 def is_live(manifest: ManifestFile) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote_plus
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType
+from pyiceberg.types import IcebergType, UUIDType
 
 from calve.iceberg.transforms import transformed
 
@@ -47,12 +48,16 @@ class _Field:
         found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         if isinstance(found, pa.ChunkedArray):  # of no chunk at all
             found = pa.array([], column.type)
-        return transformed(found.cast(self.arrow), self.kind, self.field.transform)
+        typed = found.cast(self.arrow)
+        plain = typed.storage if isinstance(typed, pa.ExtensionArray) else typed  # a uuid
+        return transformed(plain, self.kind, self.field.transform)
 
     def text(self, value: Any) -> str:
         if self.kind is None:
             return "null"
         kind = self.field.transform.result_type(self.kind)
+        if isinstance(kind, UUIDType) and value is not None:
+            return str(UUID(bytes=value))
         try:
             return self.field.transform.to_human_string(kind, value)
         except (OverflowError, ValueError):  # a time that Python does not have

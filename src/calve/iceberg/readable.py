@@ -56,7 +56,7 @@ _PLAIN: Mapping[type[IcebergType], tuple[pa.DataType, str | None]] = {
     FloatType: (pa.float32(), "float"),
     DoubleType: (pa.float64(), "double"),
     DateType: (pa.date32(), "date"),
-    TimeType: (pa.time64("us"), None),
+    TimeType: (pa.time64("ns"), "time(6)"),  # Spark takes no other unit
     TimestampType: (pa.timestamp("us"), "timestamp_ntz"),
     TimestamptzType: (pa.timestamp("us", "UTC"), "timestamp"),
     TimestampNanoType: (pa.timestamp("ns"), None),

@@ -47,12 +47,12 @@ def remove_all(draft: Draft, lines: Sequence[Line]) -> Removal:
         place = manifest_place(draft.table, line.manifest.partition_spec_id, content, name)
         removed.append(Line.of(write_deleted(place, entries, draft.snapshot_id, draft.sequence_number)))
         for entry in entries:
-            counts.update(_counted(entry))
+            counts.update(removed_counts(entry))
     return Removal(tuple(removed), {key: str(count) for key, count in counts.items()})
 
 
-def _counted(entry: ManifestEntry) -> dict[str, int]:
-    """Under the names of the specification."""
+def removed_counts(entry: ManifestEntry) -> dict[str, int]:
+    """What a file takes with it, under the names of the specification."""
     file = entry.data_file
     sized = {"removed-files-size": file.file_size_in_bytes}
     if file.content == DataFileContent.DATA:

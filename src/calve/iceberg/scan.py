@@ -34,7 +34,7 @@ from calve.iceberg.delete_index import DeleteIndex
 from calve.iceberg.pruning import Pruning
 from calve.iceberg.readable import ReadTarget, every_field, projected, read_target, spark_schema
 from calve.iceberg.travel import AsOf, Moment, moment_of
-from calve.model.scan import EVERYTHING, Condition, DeleteKind, Pruned, ScanFile, ScanPlan
+from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, Pruned, ScanFile, ScanPlan
 
 _LOOKUPS = 16
 """Manifests that are read at a time; matters for object stores only."""
@@ -101,35 +101,38 @@ class Scan:
     def _files(self, manifests: Sequence[ManifestFile], pruning: Pruning) -> tuple[tuple[ScanFile, ...], Pruned]:
         data = [m for m in manifests if m.content is ManifestContent.DATA]
         matching = [m for m in data if pruning.may_match_manifest(m)]
-        entries = _entries(self.table.io, matching)
+        entries = live_entries(self.table.io, matching)
         in_partition = [e for e in entries if pruning.may_match_partition(e.data_file)]
         chosen = [e for e in in_partition if pruning.may_match_bounds(e.data_file)]
         deletes = [m for m in manifests if m.content is ManifestContent.DELETES] if chosen else []
         oldest = min((e.sequence_number or 0 for e in chosen), default=0)
         newer = [m for m in deletes if (m.sequence_number or 0) >= oldest]
         fields = every_field(self.table).fields
-        index = DeleteIndex(_entries(self.table.io, newer), self.table.specs(), fields)
+        index = DeleteIndex(live_entries(self.table.io, newer), self.table.specs(), fields)
         pruned = Pruned(
             manifests=len(data) - len(matching),
             files_by_partition=len(entries) - len(in_partition),
             files_by_bounds=len(in_partition) - len(chosen),
         )
-        return tuple(_scan_file(entry, index, self.table.specs()[entry.data_file.spec_id]) for entry in chosen), pruned
+        return tuple(
+            scan_file(entry, index.of(entry), self.table.specs()[entry.data_file.spec_id]) for entry in chosen
+        ), pruned
 
 
 def _schema_of(table: Table, moment: Moment) -> Schema:
     return next(schema for schema in table.metadata.schemas if schema.schema_id == moment.schema_id)
 
 
-def _entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
+def live_entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
     """The live entries of manifests, whoever wrote them, with all that they inherit. Raises OSError."""
     if len(manifests) < 2:
-        return [entry for manifest in manifests for entry in _live(io, manifest)]
+        return [entry for manifest in manifests for entry in live_entries_of(io, manifest)]
     with ThreadPoolExecutor(min(_LOOKUPS, len(manifests))) as pool:
-        return [entry for entries in pool.map(lambda m: list(_live(io, m)), manifests) for entry in entries]
+        return [entry for entries in pool.map(lambda m: list(live_entries_of(io, m)), manifests) for entry in entries]
 
 
-def _live(io: FileIO, manifest: ManifestFile) -> Iterable[ManifestEntry]:
+def live_entries_of(io: FileIO, manifest: ManifestFile) -> Iterable[ManifestEntry]:
+    """The live entries of a manifest, whoever wrote it, with all that they inherit. Raises OSError, InvalidInput."""
     with io.new_input(manifest.manifest_path).open() as stream:
         content = stream.read()
     for entry in read_entries(content, version=3):
@@ -150,7 +153,8 @@ def _checked(entry: ManifestEntry) -> ManifestEntry:
     return entry
 
 
-def _scan_file(entry: ManifestEntry, index: DeleteIndex, spec: PartitionSpec) -> ScanFile:
+def scan_file(entry: ManifestEntry, deletes: tuple[DeleteFile, ...], spec: PartitionSpec) -> ScanFile:
+    """A data file with the deletes that apply to it."""
     file = entry.data_file
     return ScanFile(
         path=file.file_path,
@@ -159,7 +163,9 @@ def _scan_file(entry: ManifestEntry, index: DeleteIndex, spec: PartitionSpec) ->
         sequence_number=entry.sequence_number or 0,
         split_offsets=_ascending(file.split_offsets),
         constants=_constants(file, spec),
-        deletes=index.of(entry),
+        deletes=deletes,
+        spec_id=file.spec_id,
+        partition=tuple(file.partition[place] for place in range(len(file.partition))),
     )
 
 

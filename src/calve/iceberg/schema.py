@@ -5,7 +5,6 @@ nullability: a streaming frame's `nullable` is a guess, and a table that refuses
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol
@@ -29,29 +28,22 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
+    TimeType,
+    UUIDType,
 )
 
+from calve.catalog.tables import no_uuid_key
 from calve.errors import InvalidInput
 from calve.model.change import DIFF, RESERVED_PREFIX, TIME
-
-MAX_PRECISION = 38
+from calve.model.types import decimal_of, spark_type
 
 _PRIMITIVES: Mapping[str, Callable[[], PrimitiveType]] = {
-    "boolean": BooleanType,
-    "byte": IntegerType,
-    "short": IntegerType,
-    "integer": IntegerType,
-    "long": LongType,
-    "float": FloatType,
-    "double": DoubleType,
-    "string": StringType,
-    "binary": BinaryType,
-    "date": DateType,
-    "timestamp": TimestamptzType,
-    "timestamp_ntz": TimestampType,
+    str(kind()): kind
+    for kind in (
+        *(BooleanType, IntegerType, LongType, FloatType, DoubleType, StringType, BinaryType, DateType, TimeType),
+        *(TimestampType, TimestamptzType, UUIDType),
+    )
 }
-_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
-_TEXT = re.compile(r"(var)?char\(\d+\)")
 _COLLATIONS = "__COLLATIONS"
 
 
@@ -63,10 +55,11 @@ class SparkStruct(Protocol):
         ...
 
 
-def iceberg_schema(columns: SparkStruct | str, key: Sequence[str] = ()) -> Schema:
+def iceberg_schema(columns: SparkStruct | str, key: Sequence[str] = (), uuids: Sequence[str] = ()) -> Schema:
     """The schema of a table for a frame's columns (a Spark StructType or its JSON), identified by `key`.
 
-    Raises InvalidInput that names the column for whatever a table cannot hold or a key cannot be.
+    Columns named in `uuids` are texts in Spark and uuids in the table. Raises InvalidInput that names the column for
+    whatever a table cannot hold or a key cannot be.
     """
     struct = json.loads(columns) if isinstance(columns, str) else columns.jsonValue()
     fields = struct["fields"]
@@ -78,11 +71,19 @@ def iceberg_schema(columns: SparkStruct | str, key: Sequence[str] = ()) -> Schem
                 f'column name "{field["name"]}" is reserved', detail=f"Names with {RESERVED_PREFIX} belong to calve."
             )
     _check_key(fields, key)
+    for name in set(key) & set(uuids):
+        raise no_uuid_key(name)
     # The ids only have to differ here: fresh ones are assigned in the order in which a catalog assigns them, too.
     root = _struct(fields, path="", ids=count(1))
     by_name = {field.name: field for field in root.fields}
-    table_fields = [field.model_copy(update={"required": field.name in key}) for field in root.fields]
+    table_fields = [_column(field, key, uuids) for field in root.fields]
     return assign_fresh_schema_ids(Schema(*table_fields, identifier_field_ids=[by_name[name].field_id for name in key]))
+
+
+def _column(field: NestedField, key: Sequence[str], uuids: Sequence[str]) -> NestedField:
+    uuid = field.name in uuids and isinstance(field.field_type, StringType)
+    kind = UUIDType() if uuid else field.field_type
+    return field.model_copy(update={"required": field.name in key, "field_type": kind})
 
 
 def _check_key(fields: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
@@ -96,11 +97,12 @@ def _check_key(fields: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
                 f'key column "{name}" does not exist', detail=f"The input's columns are {', '.join(by_name)}."
             )
         kind = field["type"]
-        if not isinstance(kind, str) or kind in {"float", "double"}:
+        known = spark_type(_type_name(kind))
+        if known is not None and not known.key:
             raise InvalidInput(
                 f'column "{name}" cannot be a key',
                 detail=f"It is of type {_type_name(kind)}, whose values have no exact equality in a table.",
-                hint="Use columns of an integer, decimal, text, date or timestamp type as the key.",
+                hint="Use columns of an integer, decimal, text, date or time type as the key.",
             )
         if field.get("metadata", {}).get(_COLLATIONS):
             raise InvalidInput(
@@ -151,15 +153,11 @@ def _type(kind: Any, path: str, ids: Iterator[int]) -> IcebergType:
 
 
 def _primitive(kind: str, path: str) -> PrimitiveType:
-    if kind in _PRIMITIVES:
-        return _PRIMITIVES[kind]()
-    if _TEXT.fullmatch(kind):
-        return StringType()
-    if match := _DECIMAL.fullmatch(kind):
-        precision, scale = int(match[1]), int(match[2])
-        if precision <= MAX_PRECISION and 0 <= scale <= precision:
-            return DecimalType(precision, scale)
-    raise _unsupported(path, kind)
+    known = spark_type(kind)
+    if known is None or not known.iceberg or (known.sql == "VARIANT" and "." in path):
+        raise _unsupported(path, kind)
+    decimal = decimal_of(kind)
+    return _PRIMITIVES[known.iceberg]() if decimal is None else DecimalType(*decimal)
 
 
 def _unsupported(path: str, kind: str) -> InvalidInput:

@@ -20,11 +20,19 @@ _TOTALS = {
     "total-position-deletes": "added-position-deletes",
     "total-equality-deletes": "added-equality-deletes",
 }
+_REMOVED = {
+    "total-data-files": "deleted-data-files",
+    "total-delete-files": "removed-delete-files",
+    "total-records": "deleted-records",
+    "total-files-size": "removed-files-size",
+    "total-position-deletes": "removed-position-deletes",
+    "total-equality-deletes": "removed-equality-deletes",
+}
 
 
-def head_of(metadata: TableMetadata) -> Snapshot | None:
-    """The head of the main branch."""
-    ref = metadata.refs.get(MAIN_BRANCH)
+def head_of(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> Snapshot | None:
+    """The head of a branch; one that is not there yet begins at the head of main."""
+    ref = metadata.refs.get(branch) or metadata.refs.get(MAIN_BRANCH)
     return None if ref is None else metadata.snapshot_by_id(ref.snapshot_id)
 
 
@@ -37,11 +45,11 @@ def ancestors_of(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Sna
         snapshot = None if snapshot.parent_snapshot_id is None else by_id.get(snapshot.parent_snapshot_id)
 
 
-def protected_snapshots(metadata: TableMetadata) -> set[int]:
-    """Snapshots that branches and tags need: what they name, and the ancestors of every branch but main."""
+def protected_snapshots(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> set[int]:
+    """Snapshots that branches and tags need: what they name, and the ancestors of every branch but this one."""
     kept = {ref.snapshot_id for ref in metadata.refs.values()}
     for name, ref in metadata.refs.items():
-        if name != MAIN_BRANCH and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+        if name != branch and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
             head = metadata.snapshot_by_id(ref.snapshot_id)
             kept |= {snapshot.snapshot_id for snapshot in ancestors_of(metadata, head)}
     return kept
@@ -130,18 +138,25 @@ def added_counts(totals: Totals) -> dict[str, int]:
 
 
 def new_summary(
-    operation: Operation, added: Mapping[str, int], parent: Snapshot | None, extra: Mapping[str, str]
+    operation: Operation,
+    added: Mapping[str, int],
+    parent: Snapshot | None,
+    extra: Mapping[str, str],
+    *,
+    removed: Mapping[str, int] | None = None,
 ) -> Summary:
     """The summary of a snapshot on top of `parent`, totals carried on. A total that the parent lacks stays unknown."""
+    gone = removed or {}
     before: Mapping[str, str] = dict.fromkeys(_TOTALS, "0")
     if parent is not None:
         before = parent.summary.additional_properties if parent.summary is not None else {}
     totals = {
-        name: str(int(before[name]) + added.get(addition, 0))
+        name: str(max(0, int(before[name]) + added.get(addition, 0) - gone.get(_REMOVED[name], 0)))
         for name, addition in _TOTALS.items()
         if before.get(name, "").isdigit()
     }
-    return Summary(operation, **{name: str(count) for name, count in added.items()}, **totals, **extra)
+    counts = {name: str(count) for name, count in {**added, **gone}.items()}
+    return Summary(operation, **counts, **totals, **extra)
 
 
 def _unreadable(where: str, sink_id: str, error: Exception) -> ProgressUnprovable:

@@ -5,13 +5,14 @@
     commit: manifest list (new manifests + those of the head) ──► snapshot, refs, property, expiry ──► catalog
 
 `commit` is one attempt on exactly the state it is given: it neither reloads nor retries, and deletes nothing when it
-fails. All requests go through one catalog client: `load`, `commit` and `merge_manifests` are called by one thread at a
-time, `write_target`, `write_manifests` and `missing_files` by any.
+fails. All requests go through one catalog client: `load`, `commit`, `plan_keys` and `merge_manifests` are called by
+one thread at a time, `standing`, `write_target`, `write_manifests` and `missing_files` by any.
 """
 
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from pyiceberg.exceptions import NoSuchTableError
@@ -19,11 +20,13 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableUpdate
 
 from calve.catalog.failures import committing, trying
 from calve.catalog.fields import field_named
+from calve.catalog.fitting import as_known
 from calve.catalog.rest import removes_old_metadata
 from calve.catalog.stores import expires_soon
 from calve.catalog.tables import unpartitioned_spec_id
@@ -31,6 +34,9 @@ from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
 from calve.faults import reached
 from calve.iceberg.draft import Draft, expiry_updates, new_draft, progress_updates, requirements, snapshot_updates
+from calve.iceberg.evolution import Shape, evolution
+from calve.iceberg.facts import Standing, standing_of
+from calve.iceberg.key_scan import KeyScan, KeyScans
 from calve.iceberg.listing import Line, ManifestLists
 from calve.iceberg.manifests import (
     OWN_PREFIX,
@@ -69,10 +75,11 @@ log = logging.getLogger(__name__)
 
 
 class IcebergTable:
-    """A table of one sink, whose input has the columns `given` in this order (all of the table's unless given).
+    """A table of one sink, whose input has the columns of `shape` in this order (without it, the table's of now).
 
-    They are found by their names, and written with the field ids and types that they have at the start. What others do
-    to the schema later (add, rename or drop a column, widen a type) does not concern files that are written this way.
+    They are found by their names and written with the field ids and types that they have in the table as it was loaded
+    last: what others do to the schema while a batch is written (add, rename or drop a column, widen a type) does not
+    concern its files.
     """
 
     def __init__(
@@ -83,7 +90,7 @@ class IcebergTable:
         clock: Clock,
         ids: IdSource,
         *,
-        given: Schema | None = None,
+        shape: Shape | None = None,
     ) -> None:
         self._catalog = table.catalog
         self._identifier = table.name()
@@ -91,12 +98,17 @@ class IcebergTable:
         self._sink_id = sink_id
         self._clock = clock
         self._ids = ids
-        theirs = table.schema()
+        self._shape = shape
+        self._branch = shape.branch if shape else MAIN_BRANCH
+        self._first_schema = table.schema()
+        theirs = table.schema() if shape is None else as_known(table.metadata, shape.given)
         self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
-        self._schema_json = (theirs if given is None else written_schema(theirs, given)).model_dump_json()
         self._latest = table
+        self._metadata: TableMetadata = table.metadata
+        """As it was loaded or committed last."""
         self._infos = SnapshotInfos(sink_id)
         self._lists = ManifestLists()
+        self._key_scans = KeyScans()
         self._named: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         """Files of the manifests that were written or read last, so that they are not read for every attempt."""
 
@@ -112,8 +124,11 @@ class IcebergTable:
                     detail=str(error),
                     hint="Restore it, or start a new sink into a new table.",
                 ) from error
-        self._latest = table
-        head = head_of(table.metadata)
+        self._latest, self._metadata = table, table.metadata
+        ref = table.metadata.refs.get(self._branch)
+        if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+            raise TerminalError(f'"{self._branch}" is a tag of table "{self._name}"', hint="Choose another branch.")
+        head = head_of(table.metadata, self._branch)
         return TableState(
             uuid=str(table.metadata.table_uuid),
             ancestors=self._infos.of(ancestors_of(table.metadata, head)),
@@ -128,7 +143,7 @@ class IcebergTable:
         Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known, TransientError
         when nothing was sent.
         """
-        draft = new_draft(state.handle, self._clock, self._ids)
+        draft = new_draft(state.handle, self._clock, self._ids, self._branch)
         progress = replace(
             proposal.progress,
             table_uuid=state.uuid,
@@ -157,17 +172,34 @@ class IcebergTable:
         reached("commit.after")
         return progress
 
+    @property
+    def behind(self) -> bool:
+        """True when the table has to be changed before it can take rows. Raises InvalidInput when no change helps."""
+        return self._shape is not None and bool(evolution(self._latest.metadata, self._shape, self._sink_id))
+
+    def evolve(self, state: TableState) -> None:
+        """Give the table what it lacks, on exactly `state`. Raises like `commit`."""
+        table: Table = state.handle
+        updates = evolution(table.metadata, self._shape, self._sink_id) if self._shape else ()
+        if updates:
+            reached("schema.before")
+            with committing(f'a change of the schema of "{self._name}"'):
+                table.catalog.commit_table(table, requirements(table.metadata, self._branch), updates)
+            reached("schema.after")
+            log.info("the schema of table %s was changed", self._name)
+        self.load()
+
     def merge_manifests(self, state: TableState) -> bool:
         """Rewrite many small manifests into few by a `replace` snapshot on top of `state`; False when there is no need.
 
         Rows, sequence numbers, the sink's progress and its tag stay as they are. Raises like `commit`.
         """
         table: Table = state.handle
-        lines = self._lines_of(table, head_of(table.metadata))
+        lines = self._lines_of(table, head_of(table.metadata, self._branch))
         groups = merge_groups(line.manifest for line in lines)
         if not groups:
             return False
-        draft = new_draft(table, self._clock, self._ids)
+        draft = new_draft(table, self._clock, self._ids, self._branch)
         with trying(f'merging manifests of "{self._name}"'):
             merged = [_merged(draft, group, number) for number, group in enumerate(groups)]
         replaced = {manifest.manifest_path for group in groups for manifest in group.members}
@@ -185,10 +217,14 @@ class IcebergTable:
         reached("maintain.after")
         return True
 
-    def write_target(self, options: WriteOptions) -> WriteTarget:
+    def standing(self) -> Standing:
+        """Place, columns and size, as they were seen last; nothing is asked."""
+        return standing_of(self._metadata)
+
+    def write_target(self, options: WriteOptions, given: Schema | None = None) -> WriteTarget:
         """Where and how files are written, by the state that was loaded last, or now if its credentials expire soon.
 
-        Raises TransientError.
+        `given` are columns of older rows. Raises TransientError.
         """
         if expires_soon(self._latest.io.properties, self._clock.now_ms()):
             self.load()
@@ -197,7 +233,7 @@ class IcebergTable:
         if delete_spec_id is None:
             raise InvalidInput(f'table "{self._name}" has no unpartitioned spec for deletes')
         return WriteTarget(
-            schema_json=self._schema_json,
+            schema_json=self._written_schema(table, given).model_dump_json(),
             key_ids=self._key_ids,
             data_location=table.location_provider().data_path,
             data_spec_id=table.metadata.default_spec_id,
@@ -208,10 +244,32 @@ class IcebergTable:
             options=file_options(options, table.properties),
         )
 
+    def _written_schema(self, table: Table, given: Schema | None) -> Schema:
+        columns = given or (self._shape.given if self._shape else None)
+        return self._first_schema if columns is None else written_schema(as_known(table.metadata, columns), columns)
+
     def write_manifests(self, files: Sequence[WrittenFile], commit_id: str) -> tuple[Manifest, ...]:
         """Manifests of the files of one batch, for any attempt. Raises TransientError."""
         with trying(f'writing manifests of "{self._name}"'):
             return write_manifests(self._latest, files, f"{commit_id}-{self._ids.new_id()[:8]}")
+
+    def plan_keys(self, state: TableState, keys: Sequence[Manifest]) -> KeyScan:
+        """How rows with these keys are found in exactly `state`. Raises TransientError."""
+        table: Table = state.handle
+        lines = self._lines_of(table, head_of(table.metadata))
+        with trying(f'planning a look-up of keys in "{self._name}"'):
+            return self._key_scans.plan(table, [line.manifest for line in lines], keys)
+
+    def remove_keys(self, keys: Sequence[Manifest]) -> None:
+        """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError."""
+        io = self._latest.io
+        with trying(f'removing keys of "{self._name}"'):
+            for manifest in keys:
+                with suppress(FileNotFoundError):
+                    for location in self._files_of(io, manifest):
+                        with suppress(FileNotFoundError):
+                            io.delete(location)
+                    io.delete(manifest.path)
 
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
         """Manifests, and files they name, that no longer exist. Raises TransientError."""
@@ -242,9 +300,10 @@ class IcebergTable:
 
     def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str) -> None:
         with committing(what):
-            response = self._catalog.commit_table(draft.table, requirements(draft.metadata), updates)
+            response = self._catalog.commit_table(draft.table, requirements(draft.metadata, draft.branch), updates)
+        self._metadata = response.metadata
         if not removes_old_metadata(self._catalog):
-            _remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
+            remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
 
 
 def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:
@@ -254,7 +313,7 @@ def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:
     return Line.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
 
 
-def _remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
+def remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
     """Delete metadata files that left the log, as the table's properties ask. A file that stays does no harm."""
     if after.properties.get(_DELETE_OLD_METADATA, "false").lower() != "true":
         return

@@ -143,6 +143,19 @@ class Totals:
             delete_bytes=sum(f.size for f in equality + position),
         )
 
+    def plus(self, other: "Totals") -> "Totals":
+        """Both together."""
+        mine, theirs = asdict(self), asdict(other)
+        return Totals(**{name: count + theirs[name] for name, count in mine.items()})
+
+
+@dataclass(frozen=True)
+class ResolvedDeletes:
+    """Deletes of a batch by position, as they are in one snapshot of the table."""
+
+    manifests: tuple[Manifest, ...] = ()
+    totals: Totals = Totals()
+
 
 @dataclass(frozen=True)
 class Committable:
@@ -158,13 +171,16 @@ class Committable:
     totals: Totals = Totals()
     generation: int = 0
     """The first committable of a new generation replaces everything that the table holds."""
+    keys: tuple[Manifest, ...] = ()
+    """Of files with keys whose rows are deleted by position. They are no part of the table: every attempt looks up
+    where the rows are, and the files are removed once the table has the batch."""
     ahead: str = ""
     """Digest of the end offsets of the last checkpoint that has rows in here, where others of its rows are not."""
 
     @property
     def empty(self) -> bool:
         """True when only progress moves."""
-        return not self.manifests
+        return not self.manifests and not self.keys
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -178,6 +194,7 @@ class Committable:
             "manifests": [m.to_json() for m in self.manifests],
             "totals": asdict(self.totals),
             "generation": self.generation,
+            "keys": [m.to_json() for m in self.keys],
             "ahead": self.ahead,
         }
 
@@ -193,5 +210,6 @@ class Committable:
             manifests=tuple(Manifest.from_json(m) for m in value["manifests"]),
             totals=Totals(**value["totals"]),
             generation=value.get("generation", 0),
+            keys=tuple(Manifest.from_json(m) for m in value.get("keys", ())),
             ahead=value.get("ahead", ""),
         )

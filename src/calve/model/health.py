@@ -39,6 +39,8 @@ class Status:
     updated_ms: int
     staged: int = 0
     """Checkpoints that wait for their window to close."""
+    key_violations: int = 0
+    """Keys with more than one last row in a checkpoint, as far as this run looked for them."""
     input: str = ""
     """Frontier of the source as this run knows it: no smaller time is expected."""
     minted: str = ""

@@ -100,6 +100,10 @@ class ScanFile:
     constants: tuple[tuple[int, Any], ...] = ()
     """Values of identity partition fields by the id of their column, for columns that the file lacks."""
     deletes: tuple[DeleteFile, ...] = ()
+    spec_id: int = 0
+    """Its partition spec; position deletes of the file belong to the same spec and partition."""
+    partition: tuple[Any, ...] = ()
+    """Values of its partition, as manifests hold them."""
 
 
 @dataclass(frozen=True)

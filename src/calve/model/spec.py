@@ -17,6 +17,30 @@ class OnForeignCommit(StrEnum):
     ACCEPT = "accept"
 
 
+class Deletes(StrEnum):
+    """How the rows that a change replaces or deletes leave the table."""
+
+    EQUALITY = "equality"
+    """By files of keys that readers compare every row with: free for the writer, dear for all others."""
+    POSITION = "position"
+    """By their places in data files, looked up in each commit."""
+
+
+class OnSchemaChange(StrEnum):
+    """When the input of a sink has other columns than its table."""
+
+    EVOLVE = "evolve"
+    HALT = "halt"
+
+
+class OnKeyViolation(StrEnum):
+    """When a checkpoint has different rows of one key, and the envelope's order does not tell which is the last."""
+
+    IGNORE = "ignore"
+    WARN = "warn"
+    HALT = "halt"
+
+
 class OnTruncate(StrEnum):
     """When a Debezium record says that the source table was truncated."""
 
@@ -188,8 +212,17 @@ class SinkSpec:
     """Grows when the table is to be filled anew: the first batch of a generation replaces what the table holds."""
     accepted_snapshot: int | None = None
     """A snapshot that the user vouched for: foreign changes up to it are no reason to halt."""
+    deletes: Deletes = Deletes.POSITION
     partition_by: tuple[PartitionBy, ...] = ()
     """How the table is partitioned; a table that exists keeps its own way, and none here asks for none."""
+    uuids: tuple[str, ...] = ()
+    """Columns that are texts in Spark and uuids in a table that is made."""
+    on_schema_change: OnSchemaChange = OnSchemaChange.EVOLVE
+    unpartitioned: bool = False
+    """The table is to lose its partitions; `partition_by` is empty then."""
+    on_key_violation: OnKeyViolation = OnKeyViolation.IGNORE
+    branch: str = "main"
+    """Branch of the table that commits go to."""
     append: bool = False
     """Keep every change as a row with its multiplicity and its time, instead of one row per key; there is no key."""
     times: RowTimes | None = None

@@ -27,10 +27,11 @@ SINK = SettingGroup(
         Setting(
             "DELETES",
             Kind.CHOICE,
-            "How rows are deleted in the table.",
-            default="'equality'",
-            choices=("equality",),
-            later=("position", "vector"),
+            "How rows leave the table: by their places, which are looked up in every commit, or by keys that readers "
+            "compare all rows with.",
+            default="'position'",
+            choices=("position", "equality"),
+            later=("vector",),
         ),
         Setting("FORMAT VERSION", Kind.INTEGER, "Version of the Iceberg format.", default="2", low=2, high=2),
         Setting(
@@ -63,11 +64,32 @@ SINK = SettingGroup(
             default="below the home folder",
         ),
         Setting(
+            "BRANCH",
+            Kind.TEXT,
+            "Branch of the table to write to; one that is not there yet begins at the head of main.",
+            default="'main'",
+        ),
+        Setting(
             "ON FOREIGN COMMIT",
             Kind.CHOICE,
             "What to do when another writer changed the table's rows.",
             default="'halt'",
             choices=("halt", "accept"),
+        ),
+        Setting(
+            "ON SCHEMA CHANGE",
+            Kind.CHOICE,
+            "What to do when the source has columns that the table lacks, or wider ones: change the table, or stop.",
+            default="'evolve'",
+            choices=("evolve", "halt"),
+        ),
+        Setting(
+            "ON KEY VIOLATION",
+            Kind.CHOICE,
+            "What to do when a checkpoint has different rows of one key in the same order; looking for them takes a "
+            "pass over the checkpoint.",
+            default="'ignore'",
+            choices=("ignore", "warn", "halt"),
         ),
         Setting(
             "ON TRUNCATE",
@@ -156,11 +178,8 @@ SINK = SettingGroup(
             default="'1h'",
             low=_SECOND,
         ),
-        Setting("ON SCHEMA CHANGE", Kind.CHOICE, "What to do when the source's columns change.", later=_NOT_YET),
-        Setting("ON KEY VIOLATION", Kind.CHOICE, "What to do when a key is there twice.", later=_NOT_YET),
         Setting("KEY INDEX", Kind.CHOICE, "Whether positions of keys are kept.", later=_NOT_YET),
         Setting("MAINTENANCE", Kind.CHOICE, "Which maintenance the sink does by itself.", later=_NOT_YET),
-        Setting("BRANCH", Kind.TEXT, "Branch of the table to write to.", later=_NOT_YET),
     ),
 )
 

@@ -4,26 +4,13 @@ Columns of a view, and fields inside of structs, are checked when Spark knows th
 """
 
 from calve.model.partitioning import PartitionBy
-from calve.model.relation import Relation
+from calve.model.relation import KnownColumn, Relation
+from calve.model.types import TYPES, ColumnType, declared_type
 from calve.plan.sources import column_named
 from calve.sql.errors import SqlError
 from calve.sql.parts import PartitionField, Transform
 
-_INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-_EXACT = (*_INTEGERS, "DECIMAL")
-_TEXTS = ("STRING", "CHAR", "VARCHAR", "BINARY")
-_TIMES = ("TIMESTAMP", "TIMESTAMP_NTZ")
-_DAYS = ("DATE", *_TIMES)
-_TYPES = {
-    Transform.BUCKET: (*_EXACT, *_TEXTS, *_DAYS),
-    Transform.TRUNCATE: (*_EXACT, *_TEXTS),
-    Transform.YEAR: _DAYS,
-    Transform.MONTH: _DAYS,
-    Transform.DAY: _DAYS,
-    Transform.HOUR: _TIMES,
-}
 _UNITS = (Transform.YEAR, Transform.MONTH, Transform.DAY, Transform.HOUR)
-_NESTED = ("ARRAY", "MAP", "STRUCT", "VARIANT")
 
 
 def planned_partitions(fields: tuple[PartitionField, ...], relation: Relation) -> tuple[PartitionBy, ...]:
@@ -42,23 +29,25 @@ def _field(field: PartitionField, relation: Relation) -> PartitionBy:
     if relation.columns is None:
         return PartitionBy(field.transform.value, (first.name, *(part.name for part in rest)), field.width)
     column = column_named(relation.columns, first, "column")
-    base = column.type.upper().split("(")[0].split("<")[0]
-    if rest and base != "STRUCT":
+    known = declared_type(column.type)
+    if rest and (known is None or known.sql != "STRUCT"):
         raise SqlError.at(field.column.where, f'column "{column.name}" of type {column.type} has no fields')
-    if not rest:
-        _check_type(field, column.name, column.type, base)
+    if not rest and known is not None:
+        _check_type(field, column, known)
     return PartitionBy(field.transform.value, (column.name, *(part.name for part in rest)), field.width)
 
 
-def _check_type(field: PartitionField, name: str, kind: str, base: str) -> None:
-    allowed = _TYPES.get(field.transform)
-    if (base in _NESTED) if allowed is None else (base not in allowed):
-        hint = "Partition by a field of it, or by another column." if base in _NESTED else ""
-        raise SqlError.at(
-            field.column.where,
-            f'{field.to_sql()} is not for column "{name}" of type {kind}',
-            hint=f"{field.transform.value} takes {', '.join(allowed)}." if allowed else hint,
-        )
+def _check_type(field: PartitionField, column: KnownColumn, known: ColumnType) -> None:
+    if field.transform.value in known.transforms:
+        return
+    allowed = [kind.sql for kind in TYPES if field.transform.value in kind.transforms]
+    raise SqlError.at(
+        field.column.where,
+        f'{field.to_sql()} is not for column "{column.name}" of type {column.type}',
+        hint="Partition by a field of it, or by another column."
+        if known.nested
+        else f"{field.transform.value} takes {', '.join(allowed)}.",
+    )
 
 
 def _check_pair(field: PartitionField, other: PartitionBy, wanted: PartitionBy) -> None:

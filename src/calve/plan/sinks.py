@@ -12,16 +12,20 @@ from calve.model.relation import KnownColumn, Relation, SourcePlan
 from calve.model.spec import (
     HEARTBEAT_MS,
     Debezium,
+    Deletes,
     Diff,
     Envelope,
     NoEnvelope,
     OnForeignCommit,
+    OnKeyViolation,
+    OnSchemaChange,
     OnTruncate,
     OnUnavailableValue,
     SinkSpec,
     TableName,
     WriteOptions,
 )
+from calve.model.types import declared_type, leaves
 from calve.plan import catalogue
 from calve.plan.connections import connected_aws, plan_connection
 from calve.plan.lookup import required, required_connection
@@ -33,9 +37,6 @@ from calve.sql.errors import SqlError
 from calve.sql.parts import SinkMode
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, CreateSource, CreateView, ObjectKind
 from calve.sql.values import format_duration
-
-_NO_KEYS = ("FLOAT", "DOUBLE", "ARRAY", "MAP", "STRUCT", "VARIANT", "INTERVAL")
-"""Types whose values cannot identify a row: not exact, or not comparable in all engines."""
 
 
 class Beginning(StrEnum):
@@ -102,7 +103,13 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         window_ms=commit_every // timedelta(milliseconds=1) if commit_every and staged else None,
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
+        deletes=Deletes(given.text("DELETES") or SinkSpec.deletes),
         partition_by=planned_partitions(statement.partition_by, relation),
+        on_schema_change=OnSchemaChange(given.text("ON SCHEMA CHANGE") or OnSchemaChange.EVOLVE),
+        on_key_violation=OnKeyViolation(given.text("ON KEY VIOLATION") or OnKeyViolation.IGNORE),
+        branch=given.text("BRANCH") or "main",
+        unpartitioned=definition.standing.unpartitioned,
+        uuids=tuple(c.name for c in relation.columns or () if c.type == "UUID"),
         append=append,
         times=times,
         commit_bytes=given.integer("COMMIT SIZE"),
@@ -111,6 +118,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     )
     if append and statement.key:
         raise SqlError.at(statement.key[0].where, "MODE APPEND keeps every change and has no key", hint="Leave it out.")
+    _check_types(relation)
     catalog, store = connected(statement, definitions)
     _check_only_writer(definition, statement, spec, definitions)
     return SinkPlan(
@@ -220,12 +228,25 @@ def _check_key_types(relation: Relation, key: tuple[str, ...]) -> None:
     columns: dict[str, KnownColumn] = {c.name: c for c in relation.columns or ()}
     for name in key:
         kind = columns[name].type if name in columns else ""
-        if kind.upper().startswith(_NO_KEYS):
+        if (known := declared_type(kind)) is not None and not known.key:
             raise InvalidInput(
                 f'column "{name}" cannot be part of a key',
                 detail=f"It has type {kind}.",
                 hint="Use columns whose values are exact and comparable: numbers, texts, dates, times.",
             )
+
+
+def _check_types(relation: Relation) -> None:
+    """Refuse what a table cannot hold; columns that only the data tells are checked when the sink starts."""
+    for column in relation.columns or ():
+        for path, kind in leaves(column.type, column.name):
+            known = declared_type(kind)
+            if known is None or not known.iceberg or (known.sql == "VARIANT" and kind != column.type):
+                raise InvalidInput(
+                    f'column "{path}" has a type that a table cannot hold',
+                    detail=f"Got {kind}.",
+                    hint="Cast it to STRING in a view, or leave it out.",
+                )
 
 
 def _with_policies(envelope: Envelope | None, given: Given) -> Envelope:
@@ -265,7 +286,11 @@ def _check_only_writer(definition: Definition, statement: CreateSink, spec: Sink
         theirs = other.statement
         if other.uid == definition.uid or not isinstance(theirs, CreateSink) or here.uid not in other.uses:
             continue
-        if (theirs.target.namespace, theirs.target.table) == (statement.target.namespace, statement.target.table):
+        same_table = (theirs.target.namespace, theirs.target.table) == (
+            statement.target.namespace,
+            statement.target.table,
+        )
+        if same_table and (theirs.options.value("BRANCH") or "main") == spec.branch:
             raise SqlError.at(
                 statement.where,
                 f'sink "{other.name}" writes to table {spec.table} already',

@@ -14,6 +14,7 @@ from calve.model.relation import (
     SourcePlan,
 )
 from calve.model.spec import Debezium, Diff, Envelope, EpochUnit, NoEnvelope, Upsert
+from calve.model.types import leaves
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required_connection
@@ -34,6 +35,7 @@ _ORDERS = (
 _CSV_ONLY = ("HEADER", "DELIMITER", "NULL VALUE")
 _TYPED = frozenset({"parquet", "orc"})
 """Formats whose files say what columns they have."""
+_NOT_TEXTUAL = ("INTERVAL", "VARIANT")
 
 
 def plan_source(statement: CreateSource, definitions: Definitions) -> SourcePlan:
@@ -89,6 +91,8 @@ def _files(statement: CreateSource, given: Given) -> SourcePlan:
     columns = _columns(statement)
     if not columns and form not in _TYPED | {"text"}:
         raise SqlError.at(statement.where, f"files of format {form} need columns", hint="Write (id BIGINT, ...).")
+    if form not in _TYPED:
+        _check_textual(statement)
     envelope = _envelope(statement, columns, form)
     unit = given.text("EPOCH UNIT")
     if unit and isinstance(envelope, Upsert | Debezium):
@@ -132,6 +136,7 @@ def _kafka(statement: CreateSource, used: parts.KafkaInput, definitions: Definit
     columns = _columns(statement)
     if not columns:
         raise SqlError.at(statement.where, "a source from Kafka needs columns", hint="Write (id BIGINT, ...).")
+    _check_textual(statement)
     made: Input = KafkaInput(
         connection=planned,
         topic=given.text("TOPIC") or "",
@@ -156,6 +161,18 @@ def _columns(statement: CreateSource) -> tuple[KnownColumn, ...]:
     return columns
 
 
+def _check_textual(statement: CreateSource) -> None:
+    """Refuse types that no text converts to."""
+    for column in statement.columns:
+        for path, kind in leaves(column.type, column.name.name):
+            if kind.startswith(_NOT_TEXTUAL):
+                raise SqlError.at(
+                    column.name.where,
+                    f'column "{path}" has type {kind}, which no text converts to',
+                    hint="Write STRING: it takes every text, and objects and arrays as their JSON.",
+                )
+
+
 def _key(statement: CreateSource, columns: tuple[KnownColumn, ...]) -> tuple[str, ...]:
     if not columns:
         return tuple(name.name for name in statement.primary_key)
@@ -167,7 +184,12 @@ def _key(statement: CreateSource, columns: tuple[KnownColumn, ...]) -> tuple[str
 
 def ddl(columns: tuple[KnownColumn, ...]) -> str:
     """The columns as Spark declares them."""
-    return ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" + (" NOT NULL" if c.not_null else "") for c in columns)
+    return ", ".join(_declared(c) for c in columns)
+
+
+def _declared(column: KnownColumn) -> str:
+    kind = "STRING" if column.type == "UUID" else column.type
+    return f"`{column.name.replace('`', '``')}` {kind}" + (" NOT NULL" if column.not_null else "")
 
 
 def _envelope(statement: CreateSource, columns: tuple[KnownColumn, ...], form: str) -> Envelope:

@@ -152,6 +152,8 @@ def _connection(place: Workplace, found: Definition, given: st.AlterConnection, 
 
 def _source(place: Workplace, found: Definition, given: st.AlterSource, definitions: Definitions) -> Message:
     statement = _statement(found, st.CreateSource)
+    if isinstance(given.action, actions.SetColumns):
+        return _columns(place, found, replace(statement, columns=given.action.columns), definitions)
     used = statement.input
     group = {
         parts.FilesInput: catalogue.FILES,
@@ -163,6 +165,17 @@ def _source(place: Workplace, found: Definition, given: st.AlterSource, definiti
     if isinstance(wanted, st.CreateSource):
         plan_source(wanted, definitions)
     return _changed(place, found, replace(found, statement=wanted))
+
+
+def _columns(place: Workplace, found: Definition, wanted: st.CreateSource, definitions: Definitions) -> Message:
+    """Other columns; sinks that read them as they are have to be possible still."""
+    plan_source(wanted, definitions)
+    changed = replace(found, statement=wanted)
+    after = Definitions([changed if d.uid == found.uid else d for d in definitions])
+    for dependent in definitions.dependents(found.uid):
+        if dependent.kind is st.ObjectKind.SINK:
+            plan_sink(dependent, after)
+    return _changed(place, found, changed)
 
 
 def _view(place: Workplace, found: Definition, given: st.AlterView, definitions: Definitions) -> Message:
@@ -192,10 +205,9 @@ class _Sink:
             case actions.SetFrom():
                 return self._to(self._from(action))
             case actions.SetPartitioning(fields):
-                if fields != self._create.partition_by:
-                    where = fields[0].column.where if fields else None
-                    raise SqlError.at(where, "partitions of a sink's table cannot be changed yet")
-                return Message(f"{found.label} is so already")
+                standing = replace(standing, unpartitioned=not fields)
+                wanted = replace(self._create, partition_by=fields)
+                return self._to(replace(found, statement=wanted, standing=standing))
             case actions.Pause():
                 return self._to(replace(found, standing=replace(standing, paused=True)))
             case actions.Resume():

@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar, cast
+from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -24,27 +25,35 @@ from calve.commit.committer import Committer, Signals
 from calve.commit.journal import Journal
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
+from calve.iceberg.evolution import Shape, creation_properties
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
+from calve.metastore.tables import TableId
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.partitioning import PartitionBy
 from calve.model.spec import (
     HEARTBEAT_MS,
+    Deletes,
     Diff,
     Envelope,
     LateRows,
     NoEnvelope,
     OnForeignCommit,
+    OnKeyViolation,
+    OnSchemaChange,
     RowTimes,
     SinkSpec,
     TableName,
     WriteOptions,
 )
+from calve.resolve.resolver import PositionResolver
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
+from calve.runtime.narrowing import narrow
 from calve.runtime.pipeline import Around, Intake, Pipeline
 from calve.runtime.query import Query
+from calve.runtime.registry import Registry, Written
 from calve.runtime.session import embedded_session
 from calve.runtime.sparkfeed import SparkFeed
 from calve.runtime.views import ViewOver
@@ -75,6 +84,17 @@ class Lake:
 
     home: Path
     properties: Mapping[str, str] = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        """How the metastore calls it: the same for all connections to one catalog, and without logins."""
+        if not self.properties:
+            return "embedded"
+        address = urlsplit(self.properties.get("uri", ""))
+        port = f":{address.port}" if address.port else ""
+        place = f"{address.hostname}{port}" if address.hostname else address.path
+        said = [self.properties.get("type", ""), place, self.properties.get("warehouse", "")]
+        return " ".join(filter(None, said)) or "catalog"
 
     def table(self, name: str) -> "TableRef":
         """A table by `namespace.table`; it need not exist yet."""
@@ -109,6 +129,11 @@ def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
     """The embedded lake of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`)."""
     settings = {key.replace("_", "-"): value for key, value in properties.items()}
     return Lake(Path(home).absolute() if home else default_home(), settings)
+
+
+def table_id(ref: TableRef) -> TableId:
+    """How the metastore calls a table."""
+    return TableId(ref.lake.label, ".".join(ref.name.namespace), ref.name.name)
 
 
 Changes = DataFrame | SourceDefinition
@@ -169,14 +194,18 @@ class Sink:
     record_key: tuple[str, ...] = ()
     """Of the records, where the table has none."""
 
-    def options(
+    def options(  # noqa: PLR0913 - all of them are options by name
         self,
         *,
         version: int | None = None,
         on_foreign_commit: str | None = None,
+        on_schema_change: str | None = None,
+        on_key_violation: str | None = None,
+        branch: str | None = None,
         target_file_size: int | str | None = None,
         row_group_size: int | str | None = None,
         compression: str | None = None,
+        deletes: str | None = None,
     ) -> "Sink":
         """The same sink with other options."""
         before = self.spec.write
@@ -185,10 +214,16 @@ class Sink:
             row_group_size=_bytes(row_group_size) or before.row_group_size,
             compression=compression or before.compression,
         )
-        spec = replace(self.spec, write=write, version=version or self.spec.version)
+        spec = replace(self.spec, write=write, version=version or self.spec.version, branch=branch or self.spec.branch)
         if on_foreign_commit is not None:
             policy = _chosen(OnForeignCommit, on_foreign_commit, "on_foreign_commit")
             spec = replace(spec, on_foreign_commit=policy)
+        if deletes is not None:
+            spec = replace(spec, deletes=_encoding(deletes))
+        if on_key_violation is not None:
+            spec = replace(spec, on_key_violation=_chosen(OnKeyViolation, on_key_violation, "on_key_violation"))
+        if on_schema_change is not None:
+            spec = replace(spec, on_schema_change=_chosen(OnSchemaChange, on_schema_change, "on_schema_change"))
         return replace(self, spec=spec)
 
     def commits(
@@ -328,20 +363,36 @@ class _Start:
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
         columns, spec = reading.columns, reading.spec
+        if reading.intake.view is not None and spec.times is None:  # times of rows that are left out count, too
+            narrow(source, self._sink.changes, reading.intake.view.plan, self._home, self._spark)
         catalog = self._sink.lake.open()
-        schema = iceberg_schema(columns, spec.key)
+        schema = iceberg_schema(columns, spec.key, spec.uuids)
         partitions = partition_spec(schema, spec.partition_by)
-        iceberg = load_or_create_table(catalog, spec.table, schema, spec.key, spec=partitions)
-        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, given=schema)
+        evolves = spec.on_schema_change is OnSchemaChange.EVOLVE
+        iceberg = load_or_create_table(
+            catalog,
+            spec.table,
+            schema,
+            spec.key,
+            creation_properties(spec.sink_id, spec.partition_by),
+            spec=partitions,
+            known_to=spec.sink_id,
+            evolves=evolves,
+        )
+        asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
+        shape = Shape(schema, asked, evolves, spec.branch)
+        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
-        outside = Outside(self._clock, self._ids, monitor, self._signals)
+        resolver = PositionResolver(table, lambda: self._spark, self._ids, spec.sink_id)
+        outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
         around = Around(self._spark, self._state, table, monitor, self._clock, self._ids)
         pipeline = Pipeline(spec, reading.intake, run, around)
         committer = Committer(run, self._signals, pipeline.close_due, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
-        query.begin(pipeline)
+        known = table_id(TableRef(self._sink.lake, spec.table))
+        query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
         return query
 
     def _source(self) -> Source | None:
@@ -381,6 +432,14 @@ def _chosen(choices: type[C], text: str, name: str) -> C:
 def _late(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults
     """A log takes late rows; by key, an old row must not overwrite a newer one."""
     return LateRows.ADVANCE if append else LateRows.ERROR
+
+
+def _encoding(text: str) -> Deletes:
+    try:
+        return Deletes(text)
+    except ValueError:
+        problem = 'deletes="vector" is not supported yet' if text == "vector" else f'unknown encoding deletes="{text}"'
+        raise InvalidInput(problem, hint=f"Use one of {', '.join(repr(d.value) for d in Deletes)}.") from None
 
 
 def _seconds(value: str | timedelta | float | None) -> float:

@@ -153,6 +153,13 @@ class RunMonitor:
         """The files of a checkpoint are there."""
         metrics.WRITE_SECONDS.labels(self._sink).observe(seconds)
 
+    def violated(self, keys: int, sample: str) -> None:
+        """A checkpoint has keys with more than one last row."""
+        metrics.KEY_VIOLATIONS.labels(self._sink).inc(keys)
+        with self._lock:
+            self._set(key_violations=self._status.key_violations + keys)
+        _log.warning("%d keys of sink %s have different rows in one checkpoint: %s", keys, self._sink, sample)
+
     def ended(self, failure: BaseException | None, *, sealed: bool, pending: int) -> None:
         """The run is over."""
         if isinstance(failure, FencedError):

@@ -7,7 +7,7 @@ feed ──► take ──► envelope ──► view ─┬─► files ──�
 """
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -15,22 +15,26 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.run import Decision, SinkRun, Written
-from calve.errors import TerminalError, TransientError
+from calve.errors import KeyViolation, TerminalError, TransientError
+from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.table import IcebergTable
-from calve.model.change import TIME
+from calve.model.change import TIME, table_columns
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, Staged
-from calve.model.files import Totals
+from calve.model.files import Totals, WriteResult
 from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
-from calve.model.spec import Debezium, Diff, Envelope, SinkSpec
+from calve.model.spec import Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
+from calve.model.target import WriteTarget
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
 from calve.source.log import log_of
 from calve.source.times import ordered_by_time, with_time
+from calve.source.violations import key_violations
 from calve.state import StateStore
 from calve.view.run import View
 from calve.write.batch import write_batch
+from calve.write.changes import quoted
 from calve.write.consolidate import last_rows, log_rows
 from calve.write.staging import StageFolder, stage_batch, staged_changes
 from calve.write.timed import TimeRule
@@ -49,9 +53,14 @@ class Intake:
     log: bool = False
     """Whether every change becomes a row."""
 
+    @property
+    def ordered(self) -> Envelope:
+        """The envelope, with the time of the records as the first of what orders them."""
+        return ordered_by_time(self.envelope, self.time_field) if self.time_field else self.envelope
+
     def changes(self, frame: DataFrame, identity: CheckpointIdentity) -> DataFrame:
         """The changes of one checkpoint."""
-        envelope = ordered_by_time(self.envelope, self.time_field) if self.time_field else self.envelope
+        envelope = self.ordered
         before = self.view.plan.needs_before if self.view else self.log and isinstance(envelope, Debezium)
         changes = changes_of(frame, envelope, self.key, before=before)
         if self.view is not None:
@@ -108,6 +117,9 @@ class Pipeline:
         if decision is not Decision.ACCEPT:
             return decision
         self._run.patiently(self._run.check_room)
+        self._fit_the_table()
+        if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
+            self._look_for_violations(checkpoint)
         while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
             continue  # time went on meanwhile
         try:
@@ -126,6 +138,34 @@ class Pipeline:
         time = self._run.next_time(checkpoint.batch_ms)
         written = self._run.patiently(lambda: self._write(checkpoint, time))
         return self._run.record(checkpoint.identity, written, time, final=checkpoint.final)
+
+    def _fit_the_table(self) -> None:
+        """A table that lacks columns or partitions gets them between two batches: after all rows that came before."""
+        if not self._table.behind:
+            return
+        own_times = self._spec.times is not None
+        while self._run.staged:
+            if not own_times:
+                self._run.flush()
+            if not self.close_due() and own_times and self._run.staged:
+                raise TerminalError(
+                    "the table cannot be changed while rows wait for their time",
+                    detail="Rows that were read with the former columns are ahead of the frontier.",
+                    hint="Go back to the former columns or partitions until the sink has caught up.",
+                )
+        self._run.between_batches(self._table.evolve)
+
+    def _look_for_violations(self, checkpoint: Checkpoint) -> None:
+        found = key_violations(checkpoint.frame, self._intake.ordered, self._intake.key)
+        if found is None:
+            return
+        self._monitor.violated(found.count, found.sample)
+        if self._spec.on_key_violation is OnKeyViolation.HALT:
+            raise KeyViolation(
+                "a key has different rows, and nothing tells which is the last",
+                detail=f"{found.count} in one checkpoint, among them {found.sample}.",
+                hint="Order the changes by a field that grows with each of them, or set ON KEY VIOLATION = 'warn'.",
+            )
 
     def close_due(self) -> bool:
         """Make one batch of what was staged for windows that are over; False when there are none."""
@@ -165,22 +205,37 @@ class Pipeline:
             return Written(self._ids.new_id(), (), Totals())
         if isinstance(self._intake.envelope, Diff):
             changes = log_rows(changes) if self._spec.append else last_rows(changes, self._spec.key)
-        return self._written(changes, SizeHint(rows=sum(e.staged.rows for e in entries if e.staged)))
+        names = table_columns(changes.columns, log=self._spec.append)
+        columns = iceberg_schema(changes.select([quoted(name) for name in names]).schema)
+        target = self._table.write_target(self._spec.write, columns)  # they may be older than the input's
+        return self._written(changes, SizeHint(rows=sum(e.staged.rows for e in entries if e.staged)), target)
 
     def _write(self, checkpoint: Checkpoint, time: int) -> Written:
         changes = self._intake.changes(checkpoint.frame, checkpoint.identity)
         if self._spec.append:
             changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
-        return self._written(changes, checkpoint.size)
+        return self._written(changes, checkpoint.size, self._table.write_target(self._spec.write))
 
-    def _written(self, changes: DataFrame, size: SizeHint) -> Written:
+    def _written(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> Written:
         started = self._clock.monotonic()
-        target = self._table.write_target(self._spec.write)
         faults.reached("files.before")
         result = write_batch(changes, target, deletes=self._run.needs_deletes, size=size, ids=self._ids)
         faults.reached("files.after")
         commit_id = self._ids.new_id()
-        manifests = self._table.write_manifests(result.files, commit_id) if result.files else ()
+        written = self._described(result, commit_id)
         faults.reached("manifests.after")
         self._monitor.wrote(self._clock.monotonic() - started)
-        return Written(commit_id, manifests, Totals.of(result))
+        return written
+
+    def _described(self, result: WriteResult, commit_id: str) -> Written:
+        """Manifests of the files of a batch. Keys become deletes of the table as they are, or are resolved later."""
+        if self._spec.deletes is Deletes.EQUALITY:
+            manifests = self._table.write_manifests(result.files, commit_id) if result.files else ()
+            return Written(commit_id, manifests, Totals.of(result))
+        data, keys = result.data_files, result.delete_files
+        return Written(
+            commit_id,
+            self._table.write_manifests(data, commit_id) if data else (),
+            Totals.of(replace(result, files=data)),
+            self._table.write_manifests(keys, f"{commit_id}-keys") if keys else (),
+        )

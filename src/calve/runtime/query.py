@@ -10,6 +10,7 @@ from calve.model.health import CommitReport, Health, Status
 from calve.runtime.feed import Feed
 from calve.runtime.monitor import RunMonitor
 from calve.runtime.pipeline import Pipeline
+from calve.runtime.registry import Registry
 
 
 class Query:
@@ -29,10 +30,12 @@ class Query:
         self._clock = clock
         self._ended = threading.Event()
         self._failure: BaseException | None = None
+        self._registry: Registry | None = None
         self._watcher = threading.Thread(target=self._watch, name="calve-query", daemon=True)
 
-    def begin(self, pipeline: Pipeline) -> None:
+    def begin(self, pipeline: Pipeline, registry: Registry | None = None) -> None:
         """Look at the table, then start the threads; a sealed sink has nothing to do."""
+        self._registry = registry
         self._run.boot()
         self._monitor.started(self._run.fence.epoch, self._run.frontier.to_json(), self._run.pending)
         if self._run.sealed and not self._run.pending:
@@ -114,6 +117,8 @@ class Query:
                 break
             if not self._feed.alive and (not self._run.pending or self._status_is_stuck()):
                 break
+            if self._registry is not None:
+                self._registry.look(self._monitor.status)
             self._signals.await_call(calls, 1.0)
         self._signals.stop()
         self._feed.stop()
@@ -126,6 +131,8 @@ class Query:
 
     def _finish(self, failure: BaseException | None) -> None:
         self._failure = failure
+        if self._registry is not None and failure is None:
+            self._registry.finish(self._monitor.status)
         self._monitor.ended(failure, sealed=self._run.frontier.sealed, pending=self._run.pending)
         self._ended.set()
 

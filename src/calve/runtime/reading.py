@@ -3,12 +3,14 @@
 calve.read(spark, lake.table("shop.orders"), columns=["id", "amount"], where="amount > 100")
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from calve.catalog.tables import load_table
 from calve.errors import InvalidInput
@@ -20,6 +22,7 @@ from calve.scan.conditions import Where
 from calve.scan.frame import frame_of
 from calve.scan.splits import read_tasks, whole
 from calve.scan.worker import rows_of_task
+from calve.sparktext import quiet_analysis
 
 
 class TimeTravel(TypedDict, total=False):
@@ -50,7 +53,7 @@ def read(
         raise InvalidInput("Spark Connect is not supported", hint="Use a classic Spark session.")
     if isinstance(columns, str):
         raise InvalidInput("columns is a list", detail=f'Got "{columns}".', hint=f'Write columns=["{columns}"].')
-    return frame_of(spark, _scan(table, at), columns, where)
+    return frame_of(spark, _scan(table, at), columns, where).frame
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,58 @@ def read_here(table: TableRef, *, columns: Sequence[str] | None = None, **at: Un
     scan = _scan(table, at)
     chosen = scan if columns is None else scan.select(columns)
     return LocalRead(chosen, chosen.plan())
+
+
+@dataclass(frozen=True)
+class FrameRead:
+    """Rows of a frame, brought to this process as they are asked for."""
+
+    frame: DataFrame
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows."""
+        return to_arrow_schema(self.frame.schema)
+
+    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, partition by partition."""
+        names = self.frame.columns
+        by_place = self.frame.toDF(*[f"c{place}" for place in range(len(names))])  # names may have dots
+        chosen = by_place if limit is None else by_place.limit(limit)
+        for row in chosen.mapInArrow(_packed, "batch binary").toLocalIterator():
+            with pa.ipc.open_stream(row.batch) as batches:
+                for batch in batches:
+                    yield batch.rename_columns(names)
+
+
+def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["batch"])
+
+
+@dataclass(frozen=True)
+class FilteredRead(FrameRead):
+    """Rows of a table that meet a condition."""
+
+    plan: ScanPlan
+
+
+def read_filtered(spark: SparkSession, table: TableRef, where: Where, **at: Unpack[TimeTravel]) -> FilteredRead:
+    """The rows of a table that meet a condition of Spark SQL, and what reading them takes. Raises InvalidInput."""
+    try:
+        with quiet_analysis():
+            planned = frame_of(spark, _scan(table, at), None, where)
+    except PySparkException as error:
+        raise not_understood(error) from error
+    return FilteredRead(planned.frame, planned.plan)
+
+
+def not_understood(error: PySparkException) -> InvalidInput:
+    """The error of a condition that Spark refuses."""
+    return InvalidInput("the condition is not understood", detail=str(error).strip().splitlines()[0])
 
 
 def _scan(table: TableRef, at: TimeTravel) -> Scan:

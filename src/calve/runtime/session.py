@@ -38,6 +38,7 @@ _ALWAYS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timeType.enabled": "true",  # Spark 4.1 has the type TIME, and refuses it unless told
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

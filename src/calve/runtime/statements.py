@@ -3,12 +3,14 @@
     CREATE, ALTER, DROP    change definitions (`creation`, `alteration`); running sinks notice
     SHOW, EXPLAIN          only look (`showing`)
     VALIDATE               tries a connection
+    ANALYZE                fills the metastore (`analysis`)
+    SELECT                 asks it (`information`)
 
 Nothing here runs a sink: that is the supervisor's, which reads the definitions.
 """
 
 from calve.errors import InvalidInput
-from calve.runtime import alteration, creation, showing
+from calve.runtime import alteration, analysis, creation, information, showing
 from calve.runtime.outcome import Outcome
 from calve.runtime.workplace import Workplace
 from calve.sql import statements as st
@@ -31,7 +33,18 @@ def execute(place: Workplace, statement: st.Statement) -> Outcome:
             return showing.explain(place, statement)
         case st.Validate():
             return creation.validate(place, statement)
-        case st.RefreshMetadata() | st.DropMetadata():
-            raise InvalidInput("ANALYZE TABLE is not supported yet")
         case _:
-            raise InvalidInput("SELECT is not supported yet", hint="Read tables with: calve read TABLE.")
+            return _metadata(place, statement)
+
+
+def _metadata(place: Workplace, statement: st.Statement) -> Outcome:
+    """Statements about the metadata of tables."""
+    match statement:
+        case st.RefreshMetadata():
+            return analysis.refresh_metadata(place, statement)
+        case st.DropMetadata():
+            return analysis.drop_of_metadata(place, statement)
+        case st.Query():
+            return information.select(place, statement)
+        case _:
+            raise InvalidInput(f"this cannot be executed: {statement.to_sql()}")

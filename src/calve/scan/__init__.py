@@ -7,6 +7,7 @@
     groups            row groups that a condition leaves out                            (executors)
     deletes           the deletes of a task, loaded once                                (executors)
     keys, vectors     equality deletes; deletion vectors                                (executors)
+    positions         places of live rows with given keys                               (executors)
     projection        columns of a file -> columns of the table                         (executors)
     conditions        Spark's condition -> what the planner can use                     (driver)
     frame             a DataFrame                                                       (driver)

@@ -5,12 +5,14 @@ of this stage that touches Spark's internals. What it does not understand counts
 Spark anyway.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyarrow import RecordBatch
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from calve.model.scan import EVERYTHING, AllOf, AnyOf, Comparison, Condition, Operator
 
@@ -54,16 +56,34 @@ class Understood:
 
 def understand(frame: DataFrame, where: Where) -> Understood:
     """Read a condition on `frame`, whose columns are c0, c1, ... under their names. Raises what Spark raises."""
-    execution = frame.where(where)._jdf.queryExecution()  # noqa: SLF001 - plans have no Python API
-    references = execution.analyzed().condition().references().toSeq()
+    analyzed = frame.where(where)._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no Python API
+    references = analyzed.condition().references().toSeq()
     columns = tuple(str(references.apply(i).name()) for i in range(references.size()))
-    node = execution.optimizedPlan()
-    while node.nodeName() != "Filter":
-        if node.children().size() != 1:
-            return Understood(EVERYTHING, columns)
+    return Understood(filter_of(frame.where(where), frame.columns), columns)
+
+
+def filter_of(frame: DataFrame, names: Sequence[str]) -> Condition:
+    """The condition on the rows of the frame that a query reads, whose columns c0, c1, ... have these names.
+
+    Below anything but projections a condition says nothing of single rows: it counts as true.
+    """
+    node = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the same
+    while node.nodeName() == "Project":
         node = node.children().apply(0)
-    names = {f"c{place}": name for place, name in enumerate(frame.columns)}
-    return Understood(_Reader(names).condition(node.condition()) or EVERYTHING, columns)
+    if node.nodeName() != "Filter":
+        return EVERYTHING
+    by_place = {f"c{place}": name for place, name in enumerate(names)}
+    return _Reader(by_place).condition(node.condition()) or EVERYTHING
+
+
+def unread_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A frame without rows whose conditions can be understood."""
+    by_place = StructType([StructField(f"c{place}", field.dataType) for place, field in enumerate(schema.fields)])
+    return spark.range(0).mapInArrow(_same, by_place).toDF(*schema.fieldNames())
+
+
+def _same(batches: Iterable[RecordBatch]) -> Iterable[RecordBatch]:
+    return batches
 
 
 class _Reader:

@@ -70,13 +70,17 @@ class TaskDeletes:
 
     def of(self, file: ScanFile) -> FileDeletes:
         """The deletes of one of the files. Raises OSError, TerminalError."""
-        groups = dict.fromkeys(_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
-        positions = [self._positions_in(d, file.path) for d in file.deletes if d.kind is not DeleteKind.EQUALITY]
+        positions = [self.positions_in(d, file.path) for d in file.deletes if d.kind is not DeleteKind.EQUALITY]
         return FileDeletes(
             positions=distinct(np.concatenate(positions)) if positions else NOTHING,
-            keys=tuple((group[0], self._set(group)) for group in groups),
+            keys=self.keys_of(file),
             sequence_number=file.sequence_number,
         )
+
+    def keys_of(self, file: ScanFile) -> tuple[tuple[tuple[int, ...], KeySet], ...]:
+        """The deletes of one of the files by key: ids of fields, and their values. Raises OSError."""
+        groups = dict.fromkeys(_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
+        return tuple((group[0], self._set(group)) for group in groups)
 
     def _set(self, group: _Group) -> KeySet:
         known = self._sets.get(group)
@@ -102,7 +106,8 @@ class TaskDeletes:
             table = pa.table({"rows": pa.nulls(file.rows)})
         return [projection.key(table, number) for number in ids]
 
-    def _positions_in(self, delete: DeleteFile, path: str) -> Positions:
+    def positions_in(self, delete: DeleteFile, path: str) -> Positions:
+        """What a file of position deletes, or a vector, deletes of one of the files. Raises OSError, TerminalError."""
         if delete.kind is DeleteKind.VECTOR:
             with open_input(delete.path, self._target.io_properties) as source:
                 return positions_of_vector(source.read_at(delete.length, delete.offset))

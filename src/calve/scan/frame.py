@@ -10,29 +10,40 @@ query is planned by a Python process of its own, so that the same 2.6M generated
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from calve.iceberg.scan import NOTHING, Scan
-from calve.model.scan import EVERYTHING
+from calve.model.scan import EVERYTHING, ScanPlan
 from calve.scan.conditions import Where, understand
 from calve.scan.splits import read_tasks
 from calve.scan.worker import TaskList
 
 
-def frame_of(spark: SparkSession, scan: Scan, columns: Sequence[str] | None, where: Where | None) -> DataFrame:
+@dataclass(frozen=True)
+class PlannedFrame:
+    """A frame, and what reading it takes."""
+
+    frame: DataFrame
+    plan: ScanPlan
+
+
+def frame_of(spark: SparkSession, scan: Scan, columns: Sequence[str] | None, where: Where | None) -> PlannedFrame:
     """The rows of a scan, of the columns asked for, that meet the condition. Planned now, read by every action."""
     wanted = scan if columns is None else scan.select(columns)
     if where is None:
         plan = wanted.plan(EVERYTHING)
-        return _frame(spark, wanted, TaskList.of(wanted.target(plan), read_tasks(plan.files, _parallelism(spark))))
+        tasks = TaskList.of(wanted.target(plan), read_tasks(plan.files, _parallelism(spark)))
+        return PlannedFrame(_frame(spark, wanted, tasks), plan)
     empty = TaskList.of(scan.target(NOTHING), ())
     understood = understand(_frame(spark, scan, empty), where)
     needed = scan.select(list(dict.fromkeys([*wanted.columns, *understood.columns])))
     plan = needed.plan(understood.condition)
     tasks = TaskList.of(needed.target(plan), read_tasks(plan.files, _parallelism(spark)))
-    return _frame(spark, needed, tasks).where(where).select(*[f"`{_escaped(name)}`" for name in wanted.columns])
+    frame = _frame(spark, needed, tasks).where(where).select(*[f"`{_escaped(name)}`" for name in wanted.columns])
+    return PlannedFrame(frame, plan)
 
 
 def _frame(spark: SparkSession, scan: Scan, tasks: TaskList) -> DataFrame:

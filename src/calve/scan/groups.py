@@ -4,7 +4,7 @@ What the statistics do not say, or say of a type whose order is not plain (float
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +43,34 @@ class GroupTest:
                 leaf = self._leaves.get(column)
                 statistics = None if leaf is None else group.column(leaf).statistics
                 return statistics is None or _may_hold(statistics, operator, value)
+
+
+class GroupBounds:
+    """What the values of columns lie between in the row groups of one file. `columns` are the file's names."""
+
+    def __init__(self, parquet: pq.ParquetFile, columns: Sequence[str]) -> None:
+        self._metadata = parquet.metadata
+        leaves = {parquet.schema.column(i).path: i for i in range(len(parquet.schema))}
+        self._leaves = [
+            leaves[name] if name in leaves and _is_ordered(parquet.schema_arrow.field(name).type) else None
+            for name in columns
+        ]
+
+    def of(self, group: int) -> list[tuple[Any, Any] | None]:
+        """For each column; None where that is not known. Dates and timestamps are numbers, as in conditions."""
+        return [
+            None if leaf is None else _ends(self._metadata.row_group(group).column(leaf).statistics)
+            for leaf in self._leaves
+        ]
+
+
+def _ends(statistics: Any) -> tuple[Any, Any] | None:
+    if statistics is None or not statistics.has_min_max:
+        return None
+    try:
+        return _plain(statistics.min), _plain(statistics.max)
+    except (OverflowError, TypeError, ValueError):
+        return None  # a year that Python does not have
 
 
 def _is_ordered(kind: pa.DataType) -> bool:

@@ -4,12 +4,13 @@ Every column is replaced by the number of its value among the deleted ones; numb
 their pair, and so on to the last column. Each step is one pass of a vectorised operation, and values that no delete
 has drop out on the way. For each key the newest delete counts: rows with a lower sequence number are gone.
 
-Whole numbers, dates and timestamps are looked up in a sorted array behind a filter of hashes, which is made once;
-Arrow's lookup, which takes every other type, hashes the deleted values again for every row group.
+Whole numbers, dates and timestamps are looked up in a sorted array behind a filter of hashes, which is made once. Texts
+have such a filter, too, before Arrow's lookup, which takes every type and is several times as slow.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +18,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _MISSING = -1
+_ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _MAX_FILTER_BITS = 24
 
 Numbers = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
 Columns = Sequence[pa.ChunkedArray]
 
 
@@ -59,11 +62,30 @@ class KeySet:
         deleted[deleted] = self._newest[numbers[deleted]] > sequence_number
         return deleted
 
+    def values(self, place: int) -> pa.Array:
+        """The different values of the column at `place`, in its type."""
+        return self._values[place].distinct()
+
+    def reaches(self, place: int, bounds: tuple[Any, Any]) -> bool:
+        """False when no key has a value between the bounds in its column at `place`; numbers for dates and times."""
+        try:
+            return bool(len(self)) and self._values[place].reaches(*bounds)
+        except TypeError:
+            return True  # the column had another type when that was written
+
 
 class _Values(Protocol):
     """The different values of one column of deletes."""
 
     def __len__(self) -> int: ...
+
+    def distinct(self) -> pa.Array:
+        """Each value once, in no order."""
+        ...
+
+    def reaches(self, low: Any, high: Any) -> bool:
+        """False when all values lie outside of [low, high]."""
+        ...
 
     def places(self, column: pa.ChunkedArray) -> Numbers:
         """The place of each value, null among them; -1 for one that is not there."""
@@ -74,7 +96,7 @@ def _values_of(column: pa.ChunkedArray) -> _Values:
     kind = column.type
     if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
         return _Integers(column)
-    return _AnyValues(column)
+    return _Texts(column) if pa.types.is_string(kind) or pa.types.is_binary(kind) else _AnyValues(column)
 
 
 class _AnyValues:
@@ -86,38 +108,118 @@ class _AnyValues:
     def __len__(self) -> int:
         return len(self._values)
 
+    def distinct(self) -> pa.Array:
+        return self._values
+
+    @cached_property
+    def _range(self) -> tuple[Any, Any] | None:
+        try:
+            ends = pc.min_max(self._values).as_py()
+        except pa.ArrowNotImplementedError:
+            return None
+        return ends["min"], ends["max"]
+
+    def reaches(self, low: Any, high: Any) -> bool:
+        if self._range is None or self._values.null_count:
+            return True
+        return bool(self._range[0] <= high and low <= self._range[1])
+
     def places(self, column: pa.ChunkedArray) -> Numbers:
         found = pc.index_in(column, value_set=self._values).fill_null(_MISSING)
         numbers: Numbers = found.to_numpy().astype(np.int64)
         return numbers
 
 
+class _Filter:
+    """Knows most hashes that are not there; a table of bits, eight times as long as there are hashes."""
+
+    def __init__(self, hashes: Hashes) -> None:
+        bits = min(_MAX_FILTER_BITS, max(6, len(hashes).bit_length() + 3))
+        self._shift = np.uint64(64 - bits)
+        self._bits = np.zeros(1 << bits, bool)
+        self._bits[hashes >> self._shift] = True
+
+    def may_hold(self, hashes: Hashes) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self._bits[hashes >> self._shift]
+        return found
+
+
+class _Texts(_AnyValues):
+    """Texts and bytes behind a filter of their ends and lengths: Arrow's hash table is asked for what passes."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        super().__init__(column)
+        self._filter = _Filter(_hashes_of_ends(self._values))
+
+    def places(self, column: pa.ChunkedArray) -> Numbers:
+        found = np.full(len(column), _MISSING, np.int64)
+        done = 0
+        for chunk in column.chunks:
+            possible = self._filter.may_hold(_hashes_of_ends(chunk))
+            if chunk.null_count and self._values.null_count:
+                possible |= chunk.is_null().to_numpy(zero_copy_only=False)
+            candidates = np.flatnonzero(possible)
+            found[candidates + done] = super().places(pa.chunked_array([chunk.take(pa.array(candidates))]))
+            done += len(chunk)
+        return found
+
+
 class _Integers:
     """Sorted, behind a filter that knows most values that are not there. Null has the last place, if it has one."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
+        self._kind = column.type
         numbers, nulls = _integers(column)
         self._sorted = distinct(numbers if nulls is None else numbers[~nulls])
         self._null_place = _MISSING if nulls is None else len(self._sorted)
-        bits = min(_MAX_FILTER_BITS, max(6, len(self._sorted).bit_length() + 3))
-        self._shift = np.uint64(64 - bits)
-        self._filter = np.zeros(1 << bits, bool)
-        self._filter[self._hashes(self._sorted)] = True
+        self._filter = _Filter(_spread(self._sorted))
 
     def __len__(self) -> int:
         return len(self._sorted) + (self._null_place != _MISSING)
 
+    def distinct(self) -> pa.Array:
+        numbers = pa.array(self._sorted)
+        nulls = pa.nulls(int(self._null_place != _MISSING), pa.int64())
+        return _as(self._kind, pa.concat_arrays([numbers, nulls]))
+
+    def reaches(self, low: Any, high: Any) -> bool:
+        if not isinstance(low, int) or not isinstance(high, int):
+            raise TypeError("bounds of whole numbers are whole numbers")
+        at = int(np.searchsorted(self._sorted, low))
+        return self._null_place != _MISSING or (at < len(self._sorted) and bool(self._sorted[at] <= high))
+
     def places(self, column: pa.ChunkedArray) -> Numbers:
         numbers, nulls = _integers(column)
         found = np.full(len(numbers), _MISSING, np.int64)
-        likely = np.flatnonzero(self._filter[self._hashes(numbers)])
+        likely = np.flatnonzero(self._filter.may_hold(_spread(numbers)))
         found[likely] = _places(self._sorted, numbers[likely])
         if nulls is not None:
             found[nulls] = self._null_place
         return found
 
-    def _hashes(self, numbers: Numbers) -> NDArray[np.uint64]:
-        return (numbers.view(np.uint64) * _SPREAD) >> self._shift
+
+def _spread(numbers: Numbers) -> Hashes:
+    """A hash whose upper bits depend on all bits."""
+    return numbers.view(np.uint64) * _SPREAD
+
+
+def _hashes_of_ends(values: pa.Array) -> Hashes:
+    """Hashes of the first eight bytes, the last eight, and the length of texts; anything for nulls."""
+    if not len(values):
+        return np.empty(0, np.uint64)
+    _, offsets_buffer, data = values.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32, len(values) + 1, 4 * values.offset).astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    bytes_of_all = np.zeros(last - first + 16, np.uint8)  # with room around, to read eight bytes anywhere
+    if last > first:
+        bytes_of_all[8:-8] = np.frombuffer(data, np.uint8, last - first, first)
+    words: Hashes = np.ndarray((len(bytes_of_all) - 7,), "<u8", bytes_of_all, strides=(1,))
+    starts, ends = offsets[:-1] - first + 8, offsets[1:] - first
+    lengths = np.diff(offsets)
+    missing = (np.maximum(8 - lengths, 0) * 8).astype(np.uint64)  # bits that belong to others; 64 shift out all
+    heads, tails = words[starts] & (_ALL >> missing), words[ends] >> missing
+    hashes: Hashes = (heads * _SPREAD ^ tails ^ lengths.view(np.uint64) << np.uint64(48)) * _SPREAD
+    return hashes
 
 
 def _integers(column: pa.ChunkedArray) -> tuple[Numbers, NDArray[np.bool_] | None]:
@@ -128,6 +230,11 @@ def _integers(column: pa.ChunkedArray) -> tuple[Numbers, NDArray[np.bool_] | Non
     nulls = None if not whole.null_count else whole.is_null().to_numpy()
     numbers: Numbers = (whole if nulls is None else whole.fill_null(0)).to_numpy()
     return numbers, nulls
+
+
+def _as(kind: pa.DataType, numbers: pa.Array) -> pa.Array:
+    """The inverse of `_integers`."""
+    return (numbers.cast(pa.int32()) if pa.types.is_date32(kind) else numbers).cast(kind)
 
 
 def distinct(numbers: Numbers) -> Numbers:

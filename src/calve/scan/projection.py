@@ -84,6 +84,10 @@ class Projection:
         """Names, in the file, of those columns that it has."""
         return [self._source.field(self._places[number]).name for number in ids if number in self._places]
 
+    def source(self, number: int) -> str:
+        """The name, in the file, of a column; empty when it has none."""
+        return self._source.field(self._places[number]).name if number in self._places else ""
+
     @property
     def sources(self) -> dict[str, str]:
         """The file's name of each of the target's columns that it has."""

@@ -36,7 +36,7 @@ def read_split(split: Split, target: ReadTarget, deletes: TaskDeletes) -> Iterat
         first = 0
         for group in range(parquet.metadata.num_row_groups):
             rows = parquet.metadata.row_group(group).num_rows
-            if split.start <= _offset(parquet.metadata.row_group(group)) < split.end and reader.may_match(group):
+            if split.start <= group_offset(parquet.metadata.row_group(group)) < split.end and reader.may_match(group):
                 yield from reader.group(group, first, rows)
             first += rows
 
@@ -92,7 +92,7 @@ def _batch_rows(group: pq.RowGroupMetaData, rows: int) -> int:
     return int(min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, BATCH_BYTES // per_row)))
 
 
-def _offset(group: pq.RowGroupMetaData) -> int:
+def group_offset(group: pq.RowGroupMetaData) -> int:
     """Where a row group begins in its file."""
     first = group.column(0)
     offsets = [first.data_page_offset]

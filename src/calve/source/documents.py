@@ -7,12 +7,12 @@ Kafka Connect may wrap a record: `{"schema": {...}, "payload": {...}}`. The sche
 semantic type each (`name`), which says how times and decimals are encoded:
 
     io.debezium.time.Date, org.apache.kafka.connect.data.Date            days
-    io.debezium.time.Timestamp, org.apache.kafka.connect.data.Timestamp  milliseconds
-    io.debezium.time.MicroTimestamp                                      microseconds
-    io.debezium.time.NanoTimestamp                                       nanoseconds, cut to microseconds
+    io.debezium.time.Timestamp, .Time; ...connect.data.Timestamp, .Time  milliseconds
+    io.debezium.time.MicroTimestamp, .MicroTime                          microseconds
+    io.debezium.time.NanoTimestamp, .NanoTime                            nanoseconds, cut to microseconds
     org.apache.kafka.connect.data.Decimal                                base64 of the unscaled value, and a scale
 
-All others are what JSON says they are. Types inside nested columns are not looked up.
+All others are what JSON says they are. Parts of arrays, maps and structs have their own.
 """
 
 import json
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn
 
-from calve.source.scalars import Coding, json_text
+from calve.source.scalars import ENTRIES, Coding, json_text
 from calve.source.strict import Misfit
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -31,6 +31,10 @@ _UNITS = {
     "org.apache.kafka.connect.data.Timestamp": "ms",
     "io.debezium.time.MicroTimestamp": "us",
     "io.debezium.time.NanoTimestamp": "ns",
+    "io.debezium.time.Time": "ms",
+    "org.apache.kafka.connect.data.Time": "ms",
+    "io.debezium.time.MicroTime": "us",
+    "io.debezium.time.NanoTime": "ns",
 }
 
 
@@ -47,8 +51,8 @@ class Malformed(ValueError):
         """A value that does not fit its column, in words."""
         if misfit.value is None:
             return cls(f'column "{misfit.path}" is missing or null, and is {misfit.type_name}')
-        counted = misfit.type_name.startswith("TIMESTAMP") and isinstance(misfit.value, int)
-        hint = "Numbers in a TIMESTAMP column need a unit: say epoch_unit." if counted else ""
+        counted = misfit.type_name.startswith("TIME") and isinstance(misfit.value, int)
+        hint = "Numbers in a column of times need a unit: say epoch_unit." if counted else ""
         shown = misfit.value if isinstance(misfit.value, str) else json_text(misfit.value)
         return cls(f'column "{misfit.path}" is "{shortened(shown, 60)}", which is not {misfit.type_name}', hint)
 
@@ -92,18 +96,30 @@ def codings_of(fields: Any) -> dict[str, Coding]:
     """How the columns in a schema part's list of fields are encoded."""
     codings = {}
     for field in fields if isinstance(fields, list) else ():
-        if isinstance(field, dict) and isinstance(field.get("name"), str):
-            coding = _coding(field["name"], field.get("parameters"))
-            if coding is not None:
-                codings[str(field.get("field"))] = coding
+        coding = _coding(field)
+        if coding is not None:
+            codings[str(field.get("field"))] = coding
     return codings
 
 
-def _coding(name: str, parameters: Any) -> Coding | None:
+def _coding(field: Any) -> Coding | None:
+    if not isinstance(field, dict):
+        return None
+    name, parameters = field.get("name"), field.get("parameters")
     if name == _DECIMAL:
         scale = parameters.get("scale", "0") if isinstance(parameters, dict) else "0"
         return Coding(scale=int(scale) if str(scale).removeprefix("-").isdecimal() else 0)
-    return Coding(unit=_UNITS[name]) if name in _UNITS else None
+    if name in _UNITS:
+        return Coding(unit=_UNITS[name])
+    match field.get("type"):
+        case "struct":
+            inside = codings_of(field.get("fields"))
+        case "array" | "map" as kind:
+            entry = _coding(field.get("items" if kind == "array" else "values"))
+            inside = {} if entry is None else {ENTRIES: entry}
+        case _:
+            return None
+    return Coding(inside=inside) if inside else None
 
 
 def image_codings(schema: Any, image: str) -> dict[str, Coding] | None:

@@ -11,7 +11,7 @@ otherwise.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,19 +20,22 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost, TerminalError
+from calve.listing import KnownFile, Listing, absolute
 from calve.model.checkpoint import Offsets
 from calve.model.size import SizeHint
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.source.columns import declared_schema
 from calve.source.filerecords import LINES, check_fields, csv_records, json_lines, json_records, record_schema
 from calve.source.ledger import Ledger, Place
-from calve.source.listing import Listing, absolute
-from calve.source.seen import Change, KnownFile
+from calve.source.seen import Change
 from calve.state import StateStore
 
 FORMATS = ("json", "csv", "parquet", "orc", "text")
 _NEEDS_SCHEMA = frozenset({"json", "csv"})
 _SPARKS_OWN = frozenset({"mode", "dateformat", "timestampformat", "timestampntzformat"})
+
+Needed = Callable[[list[KnownFile]], list[KnownFile]]
+"""Picks those files of a checkpoint that have to be read."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +58,11 @@ class Files:
         if self.format == "csv":
             return not any(name.lower() in _SPARKS_OWN for name in self.options)
         return self.format == "json" and not self.options
+
+    @property
+    def typed(self) -> bool:
+        """True when files say what is in them, so that none of their rows can be a bad one."""
+        return self.format == "parquet"
 
     @property
     def lines(self) -> bool:
@@ -98,6 +106,10 @@ def files(  # noqa: PLR0913 - all but the first are options by name
     return Files(absolute(path), format, schema, chosen, max_files_per_checkpoint, dict(options or {}), unit)
 
 
+def _all_of_them(files: list[KnownFile]) -> list[KnownFile]:
+    return files
+
+
 class FileSource:
     """An open file source."""
 
@@ -108,6 +120,11 @@ class FileSource:
         self._schema: T.StructType | None = None
         self._touched: set[KnownFile] = set()
         self._took_all = False
+        self._needed: Needed = _all_of_them
+
+    def narrow(self, needed: Needed) -> None:
+        """Read only those files of a checkpoint that are needed: no row of the others would become a change."""
+        self._needed = needed
 
     @property
     def name(self) -> str:
@@ -153,7 +170,10 @@ class FileSource:
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         listed = self._ledger.files(Place.of(start), Place.of(end))
         self._check_still_there(listed)
-        return self._read(spark, [self._listing.for_spark(f.path) for f in listed])
+        needed = self._needed(listed)
+        if not needed:
+            return spark.createDataFrame([], self.schema(spark))
+        return self._read(spark, [self._listing.for_spark(f.path) for f in needed])
 
     def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
         seen = self._ledger.seen(Place.of(end))

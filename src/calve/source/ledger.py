@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from calve import faults
 from calve.errors import SourceLost
+from calve.listing import KnownFile
 from calve.model.checkpoint import Offsets, canonical_offsets
-from calve.source.seen import KnownFile, SeenFiles
+from calve.source.seen import SeenFiles
 from calve.state import StateStore
 
 FOLD_EVERY = 100

@@ -8,9 +8,9 @@ import json
 import math
 import re
 from base64 import b64decode
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -28,6 +28,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}Z?")
 _MOMENT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
+_TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?Z?")
 _OFFSET = re.compile(r"([+-])([0-9]{2}):([0-9]{2})")
 _SPECIAL = frozenset({"NaN", "Infinity", "-Infinity"})
 _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
@@ -49,6 +50,13 @@ class Coding:
     unit: str | None = None
     """d, ms, us or ns."""
     scale: int | None = None
+    inside: "Mapping[str, Coding]" = field(default_factory=dict)
+    """Of the fields of an object; of the entries of an array or a map under `ENTRIES`."""
+
+    @property
+    def entries(self) -> "Coding":
+        """How the entries of an array, or the values of a map, are encoded."""
+        return self.inside.get(ENTRIES, PLAIN)
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,10 @@ class Settings:
     zone: str = "UTC"
     """Of timestamps without a zone."""
 
+
+ENTRIES = "[]"
+PLAIN = Coding()
+"""As JSON says it."""
 
 Convert = Callable[[Any, Coding], Any]
 
@@ -78,13 +90,20 @@ def scalar(data_type: T.DataType, settings: Settings) -> Convert:
             return _timestamp(settings.unit, zone_of(settings.zone))
         case T.TimestampNTZType():
             return _timestamp(settings.unit, None)
+    if is_time(data_type):
+        return _time(settings.unit)
     return _SIMPLE[type(data_type)]
 
 
 def is_scalar(data_type: T.DataType) -> bool:
     """True for the types that `scalar` knows."""
     known = {*_BITS, *_SIMPLE, T.DecimalType, T.FloatType, T.TimestampType, T.TimestampNTZType}
-    return type(data_type) in known
+    return type(data_type) in known or is_time(data_type)
+
+
+def is_time(data_type: T.DataType) -> bool:
+    """True for a time of day, which Spark has from version 4.1 on."""
+    return data_type.typeName() == "time"
 
 
 def zone_of(name: str) -> tzinfo:
@@ -216,6 +235,32 @@ def _micros(number: int, unit: str | None) -> int | None:
             return number * _MICROS_PER_DAY
     guarded = unit == GUARDED_MICROS and (number == 0 or abs(number) > _GUARD)
     return number if guarded else None
+
+
+def _time(unit: str | None) -> Convert:
+    def convert(value: Any, coding: Coding) -> time | None:
+        if isinstance(value, str):
+            return _from_midnight(value)
+        if type(value) is not int or coding.unit == "d":
+            return None
+        micros = _micros_of_day(value, coding.unit or unit)
+        if micros is None or not 0 <= micros < _MICROS_PER_DAY:
+            return None
+        seconds, rest = divmod(micros, 1_000_000)
+        return time(seconds // 3600, seconds // 60 % 60, seconds % 60, rest)
+
+    return convert
+
+
+def _from_midnight(text: str) -> time | None:
+    """A time without a zone, or of UTC."""
+    return time.fromisoformat(text.removesuffix("Z")) if _TIME.fullmatch(text) else None
+
+
+def _micros_of_day(number: int, unit: str | None) -> int | None:
+    if unit != GUARDED_MICROS:
+        return _micros(number, unit)
+    return number if number == 0 or number > _MICROS_PER_DAY // 1000 else None  # else it may count milliseconds
 
 
 def _date(value: Any, coding: Coding) -> int | None:

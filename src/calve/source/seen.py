@@ -11,18 +11,11 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from calve.listing import KnownFile
+
 _HASH = 16
 _RECENT_SHARE = 16
 """The newer part is merged into the larger one when it is this fraction of it."""
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class KnownFile:
-    """A file as it was when it was handed out; the order is the order of reading."""
-
-    mtime_ns: int
-    path: str
-    size: int
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ Spark's `from_json` turns what it cannot convert into null, and its casts are le
     TIMESTAMP           YYYY-MM-DD[T| ]hh:mm[:ss[.f]][Z|+hh:mm], without a zone in the session's zone; digits after the
                         microseconds are cut; a number counts units since 1970, if the unit is known (see `Settings`)
     TIMESTAMP_NTZ       the same without a zone, or with Z
+    TIME                hh:mm[:ss[.f]][Z]; a number counts units since midnight, if the unit is known
     ARRAY, MAP, STRUCT  arrays and objects, each entry by the same rules; fields that are not declared are ignored,
                         missing ones are null
 
 Years are 0001 to 9999. Null is null; whether it may be is asked elsewhere, except for NOT NULL fields inside a STRUCT.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +30,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
 from calve.source.columns import declared_names, declared_schema
-from calve.source.scalars import Coding, Convert, Settings, is_scalar, scalar
-
-PLAIN = Coding()
+from calve.source.scalars import PLAIN, Coding, Convert, Settings, is_scalar, scalar
 
 
 class Misfit(ValueError):
@@ -76,7 +75,7 @@ def check_type(data_type: T.DataType, path: str) -> None:
     elif not is_scalar(data_type):
         raise InvalidInput(
             f'column "{path}" has type {type_name(data_type)}, which no text converts to',
-            hint="Use numbers, BOOLEAN, STRING, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, ARRAY, STRUCT, MAP<STRING, .>.",
+            hint="Use numbers, BOOLEAN, STRING, BINARY, DATE, TIME, TIMESTAMP[_NTZ], ARRAY, STRUCT, MAP<STRING, .>.",
         )
 
 
@@ -106,10 +105,10 @@ def converter(data_type: T.DataType, path: str, settings: Settings) -> Convert:
 def _array(data_type: T.ArrayType, path: str, settings: Settings) -> Convert:
     inner = converter(data_type.elementType, f"{path}[]", settings)
 
-    def convert(value: Any, _: Coding) -> list[Any]:
+    def convert(value: Any, coding: Coding) -> list[Any]:
         if not isinstance(value, list):
             raise Misfit(path, value, "ARRAY")
-        return [None if entry is None else inner(entry, PLAIN) for entry in value]
+        return [None if entry is None else inner(entry, coding.entries) for entry in value]
 
     return convert
 
@@ -117,10 +116,10 @@ def _array(data_type: T.ArrayType, path: str, settings: Settings) -> Convert:
 def _map(data_type: T.MapType, path: str, settings: Settings) -> Convert:
     inner = converter(data_type.valueType, f"{path}[]", settings)
 
-    def convert(value: Any, _: Coding) -> list[tuple[str, Any]]:
+    def convert(value: Any, coding: Coding) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):
             raise Misfit(path, value, "MAP")
-        return [(key, None if entry is None else inner(entry, PLAIN)) for key, entry in value.items()]
+        return [(key, None if entry is None else inner(entry, coding.entries)) for key, entry in value.items()]
 
     return convert
 
@@ -128,10 +127,10 @@ def _map(data_type: T.MapType, path: str, settings: Settings) -> Convert:
 def _struct(data_type: T.StructType, path: str, settings: Settings) -> Convert:
     columns = Columns.of(data_type.fields, settings, prefix=f"{path}.")
 
-    def convert(value: Any, _: Coding) -> dict[str, Any]:
+    def convert(value: Any, coding: Coding) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise Misfit(path, value, "STRUCT")
-        return dict(zip(columns.names, columns.values(value), strict=True))
+        return dict(zip(columns.names, columns.values(value, coding.inside), strict=True))
 
     return convert
 
@@ -156,7 +155,7 @@ class Columns:
             prefix,
         )
 
-    def values(self, record: dict[str, Any], codings: dict[str, Coding] | None = None) -> list[Any]:
+    def values(self, record: dict[str, Any], codings: Mapping[str, Coding] | None = None) -> list[Any]:
         """The columns of a record, in order; a `Misfit` for the first that does not fit."""
         result = []
         for name, convert in zip(self.names, self.converters, strict=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from calve.sql.layout import one_line
 from calve.sql.names import Identifier
 from calve.sql.options import NO_OPTIONS, OptionName, Options, with_options
-from calve.sql.parts import PartitionField, partition_by
+from calve.sql.parts import Column, PartitionField, partition_by
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,16 @@ class ResetOptions:
 
     def to_sql(self, *, reveal: bool) -> str:
         return "RESET (" + ", ".join(name.text for name in self.names) + ")"
+
+
+@dataclass(frozen=True)
+class SetColumns:
+    """SET COLUMNS: what a source has from now on."""
+
+    columns: tuple[Column, ...]
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return f"SET COLUMNS ({', '.join(column.to_sql() for column in self.columns)})"
 
 
 @dataclass(frozen=True)
@@ -78,3 +88,4 @@ class AcceptSnapshot:
 
 SinkAction = SetOptions | ResetOptions | SetFrom | SetPartitioning | Pause | Resume | AcceptSnapshot
 OptionsAction = SetOptions | ResetOptions
+SourceAction = OptionsAction | SetColumns

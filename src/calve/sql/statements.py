@@ -10,7 +10,7 @@ Equal statements print alike. The one exception to the rule above is a literal t
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from calve.sql.actions import OptionsAction, SinkAction
+from calve.sql.actions import OptionsAction, SinkAction, SourceAction
 from calve.sql.layout import Clause, Listed, many_lines, one_line
 from calve.sql.names import FieldPath, Identifier, in_parentheses, quoted_text
 from calve.sql.options import NO_OPTIONS, Options, with_options
@@ -212,9 +212,9 @@ class AlterConnection(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterSource(Alter):
-    """ALTER SOURCE: options of its input."""
+    """ALTER SOURCE: options of its input, or its columns."""
 
-    action: OptionsAction
+    action: SourceAction
 
     def clauses(self, *, reveal: bool) -> list[Clause]:
         return [self._head(ObjectKind.SOURCE), self.action.to_sql(reveal=reveal)]

@@ -1,4 +1,4 @@
-"""Change rows -> data files and equality-delete files of one batch.
+"""Change rows -> data files and files of keys of one batch.
 
     frame of changes
           │ changes.py   no bad record, no null in a key, types of the table           (in Spark)

@@ -20,7 +20,7 @@ from calve.model.change import DELETE, OP
 from calve.model.files import WrittenFile
 from calve.write.job import WriteJob
 from calve.write.last import last_of_runs
-from calve.write.rolling import FileKind, FileNames, RollingFiles
+from calve.write.rolling import FileKind, FileNames, RollingFiles, key_files
 
 _THREADS = 4
 _ROWS_PER_DELETE_FILE = 2_000_000
@@ -72,7 +72,7 @@ class Adoption:
 
     def _adopted(self, outputs: Sequence[_Output]) -> tuple[WrittenFile, ...]:
         files: list[WrittenFile] = []
-        with RollingFiles(FileKind.deletes(self._job.target), self._job.target, self._names) as keys:
+        with key_files(self._job.target, self._names) as keys:
             for output in outputs:
                 distinct = self._distinct(output, keys) if self._job.deletes or not self._unique else output.rows
                 if not output.deletes:

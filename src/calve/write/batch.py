@@ -17,8 +17,9 @@ from calve.write.job import BatchTooLarge, WriteJob, Writer
 def write_batch(frame: DataFrame, target: WriteTarget, *, deletes: bool, size: SizeHint, ids: IdSource) -> WriteResult:
     """Write a frame of changes (see `model/change.py`): per key, its last change.
 
-    An upsert becomes a row of a data file, and its key is deleted by an equality-delete file; a delete is the latter
-    alone. `deletes=False` says that the table has no live row, so that no key has to be deleted.
+    An upsert becomes a row of a data file, and its key one of a file of keys whose older rows are deleted; a delete is
+    the latter alone. Files of keys have the form of equality deletes, and may be committed as such. `deletes=False`
+    says that the table has no live row, so that no key has to be deleted.
 
     The frame may be computed more than once, so it has to give the same rows every time. Raises BadRow for a record
     that cannot become a row, TransientError where another try may succeed; no file of a failed call is ever returned.

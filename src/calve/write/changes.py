@@ -8,10 +8,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql import types as T  # noqa: N812 - as above
 
 from calve.errors import BadRow, InvalidInput
 from calve.model.change import BAD, DIFF, OP, PROGRESS, TIME, UPSERT
 from calve.write.columns import Column, Layout
+
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
 def quoted(name: str) -> SparkColumn:
@@ -35,10 +38,8 @@ def checked(frame: DataFrame, layout: Layout) -> DataFrame:
 
 
 def _checked(column: Column, layout: Layout, frame: DataFrame) -> SparkColumn:
-    value = quoted(column.given)
     found = frame.schema[column.given]
-    if column.spark_type and found.dataType.simpleString() != column.spark_type:
-        value = value.cast(column.spark_type)
+    value = _stored(column, quoted(column.given), found.dataType)
     if column in layout.key:
         value = F.when(value.isNull() & _is_change(frame), _raised(_null_key(column))).otherwise(value)
     elif column.required and found.nullable:
@@ -47,6 +48,36 @@ def _checked(column: Column, layout: Layout, frame: DataFrame) -> SparkColumn:
     if column == (layout.key or layout.columns)[0]:  # before the null check: a record that is no change has no key
         value = F.when(F.col(BAD).isNotNull(), F.raise_error(F.col(BAD))).otherwise(value)
     return value
+
+
+def _stored(column: Column, value: SparkColumn, found: T.DataType) -> SparkColumn:
+    """The value in the type that is written."""
+    if column.spark_type is None:
+        storable = _storable(found)
+        return value if storable == found else value.cast(storable)
+    if isinstance(found, T.VariantType):
+        return F.to_json(value)
+    if column.kind == "uuid" and isinstance(found, T.StringType):
+        bytes_of = F.unhex(F.regexp_replace(value, "-", ""))
+        return F.when(value.rlike(_UUID), bytes_of).when(value.isNotNull(), _raised(_no_uuid(column)))
+    if column.kind.startswith("fixed"):
+        size = int(column.kind[len("fixed[") : -1])
+        return F.when(F.octet_length(value) != size, _raised(_other_length(column, size))).otherwise(value)
+    return value if found.simpleString() == column.spark_type else value.cast(column.spark_type)
+
+
+def _storable(kind: T.DataType) -> T.DataType:
+    """Intervals inside of other types are texts."""
+    match kind:
+        case T.AnsiIntervalType() | T.CalendarIntervalType():
+            return T.StringType()
+        case T.ArrayType():
+            return T.ArrayType(_storable(kind.elementType), kind.containsNull)
+        case T.MapType():
+            return T.MapType(_storable(kind.keyType), _storable(kind.valueType), kind.valueContainsNull)
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, _storable(f.dataType), f.nullable) for f in kind.fields])
+    return kind
 
 
 def _is_change(frame: DataFrame) -> SparkColumn:
@@ -70,4 +101,20 @@ def _null_value(column: Column) -> BadRow:
         f'column "{column.name}" is null',
         detail="The table declares it as required.",
         hint="Correct the record at the source, or make the column optional.",
+    )
+
+
+def _no_uuid(column: Column) -> BadRow:
+    return BadRow(
+        f'column "{column.name}" has a text that is no uuid',
+        detail="A uuid is 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.",
+        hint="Correct the record at the source, or declare the column as STRING.",
+    )
+
+
+def _other_length(column: Column, size: int) -> BadRow:
+    return BadRow(
+        f'column "{column.name}" has a value of another length',
+        detail=f"The table declares it with {size} bytes.",
+        hint="Correct the record at the source.",
     )

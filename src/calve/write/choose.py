@@ -58,8 +58,8 @@ def fits_the_driver(size: SizeHint) -> bool:
 
 def _native(layout: Layout, target: WriteTarget) -> bool:
     scheme = urlsplit(target.data_location).scheme
-    flat = layout.flat and not target.data_spec_json
-    return bool(layout.key) and flat and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
+    simple = layout.native and not target.data_spec_json
+    return bool(layout.key) and simple and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
 
 
 def _expected_bytes(layout: Layout, size: SizeHint) -> int | None:

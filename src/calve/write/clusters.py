@@ -70,7 +70,7 @@ def _identity(source: _Source, _: int) -> Column:
 def _bucket(source: _Source, buckets: int) -> Column:
     if source.kind.startswith("decimal"):
         hashed = murmur3(unscaled_bytes(source.column))
-    elif source.kind in {"string", "binary"}:
+    elif source.kind in {"string", "binary", "uuid"} or source.kind.startswith("fixed"):
         hashed = murmur3(source.column.cast("binary"))
     else:
         hashed = F.when(source.column.isNotNull(), murmur3_of_long(_long(source)))
@@ -81,6 +81,8 @@ def _long(source: _Source) -> Column:
     match source.kind:
         case "date":
             return F.unix_date(source.column).cast("bigint")
+        case "time":
+            return (source.column.cast("decimal(20,6)") * 1_000_000).cast("bigint")
         case "timestamp" | "timestamptz":
             return F.unix_micros(source.column.cast("timestamp"))
         case _:

@@ -1,28 +1,16 @@
 """The table's columns as writers need them: ids, Spark types, widths. Read from the schema's JSON."""
 
 import json
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 from calve.errors import InvalidInput
 from calve.model.change import order_columns, table_columns
 from calve.model.target import WriteTarget
+from calve.model.types import written_as
 
-_SPARK = {
-    "boolean": "boolean",
-    "int": "int",
-    "long": "bigint",
-    "float": "float",
-    "double": "double",
-    "date": "date",
-    "timestamp": "timestamp_ntz",
-    "timestamptz": "timestamp",
-    "string": "string",
-    "binary": "binary",
-}
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _WIDTHS = {"boolean": 1, "int": 4, "float": 4, "date": 4, "string": 24, "binary": 64, "uuid": 16}
+_NOT_NATIVE = ("uuid", "fixed", "time")
 _NESTED_WIDTH = 96
 _DEFAULT_WIDTH = 8
 
@@ -35,9 +23,11 @@ class Column:
     name: str
     required: bool
     spark_type: str | None
-    """Spark SQL's name of the type; None for nested types."""
+    """Spark SQL's name of the type that is written; None for nested types."""
     width: int
     """Bytes of a value in memory, guessed."""
+    kind: str = ""
+    """Iceberg's name of the type; empty for nested types."""
     given: str = ""
     """Its name among the changes, which may differ in case."""
 
@@ -57,9 +47,9 @@ class Layout:
         return [column.name for column in self.key]
 
     @property
-    def flat(self) -> bool:
-        """True without nested columns."""
-        return all(column.spark_type for column in self.columns)
+    def native(self) -> bool:
+        """True when Spark's own Parquet writer knows all types as the table has them."""
+        return all(column.spark_type and column.kind.partition("[")[0] not in _NOT_NATIVE for column in self.columns)
 
     @property
     def row_width(self) -> int:
@@ -83,21 +73,16 @@ def layout_of(frame_columns: list[str], target: WriteTarget) -> Layout:
 
 def _column(field: dict[str, Any]) -> Column:
     kind = field["type"]
-    spark_type = _spark_type(kind)
-    if spark_type is None and isinstance(kind, str):
+    if not isinstance(kind, str):
+        return Column(field["id"], field["name"], field["required"], None, _width(kind))
+    spark_type = written_as(kind)
+    if spark_type is None:
         raise InvalidInput(
             f'column "{field["name"]}" of the table has a type that Spark does not have',
             detail=f"It is {kind}.",
             hint="Write to a table without such a column.",
         )
-    return Column(field["id"], field["name"], field["required"], spark_type, _width(kind))
-
-
-def _spark_type(kind: Any) -> str | None:
-    if not isinstance(kind, str):
-        return None
-    decimal = _DECIMAL.fullmatch(kind)
-    return f"decimal({decimal[1]},{decimal[2]})" if decimal else _SPARK.get(kind)
+    return Column(field["id"], field["name"], field["required"], spark_type, _width(kind), kind)
 
 
 def _width(kind: Any) -> int:

@@ -15,7 +15,7 @@ from calve.model.files import WriteResult, WrittenFile
 from calve.write.job import BatchTooLarge, WriteJob
 from calve.write.last import last_per_key, upserts
 from calve.write.partitioned import data_files, partitioner_for
-from calve.write.rolling import FileKind, FileNames, RollingFiles
+from calve.write.rolling import FileNames, key_files
 
 _RESULT_LIMIT = "spark.driver.maxResultSize"
 
@@ -39,7 +39,7 @@ class DriverWriter:
             return out.files
 
         def keys() -> tuple[WrittenFile, ...]:
-            with RollingFiles(FileKind.deletes(job.target), job.target, names) as out:
+            with key_files(job.target, names) as out:
                 out.write(last)
             return out.files
 

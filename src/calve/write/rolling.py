@@ -10,7 +10,7 @@ import itertools
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ _LARGEST_GROUP_BYTES = 256 << 20
 """In memory, also where larger row groups are asked for."""
 _GROUPS_PER_FILE = 8
 """At least so many row groups fit into a file, or a file could not end near its target size."""
+_KEY_FILE_BYTES = 16 << 20
 _CHUNK_FOOTER_BYTES = 128
 """What a column of a row group takes in the footer, about."""
 _SAMPLE_ROWS = 8192
@@ -172,6 +173,12 @@ class RollingFiles:
             self._open = None
 
 
+def key_files(target: WriteTarget, names: FileNames, *, midway: Callable[[], None] = _nothing) -> RollingFiles:
+    """Files of keys whose rows are deleted; small ones, since whoever looks for the rows has to hold one in memory."""
+    options = replace(target.options, target_file_size=min(target.options.target_file_size, _KEY_FILE_BYTES))
+    return RollingFiles(FileKind.deletes(target), replace(target, options=options), names, midway=midway)
+
+
 def _copied(table: pa.Table) -> pa.Table:
     """The same rows in memory of their own: columns from one message of Spark keep all of it alive, the others too."""
     columns = [
@@ -187,7 +194,13 @@ def _worth_a_dictionary(group: pa.Table) -> list[str] | bool:
         return True
     sample = group.slice(0, _SAMPLE_ROWS)
     repeating = sample.num_rows // 2
-    return [name for name in sample.column_names if pc.count_distinct(sample[name], mode="all").as_py() <= repeating]
+    return [name for name in sample.column_names if _distinct(sample[name]) <= repeating]
+
+
+def _distinct(column: pa.ChunkedArray) -> int:
+    if isinstance(column.type, pa.BaseExtensionType):  # a uuid
+        column = column.cast(column.type.storage_type)
+    return int(pc.count_distinct(column, mode="all").as_py())
 
 
 def _level(options: FileOptions) -> int | None:

@@ -21,7 +21,7 @@ from calve.model.target import WriteTarget
 from calve.write.failures import CAUGHT, failure_of
 from calve.write.last import last_of_runs, upserts
 from calve.write.partitioned import data_files
-from calve.write.rolling import FileKind, FileNames, RollingFiles
+from calve.write.rolling import FileNames, key_files
 
 REPORT = "report"
 
@@ -63,7 +63,7 @@ def write_sorted(plan: TaskPlan, batches: Iterable[pa.RecordBatch], names: FileN
     midway = partial(faults.reached, "task.write")
     with ExitStack() as stack:
         data = stack.enter_context(data_files(plan.target, names, midway=midway))
-        keys = RollingFiles(FileKind.deletes(plan.target), plan.target, names, midway=midway) if plan.deletes else None
+        keys = key_files(plan.target, names, midway=midway) if plan.deletes else None
         if keys:
             stack.enter_context(keys)
         named = (batch.rename_columns(list(plan.columns)) for batch in counted)

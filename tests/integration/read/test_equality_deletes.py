@@ -65,6 +65,8 @@ def test_equality_deletes_read_as_the_runtime_does(spark: SparkSession, tmp_path
     wanted = spark_iceberg_rows(table.table.metadata_location)
     assert wanted
     check(spark, table.ref, wanted)
+    assert calve.convert_deletes(table.ref) is not None
+    assert in_order(spark_iceberg_rows(table.table.metadata_location)) == in_order(wanted), "by position as well"
     table.close()
 
 

@@ -55,6 +55,7 @@ def test_a_missing_table_is_created_with_all_that_calve_needs(catalog: Catalog) 
     assert table.schema().identifier_field_names() == {"id"}
     assert table.schema().find_field("id").required
     assert unpartitioned_spec_id(table) == 0
+    assert [(field.source_id, str(field.direction)) for field in table.sort_order().fields] == [(1, "ASC")]
     assert table.properties["write.parquet.compression-codec"] == "zstd"
     assert table.properties["write.delete.mode"] == "merge-on-read"
     assert table.properties["write.metadata.delete-after-commit.enabled"] == "true"

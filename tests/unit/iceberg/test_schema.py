@@ -18,6 +18,8 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
+    TimeType,
+    UUIDType,
 )
 from pyspark.sql import types as spark
 
@@ -48,10 +50,22 @@ def struct(**columns: spark.DataType) -> spark.StructType:
         (spark.DateType(), DateType()),
         (spark.TimestampType(), TimestamptzType()),
         (spark.TimestampNTZType(), TimestampType()),
+        (spark.TimeType(), TimeType()),
+        (spark.DayTimeIntervalType(), StringType()),
+        (spark.YearMonthIntervalType(), StringType()),
+        (spark.CalendarIntervalType(), StringType()),
+        (spark.VariantType(), StringType()),
     ],
 )
 def test_a_spark_type_has_one_iceberg_type(given: spark.DataType, expected: IcebergType) -> None:
     assert iceberg_schema(struct(c=given)).find_type("c") == expected
+
+
+def test_a_declared_uuid_is_a_uuid_and_no_key() -> None:
+    columns = struct(u=spark.StringType(), t=spark.StringType())
+    assert [f.field_type for f in iceberg_schema(columns, ["t"], uuids=["u"]).fields] == [UUIDType(), StringType()]
+    with pytest.raises(InvalidInput, match='column "u" cannot be a key'):
+        iceberg_schema(columns, ["u"], uuids=["u"])
 
 
 def test_key_columns_are_required_and_identify_rows_in_key_order() -> None:
@@ -116,8 +130,6 @@ def test_json_is_as_good_as_a_struct_type() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        spark.DayTimeIntervalType(),
-        spark.YearMonthIntervalType(),
         spark.NullType(),
         spark.VariantType(),
         spark.StructType([]),
@@ -143,6 +155,8 @@ def test_decimals_over_38_digits_are_refused() -> None:
         spark.MapType(spark.LongType(), spark.LongType()),
         struct(x=spark.LongType()),
         spark.StringType("UTF8_LCASE"),
+        spark.DayTimeIntervalType(),
+        spark.VariantType(),
     ],
 )
 def test_a_type_without_exact_equality_is_no_key(kind: spark.DataType) -> None:

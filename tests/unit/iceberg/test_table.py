@@ -10,6 +10,7 @@ from pyiceberg.types import StringType
 
 from calve import faults
 from calve.errors import CommitConflict, CommitUnknown, ProgressUnprovable, TerminalError, TransientError
+from calve.iceberg.evolution import Shape
 from calve.iceberg.metrics import parse_schema
 from calve.iceberg.table import IcebergTable
 from calve.model.progress import Progress, property_key, tag_name
@@ -379,7 +380,7 @@ def test_an_input_may_have_fewer_columns_than_the_table_and_in_another_order(sam
         change.add_column("extra", StringType())
     theirs = sample.table.schema()
     given = Schema(theirs.find_field("v"), theirs.find_field("id"))
-    table = IcebergTable(sample.table, SINK, ["id"], sample.clock, sample.ids, given=given)
+    table = IcebergTable(sample.table, SINK, ["id"], sample.clock, sample.ids, shape=Shape(given))
     schema = parse_schema(table.write_target(WriteOptions()).schema_json)
     assert [(field.name, field.field_id) for field in schema.fields] == [("v", 2), ("id", 1)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, TimestampNanoType, TimeType
+from pyiceberg.types import LongType, NestedField, TimestampNanoType, TimestamptzNanoType
 
 from calve.errors import InvalidInput, TransientError
 from calve.iceberg.readable import ReadTarget, read_target, spark_schema
@@ -50,8 +50,8 @@ def test_credentials_reach_tasks_and_show_in_no_text(table: ForeignTable) -> Non
     assert "hush" not in repr(tasks)
 
 
-@pytest.mark.parametrize("kind", [TimeType(), TimestampNanoType()])
-def test_types_that_spark_does_not_have_are_refused(kind: TimeType | TimestampNanoType) -> None:
+@pytest.mark.parametrize("kind", [TimestamptzNanoType(), TimestampNanoType()])
+def test_types_that_spark_does_not_have_are_refused(kind: TimestamptzNanoType | TimestampNanoType) -> None:
     with pytest.raises(InvalidInput, match='column "c" has a type that Spark does not have') as refused:
         spark_schema(Schema(NestedField(1, "c", kind, required=False)))
     assert refused.value.detail == f"It is {kind}."

@@ -71,3 +71,38 @@ def test_a_nan_equals_a_nan() -> None:
 def test_a_key_has_a_column() -> None:
     with pytest.raises(ValueError, match="at least one column"):
         KeySet([], np.array([], np.int64))
+
+
+@given(
+    st.lists(st.binary(max_size=20), max_size=40),
+    st.lists(st.binary(max_size=20), max_size=40),
+    st.sampled_from([pa.string(), pa.binary()]),
+)
+def test_texts_of_any_length_are_found_wherever_they_stand(
+    deletes: list[bytes], rows: list[bytes], kind: pa.DataType
+) -> None:
+    plain = [value if pa.types.is_binary(kind) else value.hex() for value in (*deletes, *rows, *deletes)]
+    sliced = pa.chunked_array([pa.array([None, *plain], kind).slice(1), pa.array([], kind)])
+    keys = KeySet([pa.chunked_array([pa.array(plain[: len(deletes)], kind)])], np.ones(len(deletes), np.int64))
+    wanted = set(plain[: len(deletes)])
+    assert keys.deleted([sliced], 0).tolist() == [value in wanted for value in plain]
+
+
+@given(st.lists(st.integers(-50, 50), min_size=1, max_size=8), st.integers(-60, 60), st.integers(0, 30))
+def test_a_set_reaches_what_lies_between_bounds(values: list[int], low: int, width: int) -> None:
+    between = [value for value in values if low <= value <= low + width]
+    numbers = np.ones(len(values), np.int64)
+    whole = KeySet([pa.chunked_array([pa.array(values, pa.int64())])], numbers)
+    assert whole.reaches(0, (low, low + width)) == bool(between)
+    exact = [Decimal(value) for value in values]
+    other = KeySet([pa.chunked_array([pa.array(exact, pa.decimal128(9, 0))])], numbers)
+    assert other.reaches(0, (Decimal(low), Decimal(low + width))) or not between
+    assert whole.reaches(0, ("a", "b")), "bounds of another type say nothing"
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in KINDS], ids=str)
+def test_a_null_key_reaches_everything(kind: pa.DataType) -> None:
+    values: list[Any] = next(values for known, values in KINDS if known == kind)
+    keys = KeySet([pa.chunked_array([pa.array(values, kind)])], np.ones(len(values), np.int64))
+    assert keys.reaches(0, (values[0], values[0]))
+    assert set(keys.values(0).to_pylist()) == set(values)

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from calve.errors import SourceLost
+from calve.listing import KnownFile
 from calve.source import ledger as module
 from calve.source.ledger import Ledger, Place
-from calve.source.seen import KnownFile, SeenFiles
+from calve.source.seen import SeenFiles
 from calve.state import LocalState
 
 START = Place(0, "")

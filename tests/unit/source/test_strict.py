@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
-from calve.source.scalars import GUARDED_MICROS, Coding, Settings
-from calve.source.strict import PLAIN, Columns, Misfit, check_type, converter
+from calve.source.scalars import GUARDED_MICROS, PLAIN, Coding, Settings
+from calve.source.strict import Columns, Misfit, check_type, converter
 
 BIG, INT, TINY, SMALL = T.LongType(), T.IntegerType(), T.ByteType(), T.ShortType()
 TEXT, DOUBLE, FLOAT, BOOL, DATE, BINARY = (

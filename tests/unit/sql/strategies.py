@@ -254,6 +254,14 @@ def connections(draw: st.DrawFn) -> statements.CreateConnection:
 
 
 option_actions = st.one_of(st.builds(actions.SetOptions, options()), reset)
+source_actions = st.one_of(
+    option_actions,
+    distinct(names, 1).flatmap(
+        lambda found: st.tuples(*(st.builds(parts.Column, st.just(n), types, st.booleans()) for n in found)).map(
+            actions.SetColumns
+        )
+    ),
+)
 sink_actions = st.one_of(
     option_actions,
     st.builds(actions.SetFrom, names, options(0)),
@@ -272,7 +280,7 @@ any_statement: st.SearchStrategy[statements.Statement] = st.one_of(
     sinks(),
     st.builds(statements.AlterSecret, name=names, if_exists=flags, origin=origins),
     st.builds(statements.AlterConnection, name=names, if_exists=flags, action=option_actions, settings=options(0)),
-    st.builds(statements.AlterSource, name=names, if_exists=flags, action=option_actions),
+    st.builds(statements.AlterSource, name=names, if_exists=flags, action=source_actions),
     st.builds(statements.AlterView, name=names, if_exists=flags, query=queries),
     st.builds(statements.AlterSink, name=names, if_exists=flags, action=sink_actions),
     st.builds(statements.Drop, kind=kinds, name=names, if_exists=flags, cascade=flags),

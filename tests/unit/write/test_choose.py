@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import LongType, NestedField, UUIDType
+from pyiceberg.types import LongType, NestedField, TimestampNanoType
 
 from calve.errors import InvalidInput
 from calve.model.change import BAD, OP, ORDER_PREFIX
@@ -82,6 +82,8 @@ def test_a_frame_with_other_columns_than_the_table_is_refused() -> None:
 
 
 def test_a_column_whose_type_spark_lacks_is_refused_by_name() -> None:
-    schema = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "u", UUIDType(), required=False))
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=True), NestedField(2, "u", TimestampNanoType(), required=False)
+    )
     with pytest.raises(InvalidInput, match='column "u" of the table has a type that Spark does not have'):
         layout_of(["id", "u", *RESERVED], target_in(Path("/somewhere"), schema))

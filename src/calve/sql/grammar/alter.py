@@ -9,16 +9,19 @@ from calve.sql.actions import (
     Pause,
     ResetOptions,
     Resume,
+    SetColumns,
     SetFrom,
     SetOptions,
     SetPartitioning,
     SinkAction,
+    SourceAction,
 )
 from calve.sql.grammar import spark
 from calve.sql.grammar.cursor import Cursor
 from calve.sql.grammar.objects import secret_origin
 from calve.sql.grammar.options import option_names, options, with_clause
 from calve.sql.grammar.partition import partition_by_or_none
+from calve.sql.grammar.source import columns
 from calve.sql.lexer import Kind
 from calve.sql.names import Identifier
 from calve.sql.statements import (
@@ -95,8 +98,14 @@ def _alter_connection(cursor: Cursor, thing: _Thing) -> AlterConnection:
 
 
 def _alter_source(cursor: Cursor, thing: _Thing) -> AlterSource:
-    cursor.usage = "ALTER SOURCE name SET (option = value, ...) | RESET (option, ...)"
-    return AlterSource(name=thing.name, if_exists=thing.if_exists, action=_options_action(cursor))
+    cursor.usage = "ALTER SOURCE name SET (option = value, ...) | RESET (option, ...) | SET COLUMNS (column TYPE, ...)"
+    return AlterSource(name=thing.name, if_exists=thing.if_exists, action=_source_action(cursor))
+
+
+def _source_action(cursor: Cursor) -> SourceAction:
+    if cursor.accept_words("SET", "COLUMNS"):
+        return SetColumns(columns(cursor))
+    return _options_action(cursor)
 
 
 def _alter_view(cursor: Cursor, thing: _Thing) -> AlterView:

@@ -59,6 +59,14 @@ def create_source(cursor: Cursor) -> CreateSource:
     )
 
 
+def columns(cursor: Cursor) -> tuple[Column, ...]:
+    """The columns of ALTER SOURCE ... SET COLUMNS; the key stays what it is."""
+    found, key = _Columns(cursor).read()
+    if key:
+        raise cursor.error("the primary key of a source cannot be changed", key[0].where, "Leave PRIMARY KEY out.")
+    return found
+
+
 class _Columns:
     """`(column TYPE [NOT NULL], ..., [PRIMARY KEY (...) NOT ENFORCED])`."""
 

@@ -14,7 +14,7 @@ MAX_DEPTH = 64
 
 _SIMPLE = {
     **{name: name for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE")},
-    **{name: name for name in ("STRING", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "VARIANT")},
+    **{name: name for name in ("STRING", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "VARIANT", "UUID")},
     "BYTE": "TINYINT",
     "SHORT": "SMALLINT",
     "INTEGER": "INT",
@@ -30,7 +30,7 @@ _INTERVAL_FIELDS = (("YEAR", "MONTH"), ("DAY", "HOUR", "MINUTE", "SECOND"))
 _KNOWN = (*_SIMPLE, *_DECIMALS, *_CHARS, *_NESTED, "INTERVAL", "TIME")
 
 _ELSEWHERE = {
-    **dict.fromkeys(("TEXT", "CLOB", "NVARCHAR", "VARCHAR2", "UUID", "JSON", "JSONB", "XML", "ENUM"), "STRING"),
+    **dict.fromkeys(("TEXT", "CLOB", "NVARCHAR", "VARCHAR2", "JSON", "JSONB", "XML", "ENUM"), "STRING"),
     **dict.fromkeys(("BYTEA", "BLOB", "BYTES", "VARBINARY"), "BINARY"),
     **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPLTZ", "INSTANT"), "TIMESTAMP"),
     **dict.fromkeys(("DATETIME", "DATETIME2", "TIMESTAMPNTZ"), "TIMESTAMP_NTZ"),
@@ -61,6 +61,8 @@ def column_type(cursor: Cursor, depth: int = 0) -> str:
         raise cursor.error(f"types nest more than {MAX_DEPTH} levels deep", hint="")
     if token.kind is not Kind.WORD or word not in _KNOWN:
         raise _unknown(cursor, token)
+    if word == "UUID" and depth:
+        raise cursor.error("UUID is a type of columns, not of what is inside of them", token, "Write STRING.")
     cursor.next()
     if word in _SIMPLE:
         return _simple(cursor, token)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from calve.errors import InvalidInput
-from calve.source.listing import Listing, absolute
+from calve.listing import Listing, absolute
 
 
 def names(location: str | Path, root: Path) -> list[str]:

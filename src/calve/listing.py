@@ -1,4 +1,4 @@
-"""Finding the files of a source, on this machine or in any store that pyarrow knows.
+"""Finding the files of a folder, on this machine or in any store that pyarrow knows.
 
 A location is a folder with everything below it, a single file, or a pattern: `*` stands for any part of a name, `**`
 for any number of folders. Names that start with `_` or `.` (of files, or of folders on the way), and endings of
@@ -14,12 +14,20 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from calve.errors import InvalidInput, TransientError
-from calve.source.seen import KnownFile
 
 _UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", "._COPYING_", ".inprogress", "~")
 _SPARK_PATTERN = re.compile(r"([\[\]{}*?\\])")
 """Characters that Spark takes for a pattern. Its switch against patterns reads such files twice."""
 _SPARK_SCHEMES = {"s3": "s3a"}
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class KnownFile:
+    """A file as it is, or was when it was looked at; the order is the order of reading."""
+
+    mtime_ns: int
+    path: str
+    size: int
 
 
 def absolute(location: str | Path) -> str:

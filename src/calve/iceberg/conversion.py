@@ -1,0 +1,139 @@
+"""Equality deletes of a table, whoever wrote them, replaced by position deletes of the same rows.
+
+    plan ──► data files with the equality deletes that reach them ──► positions (elsewhere) ──► one `replace` snapshot
+
+The snapshot has every row that the one before had: position deletes of all rows that equality deletes hid come in, all
+equality deletes go out. It asserts that the table is where it was planned: rows and deletes that others add meanwhile
+make it fail, and it has to be planned again.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+
+from calve.catalog.connect import Catalog
+from calve.catalog.failures import committing, trying
+from calve.clock import Clock, IdSource
+from calve.errors import CommitUnknown, InvalidInput
+from calve.faults import reached
+from calve.iceberg.draft import Draft, new_draft, requirements, snapshot_updates
+from calve.iceberg.key_scan import key_target, place_of
+from calve.iceberg.listing import Line
+from calve.iceberg.manifest_reader import ManifestReader
+from calve.iceberg.manifests import OWN_PREFIX, manifest_file, manifest_place, write_manifests, write_reduced
+from calve.iceberg.position_deletes import DeletePlace
+from calve.iceberg.readable import ReadTarget
+from calve.iceberg.removal import removed_counts
+from calve.iceberg.scan import Scan
+from calve.iceberg.snapshots import added_counts, head_of, new_summary
+from calve.iceberg.table import remove_old_metadata
+from calve.iceberg.travel import AsOf
+from calve.model.files import Totals, WriteResult, WrittenFile
+from calve.model.scan import DeleteKind, ScanFile
+
+
+@dataclass(frozen=True)
+class ConversionPlan:
+    """What the conversion of one state of a table takes."""
+
+    table: Table
+    lines: tuple[Line, ...]
+    """Manifests of the snapshot."""
+    equality: tuple[ManifestEntry, ...]
+    """Files of equality deletes; all of them leave the table."""
+    files: tuple[ScanFile, ...]
+    """Data files that any of them reaches, with all their deletes."""
+    target: ReadTarget
+    place: DeletePlace
+
+    @property
+    def rows(self) -> int:
+        """Rows to be searched."""
+        return sum(file.rows for file in self.files)
+
+
+def plan_conversion(table: Table) -> ConversionPlan | None:
+    """None for a table without equality deletes. Raises TransientError; InvalidInput for what cannot be converted."""
+    name = ".".join(table.name())
+    if table.metadata.format_version != 2:
+        raise InvalidInput(
+            f'deletes of table "{name}" cannot be converted to positions',
+            detail=f"It has format version {table.metadata.format_version}; position deletes are of version 2.",
+        )
+    head = head_of(table.metadata)
+    if head is None:
+        return None
+    manifests = ManifestReader()
+    with trying(f'planning a conversion of "{name}"'):
+        lines = manifests.lines_of(table.io, head)
+        deletes = [line.manifest for line in lines if line.manifest.content is ManifestContent.DELETES]
+        entries = [entry for manifest in deletes for entry in manifests.entries_of(table.io, manifest)]
+    equality = tuple(e for e in entries if e.data_file.content is DataFileContent.EQUALITY_DELETES)
+    if not equality:
+        return None
+    plan = Scan.of(table, AsOf()).plan()
+    ids = {number for entry in equality for number in entry.data_file.equality_ids or ()}
+    return ConversionPlan(
+        table=table,
+        lines=lines,
+        equality=equality,
+        files=tuple(f for f in plan.files if any(d.kind is DeleteKind.EQUALITY for d in f.deletes)),
+        target=key_target(table, ids),
+        place=place_of(table),
+    )
+
+
+def commit_conversion(
+    catalog: Catalog, plan: ConversionPlan, files: Sequence[WrittenFile], clock: Clock, ids: IdSource
+) -> int:
+    """One attempt: a snapshot with `files` and without equality deletes; its id.
+
+    Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known even after a look at
+    the table, TransientError when nothing was sent.
+    """
+    table, name = plan.table, ".".join(plan.table.name())
+    draft = new_draft(table, clock, ids)
+    with trying(f'writing manifests of "{name}"'):
+        added = write_manifests(table, files, f"{draft.snapshot_id}-positions") if files else ()
+        new = [Line.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
+        kept = _reduced(draft, plan)
+        ManifestReader().lists.write(table.io, draft.list_location, draft.list_header, (*new, *kept))
+    removed: Counter[str] = Counter()
+    for entry in plan.equality:
+        removed.update(removed_counts(entry))
+    counts = added_counts(Totals.of(WriteResult(tuple(files), 0)))
+    updates = snapshot_updates(draft, new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removed))
+    reached("maintain.before")
+    try:
+        with committing(f'the conversion of deletes of "{name}"'):
+            response = catalog.commit_table(table, requirements(table.metadata), updates)
+        remove_old_metadata(table.io, table.metadata, response.metadata)
+    except CommitUnknown:
+        with trying(f'loading table "{name}"'):
+            now = catalog.load_table(table.name())
+        if now.metadata.snapshot_by_id(draft.snapshot_id) is None:
+            raise
+    reached("maintain.after")
+    return draft.snapshot_id
+
+
+def _reduced(draft: Draft, plan: ConversionPlan) -> list[Line]:
+    """The manifests of the snapshot, those with equality deletes written again."""
+    gone = {entry.data_file.file_path for entry in plan.equality}
+    manifests = ManifestReader()
+    lines: list[Line] = []
+    for number, line in enumerate(plan.lines):
+        manifest = line.manifest
+        entries = manifests.entries_of(draft.table.io, manifest) if manifest.content is ManifestContent.DELETES else ()
+        if not any(entry.data_file.file_path in gone for entry in entries):
+            lines.append(line)
+            continue
+        name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-converted{number}.avro"
+        place = manifest_place(draft.table, manifest.partition_spec_id, ManifestContent.DELETES, name)
+        written = write_reduced(place, entries, gone, (draft.snapshot_id, draft.sequence_number))
+        lines.append(Line.of(written))
+    return lines

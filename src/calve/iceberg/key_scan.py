@@ -1,0 +1,136 @@
+"""Which data files of a snapshot may hold rows with given keys, and what is deleted in them already.
+
+    manifest list ──► data manifests ───► files whose bounds the keys may meet ──► candidates
+                 └──► delete manifests ─► position deletes and vectors of these
+    manifests of keys ─► files of keys, taken for equality deletes that are newer than everything
+
+Equality deletes of the table itself are left aside: a row that one of them deletes is found and deleted once more,
+which changes nothing. Manifests never change, so those that were read stay in memory.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from calve.iceberg.delete_index import DeleteIndex, bounds_of
+from calve.iceberg.key_partitions import KeyPartitions
+from calve.iceberg.manifests import manifest_file
+from calve.iceberg.position_deletes import DeletePlace
+from calve.iceberg.readable import EveryField, ReadTarget, every_field, read_target
+from calve.iceberg.scan import live_entries_of, scan_file
+from calve.iceberg.store import io_properties_of
+from calve.model.files import Manifest
+from calve.model.scan import EVERYTHING, DeleteFile, DeleteKind, ScanFile
+
+_BEYOND = 1 << 62
+"""A sequence number above all others: keys delete every row that is there."""
+_LOOKUPS = 16
+_KNOWN_ENTRIES = 100_000
+
+Bounds = tuple[Any, Any] | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A data file that may hold rows with the keys."""
+
+    file: ScanFile
+    bounds: tuple[Bounds, ...]
+    """What the values of each key column lie between."""
+    key_bytes: int
+    """Size of its key columns, or of all where that is not known."""
+
+
+@dataclass(frozen=True)
+class KeyScan:
+    """What it takes to find rows by keys in one snapshot."""
+
+    keys: tuple[DeleteFile, ...]
+    """Files of keys."""
+    key_ids: tuple[int, ...]
+    """Fields of a key, in the order of its columns."""
+    candidates: tuple[Candidate, ...]
+    paths: frozenset[str]
+    """All data files of the snapshot."""
+    target: ReadTarget
+    partitions: KeyPartitions
+    place: DeletePlace
+
+
+class KeyScans:
+    """Plans scans of one table, again and again."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
+        self._entries = 0
+
+    def plan(self, table: Table, manifests: Sequence[ManifestFile], keys: Sequence[Manifest]) -> KeyScan:
+        """`manifests` are those of the snapshot. Raises OSError; InvalidInput for files that cannot be read."""
+        key_entries = [entry for m in keys for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
+        data = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DATA])
+        deletes = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DELETES])
+        by_position = [e for e in deletes if e.data_file.content is not DataFileContent.EQUALITY_DELETES]
+        every = every_field(table)
+        index = DeleteIndex([*key_entries, *by_position], table.specs(), every.fields)
+        key_ids = tuple(key_entries[0].data_file.equality_ids or ())
+        candidates = []
+        for entry in data:
+            found = index.of(entry)
+            if any(delete.kind is DeleteKind.EQUALITY for delete in found):
+                file = scan_file(entry, found, table.specs()[entry.data_file.spec_id])
+                candidates.append(_candidate(file, entry.data_file, key_ids, every))
+        paths = {entry.data_file.file_path for entry in key_entries}
+        return KeyScan(
+            keys=tuple({d: None for c in candidates for d in c.file.deletes if d.path in paths}),
+            key_ids=key_ids,
+            candidates=tuple(candidates),
+            paths=frozenset(entry.data_file.file_path for entry in data),
+            target=key_target(table, key_ids),
+            partitions=KeyPartitions(table, key_ids),
+            place=place_of(table),
+        )
+
+    def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
+        unknown = [m for m in manifests if m.manifest_path not in self._known]
+        with ThreadPoolExecutor(min(_LOOKUPS, len(unknown)) or 1) as pool:
+            for manifest, entries in zip(
+                unknown, pool.map(lambda m: tuple(live_entries_of(io, m)), unknown), strict=True
+            ):
+                self._known[manifest.manifest_path] = entries
+                self._entries += len(entries)
+        found = [entry for m in manifests for entry in self._known[m.manifest_path]]
+        wanted = {m.manifest_path for m in manifests}
+        while self._entries > _KNOWN_ENTRIES and next(iter(self._known)) not in wanted:
+            self._entries -= len(self._known.popitem(last=False)[1])
+        return found
+
+
+def key_target(table: Table, ids: Iterable[int]) -> ReadTarget:
+    """How keys of these fields are read, in whichever file."""
+    wanted = tuple(ids)
+    return read_target(table, Schema(), set(wanted), EVERYTHING)
+
+
+def place_of(table: Table) -> DeletePlace:
+    """Where files of deletes of a table go."""
+    return DeletePlace(
+        table.location_provider().data_path,
+        {k: v for k, v in table.properties.items() if k.startswith("write.")},
+        io_properties_of(table.io.properties),
+    )
+
+
+def _candidate(file: ScanFile, data_file: DataFile, key_ids: Sequence[int], every: EveryField) -> Candidate:
+    sizes = data_file.column_sizes or {}
+    return Candidate(
+        file=file,
+        bounds=tuple(bounds_of(every.fields[i], data_file) for i in key_ids),
+        key_bytes=sum(sizes[i] for i in key_ids) if all(i in sizes for i in key_ids) else file.size,
+    )

@@ -1,0 +1,110 @@
+"""Where the rows of a batch's keys are, in exactly the snapshot that a commit attempt builds on."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from calve.clock import IdSource
+from calve.iceberg.key_scan import KeyScan
+from calve.iceberg.table import IcebergTable
+from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, WrittenFile
+from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.model.table import TableState
+from calve.resolve.search import Search, search_by_tasks, search_here
+from calve.scan.positions import Limits as MemoryLimits
+from calve.scan.positions import PositionFinder, Remembered
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the driver searches by itself: it is the fastest for less, but it is one process for all sinks."""
+
+    rows: int = 30_000_000
+    bytes: int = 256 << 20
+    """Of key columns."""
+    keys: int = 5_000_000
+    round_keys: int = 10_000_000
+    """Keys that a task holds in memory at a time; every round searches the files again."""
+
+    def allow(self, scan: KeyScan) -> bool:
+        return (
+            sum(c.file.rows for c in scan.candidates) <= self.rows
+            and sum(c.key_bytes for c in scan.candidates) <= self.bytes
+            and sum(key.rows for key in scan.keys) <= self.keys
+        )
+
+
+BY_MEASUREMENT = Limits()
+MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=50_000_000)
+"""What the driver remembers of the files of one table, a byte for each row that may be deleted."""
+
+
+class PositionResolver:
+    """Resolves keys of one sink. Called by its committer thread alone; jobs run in the session's pool `pool`."""
+
+    def __init__(
+        self,
+        table: IcebergTable,
+        session: Callable[[], SparkSession],
+        ids: IdSource,
+        pool: str,
+        limits: Limits = BY_MEASUREMENT,
+    ) -> None:
+        self._table, self._session, self._ids, self._pool = table, session, ids, pool
+        self._limits = limits
+        self._remembered = Remembered(MEMORY)
+
+    def resolve(self, state: TableState, keys: Sequence[Manifest], commit_id: str) -> ResolvedDeletes:
+        scan = self._table.plan_keys(state, keys)
+        if not scan.candidates:
+            return ResolvedDeletes()
+        files = self._search(scan, f"{commit_id}/{self._ids.new_id()}")
+        if not files:
+            return ResolvedDeletes()
+        manifests = self._table.write_manifests(files, commit_id)
+        return ResolvedDeletes(manifests, Totals.of(WriteResult(files, 0)))
+
+    def _search(self, scan: KeyScan, name: str) -> tuple[WrittenFile, ...]:
+        self._remembered.retain(scan.paths)
+        if self._limits.allow(scan):
+            finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
+            reached = _reached(scan, finder)
+            return search_here(Search(reached, scan.target, scan.place, name), finder) if reached else ()
+        spark = self._session()
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._pool)
+        found: list[WrittenFile] = []
+        for number, keys in enumerate(rounds(scan.keys, self._limits.round_keys)):
+            files = tuple(file for c in scan.candidates if (file := _with_keys(c.file, keys)) is not None)
+            search = Search(files, scan.target, scan.place, f"{name}/{number}")
+            found += search_by_tasks(search, spark)
+        return tuple(found)
+
+
+def _reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
+    """Files that the keys reach by the values of every key column, and by their partitions."""
+    ((_, keys),) = finder.keys_of(scan.candidates[0].file)
+    within = [
+        candidate.file
+        for candidate in scan.candidates
+        if all(bounds is None or keys.reaches(at, bounds) for at, bounds in enumerate(candidate.bounds))
+    ]
+    return scan.partitions.reached(within, keys.values, len(keys))
+
+
+def rounds(keys: Sequence[DeleteFile], most: int) -> Iterator[frozenset[DeleteFile]]:
+    """Files of keys in groups that fit into memory; one that does not fit alone is a group."""
+    group: list[DeleteFile] = []
+    for key in keys:
+        if group and sum(k.rows for k in group) + key.rows > most:
+            yield frozenset(group)
+            group = []
+        group.append(key)
+    if group:
+        yield frozenset(group)
+
+
+def _with_keys(file: ScanFile, keys: frozenset[DeleteFile]) -> ScanFile | None:
+    """A file with some of its keys; None where none of them reaches it."""
+    deletes = tuple(d for d in file.deletes if d.kind is not DeleteKind.EQUALITY or d in keys)
+    return replace(file, deletes=deletes) if any(d.kind is DeleteKind.EQUALITY for d in deletes) else None

@@ -1,0 +1,92 @@
+"""A table whose batches delete by position: keys are resolved against the table as it is, then committed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyspark.sql import SparkSession
+
+from calve.catalog.tables import unpartitioned_spec_id
+from calve.clock import RandomIds, SystemClock
+from calve.iceberg.table import IcebergTable
+from calve.model.checkpoint import offsets_digest
+from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, WrittenFile
+from calve.model.frontier import Frontier
+from calve.model.progress import Fence, Progress
+from calve.model.table import Proposal
+from calve.resolve.resolver import BY_MEASUREMENT, Limits, PositionResolver
+from tests.support.foreign import SINK, ForeignTable, Row
+
+Key = tuple[Any, ...]
+
+
+def no_session() -> SparkSession:
+    raise AssertionError("this is small enough for the driver")
+
+
+class KeyedTable(ForeignTable):
+    """Kept by key; `contents` is what must be in it."""
+
+    def __init__(
+        self,
+        home: Path,
+        schema: Schema,
+        key: Sequence[str],
+        spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        *,
+        session: Callable[[], SparkSession] = no_session,
+        limits: Limits = BY_MEASUREMENT,
+    ) -> None:
+        super().__init__(home, schema, spec)
+        self.key = list(key)
+        self.contents: dict[Key, Row] = {}
+        if unpartitioned_spec_id(self.table) is None:
+            with self.table.update_spec() as update:
+                for field in spec.fields:
+                    update.remove_field(field.name)
+        self.iceberg = IcebergTable(self.table, SINK, key, SystemClock(), self._ids)
+        self.resolver = PositionResolver(self.iceberg, session, RandomIds(), "pool", limits)
+        self.totals = Totals()
+
+    def key_of(self, row: Row) -> Key:
+        return tuple(row[name] for name in self.key)
+
+    def keys(self, rows: Sequence[Row]) -> tuple[Manifest, ...]:
+        """Files of the keys of some rows, as a committable has them."""
+        everywhere = unpartitioned_spec_id(self.table)
+        keys = [{name: row[name] for name in self.key} for row in rows]
+        step = -(-len(keys) // 3)
+        parts = [keys[start : start + step] for start in range(0, len(keys), step)]
+        files = [self.equality(self.key, part, spec_id=everywhere) for part in parts]
+        return self.iceberg.write_manifests(files, self._ids.new_id())
+
+    def resolved(self, rows: Sequence[Row]) -> ResolvedDeletes:
+        return self.resolver.resolve(self.iceberg.load(), self.keys(rows), self._ids.new_id())
+
+    def apply(self, files: Sequence[WrittenFile], upserts: Sequence[Row], deletes: Sequence[Row] = ()) -> None:
+        """One batch: `files` hold the rows of `upserts`."""
+        found = self.resolved([*upserts, *deletes]) if upserts or deletes else ResolvedDeletes()
+        number = self._commits
+        self._commits += 1
+        lower, upper = Frontier(10 * number), Frontier(10 * number + 10)
+        progress = Progress(
+            SINK, Fence(1, 1, "run"), upper, lower, f"commit-{number}", "query", number, None, offsets_digest(None)
+        )
+        manifests = self.iceberg.write_manifests(files, progress.commit_id) if files else ()
+        totals = Totals.of(WriteResult(tuple(files), len(upserts))).plus(found.totals)
+        self.iceberg.commit(self.iceberg.load(), Proposal(progress, manifests + found.manifests, totals))
+        self.totals = self.totals.plus(totals)
+        for row in deletes:
+            self.contents.pop(self.key_of(row), None)
+        for row in upserts:
+            self.contents[self.key_of(row)] = row
+
+    @property
+    def summary(self) -> Mapping[str, str]:
+        """Of the newest snapshot."""
+        snapshot = self.table.current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
