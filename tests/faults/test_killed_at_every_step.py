@@ -62,7 +62,7 @@ def test_a_sink_survives_kills_around_its(steps: list[str], deletes: Sequence[st
 
 @pytest.mark.remote
 def test_a_sink_with_everything_in_s3_survives_kills_between_its_steps(make_sink: MakeSink) -> None:
-    survives(make_sink("orders", changes=1600), IN_SHORT)
+    survives(make_sink("orders", changes=850), IN_SHORT)
 
 
 def test_a_sink_survives_kills_around_staging_and_closing_a_window(make_sink: MakeSink) -> None:
