@@ -256,7 +256,7 @@ class IcebergTable:
     def plan_keys(self, state: TableState, keys: Sequence[Manifest]) -> KeyScan:
         """How rows with these keys are found in exactly `state`. Raises TransientError."""
         table: Table = state.handle
-        lines = self._lines_of(table, head_of(table.metadata))
+        lines = self._lines_of(table, head_of(table.metadata, self._branch))
         with trying(f'planning a look-up of keys in "{self._name}"'):
             return self._key_scans.plan(table, [line.manifest for line in lines], keys)
 
