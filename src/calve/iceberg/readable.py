@@ -133,7 +133,7 @@ def projected(schema: Schema, columns: Sequence[str] | None, table_name: str) ->
 def read_target(table: Table, schema: Schema, equality_ids: Iterable[int], where: Condition = EVERYTHING) -> ReadTarget:
     """How to read `schema` of a table whose deletes compare the fields `equality_ids`."""
     every = every_field(table)
-    keys = {i: KeyField(every.paths[i], arrow_type(every.fields[i].field_type)) for i in set(equality_ids)}
+    keys = {i: KeyField(every.paths[i], _key_type(every.fields[i].field_type)) for i in set(equality_ids)}
     return ReadTarget(
         schema=pa.schema([_arrow_field(f) for f in schema.fields]),
         keys=keys,
@@ -171,6 +171,11 @@ def _walk(fields: Iterable[NestedField], above: tuple[int, ...]) -> Iterator[tup
         yield path, known
         if isinstance(known.field_type, StructType):
             yield from _walk(known.field_type.fields, path)
+
+
+def _key_type(kind: IcebergType) -> pa.DataType:
+    """In the table's own unit: partitions of keys are computed from it."""
+    return pa.time64("us") if isinstance(kind, TimeType) else arrow_type(kind)
 
 
 def arrow_type(kind: IcebergType) -> pa.DataType:
