@@ -48,7 +48,7 @@ def rows(lake: Lake) -> list[tuple[Any, ...]]:
         ("id FLOAT, value STRING", "id", "float"),
         ("id STRUCT<a: INT>, value STRING", "id", "struct"),
         ("id BIGINT, _calve_op INT", "id", "_calve_"),
-        ("id BIGINT, value INTERVAL DAY", "id", "value"),
+        ("id BIGINT, value ARRAY<VARIANT>", "id", "value"),
     ],
 )
 def test_a_sink_that_cannot_work_is_refused_before_anything_is_made(lake: Lake, ddl: str, key: str, words: str) -> None:

@@ -146,10 +146,17 @@ def test_a_missing_checkpoint_is_a_gap_that_names_those_behind_it(journal: Journ
 
 def test_a_seal_is_taken_over_and_a_moved_frontier_is_not(journal: Journal) -> None:
     filled(journal, 1)
-    journal.append(RUN, 2, FrontierEntry(50, replace(committable(2), manifests=())))
+    journal.append(RUN, 2, FrontierEntry(50, replace(committable(2), manifests=(), offsets="1")))
     position = adopt(None, journal.predecessor(9), all_there, anywhere)
     assert position.entries == [entry(1)]
     assert position.last_time == 50
     journal.forget(RUN, [2])
-    journal.append(RUN, 2, FrontierEntry(50, committable(2, upper=SEALED)))
+    journal.append(RUN, 2, FrontierEntry(50, replace(committable(2, upper=SEALED), offsets="1")))
     assert adopt(None, journal.predecessor(9), all_there, anywhere).minted == SEALED
+
+
+def test_a_batch_whose_checkpoints_are_lost_is_not_taken_over(journal: Journal) -> None:
+    journal.adopt(RUN, NOTHING)
+    journal.append(RUN, 2, FrontierEntry(50, replace(committable(1), offsets="7")))
+    position = adopt(None, journal.predecessor(9), all_there, anywhere)
+    assert (position.entries, position.end) == ([], None)
