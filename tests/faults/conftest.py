@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from pyspark.sql import SparkSession
 
+from calve import faults
+from calve.runtime.api import Lake
 from tests.faults.harness import Sink
 from tests.faults.where import Where
 
@@ -27,6 +30,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def where(request: pytest.FixtureRequest) -> Where:
     return Where() if request.param == "embedded" else Where.of(request.getfixturevalue("lakehouse"))
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    faults.install(None)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path, where: Where) -> Lake:
+    del spark  # the active session
+    return where.lake(tmp_path / "home")
 
 
 class MakeSink(Protocol):

@@ -1,17 +1,14 @@
 """Other writers on the same table: foreign commits, newer epochs, zombies, peers that race."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
-from pyspark.sql import SparkSession
 
 import calve
-from calve import faults
 from calve.clock import RandomIds, SystemClock, sink_id_of
 from calve.errors import CheckpointGap, FencedError, ForeignCommit, TableRecreated, TableRolledBack
 from calve.iceberg.table import IcebergTable
@@ -28,18 +25,6 @@ from tests.faults.where import Where
 from tests.support.changes import at
 
 ORDERS = orders(rows=300, changes=700, per_checkpoint=200)
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    faults.install(None)
-
-
-@pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path, where: Where) -> Lake:
-    del spark  # the active session
-    return where.lake(tmp_path / "home")
 
 
 def definition(lake: Lake, **options: str) -> Definition:

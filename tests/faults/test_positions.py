@@ -1,6 +1,5 @@
 """Positions hold in one snapshot only: whatever comes between looking them up and committing them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ SOURCE = batches(
 )
 WANTED = dict.fromkeys(range(20), "first") | {1: "c", 2: "c", 3: "b"}
 del WANTED[4]
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    faults.install(None)
 
 
 @pytest.fixture

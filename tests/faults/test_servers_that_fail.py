@@ -1,13 +1,11 @@
 """A catalog and a store behind a proxy that fails in all the ways that networks do: nothing lost, nothing twice."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import calve
-from calve import faults
 from calve.runtime.api import Lake
 from calve.runtime.query import Query
 from calve.source.generator import expected_orders, orders
@@ -33,18 +31,6 @@ from tests.support.servers.proxy import (
 pytestmark = pytest.mark.remote
 ORDERS = orders(rows=300, changes=700, per_checkpoint=200)
 EXPECTED = expected_orders(ORDERS, 1000)
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    faults.install(None)
-
-
-@pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path, where: Where) -> Lake:
-    del spark  # the active session
-    return where.lake(tmp_path / "home")
 
 
 def started(lake: Lake, where: Where) -> Query:

@@ -1,16 +1,9 @@
 """Equality deletes as a Flink job leaves them, and tables of calve, beside Spark with the Iceberg runtime."""
 
-import datetime as dt
 import random
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, NestedField, StringType
 from pyspark.sql import SparkSession
 
 import calve
@@ -20,48 +13,15 @@ from tests.integration.write.test_read_back import NAME, Everything
 from tests.integration.write.test_writers import EVERY_TYPE, FAST, rows_of_every_type
 from tests.support.foreign import ForeignTable
 from tests.support.readers import spark_iceberg_rows
-
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "region", StringType(), required=False),
-    NestedField(3, "price", DecimalType(9, 2), required=False),
-    NestedField(4, "day", DateType(), required=False),
-    NestedField(5, "v", IntegerType(), required=False),
-)
-BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
-REGIONS = ["eu", "us", None]
-KEYS = [["id"], ["region", "v"], ["day", "id"], ["price"]]
-
-
-def random_row(rng: random.Random, region: str | None) -> dict[str, Any]:
-    return {
-        "id": rng.choice([None, *range(30)]),
-        "region": region,
-        "price": rng.choice([None, Decimal(rng.randrange(8)) / 4]),
-        "day": rng.choice([None, dt.date(2024, 1, 1) + dt.timedelta(rng.randrange(5))]),
-        "v": rng.choice([None, *range(4)]),
-    }
+from tests.support.regions import SCHEMA, random_commit, random_row, table_of_regions
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_equality_deletes_read_as_the_runtime_does(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    table = ForeignTable(tmp_path, SCHEMA, BY_REGION)
-    with table.table.update_spec() as update:
-        update.remove_field("region")
+    table = table_of_regions(tmp_path)
     for _ in range(6):
-        files = []
-        for region in rng.sample(REGIONS, 2):
-            rows = [random_row(rng, region) for _ in range(40)]
-            files.append(table.data(rows, [region], spec_id=0, row_group_size=16))
-            fields = rng.choice(KEYS)
-            gone = [random_row(rng, region) for _ in range(2)]
-            files.append(table.equality(fields, [{n: g[n] for n in fields} for g in gone], [region], spec_id=0))
-        files.append(table.data([random_row(rng, rng.choice(REGIONS)) for _ in range(20)]))
-        fields = rng.choice(KEYS)
-        files.append(table.equality(fields, [{n: random_row(rng, "eu")[n] for n in fields}]))
-        files.append(table.positions([(files[-2], rng.randrange(20)) for _ in range(3)]))
-        table.commit(*files)
+        random_commit(table, rng)
     wanted = spark_iceberg_rows(table.table.metadata_location)
     assert wanted
     check(spark, table.ref, wanted)

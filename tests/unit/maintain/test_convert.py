@@ -1,42 +1,24 @@
 """Equality deletes become position deletes: no row changes, and readers that refused the table read it."""
 
-import datetime as dt
 import random
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, NestedField, StringType
 
 import calve
 from calve import faults
 from calve.errors import CommitConflict, InvalidInput
 from tests.support.foreign import ForeignTable, in_order
 from tests.support.readers import duckdb_rows
-
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "region", StringType(), required=False),
-    NestedField(3, "price", DecimalType(9, 2), required=False),
-    NestedField(4, "day", DateType(), required=False),
-    NestedField(5, "v", IntegerType(), required=False),
-)
-BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
-REGIONS = ["eu", "us", None]
-KEYS = [["id"], ["region", "v"], ["day", "id"], ["price"]]
+from tests.support.regions import SCHEMA, random_commit, table_of_regions
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[ForeignTable]:
-    made = ForeignTable(tmp_path, SCHEMA, BY_REGION)
-    with made.table.update_spec() as update:
-        update.remove_field("region")
+    made = table_of_regions(tmp_path)
     yield made
     made.close()
 
@@ -49,31 +31,6 @@ def at_maintenance() -> Iterator[Any]:
 
 def row(number: int, v: int = 0) -> dict[str, Any]:
     return {"id": number, "region": "eu", "price": None, "day": None, "v": v}
-
-
-def random_row(rng: random.Random, region: str | None) -> dict[str, Any]:
-    return {
-        "id": rng.choice([None, *range(30)]),
-        "region": region,
-        "price": rng.choice([None, Decimal(rng.randrange(8)) / 4]),
-        "day": rng.choice([None, dt.date(2024, 1, 1) + dt.timedelta(rng.randrange(5))]),
-        "v": rng.choice([None, *range(4)]),
-    }
-
-
-def random_commit(table: ForeignTable, rng: random.Random) -> None:
-    files = []
-    for region in rng.sample(REGIONS, 2):
-        rows = [random_row(rng, region) for _ in range(40)]
-        files.append(table.data(rows, [region], spec_id=0, row_group_size=16))
-        fields = rng.choice(KEYS)
-        gone = [random_row(rng, region) for _ in range(2)]
-        files.append(table.equality(fields, [{n: g[n] for n in fields} for g in gone], [region], spec_id=0))
-    files.append(table.data([random_row(rng, rng.choice(REGIONS)) for _ in range(20)]))
-    fields = rng.choice(KEYS)
-    files.append(table.equality(fields, [{n: random_row(rng, "eu")[n] for n in fields}]))
-    files.append(table.positions([(files[-2], rng.randrange(20)) for _ in range(3)]))
-    table.commit(*files)
 
 
 @pytest.mark.parametrize("seed", range(3))
