@@ -1,10 +1,12 @@
 """A pipeline on a cluster of two machines, with everything in a REST catalog and S3: machines and drivers die."""
 
+import json
 import os
 import subprocess
 import sys
 import threading
 import urllib.request
+import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +14,13 @@ from pathlib import Path
 import pytest
 
 import calve
+from calve.runtime.java import find_java
 from calve.source.generator import OrderRow, expected_orders, orders
 from tests.faults.harness import KILLED, rows_of
 from tests.support.jvm import QUICK
 from tests.support.readers import ROOT, duckdb_rows, spark_rest_rows
 from tests.support.servers import cluster as clusters
-from tests.support.servers.cluster import SparkCluster
+from tests.support.servers.cluster import SPARK_HOME, SparkCluster
 from tests.support.servers.java import free_port
 from tests.support.servers.lakehouse import BUCKET, Lakehouse, new_namespace
 from tests.support.servers.listening import Answer, Request
@@ -65,11 +68,16 @@ class Machines:
             "spark.sql.shuffle.partitions": "2",
         }
 
+    @property
+    def options(self) -> list[str]:
+        """Of `calve run` and `spark-submit` alike."""
+        conf = [part for name, value in self.settings.items() for part in ("--conf", f"{name}={value}")]
+        return ["--master", self.spark.url, *conf]
+
     def run(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """A driver."""
-        command = [sys.executable, "-m", "tests.faults.on_cluster", "run", *arguments, "--master", self.spark.url]
-        conf = [part for name, value in self.settings.items() for part in ("--conf", f"{name}={value}")]
-        return self.spawn([*command, "--home", str(self.folder / "home"), *conf], **environment)
+        command = [sys.executable, "-m", "tests.faults.on_cluster", "run", "--home", str(self.folder / "home")]
+        return self.spawn([*command, *self.options, *arguments], **environment)
 
     def spawn(self, command: list[str], **environment: str) -> subprocess.Popen[str]:
         paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
@@ -184,3 +192,58 @@ def environment_page(port: int) -> str:
         application = answer.read().decode().split('"id" : "')[1].split('"')[0]
     with urllib.request.urlopen(f"{base}/{application}/environment", timeout=10) as answer:  # noqa: S310 - the same
         return str(answer.read().decode())
+
+
+OWN_SCRIPT = """
+import json
+import sys
+from pyspark.sql import SparkSession
+import calve
+
+home, properties, table, state, own = sys.argv[1:]
+settings = json.loads(own)
+if settings:
+    spark = SparkSession.builder.config(map=settings).getOrCreate()
+    source = spark.range(1000).withColumnRenamed("id", "key")
+else:
+    source = calve.orders(rows=100, changes=900)
+lake = calve.connect(home=home, **json.loads(properties))
+query = calve.sink(source, name="s", into=lake.table(table), key=["key" if settings else "id"]).start(state=state)
+query.await_termination(200)
+print(json.dumps([lake.spark().sparkContext.master, query.status().rows]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("submitted", [True, False])
+def test_a_script_uses_the_session_that_it_was_submitted_with_or_that_it_made_itself(
+    machines: Machines, lakehouse: Lakehouse, *, submitted: bool
+) -> None:
+    script = machines.folder / "script.py"
+    script.write_text(OWN_SCRIPT)
+    namespace = new_namespace()
+    own = {} if submitted else {"spark.master": machines.spark.url, **machines.settings}
+    place = [f"{namespace}.s", f"s3://{BUCKET}/state/{namespace}"]
+    arguments = [str(machines.folder / "home"), json.dumps(lakehouse.properties), *place, json.dumps(own)]
+    java = {"JAVA_HOME": str(find_java(machines.folder / "java", os.environ)), "SPARK_HOME": str(SPARK_HOME)}
+    submit = [str(SPARK_HOME / "bin" / "spark-submit"), *machines.options] if submitted else [sys.executable]
+    driver = machines.spawn([*submit, str(script), *arguments], PYSPARK_PYTHON=sys.executable, **java)
+    out, err = driver.communicate(timeout=WAIT_SECONDS)
+    assert driver.returncode == 0, err
+    assert json.loads(out.splitlines()[-1]) == [machines.spark.url, 1000]
+
+
+@pytest.mark.slow
+def test_executors_without_calve_are_an_error_that_says_so(
+    machines: Machines, lakehouse: Lakehouse, door: Proxy, tmp_path: Path
+) -> None:
+    venv.create(tmp_path / "empty")
+    (machines.folder / "p.sql").write_text(pipeline(GENERATED, lakehouse, door, new_namespace()))
+    without = {"spark.executorEnv.PYTHONPATH": "", "spark.pyspark.python": f"{tmp_path}/empty/bin/python"}
+    options = [part for name, value in without.items() for part in ("--conf", f"{name}={value}")]
+    arguments = ["p.sql", "--until-caught-up", "--home", str(tmp_path / "home"), *options]
+    driver = machines.run(*arguments, STORE_SECRET=SECRET, LAKE_PASSWORD=PASSWORD)
+    out, _ = driver.communicate(timeout=WAIT_SECONDS)
+    assert driver.returncode == 1
+    assert 'Spark\'s executors cannot import the package "calve"' in out
+    assert "docs/cluster.md" in out
