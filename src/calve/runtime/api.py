@@ -48,7 +48,7 @@ from calve.model.spec import (
     WriteOptions,
 )
 from calve.resolve.resolver import PositionResolver
-from calve.runtime.executors import check_executors, on_cluster, warn_of_local_place
+from calve.runtime.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
 from calve.runtime.narrowing import narrow
@@ -166,8 +166,7 @@ def sink(
         )
     if isinstance(key, str):
         raise InvalidInput("key is a list of columns", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
-    if isinstance(changes, DataFrame) and not hasattr(changes, "_jdf"):
-        raise InvalidInput("Spark Connect is not supported", hint="Use a classic Spark session.")
+    refuse_connect(changes)
     if envelope is not None and not isinstance(envelope, Envelope):
         raise InvalidInput(
             "unknown envelope",
@@ -356,6 +355,7 @@ class _Start:
         self._signals = Signals()
         changes = sink.changes
         self._spark = changes.sparkSession if isinstance(changes, DataFrame) else sink.lake.spark()
+        refuse_connect(self._spark)
         if state is None and on_cluster(self._spark):
             raise InvalidInput(
                 "a sink on a cluster needs a state location",

@@ -28,6 +28,15 @@ _asked: set[str] = set()
 _asking = threading.Lock()
 
 
+def refuse_connect(given: object) -> None:
+    """Raise InvalidInput for a frame or a session of Spark Connect, whose driver is another process."""
+    if type(given).__module__.startswith("pyspark.sql.connect"):
+        raise InvalidInput(
+            "Spark Connect is not supported",
+            hint="Use a classic session: without SPARK_REMOTE, builder.remote(...) or spark.api.mode = connect.",
+        )
+
+
 def on_cluster(spark: SparkSession) -> bool:
     """Whether executors are other processes, most likely on other machines."""
     return not is_local(str(spark.sparkContext.master))
