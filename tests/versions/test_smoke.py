@@ -1,5 +1,6 @@
-"""Whole pipelines, few and of every kind, for versions of Spark that the other tests do not run with: `make versions`."""
+"""Whole pipelines, few and of every kind, for versions of Spark that no other test runs with: `make versions`."""
 
+import json
 import os
 import subprocess
 import sys
@@ -26,21 +27,16 @@ PIPELINE = """
 CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
 CREATE SOURCE items (id BIGINT NOT NULL, kind STRING, price DECIMAL(9,2), tags ARRAY<STRING>, at TIMESTAMP, day DATE,
                      PRIMARY KEY (id) NOT ENFORCED)
-  FROM FILES (PATH = 'in', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq, DELETE WHEN op = 'd');
+  FROM FILES (PATH = 'in', FORMAT = 'json') ENVELOPE DEBEZIUM (ORDER BY source.lsn);
 CREATE VIEW cheap AS SELECT id, upper(kind) AS kind, price, tags, at, day FROM items WHERE price < 100;
 CREATE VIEW kinds AS SELECT kind, count(*) AS items, sum(price) AS total FROM items GROUP BY kind;
 CREATE SINK cheap_items FROM cheap TO ICEBERG CATALOG lake NAMESPACE shop TABLE cheap PARTITION BY (bucket(4, id));
 CREATE SINK kinds_of_items FROM kinds TO ICEBERG CATALOG lake NAMESPACE shop TABLE kinds;
 """
-RECORDS = """\
-{"seq": 1, "op": "c", "id": 1, "kind": "a", "price": 10, "tags": ["x", "y"], "at": "2024-01-01T00:00:00Z", "day": "2024-01-01"}
-{"seq": 2, "op": "c", "id": 2, "kind": "b", "price": 20.5, "tags": null, "at": null, "day": null}
-{"seq": 3, "op": "c", "id": 3, "kind": "a", "price": 500, "tags": [], "at": null, "day": null}
-"""
-LATER = """\
-{"seq": 4, "op": "u", "id": 1, "kind": "b", "price": 11, "tags": ["z"], "at": "2024-01-02T00:00:00Z", "day": "2024-01-02"}
-{"seq": 5, "op": "d", "id": 2}
-"""
+FIRST = {"id": 1, "kind": "a", "price": "10", "tags": ["x", "y"], "at": "2024-01-01T00:00:00Z", "day": "2024-01-01"}
+SECOND = {"id": 2, "kind": "b", "price": "20.5", "tags": None, "at": None, "day": None}
+THIRD = {"id": 3, "kind": "a", "price": "500", "tags": [], "at": None, "day": None}
+CHANGED = {**FIRST, "kind": "b", "price": "11", "tags": ["z"]}
 
 
 def test_the_version_is_the_one_that_was_asked_for(spark: SparkSession) -> None:
@@ -92,13 +88,25 @@ def test_a_bounded_frame_of_many_types_is_a_table(spark: SparkSession, tmp_path:
 def test_pipelines_of_sql_follow_their_files(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "p.sql").write_text(PIPELINE)
-    (tmp_path / "in" / "1.json").write_text(RECORDS)
+    (tmp_path / "in" / "1.json").write_text(lines(("c", None, FIRST), ("c", None, SECOND), ("c", None, THIRD)))
     run(tmp_path)
     assert contents(tmp_path, "shop.kinds") == [("a", 2, "510.00"), ("b", 1, "20.50")]
-    (tmp_path / "in" / "2.json").write_text(LATER)
+    (tmp_path / "in" / "2.json").write_text(lines(("u", FIRST, CHANGED), ("d", SECOND, None), first=4))
     run(tmp_path)
     assert contents(tmp_path, "shop.kinds") == [("a", 1, "500.00"), ("b", 1, "11.00")]
     assert [row[:4] for row in contents(tmp_path, "shop.cheap")] == [(1, "B", "11.00", ["z"])]
+
+
+Row = dict[str, Any] | None
+
+
+def lines(*changes: tuple[str, Row, Row], first: int = 1) -> str:
+    """Records of Debezium."""
+    records = [
+        {"op": op, "before": before, "after": after, "source": {"lsn": lsn}}
+        for lsn, (op, before, after) in enumerate(changes, first)
+    ]
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def run(folder: Path) -> None:
