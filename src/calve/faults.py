@@ -34,6 +34,8 @@ POINTS = frozenset(
         "stage.before",  # before the changes of a checkpoint are kept in the state location
         "stage.after",  # they are there, nothing recorded
         "spark-commit.before",  # foreachBatch returns: Spark writes its commit log next
+        "schema.before",  # columns or partitions of the table are about to change
+        "schema.after",  # they did, nothing is written by them
         "claim.before",
         "claim.after",
         "adopt.before",  # claimed, adoption record not written

@@ -177,6 +177,19 @@ class RowTimes:
     """Without new rows for so long, the frontier follows the clock."""
 
 
+EXTENSION_NAME, EXTENSION_METADATA = "ARROW:extension:name", "ARROW:extension:metadata"
+"""Where Arrow looks for them in the metadata of a field."""
+
+
+@dataclass(frozen=True)
+class ArrowExtension:
+    """What Arrow calls the type of a column beyond how it is stored: `geoarrow.wkb` for bytes, for instance."""
+
+    column: str
+    name: str
+    metadata: str = ""
+
+
 @dataclass(frozen=True)
 class WriteOptions:
     """How table files are written, as far as the sink says so; else it is the table that says it."""
@@ -185,6 +198,9 @@ class WriteOptions:
     row_group_size: int | None = None
     """Bytes in the file."""
     compression: str | None = None
+    bloom_filter: bool = False
+    """For the columns of the key."""
+    extensions: tuple[ArrowExtension, ...] = ()
 
     def __post_init__(self) -> None:
         if self.target_file_size is not None and not 0 < self.target_file_size <= MAX_FILE_SIZE:

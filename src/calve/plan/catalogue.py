@@ -58,6 +58,13 @@ SINK = SettingGroup(
             high=MAX_FILE_SIZE,
         ),
         Setting(
+            "BLOOM FILTER",
+            Kind.BOOLEAN,
+            "Data files have a Bloom filter for each key column: readers that look for few keys skip most files, which "
+            "are about a byte and a half per row larger.",
+            default="false",
+        ),
+        Setting(
             "STATE LOCATION",
             Kind.TEXT,
             "Folder or URI for calve's records; never inside of a table.",

@@ -268,6 +268,7 @@ def _write_options(given: Given) -> WriteOptions:
         target_file_size=given.integer("TARGET FILE SIZE"),
         row_group_size=given.integer("ROW GROUP SIZE"),
         compression=given.text("COMPRESSION"),
+        bloom_filter=given.flag("BLOOM FILTER") or False,
     )
 
 

@@ -59,6 +59,7 @@ from calve.runtime.sparkfeed import SparkFeed
 from calve.runtime.views import ViewOver
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import check_envelope, table_schema
+from calve.source.frames import extensions_of
 from calve.source.log import LOG_FIELDS
 from calve.source.port import Source, SourceDefinition
 from calve.sql.parser import parse_partition_field
@@ -176,9 +177,9 @@ def sink(
     chosen = envelope or natural or NoEnvelope()
     append = mode == "append"
     times = RowTimes(_late(append), by_progress=chosen.progress is not None) if isinstance(chosen, Diff) else None
-    spec = SinkSpec(
-        name, sink_id_of(name, str(into)), into.name, () if append else tuple(key), chosen, append=append, times=times
-    )
+    write = WriteOptions(extensions=extensions_of(changes.schema) if isinstance(changes, DataFrame) else ())
+    identity = (name, sink_id_of(name, str(into)), into.name, () if append else tuple(key))
+    spec = SinkSpec(*identity, chosen, append=append, times=times, write=write)
     return Sink(changes, into.lake, spec, record_key=tuple(key))
 
 
@@ -205,14 +206,17 @@ class Sink:
         target_file_size: int | str | None = None,
         row_group_size: int | str | None = None,
         compression: str | None = None,
+        bloom_filter: bool | None = None,
         deletes: str | None = None,
     ) -> "Sink":
         """The same sink with other options."""
         before = self.spec.write
-        write = WriteOptions(
+        write = replace(
+            before,
             target_file_size=_bytes(target_file_size) or before.target_file_size,
             row_group_size=_bytes(row_group_size) or before.row_group_size,
             compression=compression or before.compression,
+            bloom_filter=before.bloom_filter if bloom_filter is None else bloom_filter,
         )
         spec = replace(self.spec, write=write, version=version or self.spec.version, branch=branch or self.spec.branch)
         if on_foreign_commit is not None:

@@ -185,6 +185,7 @@ def _files(write: WriteOptions) -> str:
         f"up to {format_size(write.target_file_size)}" if write.target_file_size else "",
         write.compression or "",
         f"row groups of {format_size(write.row_group_size)}" if write.row_group_size else "",
+        "Bloom filters of the key" if write.bloom_filter else "",
     ]
     return ", ".join(filter(None, said)) or "as the table says, else up to 512MB, zstd"
 
