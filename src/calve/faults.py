@@ -42,6 +42,10 @@ POINTS = frozenset(
         "adopt.after",
         "resolve.before",  # positions of deleted rows are about to be looked up
         "resolve.after",  # deletes by position are written
+        "index.before",  # before data files are taken into the key index
+        "index.after",  # the manifest of the index is there, nothing committed
+        "index.merge.before",  # in a thread of its own: runs of the index are about to be merged
+        "index.merge.after",  # they are merged, no manifest names the result
         "manifest-list.before",
         "manifest-list.after",
         "commit.before",  # the request is about to be sent

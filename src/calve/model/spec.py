@@ -26,6 +26,15 @@ class Deletes(StrEnum):
     """By their places in data files, looked up in each commit."""
 
 
+class KeyIndexUse(StrEnum):
+    """Whether the places of rows are looked up in an index of keys instead of in the key columns of the table."""
+
+    AUTO = "auto"
+    """Where that costs less."""
+    ON = "on"
+    OFF = "off"
+
+
 class OnSchemaChange(StrEnum):
     """When the input of a sink has other columns than its table."""
 
@@ -229,6 +238,7 @@ class SinkSpec:
     accepted_snapshot: int | None = None
     """A snapshot that the user vouched for: foreign changes up to it are no reason to halt."""
     deletes: Deletes = Deletes.POSITION
+    key_index: KeyIndexUse = KeyIndexUse.AUTO
     partition_by: tuple[PartitionBy, ...] = ()
     """How the table is partitioned; a table that exists keeps its own way, and none here asks for none."""
     uuids: tuple[str, ...] = ()

@@ -33,6 +33,14 @@ SINK = SettingGroup(
             choices=("position", "equality"),
             later=("vector",),
         ),
+        Setting(
+            "KEY INDEX",
+            Kind.CHOICE,
+            "Whether places of rows are looked up in an index of keys, kept in the state location, instead of in the "
+            "key columns of the table: where that costs less, always or never.",
+            default="'auto'",
+            choices=("auto", "on", "off"),
+        ),
         Setting("FORMAT VERSION", Kind.INTEGER, "Version of the Iceberg format.", default="2", low=2, high=2),
         Setting(
             "TARGET FILE SIZE",

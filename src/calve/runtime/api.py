@@ -29,6 +29,7 @@ from calve.iceberg.evolution import Shape, creation_properties
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
+from calve.index.key_index import KeyIndex
 from calve.metastore.tables import TableId
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.partitioning import PartitionBy
@@ -37,6 +38,7 @@ from calve.model.spec import (
     Deletes,
     Diff,
     Envelope,
+    KeyIndexUse,
     LateRows,
     NoEnvelope,
     OnForeignCommit,
@@ -47,7 +49,8 @@ from calve.model.spec import (
     TableName,
     WriteOptions,
 )
-from calve.resolve.resolver import PositionResolver
+from calve.resolve.indexed import IndexedSearch
+from calve.resolve.resolver import Jobs, PositionResolver
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
 from calve.runtime.narrowing import narrow
@@ -208,6 +211,7 @@ class Sink:
         compression: str | None = None,
         bloom_filter: bool | None = None,
         deletes: str | None = None,
+        key_index: str | None = None,
     ) -> "Sink":
         """The same sink with other options."""
         before = self.spec.write
@@ -224,6 +228,8 @@ class Sink:
             spec = replace(spec, on_foreign_commit=policy)
         if deletes is not None:
             spec = replace(spec, deletes=_encoding(deletes))
+        if key_index is not None:
+            spec = replace(spec, key_index=_chosen(KeyIndexUse, key_index, "key_index"))
         if on_key_violation is not None:
             spec = replace(spec, on_key_violation=_chosen(OnKeyViolation, on_key_violation, "on_key_violation"))
         if on_schema_change is not None:
@@ -388,7 +394,8 @@ class _Start:
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
-        resolver = PositionResolver(table, lambda: self._spark, self._ids, spec.sink_id)
+        index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), spec.key_index)
+        resolver = PositionResolver(table, Jobs(lambda: self._spark, spec.sink_id), self._ids, index)
         outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
         around = Around(self._spark, self._state, table, monitor, self._clock, self._ids)

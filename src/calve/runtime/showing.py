@@ -170,7 +170,7 @@ def _explained(plan: SinkPlan, definitions: Definitions) -> list[tuple[str, str]
         ("key", ", ".join(spec.key) or "that of the view"),
         ("table", f"{spec.table} in a catalog of type {plan.catalog.type.value}"),
         *([("partitions", ", ".join(map(str, spec.partition_by)))] if spec.partition_by else []),
-        *([] if spec.append else [("deletes", spec.deletes.value)]),
+        *([] if spec.append else [("deletes", spec.deletes.value), ("key index", spec.key_index.value)]),
         ("checkpoints", every),
         ("commits", commits),
         ("files", _files(spec.write)),
