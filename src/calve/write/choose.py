@@ -70,7 +70,7 @@ def fits_the_driver(size: SizeHint) -> bool:
 
 def _native(layout: Layout, target: WriteTarget) -> bool:
     scheme = urlsplit(target.data_location).scheme
-    simple = layout.native and not target.data_spec_json
+    simple = layout.native and not target.data_spec_json and not target.options.extensions
     return bool(layout.key) and simple and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
 
 
