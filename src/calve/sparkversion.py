@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyspark
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -42,6 +42,13 @@ def collected(frame: DataFrame) -> pa.Table:
         return frame.toArrow()
     batches = frame._collect_as_arrow()  # type: ignore[operator]  # noqa: SLF001 - what `toPandas` calls
     return pa.Table.from_batches(batches, schema=None if batches else to_arrow_schema(frame.schema))
+
+
+def frame_of(spark: SparkSession, rows: pa.Table, schema: T.StructType) -> DataFrame:
+    """A table of this process as a frame. Of Spark 3.5: one without maps, and not too large."""
+    if not _OLD:
+        return spark.createDataFrame(rows, schema=schema)
+    return spark.createDataFrame([tuple(row.values()) for row in rows.to_pylist()], schema)
 
 
 def schema_of_ddl(text: str) -> T.StructType:
