@@ -284,10 +284,11 @@ def _clean_up(prepared: Prepared, after: TableMetadata) -> None:
     """Remove files that lost their last reference. A file that stays does no harm: a failure is a warning."""
     io = prepared.draft.table.io
     remove_old_metadata(io, prepared.draft.metadata, after)
+    failures: tuple[type[Exception], ...] = (*FAILURES, NoSuchTableError)
     try:
         if prepared.expired:
             remove_files(io, _unreferenced(prepared, after))
-    except (*FAILURES, NoSuchTableError) as error:
+    except failures as error:
         log.warning("expired files were not removed", extra={"table": prepared.label, "error": str(error)})
 
 
