@@ -253,12 +253,17 @@ class IcebergTable:
         with trying(f'writing manifests of "{self._name}"'):
             return write_manifests(self._latest, files, f"{commit_id}-{self._ids.new_id()[:8]}")
 
-    def plan_keys(self, state: TableState, keys: Sequence[Manifest]) -> KeyScan:
-        """How rows with these keys are found in exactly `state`. Raises TransientError."""
+    def plan_keys(
+        self, state: TableState, keys: Sequence[Manifest], added: Sequence[Manifest] | None = None
+    ) -> KeyScan:
+        """How rows with these keys are found in exactly `state`, and compared with those of `added`.
+
+        Raises TransientError.
+        """
         table: Table = state.handle
         lines = self._lines_of(table, head_of(table.metadata, self._branch))
         with trying(f'planning a look-up of keys in "{self._name}"'):
-            return self._key_scans.plan(table, [line.manifest for line in lines], keys)
+            return self._key_scans.plan(table, [line.manifest for line in lines], keys, added)
 
     def remove_keys(self, keys: Sequence[Manifest]) -> None:
         """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError."""
