@@ -54,6 +54,7 @@ from calve.model.spec import (
 from calve.resolve.indexed import IndexedSearch
 from calve.resolve.ordered import OrderedResolver
 from calve.resolve.resolver import Jobs, PositionResolver
+from calve.runtime.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
 from calve.runtime.narrowing import narrow
@@ -65,6 +66,7 @@ from calve.runtime.sparkfeed import SparkFeed
 from calve.runtime.views import ViewOver
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import check_envelope, table_schema
+from calve.source.files import Files
 from calve.source.frames import extensions_of
 from calve.source.log import LOG_FIELDS
 from calve.source.port import Source, SourceDefinition
@@ -171,8 +173,7 @@ def sink(
         )
     if isinstance(key, str):
         raise InvalidInput("key is a list of columns", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
-    if isinstance(changes, DataFrame) and not hasattr(changes, "_jdf"):
-        raise InvalidInput("Spark Connect is not supported", hint="Use a classic Spark session.")
+    refuse_connect(changes)
     if envelope is not None and not isinstance(envelope, Envelope):
         raise InvalidInput(
             "unknown envelope",
@@ -376,11 +377,18 @@ class _Start:
         self._signals = Signals()
         changes = sink.changes
         self._spark = changes.sparkSession if isinstance(changes, DataFrame) else sink.lake.spark()
-        if state is None and not str(self._spark.sparkContext.master).startswith("local"):
-            raise InvalidInput("a sink on a cluster needs a state location", hint='Give start(state="s3://...").')
+        refuse_connect(self._spark)
+        if state is None and on_cluster(self._spark):
+            raise InvalidInput(
+                "a sink on a cluster needs a state location",
+                hint="Give start(state=\"s3://...\"), or WITH (STATE LOCATION = 's3://...').",
+            )
+        if state is not None:
+            warn_of_local_place(self._spark, f'the state location of sink "{self._spec.name}"', state)
         self._state: StateStore = sink.lake.state(state, self._spec.sink_id)
 
     def query(self) -> Query:
+        check_executors(self._spark)
         source = self._source()
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
@@ -401,6 +409,7 @@ class _Start:
             known_to=spec.sink_id,
             evolves=evolves,
         )
+        warn_of_local_place(self._spark, f'the location of table "{spec.table}"', iceberg.location())
         asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
         shape = Shape(schema, asked, evolves, spec.branch)
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
@@ -424,6 +433,8 @@ class _Start:
 
     def _source(self) -> Source | None:
         changes = self._sink.changes
+        if isinstance(changes, Files):
+            warn_of_local_place(self._spark, f'the input of sink "{self._spec.name}"', changes.path)
         if not isinstance(changes, DataFrame):
             return changes.open(source_store(self._state, self._spec), self._clock)
         return None if changes.isStreaming else BoundedFrame(changes)
