@@ -108,10 +108,15 @@ SINK = SettingGroup(
         Setting(
             "ON BAD ROW",
             Kind.CHOICE,
-            "What to do with a record that cannot become a change.",
+            "What to do with a record that cannot become a change: stop, or keep it in a table of its own and go on.",
             default="'halt'",
-            choices=("halt",),
-            later=("dead letter",),
+            choices=("halt", "dead letter"),
+        ),
+        Setting(
+            "DEAD LETTER TABLE",
+            Kind.TEXT,
+            "Where records go that cannot become changes: namespace.table, in the catalog of the sink's table.",
+            default="the table's name with _dead_letters",
         ),
         Setting(
             "RECOVERY",

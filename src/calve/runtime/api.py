@@ -25,6 +25,7 @@ from calve.commit.committer import Committer, Signals
 from calve.commit.journal import Journal
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
+from calve.iceberg.dead_letters import LetterTable
 from calve.iceberg.evolution import Shape, creation_properties
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.specs import partition_spec
@@ -48,6 +49,7 @@ from calve.model.spec import (
     WriteOptions,
 )
 from calve.resolve.resolver import PositionResolver
+from calve.runtime.deadletters import DeadLetters
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
 from calve.runtime.narrowing import narrow
@@ -206,8 +208,9 @@ class Sink:
         row_group_size: int | str | None = None,
         compression: str | None = None,
         deletes: str | None = None,
+        on_bad_row: str | None = None,
     ) -> "Sink":
-        """The same sink with other options."""
+        """The same sink with other options. Dead letters go to the table `<table>_dead_letters`."""
         before = self.spec.write
         write = WriteOptions(
             target_file_size=_bytes(target_file_size) or before.target_file_size,
@@ -220,6 +223,8 @@ class Sink:
             spec = replace(spec, on_foreign_commit=policy)
         if deletes is not None:
             spec = replace(spec, deletes=_encoding(deletes))
+        if on_bad_row is not None:
+            spec = replace(spec, dead_letters=_dead_letters(spec.table, on_bad_row))
         if on_key_violation is not None:
             spec = replace(spec, on_key_violation=_chosen(OnKeyViolation, on_key_violation, "on_key_violation"))
         if on_schema_change is not None:
@@ -387,13 +392,22 @@ class _Start:
         resolver = PositionResolver(table, lambda: self._spark, self._ids, spec.sink_id)
         outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
-        around = Around(self._spark, self._state, table, monitor, self._clock, self._ids)
+        letters = self._letters(monitor)
+        around = Around(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
         pipeline = Pipeline(spec, reading.intake, run, around)
         committer = Committer(run, self._signals, pipeline.close_due, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
         known = table_id(TableRef(self._sink.lake, spec.table))
         query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
         return query
+
+    def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
+        """A client of its own: letters are written by the feed's thread, commits by another."""
+        name = self._spec.dead_letters
+        if name is None:
+            return None
+        table = LetterTable(self._sink.lake.open(), name, self._spec.name, self._clock, self._ids)
+        return DeadLetters(table, monitor)
 
     def _source(self) -> Source | None:
         changes = self._sink.changes
@@ -427,6 +441,12 @@ def _chosen(choices: type[C], text: str, name: str) -> C:
     except ValueError:
         allowed = ", ".join(repr(choice.value) for choice in choices)
         raise InvalidInput(f'unknown policy {name}="{text}"', hint=f"Use one of {allowed}.") from None
+
+
+def _dead_letters(table: TableName, policy: str) -> TableName | None:
+    if policy not in {"halt", "dead letter"}:
+        raise InvalidInput(f'unknown policy on_bad_row="{policy}"', hint="Use 'halt' or 'dead letter'.")
+    return None if policy == "halt" else TableName(table.namespace, f"{table.name}_dead_letters")
 
 
 def _late(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults
