@@ -9,6 +9,7 @@ A frame made here has the declared columns, and the columns of `frames` that say
 wrong.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -141,4 +142,4 @@ def _bytes_of(record: bytes | str | dict[str, Any]) -> bytes:
     """A record as it came: a line, or the values of a row of CSV."""
     if isinstance(record, bytes):
         return record
-    return (record if isinstance(record, str) else str(record)).encode()
+    return (record if isinstance(record, str) else json.dumps(record, ensure_ascii=False)).encode()
