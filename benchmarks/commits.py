@@ -27,11 +27,13 @@ from calve.commit.run import Outside, SinkRun, Written
 from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.table import IcebergTable
+from calve.index.key_index import KeyIndex
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.files import Content, Totals, WriteResult, WrittenFile
 from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
 from calve.model.target import WriteTarget
-from calve.resolve.resolver import PositionResolver
+from calve.resolve.indexed import IndexedSearch
+from calve.resolve.resolver import Jobs, PositionResolver
 from calve.runtime.monitor import RunMonitor
 from calve.state import LocalState
 
@@ -68,7 +70,8 @@ def commit_times(home: Path, commits: int) -> list[float]:
         load_or_create_table(connect_embedded(home), spec.table, schema, spec.key), "bench", spec.key, clock, ids
     )
     monitor = RunMonitor(spec, clock, home / "status.json", signals.wake)
-    resolver = PositionResolver(table, no_session, ids, "bench")
+    index = IndexedSearch(KeyIndex(LocalState(home / "index"), ids), spec.key_index)
+    resolver = PositionResolver(table, Jobs(no_session, "bench"), ids, index)
     outside = Outside(clock, ids, monitor, signals, resolver)
     run = SinkRun(spec, table, Journal(LocalState(home / "state")), outside, lambda _: True)
     run.boot()

@@ -34,12 +34,18 @@ POINTS = frozenset(
         "stage.before",  # before the changes of a checkpoint are kept in the state location
         "stage.after",  # they are there, nothing recorded
         "spark-commit.before",  # foreachBatch returns: Spark writes its commit log next
+        "schema.before",  # columns or partitions of the table are about to change
+        "schema.after",  # they did, nothing is written by them
         "claim.before",
         "claim.after",
         "adopt.before",  # claimed, adoption record not written
         "adopt.after",
         "resolve.before",  # positions of deleted rows are about to be looked up
         "resolve.after",  # deletes by position are written
+        "index.before",  # before data files are taken into the key index
+        "index.after",  # the manifest of the index is there, nothing committed
+        "index.merge.before",  # in a thread of its own: runs of the index are about to be merged
+        "index.merge.after",  # they are merged, no manifest names the result
         "manifest-list.before",
         "manifest-list.after",
         "commit.before",  # the request is about to be sent

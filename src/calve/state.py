@@ -7,7 +7,8 @@ records point to table files, and the table itself says how far the sink came.
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +23,8 @@ from calve.catalog.stores import filesystem_of
 from calve.errors import TerminalError, TransientError
 
 _S3 = frozenset({"s3", "s3a", "s3n"})
+_READS = 16
+"""Pieces of a record that are read at a time."""
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Answers of filesystems without hard links."""
 
@@ -39,6 +42,10 @@ class StateStore(Protocol):
 
     def read(self, name: str) -> bytes | None:
         """The record, or None when there is none."""
+        ...
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        """Pieces of a record, each by offset and length and cut off where it ends; None when there is none."""
         ...
 
     def list(self, prefix: str) -> list[str]:
@@ -104,6 +111,16 @@ class LocalState:
         except OSError as error:
             raise _cannot("read", str(path), error) from error
 
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        path = self._root / name
+        try:
+            with path.open("rb", buffering=0) as source:
+                return [os.pread(source.fileno(), length, offset) for offset, length in ranges]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _cannot("read", str(path), error) from error
+
     def list(self, prefix: str) -> list[str]:
         found = []
         for folder, _, names in os.walk(self._root / prefix):
@@ -153,6 +170,18 @@ class RemoteState:
         try:
             with store.open_input_stream(path, compression=None) as source:
                 return bytes(source.read())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _cannot("read", self._named(name), error) from error
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        store, path = self._place(name)
+        try:
+            with store.open_input_file(path) as source, ThreadPoolExecutor(_READS) as pool:
+                size = source.size()
+                known = [(min(offset, size), min(length, max(0, size - offset))) for offset, length in ranges]
+                return list(pool.map(lambda piece: bytes(source.read_at(piece[1], piece[0])), known))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -211,6 +240,9 @@ class Folder:
 
     def read(self, name: str) -> bytes | None:
         return self._store.read(self._prefix + name)
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        return self._store.read_ranges(self._prefix + name, ranges)
 
     def list(self, prefix: str) -> list[str]:
         return [n.removeprefix(self._prefix) for n in self._store.list(self._prefix + prefix)]

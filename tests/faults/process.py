@@ -83,7 +83,8 @@ def main() -> int:
         sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
     sink = sink.options(deletes=os.environ.get("CALVE_TEST_DELETES"))
     try:
-        every = {"commit_interval": "2s", "checkpoint_interval": "200ms"} if feed == "windows" else {}
+        commit, checkpoint = os.environ.get("CALVE_TEST_INTERVALS", "2s 200ms").split()
+        every = {"commit_interval": commit, "checkpoint_interval": checkpoint} if feed == "windows" else {}
         query = sink.start(state=where.state, **every)
         query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "200")))
         query.stop()

@@ -113,6 +113,10 @@ class Simulated:
     def read(self, name: str) -> bytes | None:
         return self._world.state.get(name)
 
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        data = self._world.state.get(name)
+        return None if data is None else [data[at : at + length] for at, length in ranges]
+
     def list(self, prefix: str) -> list[str]:
         return sorted(n for n in self._world.state if n.startswith(f"{prefix}/"))
 

@@ -1,6 +1,7 @@
 """A table whose batches delete by position: keys are resolved against the table as it is, then committed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,16 @@ from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import RandomIds, SystemClock
 from calve.iceberg.evolution import Shape
 from calve.iceberg.table import IcebergTable
+from calve.index.key_index import KeyIndex
 from calve.model.checkpoint import offsets_digest
 from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, WrittenFile
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
+from calve.model.spec import KeyIndexUse
 from calve.model.table import Proposal
-from calve.resolve.resolver import BY_MEASUREMENT, Limits, PositionResolver
+from calve.resolve.indexed import IndexedSearch
+from calve.resolve.resolver import BY_MEASUREMENT, Jobs, Limits, PositionResolver
+from calve.state import LocalState
 from tests.support.foreign import SINK, ForeignTable, Row
 
 Key = tuple[Any, ...]
@@ -40,6 +45,7 @@ class KeyedTable(ForeignTable):
         session: Callable[[], SparkSession] = no_session,
         limits: Limits = BY_MEASUREMENT,
         branch: str = "main",
+        index: KeyIndexUse = KeyIndexUse.OFF,
     ) -> None:
         super().__init__(home, schema, spec)
         self.key = list(key)
@@ -50,8 +56,16 @@ class KeyedTable(ForeignTable):
                     update.remove_field(field.name)
         shape = Shape(self.table.schema(), branch=branch)
         self.iceberg = IcebergTable(self.table, SINK, key, SystemClock(), self._ids, shape=shape)
-        self.resolver = PositionResolver(self.iceberg, session, RandomIds(), "pool", limits)
+        self.state = LocalState(home / "state")
+        self._jobs, self._limits, self._use = Jobs(session, "pool"), limits, index
+        self.resolver = self.new_resolver()
         self.totals = Totals()
+        self.has_equality_deletes = False
+
+    def new_resolver(self, use: KeyIndexUse | None = None) -> PositionResolver:
+        """As a new process has it: it knows nothing of what the last one did. Merges run at once."""
+        index = IndexedSearch(KeyIndex(self.state, RandomIds(), inline=True), use or self._use)
+        return PositionResolver(self.iceberg, self._jobs, RandomIds(), index, self._limits)
 
     def key_of(self, row: Row) -> Key:
         return tuple(row[name] for name in self.key)
@@ -68,15 +82,28 @@ class KeyedTable(ForeignTable):
     def resolved(self, rows: Sequence[Row]) -> ResolvedDeletes:
         return self.resolver.resolve(self.iceberg.load(), self.keys(rows), self._ids.new_id())
 
-    def apply(self, files: Sequence[WrittenFile], upserts: Sequence[Row], deletes: Sequence[Row] = ()) -> None:
-        """One batch: `files` hold the rows of `upserts`."""
-        found = self.resolved([*upserts, *deletes]) if upserts or deletes else ResolvedDeletes()
+    def apply(
+        self,
+        files: Sequence[WrittenFile],
+        upserts: Sequence[Row],
+        deletes: Sequence[Row] = (),
+        *,
+        equality: bool = False,
+    ) -> None:
+        """One batch: `files` hold the rows of `upserts`. The keys are resolved, or committed as they are."""
+        found = ResolvedDeletes()
+        if equality:
+            found = ResolvedDeletes(self.keys([*upserts, *deletes]))
+            self.has_equality_deletes = True
+        elif upserts or deletes:
+            found = self.resolved([*upserts, *deletes])
         number = self._commits
         self._commits += 1
         lower, upper = Frontier(10 * number), Frontier(10 * number + 10)
         progress = Progress(
             SINK, Fence(1, 1, "run"), upper, lower, f"commit-{number}", "query", number, None, offsets_digest(None)
         )
+        progress = replace(progress, key_index=found.key_index or self.key_index)
         manifests = self.iceberg.write_manifests(files, progress.commit_id) if files else ()
         totals = Totals.of(WriteResult(tuple(files), len(upserts))).plus(found.totals)
         self.iceberg.commit(self.iceberg.load(), Proposal(progress, manifests + found.manifests, totals))
@@ -85,6 +112,11 @@ class KeyedTable(ForeignTable):
             self.contents.pop(self.key_of(row), None)
         for row in upserts:
             self.contents[self.key_of(row)] = row
+
+    @property
+    def key_index(self) -> str:
+        """The manifest that the newest snapshot of the sink names."""
+        return next((s.own.key_index for s in self.iceberg.load().ancestors if s.own), "")
 
     @property
     def summary(self) -> Mapping[str, str]:

@@ -93,7 +93,7 @@ class Attempts:
         replaces = committable.generation > progress.generation
         deletes = ResolvedDeletes() if replaces else self._deletes_of(committable, state)
         proposal = Proposal(
-            self._progress_of(committable, state.uuid),
+            replace(self._progress_of(committable, state.uuid), key_index=deletes.key_index or progress.key_index),
             committable.manifests + deletes.manifests,
             committable.totals.plus(deletes.totals),
             replaces=replaces,

@@ -9,7 +9,7 @@ which changes nothing. Manifests never change, so those that were read stay in m
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -57,8 +57,8 @@ class KeyScan:
     key_ids: tuple[int, ...]
     """Fields of a key, in the order of its columns."""
     candidates: tuple[Candidate, ...]
-    paths: frozenset[str]
-    """All data files of the snapshot."""
+    live: Mapping[str, tuple[int, int]]
+    """All data files of the snapshot by path: size and rows."""
     target: ReadTarget
     partitions: KeyPartitions
     place: DeletePlace
@@ -91,7 +91,7 @@ class KeyScans:
             keys=tuple({d: None for c in candidates for d in c.file.deletes if d.path in paths}),
             key_ids=key_ids,
             candidates=tuple(candidates),
-            paths=frozenset(entry.data_file.file_path for entry in data),
+            live={f.file_path: (f.file_size_in_bytes, f.record_count) for f in (entry.data_file for entry in data)},
             target=key_target(table, key_ids),
             partitions=KeyPartitions(table, key_ids),
             place=place_of(table),

@@ -86,10 +86,10 @@ def _written(members: Sequence[Found], location: str, place: DeletePlace) -> Wri
     numbers = np.repeat(np.arange(len(paths), dtype=np.int32), [len(one.positions) for one in members])
     table = pa.Table.from_arrays(
         [
-            pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(paths, pa.string())).cast(pa.string()),
+            pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(paths, pa.string())),
             pa.array(np.concatenate([one.positions for one in members]), pa.int64()),
         ],
-        schema=arrow_schema(POSITION_DELETES),
+        schema=_with_dictionary(arrow_schema(POSITION_DELETES)),
     )
     footers: list[pq.FileMetaData] = []
     with open_output(location, place.io_properties) as sink:
@@ -114,6 +114,11 @@ def _written(members: Sequence[Found], location: str, place: DeletePlace) -> Wri
         metrics=_with_whole_paths(metrics, paths),
         split_offsets=offsets,
     )
+
+
+def _with_dictionary(schema: pa.Schema) -> pa.Schema:
+    """Paths as numbers of few: they are written as such, and never made whole in memory."""
+    return schema.set(0, schema.field(0).with_type(pa.dictionary(pa.int32(), pa.string())))
 
 
 def _with_whole_paths(metrics: ColumnMetrics, paths: Sequence[str]) -> ColumnMetrics:

@@ -241,7 +241,7 @@ class IcebergTable:
             data_spec_json="" if table.spec().is_unpartitioned() else table.spec().model_dump_json(),
             table_properties={k: v for k, v in table.properties.items() if k.startswith("write.")},
             io_properties=io_properties_of(table.io.properties),
-            options=file_options(options, table.properties),
+            options=file_options(options, table.properties, [table.schema().find_field(i).name for i in self._key_ids]),
         )
 
     def _written_schema(self, table: Table, given: Schema | None) -> Schema:

@@ -17,7 +17,7 @@ from calve.errors import CommitConflict
 from calve.iceberg.conversion import ConversionPlan, commit_conversion, plan_conversion
 from calve.model.files import WrittenFile
 from calve.model.spec import TableName
-from calve.resolve.search import Search, search_by_tasks, search_here
+from calve.resolve.search import Search, search_by_tasks, search_here, written
 from calve.scan.positions import PositionFinder, Remembered
 
 ATTEMPTS = 5
@@ -76,4 +76,5 @@ def positions_of(plan: ConversionPlan, tools: Tools) -> tuple[WrittenFile, ...]:
     search = Search(plan.files, plan.target, plan.place, tools.ids.new_id())
     if plan.rows > HERE_ROWS:
         return search_by_tasks(search, tools.session())
-    return search_here(search, PositionFinder(plan.target, plan.files, Remembered()))
+    found = search_here(search.files, PositionFinder(plan.target, plan.files, Remembered()))
+    return written(search.place, found, search.name)

@@ -155,6 +155,8 @@ class ResolvedDeletes:
 
     manifests: tuple[Manifest, ...] = ()
     totals: Totals = Totals()
+    key_index: str = ""
+    """The manifest of the sink's key index that holds from then on; empty where it is the one before."""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ class Progress:
     generation: int = 0
     ahead: str = ""
     """Digest of the end offsets of the last checkpoint that is partly in the table; empty where there is none."""
+    key_index: str = ""
+    """The manifest of the sink's key index that holds in this snapshot and after it; empty where there is none."""
 
     @classmethod
     def fresh(cls, sink_id: str, fence: Fence) -> Self:
@@ -78,6 +80,7 @@ class Progress:
             **({"calve.offsets": self.offsets} if self._short_offsets else {}),
             **({"calve.generation": str(self.generation)} if self.generation else {}),
             **({"calve.ahead": self.ahead} if self.ahead else {}),
+            **({"calve.key-index": self.key_index} if self.key_index else {}),
         }
 
     @property
@@ -102,6 +105,7 @@ class Progress:
             sequence_number=sequence_number,
             generation=int(summary.get("calve.generation", "0")),
             ahead=summary.get("calve.ahead", ""),
+            key_index=summary.get("calve.key-index", ""),
         )
 
     def to_property(self) -> str:

@@ -26,6 +26,15 @@ class Deletes(StrEnum):
     """By their places in data files, looked up in each commit."""
 
 
+class KeyIndexUse(StrEnum):
+    """Whether the places of rows are looked up in an index of keys instead of in the key columns of the table."""
+
+    AUTO = "auto"
+    """Where that costs less."""
+    ON = "on"
+    OFF = "off"
+
+
 class OnSchemaChange(StrEnum):
     """When the input of a sink has other columns than its table."""
 
@@ -177,6 +186,19 @@ class RowTimes:
     """Without new rows for so long, the frontier follows the clock."""
 
 
+EXTENSION_NAME, EXTENSION_METADATA = "ARROW:extension:name", "ARROW:extension:metadata"
+"""Where Arrow looks for them in the metadata of a field."""
+
+
+@dataclass(frozen=True)
+class ArrowExtension:
+    """What Arrow calls the type of a column beyond how it is stored: `geoarrow.wkb` for bytes, for instance."""
+
+    column: str
+    name: str
+    metadata: str = ""
+
+
 @dataclass(frozen=True)
 class WriteOptions:
     """How table files are written, as far as the sink says so; else it is the table that says it."""
@@ -185,6 +207,9 @@ class WriteOptions:
     row_group_size: int | None = None
     """Bytes in the file."""
     compression: str | None = None
+    bloom_filter: bool = False
+    """For the columns of the key."""
+    extensions: tuple[ArrowExtension, ...] = ()
 
     def __post_init__(self) -> None:
         if self.target_file_size is not None and not 0 < self.target_file_size <= MAX_FILE_SIZE:
@@ -213,6 +238,7 @@ class SinkSpec:
     accepted_snapshot: int | None = None
     """A snapshot that the user vouched for: foreign changes up to it are no reason to halt."""
     deletes: Deletes = Deletes.POSITION
+    key_index: KeyIndexUse = KeyIndexUse.AUTO
     partition_by: tuple[PartitionBy, ...] = ()
     """How the table is partitioned; a table that exists keeps its own way, and none here asks for none."""
     uuids: tuple[str, ...] = ()

@@ -33,6 +33,14 @@ SINK = SettingGroup(
             choices=("position", "equality"),
             later=("vector",),
         ),
+        Setting(
+            "KEY INDEX",
+            Kind.CHOICE,
+            "Whether places of rows are looked up in an index of keys, kept in the state location, instead of in the "
+            "key columns of the table: where that costs less, always or never.",
+            default="'auto'",
+            choices=("auto", "on", "off"),
+        ),
         Setting("FORMAT VERSION", Kind.INTEGER, "Version of the Iceberg format.", default="2", low=2, high=2),
         Setting(
             "TARGET FILE SIZE",
@@ -56,6 +64,13 @@ SINK = SettingGroup(
             default="the table's, else by memory",
             low=100_000,
             high=MAX_FILE_SIZE,
+        ),
+        Setting(
+            "BLOOM FILTER",
+            Kind.BOOLEAN,
+            "Data files have a Bloom filter for each key column: readers that look for few keys skip most files, which "
+            "are about a byte and a half per row larger.",
+            default="false",
         ),
         Setting(
             "STATE LOCATION",

@@ -15,6 +15,7 @@ from calve.model.spec import (
     Deletes,
     Diff,
     Envelope,
+    KeyIndexUse,
     NoEnvelope,
     OnForeignCommit,
     OnKeyViolation,
@@ -104,6 +105,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
         deletes=Deletes(given.text("DELETES") or SinkSpec.deletes),
+        key_index=KeyIndexUse(given.text("KEY INDEX") or SinkSpec.key_index),
         partition_by=planned_partitions(statement.partition_by, relation),
         on_schema_change=OnSchemaChange(given.text("ON SCHEMA CHANGE") or OnSchemaChange.EVOLVE),
         on_key_violation=OnKeyViolation(given.text("ON KEY VIOLATION") or OnKeyViolation.IGNORE),
@@ -282,6 +284,7 @@ def _write_options(given: Given) -> WriteOptions:
         target_file_size=given.integer("TARGET FILE SIZE"),
         row_group_size=given.integer("ROW GROUP SIZE"),
         compression=given.text("COMPRESSION"),
+        bloom_filter=given.flag("BLOOM FILTER") or False,
     )
 
 

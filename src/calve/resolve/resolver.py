@@ -7,11 +7,13 @@ from pyspark.sql import SparkSession
 
 from calve.clock import IdSource
 from calve.iceberg.key_scan import KeyScan
+from calve.iceberg.position_deletes import Found
 from calve.iceberg.table import IcebergTable
 from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
-from calve.resolve.search import Search, search_by_tasks, search_here
+from calve.resolve.indexed import IndexedSearch
+from calve.resolve.search import Search, search_by_tasks, search_here, written
 from calve.scan.positions import Limits as MemoryLimits
 from calve.scan.positions import PositionFinder, Remembered
 
@@ -44,14 +46,9 @@ class PositionResolver:
     """Resolves keys of one sink. Called by its committer thread alone; jobs run in the session's pool `pool`."""
 
     def __init__(
-        self,
-        table: IcebergTable,
-        session: Callable[[], SparkSession],
-        ids: IdSource,
-        pool: str,
-        limits: Limits = BY_MEASUREMENT,
+        self, table: IcebergTable, jobs: "Jobs", ids: IdSource, index: IndexedSearch, limits: Limits = BY_MEASUREMENT
     ) -> None:
-        self._table, self._session, self._ids, self._pool = table, session, ids, pool
+        self._table, self._jobs, self._ids, self._index = table, jobs, ids, index
         self._limits = limits
         self._remembered = Remembered(MEMORY)
 
@@ -59,26 +56,36 @@ class PositionResolver:
         scan = self._table.plan_keys(state, keys)
         if not scan.candidates:
             return ResolvedDeletes()
-        files = self._search(scan, f"{commit_id}/{self._ids.new_id()}")
+        self._remembered.retain(scan.live.keys())
+        answer = self._index.ask(scan, state, commit_id, self._remembered)
+        files = self._search(answer.rest, answer.found, f"{commit_id}/{self._ids.new_id()}")
         if not files:
-            return ResolvedDeletes()
+            return ResolvedDeletes(key_index=answer.reference)
         manifests = self._table.write_manifests(files, commit_id)
-        return ResolvedDeletes(manifests, Totals.of(WriteResult(files, 0)))
+        return ResolvedDeletes(manifests, Totals.of(WriteResult(files, 0)), answer.reference)
 
-    def _search(self, scan: KeyScan, name: str) -> tuple[WrittenFile, ...]:
-        self._remembered.retain(scan.paths)
+    def _search(self, scan: KeyScan, known: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
+        """Deletes of what is known already, and of what is in the candidates."""
         if self._limits.allow(scan):
             finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
-            reached = _reached(scan, finder)
-            return search_here(Search(reached, scan.target, scan.place, name), finder) if reached else ()
-        spark = self._session()
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._pool)
-        found: list[WrittenFile] = []
+            reached = _reached(scan, finder) if scan.candidates else ()
+            return written(scan.place, [*known, *search_here(reached, finder)], name)
+        spark = self._jobs.session()
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._jobs.pool)
+        found = list(written(scan.place, known, name))
         for number, keys in enumerate(rounds(scan.keys, self._limits.round_keys)):
             files = tuple(file for c in scan.candidates if (file := _with_keys(c.file, keys)) is not None)
             search = Search(files, scan.target, scan.place, f"{name}/{number}")
             found += search_by_tasks(search, spark)
         return tuple(found)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Where Spark jobs of a sink run."""
+
+    session: Callable[[], SparkSession]
+    pool: str
 
 
 def _reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:

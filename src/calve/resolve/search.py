@@ -28,6 +28,7 @@ from calve.scan.positions import PositionFinder, Remembered
 from calve.scan.splits import read_tasks
 
 _REPORT = "report"
+THREADS = os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,14 @@ class Search:
     """Nobody else's: names of files of deletes are derived from it."""
 
 
-def search_here(search: Search, finder: PositionFinder) -> tuple[WrittenFile, ...]:
-    """By threads of this process. Raises TransientError, TerminalError."""
-    threads = os.cpu_count() or 1
-    finder.prepare(search.files)
-    splits = [split for task in read_tasks(search.files, threads) for split in task.splits]
-    with ThreadPoolExecutor(threads) as pool:
-        found = _joined(pool.map(finder.find, splits))
-    return _write(search.place, found, search.name)
+def search_here(files: Sequence[ScanFile], finder: PositionFinder) -> list[Found]:
+    """By threads of this process; nothing is written. Raises TransientError, TerminalError."""
+    if not files:
+        return []
+    finder.prepare(files)
+    splits = [split for task in read_tasks(files, THREADS) for split in task.splits]
+    with ThreadPoolExecutor(THREADS) as pool:
+        return _joined(pool.map(finder.find, splits))
 
 
 def search_by_tasks(search: Search, spark: SparkSession) -> tuple[WrittenFile, ...]:
@@ -82,13 +83,14 @@ def _search_partition(work: _Work, numbers: Iterator[pa.RecordBatch]) -> Iterato
             try:
                 finder = PositionFinder(work.target, task.files, Remembered())
                 found = _joined(map(finder.find, task.splits))
-                files = _write(work.place, found, f"{work.name}/{number}/{attempt}")
+                files = written(work.place, found, f"{work.name}/{number}/{attempt}")
             except CalveError as error:
                 raise RuntimeError(error.encode()) from error  # Spark keeps nothing of an error but its text
             yield pa.RecordBatch.from_pydict({_REPORT: pa.array([pickle.dumps(files)], pa.binary())})
 
 
-def _write(place: DeletePlace, found: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
+def written(place: DeletePlace, found: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
+    """Files of deletes of what was found. Raises TransientError."""
     try:
         return write_position_deletes(place, found, name)
     except (OSError, pa.ArrowException) as error:

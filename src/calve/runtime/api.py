@@ -30,6 +30,7 @@ from calve.iceberg.evolution import Shape, creation_properties
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
+from calve.index.key_index import KeyIndex
 from calve.metastore.tables import TableId
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.partitioning import PartitionBy
@@ -38,6 +39,7 @@ from calve.model.spec import (
     Deletes,
     Diff,
     Envelope,
+    KeyIndexUse,
     LateRows,
     NoEnvelope,
     OnForeignCommit,
@@ -48,7 +50,8 @@ from calve.model.spec import (
     TableName,
     WriteOptions,
 )
-from calve.resolve.resolver import PositionResolver
+from calve.resolve.indexed import IndexedSearch
+from calve.resolve.resolver import Jobs, PositionResolver
 from calve.runtime.deadletters import DeadLetters
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
@@ -61,6 +64,7 @@ from calve.runtime.sparkfeed import SparkFeed
 from calve.runtime.views import ViewOver
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import check_envelope, table_schema
+from calve.source.frames import extensions_of
 from calve.source.log import LOG_FIELDS
 from calve.source.port import Source, SourceDefinition
 from calve.sql.parser import parse_partition_field
@@ -178,9 +182,9 @@ def sink(
     chosen = envelope or natural or NoEnvelope()
     append = mode == "append"
     times = RowTimes(_late(append), by_progress=chosen.progress is not None) if isinstance(chosen, Diff) else None
-    spec = SinkSpec(
-        name, sink_id_of(name, str(into)), into.name, () if append else tuple(key), chosen, append=append, times=times
-    )
+    write = WriteOptions(extensions=extensions_of(changes.schema) if isinstance(changes, DataFrame) else ())
+    identity = (name, sink_id_of(name, str(into)), into.name, () if append else tuple(key))
+    spec = SinkSpec(*identity, chosen, append=append, times=times, write=write)
     return Sink(changes, into.lake, spec, record_key=tuple(key))
 
 
@@ -207,15 +211,19 @@ class Sink:
         target_file_size: int | str | None = None,
         row_group_size: int | str | None = None,
         compression: str | None = None,
+        bloom_filter: bool | None = None,
         deletes: str | None = None,
         on_bad_row: str | None = None,
+        key_index: str | None = None,
     ) -> "Sink":
         """The same sink with other options. Dead letters go to the table `<table>_dead_letters`."""
         before = self.spec.write
-        write = WriteOptions(
+        write = replace(
+            before,
             target_file_size=_bytes(target_file_size) or before.target_file_size,
             row_group_size=_bytes(row_group_size) or before.row_group_size,
             compression=compression or before.compression,
+            bloom_filter=before.bloom_filter if bloom_filter is None else bloom_filter,
         )
         spec = replace(self.spec, write=write, version=version or self.spec.version, branch=branch or self.spec.branch)
         if on_foreign_commit is not None:
@@ -225,6 +233,8 @@ class Sink:
             spec = replace(spec, deletes=_encoding(deletes))
         if on_bad_row is not None:
             spec = replace(spec, dead_letters=_dead_letters(spec.table, on_bad_row))
+        if key_index is not None:
+            spec = replace(spec, key_index=_chosen(KeyIndexUse, key_index, "key_index"))
         if on_key_violation is not None:
             spec = replace(spec, on_key_violation=_chosen(OnKeyViolation, on_key_violation, "on_key_violation"))
         if on_schema_change is not None:
@@ -389,7 +399,8 @@ class _Start:
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
-        resolver = PositionResolver(table, lambda: self._spark, self._ids, spec.sink_id)
+        index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), spec.key_index)
+        resolver = PositionResolver(table, Jobs(lambda: self._spark, spec.sink_id), self._ids, index)
         outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
         letters = self._letters(monitor)

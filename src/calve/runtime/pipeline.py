@@ -37,7 +37,7 @@ from calve.view.run import View
 from calve.write.batch import write_batch
 from calve.write.changes import quoted
 from calve.write.consolidate import last_rows, log_rows
-from calve.write.staging import StageFolder, stage_batch, staged_changes
+from calve.write.staging import StageFolder, size_of, stage_batch, staged_changes
 from calve.write.timed import TimeRule
 
 
@@ -217,7 +217,7 @@ class Pipeline:
         names = table_columns(changes.columns, log=self._spec.append)
         columns = iceberg_schema(changes.select([quoted(name) for name in names]).schema)
         target = self._table.write_target(self._spec.write, columns)  # they may be older than the input's
-        return self._written(changes, SizeHint(rows=sum(e.staged.rows for e in entries if e.staged)), target)
+        return self._written(changes, size_of([entry.staged for entry in entries if entry.staged]), target)
 
     def _write(self, checkpoint: Checkpoint, time: int) -> Written:
         changes = self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters)

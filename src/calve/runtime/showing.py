@@ -170,7 +170,7 @@ def _explained(plan: SinkPlan, definitions: Definitions) -> list[tuple[str, str]
         ("key", ", ".join(spec.key) or "that of the view"),
         ("table", f"{spec.table} in a catalog of type {plan.catalog.type.value}"),
         *([("partitions", ", ".join(map(str, spec.partition_by)))] if spec.partition_by else []),
-        *([] if spec.append else [("deletes", spec.deletes.value)]),
+        *([] if spec.append else [("deletes", spec.deletes.value), ("key index", spec.key_index.value)]),
         ("checkpoints", every),
         ("commits", commits),
         ("files", _files(spec.write)),
@@ -185,6 +185,7 @@ def _files(write: WriteOptions) -> str:
         f"up to {format_size(write.target_file_size)}" if write.target_file_size else "",
         write.compression or "",
         f"row groups of {format_size(write.row_group_size)}" if write.row_group_size else "",
+        "Bloom filters of the key" if write.bloom_filter else "",
     ]
     return ", ".join(filter(None, said)) or "as the table says, else up to 512MB, zstd"
 

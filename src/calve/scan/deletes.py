@@ -82,6 +82,12 @@ class TaskDeletes:
         groups = dict.fromkeys(_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
         return tuple((group[0], self._set(group)) for group in groups)
 
+    def key_columns_of(self, file: ScanFile) -> list[pa.ChunkedArray]:
+        """The deletes of one of the files by key, where all have the same fields and reach. Raises OSError."""
+        (group,) = {_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
+        keys = self._read_keys(group[0], list(self._members[group]))
+        return _joined(keys)
+
     def _set(self, group: _Group) -> KeySet:
         known = self._sets.get(group)
         if known is None:
@@ -89,14 +95,14 @@ class TaskDeletes:
         return known
 
     def _loaded(self, ids: tuple[int, ...], files: Sequence[DeleteFile]) -> KeySet:
-        with ThreadPoolExecutor(min(_LOADS, len(files))) as pool:
-            keys = list(pool.map(lambda file: self._keys_in(file, ids), files))
-        columns = [
-            pa.chunked_array([chunk for columns in keys for chunk in columns[at].chunks], type=keys[0][at].type)
-            for at in range(len(ids))
-        ]
+        keys = self._read_keys(ids, files)
         sequence_numbers = np.repeat([file.sequence_number for file in files], [len(columns[0]) for columns in keys])
-        return KeySet(columns, sequence_numbers)
+        return KeySet(_joined(keys), sequence_numbers)
+
+    def _read_keys(self, ids: tuple[int, ...], files: Sequence[DeleteFile]) -> list[list[pa.ChunkedArray]]:
+        """The columns of each file."""
+        with ThreadPoolExecutor(min(_LOADS, len(files))) as pool:
+            return list(pool.map(lambda file: self._keys_in(file, ids), files))
 
     def _keys_in(self, file: DeleteFile, ids: Sequence[int]) -> list[pa.ChunkedArray]:
         with self._opened(file.path) as parquet:
@@ -141,6 +147,14 @@ class TaskDeletes:
             pq.ParquetFile(source, read_dictionary=list(read_dictionary), pre_buffer=True) as parquet,
         ):
             yield parquet
+
+
+def _joined(keys: Sequence[Sequence[pa.ChunkedArray]]) -> list[pa.ChunkedArray]:
+    """Columns of several files as one."""
+    return [
+        pa.chunked_array([chunk for columns in keys for chunk in columns[at].chunks], type=first.type)
+        for at, first in enumerate(keys[0])
+    ]
 
 
 def _group(delete: DeleteFile) -> _Group:

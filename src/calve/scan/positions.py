@@ -6,7 +6,7 @@ already is left out.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -153,15 +153,19 @@ class PositionFinder:
         for file in files:
             self.keys_of(file)
 
+    def key_columns_of(self, file: ScanFile) -> list[pa.ChunkedArray]:
+        """The keys that are looked for in the files, where they are the same for all. Raises OSError."""
+        return self._deletes.key_columns_of(file)
+
+    def deleted(self, file: ScanFile) -> NDArray[np.bool_]:
+        """One flag for each row of a file: whether it is deleted by position. Raises TransientError, TerminalError."""
+        with _searching(file):
+            return self._remembered.deleted(file, self._deletes)
+
     def find(self, split: Split) -> Found:
         """Live rows with the keys in a split. Raises TransientError, TerminalError."""
-        try:
+        with _searching(split.file):
             return Found(split.file, self._positions(split))
-        except (OSError, pa.ArrowException) as error:
-            raise TransientError(
-                "a file of the table could not be searched for keys",
-                detail=f'"{split.file.path}" or one of its deletes: {type(error).__name__}: {error}',
-            ) from error
 
     def _positions(self, split: Split) -> Positions:
         keys = self.keys_of(split.file)
@@ -176,6 +180,27 @@ class PositionFinder:
         if not len(matching):
             return NOTHING
         return matching[~self._remembered.deleted(split.file, self._deletes)[matching]]
+
+
+@contextmanager
+def _searching(file: ScanFile) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise TransientError(
+            "a file of the table could not be searched for keys",
+            detail=f'"{file.path}" or one of its deletes: {type(error).__name__}: {error}',
+        ) from error
+
+
+def key_columns(
+    target: ReadTarget, file: ScanFile, ids: tuple[int, ...], remembered: Remembered
+) -> Iterator[tuple[int, _Columns]]:
+    """The columns of a key in each row group of a file, with the position of its first row. Raises OSError."""
+    with ExitStack() as stack:
+        groups = _FileGroups(target, file, [ids], remembered, stack)
+        for number, group in enumerate(groups.all()):
+            yield group.first, groups.columns(number, ids)
 
 
 def _matching(groups: "_FileGroups", number: int, keys: _Keys, sequence_number: int) -> Positions:

@@ -21,6 +21,7 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.model.letter import Origin
+from calve.model.spec import EXTENSION_METADATA, EXTENSION_NAME, ArrowExtension
 from calve.source.documents import parsed
 from calve.sparktext import ident
 
@@ -65,6 +66,19 @@ def is_json(schema: T.StructType) -> bool:
 def record_fields(schema: T.StructType) -> list[T.StructField]:
     """The columns of the record itself."""
     return [f for f in schema.fields if not f.name.startswith(SOURCE_PREFIX)]
+
+
+def extensions_of(schema: T.StructType) -> tuple[ArrowExtension, ...]:
+    """What the metadata of columns says of Arrow's extension types, as Arrow's own schemas do.
+
+    Not the types that Arrow defines (`arrow.json`): its readers make them out of a file, and pyiceberg then refuses it.
+    """
+    named = [(f.name, f.metadata) for f in schema.fields if isinstance(f.metadata.get(EXTENSION_NAME), str)]
+    return tuple(
+        ArrowExtension(name, metadata[EXTENSION_NAME], str(metadata.get(EXTENSION_METADATA, "")))
+        for name, metadata in named
+        if not metadata[EXTENSION_NAME].startswith("arrow.")
+    )
 
 
 def where(schema: T.StructType) -> str:

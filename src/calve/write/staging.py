@@ -120,6 +120,11 @@ def _in_files(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> It
 # ---- back
 
 
+def size_of(staged: Sequence[Staged]) -> SizeHint:
+    """Of all rows of some checkpoints."""
+    return SizeHint(rows=sum(part.rows for part in staged), stored=sum(part.bytes for part in staged))
+
+
 def staged_changes(
     spark: SparkSession, store: StateStore, entries: Sequence[CheckpointEntry], batch: BatchDescription
 ) -> DataFrame | None:
