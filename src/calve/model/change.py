@@ -17,8 +17,8 @@ ORDER = "_calve_order"
 """A column of tables whose changes are ordered across checkpoints: what the row was ordered by."""
 
 BAD = "_calve_bad"
-"""STRING: null, or an encoded `BadRow` (see `errors.encode`) for a record that cannot become a change. A writer that
-meets one raises it and writes nothing that is committed."""
+"""STRING: null, or an encoded `BadRow` (see `errors.encode`) for a record that cannot become a change, with the
+record behind it (see `letter`). A writer that meets one raises it and writes nothing that is committed."""
 
 BEFORE = "_calve_before"
 """STRUCT of the table's columns, only where it was asked for: the row as it was before this change, null for a new one.

@@ -260,6 +260,8 @@ class SinkSpec:
     """Staged bytes that are committed without waiting for the end of their window."""
     coalesce: bool = True
     """Whether windows, or times, that are complete together become one snapshot."""
+    dead_letters: TableName | None = None
+    """Where records go that cannot become changes; None: they stop the sink."""
     heartbeat_ms: int = HEARTBEAT_MS
     """An idle sink commits an empty snapshot this long after the last one."""
 

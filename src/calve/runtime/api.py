@@ -26,6 +26,7 @@ from calve.commit.journal import Journal
 from calve.commit.ports import Resolver
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
+from calve.iceberg.dead_letters import LetterTable
 from calve.iceberg.evolution import Shape, creation_properties
 from calve.iceberg.schema import iceberg_schema, reserved
 from calve.iceberg.specs import partition_spec
@@ -54,6 +55,7 @@ from calve.model.spec import (
 from calve.resolve.indexed import IndexedSearch
 from calve.resolve.ordered import OrderedResolver
 from calve.resolve.resolver import Jobs, PositionResolver
+from calve.runtime.deadletters import DeadLetters
 from calve.runtime.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
@@ -215,9 +217,10 @@ class Sink:
         compression: str | None = None,
         bloom_filter: bool | None = None,
         deletes: str | None = None,
+        on_bad_row: str | None = None,
         key_index: str | None = None,
     ) -> "Sink":
-        """The same sink with other options."""
+        """The same sink with other options. Dead letters go to the table `<table>_dead_letters`."""
         before = self.spec.write
         write = replace(
             before,
@@ -232,6 +235,8 @@ class Sink:
             spec = replace(spec, on_foreign_commit=policy)
         if deletes is not None:
             spec = replace(spec, deletes=_encoding(deletes))
+        if on_bad_row is not None:
+            spec = replace(spec, dead_letters=_dead_letters(spec.table, on_bad_row))
         if key_index is not None:
             spec = replace(spec, key_index=_chosen(KeyIndexUse, key_index, "key_index"))
         if on_key_violation is not None:
@@ -417,7 +422,8 @@ class _Start:
         feed = self._feed(source)
         outside = Outside(self._clock, self._ids, monitor, self._signals, self._resolver(table))
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
-        around = Around(self._spark, self._state, table, monitor, self._clock, self._ids)
+        letters = self._letters(monitor)
+        around = Around(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
         pipeline = Pipeline(spec, reading.intake, run, around)
         committer = Committer(run, self._signals, pipeline.close_due, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
@@ -430,6 +436,14 @@ class _Start:
             return OrderedResolver(table, self._ids)
         index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), self._spec.key_index)
         return PositionResolver(table, Jobs(lambda: self._spark, self._spec.sink_id), self._ids, index)
+
+    def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
+        """A client of its own: letters are written by the feed's thread, commits by another."""
+        name = self._spec.dead_letters
+        if name is None:
+            return None
+        table = LetterTable(self._sink.lake.open(), name, self._spec.name, self._clock, self._ids)
+        return DeadLetters(table, monitor)
 
     def _source(self) -> Source | None:
         changes = self._sink.changes
@@ -465,6 +479,12 @@ def _chosen(choices: type[C], text: str, name: str) -> C:
     except ValueError:
         allowed = ", ".join(repr(choice.value) for choice in choices)
         raise InvalidInput(f'unknown policy {name}="{text}"', hint=f"Use one of {allowed}.") from None
+
+
+def _dead_letters(table: TableName, policy: str) -> TableName | None:
+    if policy not in {"halt", "dead letter"}:
+        raise InvalidInput(f'unknown policy on_bad_row="{policy}"', hint="Use 'halt' or 'dead letter'.")
+    return None if policy == "halt" else TableName(table.namespace, f"{table.name}_dead_letters")
 
 
 def _late(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults

@@ -25,6 +25,7 @@ from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
 from calve.model.spec import Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
 from calve.model.target import WriteTarget
+from calve.runtime.deadletters import DeadLetters
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
@@ -61,11 +62,13 @@ class Intake:
         """The envelope, with the time of the records as the first of what orders them."""
         return ordered_by_time(self.envelope, self.time_field) if self.time_field else self.envelope
 
-    def changes(self, frame: DataFrame, identity: CheckpointIdentity) -> DataFrame:
-        """The changes of one checkpoint."""
+    def changes(self, frame: DataFrame, identity: CheckpointIdentity, letters: DeadLetters | None = None) -> DataFrame:
+        """The changes of one checkpoint; bad rows are taken out of them where they are kept elsewhere."""
         envelope = self.ordered
         before = self.view.plan.needs_before if self.view else self.log and isinstance(envelope, Debezium)
         changes = changes_of(frame, envelope, self.key, before=before)
+        if letters is not None:
+            changes = letters.sift(changes, identity)
         if self.view is not None:
             changes = self.view.changes(changes, identity)
         elif self.ordered_globally:
@@ -90,6 +93,7 @@ class Around:
     monitor: RunMonitor
     clock: Clock
     ids: IdSource
+    letters: DeadLetters | None = None
 
 
 class Pipeline:
@@ -101,6 +105,7 @@ class Pipeline:
         self._run = run
         self._spark, self._state, self._table = around.spark, around.state, around.table
         self._monitor, self._clock, self._ids = around.monitor, around.clock, around.ids
+        self._letters = around.letters
         self._closing = threading.Lock()
 
     def take(self, checkpoint: Checkpoint) -> Decision:
@@ -125,8 +130,12 @@ class Pipeline:
         self._fit_the_table()
         if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
             self._look_for_violations(checkpoint)
-        while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
-            continue  # time went on meanwhile
+        try:
+            while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
+                continue  # time went on meanwhile
+        finally:
+            if self._letters is not None:
+                self._letters.release()
         try:
             self._intake.committed(self._run.committed_offsets)
         except TransientError as error:
@@ -194,7 +203,7 @@ class Pipeline:
         return True
 
     def _stage(self, checkpoint: Checkpoint) -> Staged:
-        changes = self._intake.changes(checkpoint.frame, checkpoint.identity)
+        changes = self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters)
         target = self._table.write_target(self._spec.write)
         faults.reached("stage.before")
         times = self._spec.times
@@ -216,7 +225,7 @@ class Pipeline:
         return self._written(changes, size_of([entry.staged for entry in entries if entry.staged]), target)
 
     def _write(self, checkpoint: Checkpoint, time: int) -> Written:
-        changes = self._intake.changes(checkpoint.frame, checkpoint.identity)
+        changes = self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters)
         if self._spec.append:
             changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
         return self._written(changes, checkpoint.size, self._table.write_target(self._spec.write))
