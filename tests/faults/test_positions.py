@@ -75,7 +75,8 @@ def test_a_compaction_between_look_up_and_commit_is_met_by_another_look_up(ref: 
     check(ref)
 
 
-def test_pending_batches_of_the_same_keys_go_out_in_order_after_a_compaction(ref: TableRef) -> None:
+@pytest.mark.parametrize("key_index", ["off", "on"])
+def test_pending_batches_of_the_same_keys_go_out_in_order_after_a_compaction(ref: TableRef, key_index: str) -> None:
     state = {"down": False, "recorded": 0}
 
     def hook(point: str) -> None:
@@ -89,7 +90,7 @@ def test_pending_batches_of_the_same_keys_go_out_in_order_after_a_compaction(ref
             raise TransientError("the catalog is down")
 
     faults.install(hook)
-    assert start(ref).await_termination(120)
+    assert start(ref, key_index=key_index).await_termination(120)
     check(ref)
 
 
