@@ -20,6 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from calve.iceberg.delete_index import DeleteIndex, bounds_of
+from calve.iceberg.delete_tiers import DeleteGroup, due_groups
 from calve.iceberg.key_partitions import KeyPartitions
 from calve.iceberg.manifests import manifest_file
 from calve.iceberg.position_deletes import DeletePlace
@@ -62,6 +63,8 @@ class KeyScan:
     target: ReadTarget
     partitions: KeyPartitions
     place: DeletePlace
+    many_deletes: tuple[DeleteGroup, ...]
+    """Files of position deletes that are to become fewer."""
 
 
 class KeyScans:
@@ -95,7 +98,12 @@ class KeyScans:
             target=key_target(table, key_ids),
             partitions=KeyPartitions(table, key_ids),
             place=place_of(table),
+            many_deletes=due_groups(by_position),
         )
+
+    def entries_of(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+        """The live entries of a manifest. Raises OSError."""
+        return self._of(io, [manifest])
 
     def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
         unknown = [m for m in manifests if m.manifest_path not in self._known]

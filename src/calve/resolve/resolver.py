@@ -13,6 +13,7 @@ from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, Wr
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
 from calve.resolve.indexed import IndexedSearch
+from calve.resolve.merging import merge_deletes
 from calve.resolve.search import Search, search_by_tasks, search_here, written
 from calve.scan.positions import Limits as MemoryLimits
 from calve.scan.positions import PositionFinder, Remembered
@@ -58,11 +59,18 @@ class PositionResolver:
             return ResolvedDeletes()
         self._remembered.retain(scan.live.keys())
         answer = self._index.ask(scan, state, commit_id, self._remembered)
-        files = self._search(answer.rest, answer.found, f"{commit_id}/{self._ids.new_id()}")
+        name = f"{commit_id}/{self._ids.new_id()}"
+        files = self._search(answer.rest, answer.found, name)
         if not files:
             return ResolvedDeletes(key_index=answer.reference)
-        manifests = self._table.write_manifests(files, commit_id)
-        return ResolvedDeletes(manifests, Totals.of(WriteResult(files, 0)), answer.reference)
+        merged = merge_deletes(scan.many_deletes, scan.place, scan.live.keys(), name)
+        return ResolvedDeletes(
+            manifests=self._table.write_manifests((*files, *merged.files), commit_id),
+            totals=Totals.of(WriteResult(files, 0)),
+            merged=Totals.of(WriteResult(merged.files, 0)),
+            replaced=merged.replaced,
+            key_index=answer.reference,
+        )
 
     def _search(self, scan: KeyScan, known: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
         """Deletes of what is known already, and of what is in the candidates."""
