@@ -14,7 +14,7 @@ from calve.runtime.api import Lake, TableRef
 from calve.runtime.query import Query
 from tests.support.changes import Batches
 from tests.support.compaction import compact
-from tests.support.readers import duckdb_rows, spark_iceberg_rows
+from tests.support.readers import datafusion_rows, duckdb_rows, spark_iceberg_rows
 
 UPSERT = Upsert(order_by=("seq",), delete_when="op = 'd'", columns="id, value")
 
@@ -51,7 +51,7 @@ def start(ref: TableRef, **options: Any) -> Query:
 
 def check(ref: TableRef) -> None:
     table = ref.lake.open().load_table(ref.name.identifier)
-    for reader in (duckdb_rows, spark_iceberg_rows):
+    for reader in (duckdb_rows, spark_iceberg_rows, datafusion_rows):
         rows = reader(table.metadata_location)
         assert {row["id"]: row["value"] for row in rows} == WANTED
         assert len(rows) == len(WANTED)
