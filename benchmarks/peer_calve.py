@@ -69,7 +69,7 @@ class Batches:
         pass
 
 
-def index_of(table: Table, state: LocalState) -> dict[str, object]:
+def index_of(table: Table, state: StateStore) -> dict[str, object]:
     """How large the key index is, and how long it takes to make it anew."""
     head = table.current_snapshot()
     name = head.summary.additional_properties.get("calve.key-index") if head and head.summary else None
@@ -100,14 +100,14 @@ def main() -> None:
     warm = calve.sink(calve.orders(rows=100_000, changes=0), name="warm", into=lake.table("b.warm"), key=["id"]).start()
     warm.await_termination()
     sink = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"])
-    state = Path(home) / "state"
-    query = sink.options(deletes=deletes, key_index=key_index).start(state=str(state))
+    query = sink.options(deletes=deletes, key_index=key_index).start()
+    state = lake.state(None, sink.spec.sink_id)
     for line in sys.stdin:
         answer: dict[str, object]
         if line.strip() == "table":
             answer = {"table": lake.open().load_table("b.orders").metadata_location}
         elif line.strip() == "index":
-            answer = index_of(lake.open().load_table("b.orders"), LocalState(state))
+            answer = index_of(lake.open().load_table("b.orders"), state)
         else:
             source.released += 1
             began = time.perf_counter()

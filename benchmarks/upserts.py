@@ -82,8 +82,10 @@ def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
         for _ in range(3):  # in turns, so that none is always the one that finds everything cold
             for name, table in tables.items():
                 reads.take(name, table)
+        for line in reads.lines():
+            print(f"{rows:>10,} rows  {line}", flush=True)
         index = peers["positions"].ask("index") if "positions" in options.systems else {}
-        for line in (*reads.lines(), *_index_lines(index)):
+        for line in _index_lines(index):
             print(f"{rows:>10,} rows  {line}", flush=True)
         for peer in peers.values():
             peer.end()
