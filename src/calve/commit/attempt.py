@@ -95,8 +95,9 @@ class Attempts:
         proposal = Proposal(
             replace(self._progress_of(committable, state.uuid), key_index=deletes.key_index or progress.key_index),
             committable.manifests + deletes.manifests,
-            committable.totals.plus(deletes.totals),
+            committable.totals.plus(deletes.totals).plus(deletes.merged),
             replaces=replaces,
+            replaced_deletes=deletes.replaced,
         )
         return self._table.commit(state, proposal)
 

@@ -20,6 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from calve.iceberg.delete_index import DeleteIndex, bounds_of
+from calve.iceberg.delete_tiers import DeleteGroup, due_groups
 from calve.iceberg.key_partitions import KeyPartitions
 from calve.iceberg.manifests import manifest_file
 from calve.iceberg.metrics import order_ids
@@ -63,6 +64,8 @@ class KeyScan:
     target: ReadTarget
     partitions: KeyPartitions
     place: DeletePlace
+    many_deletes: tuple[DeleteGroup, ...]
+    """Files of position deletes that are to become fewer."""
     order_ids: tuple[int, ...] = ()
     """What rows are ordered by across checkpoints, where they are."""
     added: tuple[ScanFile, ...] = ()
@@ -111,9 +114,14 @@ class KeyScans:
             target=key_target(table, (*key_ids, *ordered)),
             partitions=KeyPartitions(table, key_ids),
             place=place_of(table),
+            many_deletes=due_groups(by_position),
             order_ids=ordered,
             added=tuple(scan_file(entry, (), table.specs()[entry.data_file.spec_id]) for entry in new),
         )
+
+    def entries_of(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+        """The live entries of a manifest. Raises OSError."""
+        return self._of(io, [manifest])
 
     def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
         unknown = [m for m in manifests if m.manifest_path not in self._known]

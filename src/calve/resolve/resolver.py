@@ -13,6 +13,7 @@ from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, Wr
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
 from calve.resolve.indexed import IndexedSearch
+from calve.resolve.merging import merge_deletes
 from calve.resolve.search import Search, search_by_tasks, search_here, written
 from calve.scan.positions import Limits as MemoryLimits
 from calve.scan.positions import PositionFinder, Remembered
@@ -61,11 +62,9 @@ class PositionResolver:
             return ResolvedDeletes()
         self._remembered.retain(scan.live.keys())
         answer = self._index.ask(scan, state, commit_id, self._remembered)
-        files = self._search(answer.rest, answer.found, f"{commit_id}/{self._ids.new_id()}")
-        if not files:
-            return ResolvedDeletes(key_index=answer.reference)
-        manifests = self._table.write_manifests(files, commit_id)
-        return ResolvedDeletes(manifests, Totals.of(WriteResult(files, 0)), answer.reference)
+        name = f"{commit_id}/{self._ids.new_id()}"
+        files = self._search(answer.rest, answer.found, name)
+        return replace(proposed(self._table, scan, files, name), key_index=answer.reference)
 
     def _search(self, scan: KeyScan, known: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
         """Deletes of what is known already, and of what is in the candidates."""
@@ -89,6 +88,22 @@ class Jobs:
 
     session: Callable[[], SparkSession]
     pool: str
+
+
+def proposed(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...], name: str) -> ResolvedDeletes:
+    """Files of deletes, ready to be committed; older ones become few on the way. Raises TransientError.
+
+    `name` begins with the id of the commit.
+    """
+    if not files:
+        return ResolvedDeletes()
+    merged = merge_deletes(scan.many_deletes, scan.place, scan.live.keys(), name)
+    return ResolvedDeletes(
+        manifests=table.write_manifests((*files, *merged.files), name.partition("/")[0]),
+        totals=Totals.of(WriteResult(files, 0)),
+        merged=Totals.of(WriteResult(merged.files, 0)),
+        replaced=merged.replaced,
+    )
 
 
 def reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
