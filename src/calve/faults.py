@@ -55,6 +55,8 @@ POINTS = frozenset(
         "maintain.before",
         "maintain.after",
         "state.put",  # any put into the state location
+        "deadletter.before",  # letters of a checkpoint are written, not in their table
+        "deadletter.after",  # they are in it, the checkpoint is not recorded
         "ledger.before",  # file source: before its ledger entry is put
         "ledger.after",
         "metastore.files",  # data files of a modification of the metastore are there

@@ -24,6 +24,7 @@ COMMIT = [
     "receipt.before:2",
     "receipt.after:2",
 ]
+INDEX = ["index.after:2", "index.merge.before", "index.merge.after"]
 WINDOW = [
     "stage.after:2",
     "record.before:3",
@@ -40,12 +41,12 @@ STREAM = ["files.after:2", "record.before:2", "record.after:2", "spark-commit.be
 BOTH = ("position", "equality")
 
 
-def survives(sink: Sink, steps: list[str], deletes: Sequence[str] = ("position",)) -> None:
+def survives(sink: Sink, steps: list[str], deletes: Sequence[str] = ("position",), **environment: str) -> None:
     """`deletes` are taken in turns, one for each process."""
     for step, encoding in zip(steps, cycle(deletes)):
-        ended = sink.run(f"{step}=kill", CALVE_TEST_DELETES=encoding)
+        ended = sink.run(f"{step}=kill", CALVE_TEST_DELETES=encoding, **environment)
         assert ended.code == KILLED, f"{step} was not reached: {ended}"
-    ended = sink.run()
+    ended = sink.run(**environment)
     assert ended.code == 0, ended.stderr + str(ended.report)
     sink.check(spark=True)
 
@@ -59,9 +60,13 @@ def test_a_sink_survives_kills_around_its(steps: list[str], deletes: Sequence[st
     survives(make_sink("orders", changes=4600), steps, deletes)
 
 
+def test_a_sink_survives_kills_around_its_key_index(make_sink: MakeSink) -> None:
+    survives(make_sink("orders", changes=4600), INDEX, CALVE_TEST_KEY_INDEX="on")
+
+
 @pytest.mark.remote
 def test_a_sink_with_everything_in_s3_survives_kills_between_its_steps(make_sink: MakeSink) -> None:
-    survives(make_sink("orders", changes=850), IN_SHORT)
+    survives(make_sink("orders", changes=850), IN_SHORT, CALVE_TEST_KEY_INDEX="on")
 
 
 @pytest.mark.parametrize("intervals", ["2s 200ms", pytest.param("10s 1s", marks=pytest.mark.slow)])

@@ -105,8 +105,9 @@ class KeyedTable(ForeignTable):
         )
         progress = replace(progress, key_index=found.key_index or self.key_index)
         manifests = self.iceberg.write_manifests(files, progress.commit_id) if files else ()
-        totals = Totals.of(WriteResult(tuple(files), len(upserts))).plus(found.totals)
-        self.iceberg.commit(self.iceberg.load(), Proposal(progress, manifests + found.manifests, totals))
+        totals = Totals.of(WriteResult(tuple(files), len(upserts))).plus(found.totals).plus(found.merged)
+        proposal = Proposal(progress, manifests + found.manifests, totals, replaced_deletes=found.replaced)
+        self.iceberg.commit(self.iceberg.load(), proposal)
         self.totals = self.totals.plus(totals)
         for row in deletes:
             self.contents.pop(self.key_of(row), None)

@@ -52,6 +52,7 @@ MANIFESTS = 16
 """Manifests beyond this number are merged by the next commit, those with many files excepted."""
 MANY_FILES = 500
 
+_NOT_REMOVED: tuple[type[Exception], ...] = (*FAILURES, NoSuchTableError)
 log = logging.getLogger(__name__)
 
 
@@ -284,11 +285,10 @@ def _clean_up(prepared: Prepared, after: TableMetadata) -> None:
     """Remove files that lost their last reference. A file that stays does no harm: a failure is a warning."""
     io = prepared.draft.table.io
     remove_old_metadata(io, prepared.draft.metadata, after)
-    failures: tuple[type[Exception], ...] = (*FAILURES, NoSuchTableError)
     try:
         if prepared.expired:
             remove_files(io, _unreferenced(prepared, after))
-    except failures as error:
+    except _NOT_REMOVED as error:
         log.warning("expired files were not removed", extra={"table": prepared.label, "error": str(error)})
 
 

@@ -150,13 +150,17 @@ def new_summary(
     *,
     removed: Mapping[str, int] | None = None,
 ) -> Summary:
-    """The summary of a snapshot on top of `parent`, totals carried on. A total that the parent lacks stays unknown."""
+    """The summary of a snapshot on top of `parent`, totals carried on. A total that the parent lacks stays unknown.
+
+    Without a parent everything that was there is among what is removed, and totals begin at zero.
+    """
     gone = removed or {}
+    left_of = gone if parent is not None else {}
     before: Mapping[str, str] = dict.fromkeys(_TOTALS, "0")
     if parent is not None:
         before = parent.summary.additional_properties if parent.summary is not None else {}
     totals = {
-        name: str(max(0, int(before[name]) + added.get(addition, 0) - gone.get(_REMOVED[name], 0)))
+        name: str(max(0, int(before[name]) + added.get(addition, 0) - left_of.get(_REMOVED[name], 0)))
         for name, addition in _TOTALS.items()
         if before.get(name, "").isdigit()
     }

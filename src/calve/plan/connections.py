@@ -42,9 +42,9 @@ def plan_connection(statement: CreateConnection, definitions: Definitions) -> Co
 
 
 def wants_validation(statement: CreateConnection) -> bool:
-    """Whether the connection is to be tried when it is created: to a catalog unless told not to, else if told to."""
+    """Whether the connection is to be tried when it is created: unless told not to; to AWS, if told to."""
     told = catalogue.CONNECTION_STATEMENT.checked(statement.settings, statement.where).flag("VALIDATE")
-    return statement.kind is ConnectionKind.ICEBERG_CATALOG if told is None else told
+    return statement.kind is not ConnectionKind.AWS if told is None else told
 
 
 def connected_aws(statement: CreateConnection, definitions: Definitions) -> AwsConnection:
@@ -167,10 +167,19 @@ def _kafka(given: Given, definitions: Definitions) -> KafkaConnection:
         raise given.error("SECURITY PROTOCOL", f"SECURITY PROTOCOL = '{protocol}' needs SASL MECHANISM")
     if "SASL MECHANISM" in given and not protocol.startswith("sasl"):
         raise given.error("SASL MECHANISM", "SASL MECHANISM needs a SECURITY PROTOCOL with SASL", "Write 'sasl_ssl'.")
+    given.need("SSL CERTIFICATE", "SSL KEY")
+    given.need("SSL KEY", "SSL CERTIFICATE")
+    given.need("SSL KEY PASSWORD", "SSL KEY")
+    for name in (name for name in given if name.startswith("SSL ") and not protocol.endswith("ssl")):
+        raise given.error(name, f"{name} needs a SECURITY PROTOCOL with SSL", "Write 'ssl' or 'sasl_ssl'.")
     return KafkaConnection(
         brokers=brokers,
         security_protocol=protocol,
         mechanism=given.text("SASL MECHANISM"),
         username=given.text("SASL USERNAME"),
         password=secret(definitions, given.secret("SASL PASSWORD")),
+        authority=given.text("SSL CERTIFICATE AUTHORITY"),
+        certificate=given.text("SSL CERTIFICATE"),
+        key=secret(definitions, given.secret("SSL KEY")),
+        key_password=secret(definitions, given.secret("SSL KEY PASSWORD")),
     )

@@ -90,7 +90,9 @@ def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
         ]
     )
     unread = [frames.SOURCE_PROBLEM] if frames.SOURCE_PROBLEM in schema.names else []
-    bad = coalesce([*unread, bad_row(_PROBLEM, frames.where(schema), frames.sample(schema))], "string")
+    bad = coalesce(
+        [*unread, bad_row(_PROBLEM, frames.where(schema), frames.sample(schema), frames.origin_sql(schema))], "string"
+    )
     types = {f.name: f.dataType.simpleString() for f in table.fields}
     made = {name: f"if({PROGRESS}, null, cast({sql} as {types[name]}))" for name, sql in values.items()}
     made |= {DIFF: f"cast({DIFF} as int)", TIME: TIME, PROGRESS: PROGRESS, BAD: bad}

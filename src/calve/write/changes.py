@@ -12,6 +12,7 @@ from pyspark.sql import types as T  # noqa: N812 - as above
 
 from calve.errors import BadRow, InvalidInput
 from calve.model.change import BAD, DIFF, OP, PROGRESS, TIME, UPSERT
+from calve.model.letter import ORIGIN_OPEN
 from calve.sparkversion import is_interval, is_variant
 from calve.write.columns import Column, Layout
 
@@ -47,7 +48,8 @@ def _checked(column: Column, layout: Layout, frame: DataFrame) -> SparkColumn:
         written = F.col(OP) == UPSERT if OP in frame.columns else _is_change(frame)
         value = F.when(value.isNull() & written, _raised(_null_value(column))).otherwise(value)
     if column == (layout.key or layout.columns)[0]:  # before the null check: a record that is no change has no key
-        value = F.when(F.col(BAD).isNotNull(), F.raise_error(F.col(BAD))).otherwise(value)
+        error = F.substring_index(F.col(BAD), ORIGIN_OPEN, 1)  # without the record itself
+        value = F.when(F.col(BAD).isNotNull(), F.raise_error(error)).otherwise(value)
     return value
 
 

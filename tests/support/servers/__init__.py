@@ -5,6 +5,7 @@ cluster    Spark: a standalone master and workers
 catalog    Iceberg's REST catalog
 store      S3Proxy behind a proxy that checks signatures
 postgres   PostgreSQL, where it is installed
+kafka      Apache Kafka, one broker
 listening  an HTTP server in this process
 proxy      passes requests on, and has faults when it is told to
 logins     who may pass: HTTP Basic, bearer tokens, signatures; and a server that issues tokens
