@@ -28,7 +28,7 @@ def main() -> None:
         if complete.is_file() and complete.read_text() == version:
             continue
         if shutil.which("mvn") is None:
-            print("mvn is not found: tests against a REST catalog and S3 will be skipped")
+            print("mvn is not found: tests against servers will be skipped")
             return
         print(f"fetching the test server {description.stem}")
         shutil.rmtree(folder, ignore_errors=True)

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from calve.runtime.session import embedded_session
 from tests.support.jvm import QUICK
 from tests.support.readers import stop_iceberg_process
+from tests.support.servers import kafka as kafka_server
+from tests.support.servers.kafka import Kafka
 from tests.support.servers.lakehouse import Lakehouse, started
 from tests.support.servers.postgres import NOT_THERE
 
@@ -44,6 +46,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
     """One REST catalog and one S3 for all tests of a worker."""
     running = started(tmp_path_factory.mktemp("servers"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """One broker for all tests of a worker."""
+    running = kafka_server.started(tmp_path_factory.mktemp("kafka"))
     yield running
     running.stop()
 

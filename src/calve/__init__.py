@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from calve.runtime.reading import read as read
     from calve.source.files import files as files
     from calve.source.generator import orders as orders
+    from calve.source.kafka.definition import kafka as kafka
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ _PUBLIC = {
     "connect": "calve.runtime.api",
     "convert_deletes": "calve.runtime.maintaining",
     "files": "calve.source.files",
+    "kafka": "calve.source.kafka.definition",
     "orders": "calve.source.generator",
     "read": "calve.runtime.reading",
     "sink": "calve.runtime.api",
@@ -48,6 +50,7 @@ __all__ = [
     "connect",
     "convert_deletes",
     "files",
+    "kafka",
     "orders",
     "read",
     "sink",

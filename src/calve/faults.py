@@ -34,6 +34,8 @@ POINTS = frozenset(
         "stage.before",  # before the changes of a checkpoint are kept in the state location
         "stage.after",  # they are there, nothing recorded
         "spark-commit.before",  # foreachBatch returns: Spark writes its commit log next
+        "schema.before",  # columns or partitions of the table are about to change
+        "schema.after",  # they did, nothing is written by them
         "claim.before",
         "claim.after",
         "adopt.before",  # claimed, adoption record not written
@@ -53,6 +55,8 @@ POINTS = frozenset(
         "maintain.before",
         "maintain.after",
         "state.put",  # any put into the state location
+        "deadletter.before",  # letters of a checkpoint are written, not in their table
+        "deadletter.after",  # they are in it, the checkpoint is not recorded
         "ledger.before",  # file source: before its ledger entry is put
         "ledger.after",
         "metastore.files",  # data files of a modification of the metastore are there

@@ -51,4 +51,7 @@ INPUT_FRONTIER = Gauge(
     "calve_input_frontier_ms", "No smaller time is expected from the source.", _SINK, registry=REGISTRY
 )
 LATE = Counter("calve_late_rows", "Rows that came behind the closed frontier.", _SINK, registry=REGISTRY)
+DEAD_LETTERS = Counter(
+    "calve_dead_letters", "Records that could not become changes, kept in their own table.", _SINK, registry=REGISTRY
+)
 STALLED = Gauge("calve_stalled", "1 while work waits for something outside.", _SINK, registry=REGISTRY)

@@ -12,6 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionField
@@ -19,6 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType, UUIDType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructType
 
 import calve
@@ -335,6 +338,34 @@ def test_times_of_day_are_columns_keys_and_partitions(spark: SparkSession, tmp_p
     readers.append([row.asDict() for row in calve.read(spark, calve.connect(home=tmp_path).table("x.t")).collect()])
     for found in readers:
         assert sorted((row["id"], row["clock"], row["maybe"]) for row in found) == expected
+
+
+# ---- what files say of columns
+
+
+def test_files_have_the_extension_types_that_columns_of_a_frame_name_and_bloom_filters_of_the_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    said = {"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": "{}"}
+    shape = F.col("id").cast("string").cast("binary").alias("shape", metadata=said)
+    note = F.lit("{}").alias("note", metadata={"ARROW:extension:name": "arrow.json"})
+    lake = calve.connect(home=tmp_path)
+    sink = calve.sink(spark.range(3).select("id", shape, note), name="s", into=lake.table("x.t"), key=["id"])
+    query = sink.options(bloom_filter=True).start()
+    query.await_caught_up()
+    query.stop()
+    table = lake.open().load_table("x.t")
+    (task,) = table.scan().plan_files()
+    file = pq.ParquetFile(task.file.file_path.removeprefix("file://"))
+    told = {name.encode(): value.encode() for name, value in said.items()}
+    assert told.items() <= file.schema_arrow.field("shape").metadata.items()
+    assert file.schema_arrow.field("note").type == pa.large_string()
+    group = file.metadata.row_group(0)
+    assert [bool(group.column(i).bloom_filter_offset) for i in range(3)] == [True, False, False]
+    rows = [{"id": n, "shape": str(n).encode(), "note": "{}"} for n in range(3)]
+    assert sorted(table.scan().to_arrow().to_pylist(), key=lambda row: int(row["id"])) == rows
+    for read in (duckdb_rows, spark_iceberg_rows):
+        assert sorted(read(table.metadata_location), key=lambda row: int(row["id"])) == rows
 
 
 def test_every_type_is_tried() -> None:

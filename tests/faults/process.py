@@ -23,7 +23,6 @@ from calve.runtime.query import exit_code
 from calve.source.generator import Orders
 from calve.source.port import Source
 from calve.state import StateStore
-from tests.faults.partitions import register_partitions
 from tests.faults.where import TABLE, Where
 from tests.support.jvm import QUICK
 
@@ -77,6 +76,8 @@ def main() -> int:
             reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1")
             frame = reader.parquet(str(Path(home) / "in"))
         else:
+            from tests.faults.partitions import register_partitions  # noqa: PLC0415 - Spark 3.5 has no such sources
+
             register_partitions(spark)
             reader = spark.readStream.format("partitions").schema(schema)
             frame = reader.option("folder", str(Path(home) / "in")).load()
@@ -84,7 +85,8 @@ def main() -> int:
     told = {name: os.environ.get(f"CALVE_TEST_{name.upper()}") for name in ("deletes", "key_index")}
     sink = sink.options(**told)  # type: ignore[arg-type]
     try:
-        every = {"commit_interval": "2s", "checkpoint_interval": "200ms"} if feed == "windows" else {}
+        commit, checkpoint = os.environ.get("CALVE_TEST_INTERVALS", "2s 200ms").split()
+        every = {"commit_interval": commit, "checkpoint_interval": checkpoint} if feed == "windows" else {}
         query = sink.start(state=where.state, **every)
         query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "200")))
         query.stop()

@@ -121,3 +121,36 @@ def test_a_mistake_in_the_file_is_shown_with_its_place_and_exits_2(command: Comm
     assert out == ""
     assert 'there is no source or view "ordres"' in err
     assert 'Did you mean "orders"?' in err
+
+
+PEOPLE = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SOURCE people (id INT NOT NULL, age INT, PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '{folder}', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq, DELETE WHEN op = 'd');
+CREATE SINK s FROM people TO ICEBERG CATALOG lake NAMESPACE crm TABLE people;
+"""
+
+
+def test_killed_around_a_change_of_columns_the_table_and_its_rows_agree_in_the_end(command: Command) -> None:
+    def add(number: int, *records: dict[str, Any]) -> None:
+        lines = [json.dumps({"seq": n, **record}) for n, record in enumerate(records)]
+        (files / f"{number}.json").write_text("\n".join(lines))
+
+    def run(faults: str = "") -> int:
+        process = command.start("--until-caught-up", CALVE_FAULTS=faults)
+        process.communicate(timeout=WAIT_SECONDS)
+        return process.returncode
+
+    files = command.folder / "in"
+    files.mkdir()
+    add(1, *({"id": n, "age": n} for n in (1, 2, 3)))
+    (command.folder / "p.sql").write_text(PEOPLE.format(folder=files))
+    assert run() == 0
+    add(2, {"id": 1, "age": 2**40, "mail": "a@b"}, {"id": 2, "op": "d"})
+    (command.folder / "p.sql").write_text("ALTER SOURCE people SET COLUMNS (id INT NOT NULL, age BIGINT, mail STRING)")
+    assert [run("schema.before=kill"), run("schema.after=kill"), run()] == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    found = duckdb_rows(connect_embedded(command.home).load_table("crm.people").metadata_location)
+    assert sorted(found, key=lambda row: int(row["id"])) == [
+        {"id": 1, "age": 2**40, "mail": "a@b"},
+        {"id": 3, "age": 3, "mail": None},
+    ]

@@ -69,7 +69,11 @@ def test_a_sink_with_everything_in_s3_survives_kills_between_its_steps(make_sink
     survives(make_sink("orders", changes=850), IN_SHORT, CALVE_TEST_KEY_INDEX="on")
 
 
-def test_a_sink_survives_kills_around_staging_and_closing_a_window(make_sink: MakeSink) -> None:
+@pytest.mark.parametrize("intervals", ["2s 200ms", pytest.param("10s 1s", marks=pytest.mark.slow)])
+def test_a_sink_survives_kills_around_staging_and_closing_a_window(
+    make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch, intervals: str
+) -> None:
+    monkeypatch.setenv("CALVE_TEST_INTERVALS", intervals)
     sink = make_sink("windows", changes=3600)
     survives(sink, WINDOW)
     reads = (sink.home / READS).read_text().splitlines()

@@ -1,7 +1,10 @@
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +38,12 @@ def test_a_starred_action_goes_on_for_ever() -> None:
 def test_a_plan_with_unknown_words_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         faults.parse(text)
+
+
+def test_the_points_that_can_be_named_are_those_of_the_code() -> None:
+    code = Path(str(files("calve")))
+    texts = [path.read_text("utf-8") for path in code.rglob("*.py")]
+    assert {point for text in texts for point in re.findall(r'reached[(,]\s*"([^"]+)"', text)} == faults.POINTS
 
 
 def test_the_environment_kills_the_process_at_the_named_point() -> None:

@@ -66,6 +66,9 @@ def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
         if status.key_violations:
             words = f"{status.key_violations:,} keys had different rows in one checkpoint; see the log"
             console.print(f"\n{status.sink}: {words}", highlight=False, soft_wrap=True)
+        if status.dead_letters:
+            words = f"{status.dead_letters:,} records could not become changes and are dead letters"
+            console.print(f"\n{status.sink}: {words}", highlight=False, soft_wrap=True)
 
 
 def show_differences(console: Console, sink: str, found: Differences) -> None:

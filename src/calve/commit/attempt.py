@@ -110,7 +110,7 @@ class Attempts:
         if same and not self._table.missing_files(known.deletes.manifests):
             return known.deletes
         faults.reached("resolve.before")
-        deletes = self._resolver.resolve(state, committable.keys, committable.commit_id)
+        deletes = self._resolver.resolve(state, committable.keys, committable.commit_id, committable.manifests)
         faults.reached("resolve.after")
         self._resolution = _Resolution(committable.commit_id, state.head, deletes)
         return deletes

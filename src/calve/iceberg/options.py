@@ -5,7 +5,7 @@ stop a stream.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from calve.model.spec import MAX_FILE_SIZE, WriteOptions
@@ -30,8 +30,8 @@ _CODECS = {
 log = logging.getLogger(__name__)
 
 
-def file_options(options: WriteOptions, properties: Mapping[str, str]) -> FileOptions:
-    """The options of the next files of a table with these properties."""
+def file_options(options: WriteOptions, properties: Mapping[str, str], key: Sequence[str] = ()) -> FileOptions:
+    """The options of the next files of a table with these properties and this key."""
     said = _Said(properties)
     usual = FileOptions()
     codec = said.value("write.parquet.compression-codec", _codec)
@@ -46,20 +46,22 @@ def file_options(options: WriteOptions, properties: Mapping[str, str]) -> FileOp
         page_size=said.value("write.parquet.page-size-bytes", _positive),
         page_rows=said.value("write.parquet.page-row-limit", _positive),
         dictionary_size=said.value("write.parquet.dict-size-bytes", _positive),
-        bloom_filters=_bloom_filters(said),
+        bloom_filters=_bloom_filters(said, key if options.bloom_filter else ()),
+        extensions=options.extensions,
     )
 
 
-def _bloom_filters(said: "_Said") -> tuple[BloomFilter, ...]:
-    columns = [name.removeprefix(_BLOOM) for name in said.properties if name.startswith(_BLOOM)]
+def _bloom_filters(said: "_Said", key: Sequence[str]) -> tuple[BloomFilter, ...]:
+    """Those that the table has, and for the columns of `key`, whatever the table says of them."""
+    columns = {name.removeprefix(_BLOOM) for name in said.properties if name.startswith(_BLOOM)}
     return tuple(
         BloomFilter(
             column,
             said.value(f"{_BLOOM_FPP}{column}", _share) or 0.01,
             said.value(f"{_BLOOM_NDV}{column}", _positive),
         )
-        for column in sorted(columns)
-        if said.value(f"{_BLOOM}{column}", str.lower) == "true"
+        for column in sorted(columns.union(key))
+        if column in key or said.value(f"{_BLOOM}{column}", str.lower) == "true"
     )
 
 

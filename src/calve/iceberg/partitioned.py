@@ -53,6 +53,8 @@ MANIFESTS = 16
 MANY_FILES = 500
 
 log = logging.getLogger(__name__)
+_PASSING: tuple[type[Exception], ...] = (*FAILURES, NoSuchTableError)
+"""What does not matter where files are cleaned up."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +289,7 @@ def _clean_up(prepared: Prepared, after: TableMetadata) -> None:
     try:
         if prepared.expired:
             remove_files(io, _unreferenced(prepared, after))
-    except (*FAILURES, NoSuchTableError) as error:
+    except _PASSING as error:
         log.warning("expired files were not removed", extra={"table": prepared.label, "error": str(error)})
 
 

@@ -250,7 +250,7 @@ class IcebergTable:
             data_spec_json="" if table.spec().is_unpartitioned() else table.spec().model_dump_json(),
             table_properties={k: v for k, v in table.properties.items() if k.startswith("write.")},
             io_properties=io_properties_of(table.io.properties),
-            options=file_options(options, table.properties),
+            options=file_options(options, table.properties, [table.schema().find_field(i).name for i in self._key_ids]),
         )
 
     def _written_schema(self, table: Table, given: Schema | None) -> Schema:
@@ -262,12 +262,17 @@ class IcebergTable:
         with trying(f'writing manifests of "{self._name}"'):
             return write_manifests(self._latest, files, f"{commit_id}-{self._ids.new_id()[:8]}")
 
-    def plan_keys(self, state: TableState, keys: Sequence[Manifest]) -> KeyScan:
-        """How rows with these keys are found in exactly `state`. Raises TransientError."""
+    def plan_keys(
+        self, state: TableState, keys: Sequence[Manifest], added: Sequence[Manifest] | None = None
+    ) -> KeyScan:
+        """How rows with these keys are found in exactly `state`, and compared with those of `added`.
+
+        Raises TransientError.
+        """
         table: Table = state.handle
         lines = self._lines_of(table, head_of(table.metadata, self._branch))
         with trying(f'planning a look-up of keys in "{self._name}"'):
-            return self._key_scans.plan(table, [line.manifest for line in lines], keys)
+            return self._key_scans.plan(table, [line.manifest for line in lines], keys, added)
 
     def remove_keys(self, keys: Sequence[Manifest]) -> None:
         """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError."""

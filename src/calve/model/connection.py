@@ -63,12 +63,25 @@ class CatalogConnection:
 
 @dataclass(frozen=True)
 class KafkaConnection:
-    """How the brokers are reached."""
+    """How the brokers are reached. Certificates are texts, or names of files with them."""
 
     brokers: str
     security_protocol: str = "plaintext"
     mechanism: str | None = None
     username: str | None = None
+    password: SecretRef | None = None
+    authority: str | None = None
+    certificate: str | None = None
+    key: SecretRef | None = None
+    key_password: SecretRef | None = None
+
+
+@dataclass(frozen=True)
+class SchemaRegistry:
+    """Where the schemas of Avro records are."""
+
+    url: str
+    user: str | None = None
     password: SecretRef | None = None
 
 

@@ -47,6 +47,8 @@ class Status:
     """Frontier up to which batches are recorded."""
     late: int = 0
     """Rows of this run that came behind the closed frontier and were dropped or advanced."""
+    dead_letters: int = 0
+    """Records of this run that could not become changes and were kept in their own table."""
 
     @classmethod
     def unknown(cls, sink: str, now_ms: int) -> "Status":

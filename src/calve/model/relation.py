@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from calve.model.connection import KafkaConnection
+from calve.model.connection import KafkaConnection, SchemaRegistry
 from calve.model.spec import Envelope
 
 
@@ -48,15 +48,34 @@ class GeneratorInput:
     per_second: float | None
 
 
+METADATA_TYPES = {
+    "key": "STRING",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+"""Columns that a record of Kafka may have beside its own."""
+
+
 @dataclass(frozen=True)
 class KafkaInput:
-    """Records of a topic."""
+    """Records of a topic. `schema` is None when the envelope says what the columns are."""
 
     connection: KafkaConnection
     topic: str
     start: str
     max_offsets: int | None
     format: str
+    schema: str | None = None
+    epoch_unit: str | None = None
+    included: tuple[tuple[str, str], ...] = ()
+    """What of a record becomes a column, and under which name."""
+    avro_schema: str | None = None
+    registry: SchemaRegistry | None = None
+    unchecked: bool = False
+    """The connection is not to be tried."""
 
 
 Input = FilesInput | GeneratorInput | KafkaInput

@@ -9,6 +9,9 @@ class SizeHint:
 
     rows: int | None = None
     bytes: int | None = None
+    """In memory."""
+    stored: int | None = None
+    """As Parquet, where the rows were kept so before."""
 
 
 UNKNOWN = SizeHint()

@@ -130,6 +130,8 @@ class Upsert:
     columns: str | None = None
     epoch_unit: EpochUnit | None = None
     """For JSON text only. None: a number where a timestamp is declared is a bad row."""
+    across_checkpoints: bool = False
+    """The order also holds between a change and the row in the table: an older change that comes later is left out."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,8 @@ class Debezium:
     on_unavailable_value: OnUnavailableValue = OnUnavailableValue.HALT
     epoch_unit: EpochUnit | None = None
     """For JSON text without a schema part. None: microseconds, and numbers that make no sense as such are bad rows."""
+    across_checkpoints: bool = False
+    """As of `Upsert`."""
     unavailable_value: str = "__debezium_unavailable_value"
     """The connector's `unavailable.value.placeholder`."""
 
@@ -186,6 +190,19 @@ class RowTimes:
     """Without new rows for so long, the frontier follows the clock."""
 
 
+EXTENSION_NAME, EXTENSION_METADATA = "ARROW:extension:name", "ARROW:extension:metadata"
+"""Where Arrow looks for them in the metadata of a field."""
+
+
+@dataclass(frozen=True)
+class ArrowExtension:
+    """What Arrow calls the type of a column beyond how it is stored: `geoarrow.wkb` for bytes, for instance."""
+
+    column: str
+    name: str
+    metadata: str = ""
+
+
 @dataclass(frozen=True)
 class WriteOptions:
     """How table files are written, as far as the sink says so; else it is the table that says it."""
@@ -194,6 +211,9 @@ class WriteOptions:
     row_group_size: int | None = None
     """Bytes in the file."""
     compression: str | None = None
+    bloom_filter: bool = False
+    """For the columns of the key."""
+    extensions: tuple[ArrowExtension, ...] = ()
 
     def __post_init__(self) -> None:
         if self.target_file_size is not None and not 0 < self.target_file_size <= MAX_FILE_SIZE:
@@ -240,8 +260,29 @@ class SinkSpec:
     """Staged bytes that are committed without waiting for the end of their window."""
     coalesce: bool = True
     """Whether windows, or times, that are complete together become one snapshot."""
+    dead_letters: TableName | None = None
+    """Where records go that cannot become changes; None: they stop the sink."""
     heartbeat_ms: int = HEARTBEAT_MS
     """An idle sink commits an empty snapshot this long after the last one."""
+
+    def __post_init__(self) -> None:
+        against = [
+            (self.append, "A table that keeps every change has nothing to leave out."),
+            (self.times is not None, "Rows have times of their own, which order them."),
+            (self.deletes is Deletes.EQUALITY, "Keys alone do not tell which of two rows is the newer one."),
+        ]
+        for given, reason in against:
+            if given and self.ordered:
+                raise InvalidInput(
+                    "an order across checkpoints does not fit to this sink",
+                    detail=reason,
+                    hint="Leave GLOBAL (across_checkpoints) out, or MODE APPEND, TIME COLUMN and DELETES = 'equality'.",
+                )
+
+    @property
+    def ordered(self) -> bool:
+        """Whether changes are compared with the rows of the table."""
+        return isinstance(self.envelope, Upsert | Debezium) and self.envelope.across_checkpoints
 
     @property
     def stages(self) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from calve.model.spec import MAX_FILE_SIZE
+from calve.model.spec import MAX_FILE_SIZE, ArrowExtension
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class FileOptions:
     page_rows: int | None = None
     dictionary_size: int | None = None
     bloom_filters: tuple[BloomFilter, ...] = ()
+    extensions: tuple[ArrowExtension, ...] = ()
 
 
 @dataclass(frozen=True)

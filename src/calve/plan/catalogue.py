@@ -66,6 +66,13 @@ SINK = SettingGroup(
             high=MAX_FILE_SIZE,
         ),
         Setting(
+            "BLOOM FILTER",
+            Kind.BOOLEAN,
+            "Data files have a Bloom filter for each key column: readers that look for few keys skip most files, which "
+            "are about a byte and a half per row larger.",
+            default="false",
+        ),
+        Setting(
             "STATE LOCATION",
             Kind.TEXT,
             "Folder or URI for calve's records; never inside of a table.",
@@ -116,10 +123,15 @@ SINK = SettingGroup(
         Setting(
             "ON BAD ROW",
             Kind.CHOICE,
-            "What to do with a record that cannot become a change.",
+            "What to do with a record that cannot become a change: stop, or keep it in a table of its own and go on.",
             default="'halt'",
-            choices=("halt",),
-            later=("dead letter",),
+            choices=("halt", "dead letter"),
+        ),
+        Setting(
+            "DEAD LETTER TABLE",
+            Kind.TEXT,
+            "Where records go that cannot become changes: namespace.table, in the catalog of the sink's table.",
+            default="the table's name with _dead_letters",
         ),
         Setting(
             "RECOVERY",
@@ -254,12 +266,16 @@ KAFKA = SettingGroup(
         ),
         Setting("SASL USERNAME", Kind.TEXT, "User."),
         Setting("SASL PASSWORD", Kind.SECRET, "Its password."),
+        Setting("SSL CERTIFICATE AUTHORITY", Kind.TEXT, "Who vouches for the brokers: PEM, or a file with it."),
+        Setting("SSL CERTIFICATE", Kind.TEXT, "Certificate of this client: PEM, or a file with it."),
+        Setting("SSL KEY", Kind.SECRET, "Its key, PEM."),
+        Setting("SSL KEY PASSWORD", Kind.SECRET, "Password of the key."),
     ),
 )
 
 CONNECTION_STATEMENT = SettingGroup(
     "WITH of a connection",
-    (Setting("VALIDATE", Kind.BOOLEAN, "Try the connection when it is created.", default="true for catalogs"),),
+    (Setting("VALIDATE", Kind.BOOLEAN, "Try the connection when it is created.", default="true; for AWS false"),),
 )
 
 FILES = SettingGroup(
@@ -304,9 +320,32 @@ KAFKA_SOURCE = SettingGroup(
     "a source from Kafka",
     (
         Setting("TOPIC", Kind.TEXT, "Topic.", required=True),
-        Setting("START OFFSETS", Kind.TEXT, "Where a new sink begins.", default="'earliest'"),
-        Setting("MAX OFFSETS PER CHECKPOINT", Kind.INTEGER, "Records taken at once.", low=1),
+        Setting(
+            "START OFFSETS",
+            Kind.TEXT,
+            "Where a new sink begins: 'earliest', 'latest', offsets by partition ('{\"0\": 17}'), or a time with its "
+            "zone ('2026-01-31T12:00:00Z').",
+            default="'earliest'",
+        ),
+        Setting("START OFFSET", Kind.TEXT, "The same."),
+        Setting("MAX OFFSETS PER CHECKPOINT", Kind.INTEGER, "Offsets taken at once.", default="1000000", low=1),
+        Setting(
+            "EPOCH UNIT",
+            Kind.CHOICE,
+            "What numbers count in TIMESTAMP columns of JSON.",
+            default="numbers are bad rows; of DEBEZIUM, as the record says",
+            choices=("ms", "us", "ns"),
+        ),
     ),
 )
 
-GROUPS = (SINK, ICEBERG_CATALOG, AWS, KAFKA, CONNECTION_STATEMENT, FILES, GENERATOR, KAFKA_SOURCE)
+SCHEMA_REGISTRY = SettingGroup(
+    "a schema registry",
+    (
+        Setting("URL", Kind.TEXT, "Address of the registry.", required=True),
+        Setting("USER", Kind.TEXT, "User, for HTTP Basic."),
+        Setting("PASSWORD", Kind.SECRET, "Its password: a secret by name."),
+    ),
+)
+
+GROUPS = (SINK, ICEBERG_CATALOG, AWS, KAFKA, CONNECTION_STATEMENT, FILES, GENERATOR, KAFKA_SOURCE, SCHEMA_REGISTRY)

@@ -19,6 +19,13 @@ from calve.sql.statements import ConnectionKind, CreateConnection
 
 _LOGINS = ("PASSWORD", "CREDENTIAL", "TOKEN")
 _REST_ONLY = ("USER", "PASSWORD", "AUTH", "CREDENTIAL", "TOKEN", "SCOPE", "OAUTH2 SERVER URI")
+_WEB = ("http", "https")
+_SCHEMES = {
+    CatalogType.REST: _WEB,
+    CatalogType.S3TABLES: _WEB,
+    CatalogType.GLUE: _WEB,
+    CatalogType.HIVE: ("thrift",),
+}
 _SIGNED = frozenset({CatalogType.REST, CatalogType.S3TABLES, CatalogType.GLUE})
 
 
@@ -35,9 +42,9 @@ def plan_connection(statement: CreateConnection, definitions: Definitions) -> Co
 
 
 def wants_validation(statement: CreateConnection) -> bool:
-    """Whether the connection is to be tried when it is created: to a catalog unless told not to, else if told to."""
+    """Whether the connection is to be tried when it is created: unless told not to; to AWS, if told to."""
     told = catalogue.CONNECTION_STATEMENT.checked(statement.settings, statement.where).flag("VALIDATE")
-    return statement.kind is ConnectionKind.ICEBERG_CATALOG if told is None else told
+    return statement.kind is not ConnectionKind.AWS if told is None else told
 
 
 def connected_aws(statement: CreateConnection, definitions: Definitions) -> AwsConnection:
@@ -53,7 +60,7 @@ def _aws(given: Given, definitions: Definitions) -> AwsConnection:
     given.need("SECRET ACCESS KEY", "ACCESS KEY ID")
     given.need("SESSION TOKEN", "ACCESS KEY ID")
     given.need("ASSUME ROLE SESSION NAME", "ASSUME ROLE ARN")
-    _check_uri(given, "ENDPOINT")
+    _check_uri(given, "ENDPOINT", *_WEB)
     return AwsConnection(
         access_key_id=given.text("ACCESS KEY ID"),
         secret_access_key=secret(definitions, given.secret("SECRET ACCESS KEY")),
@@ -70,8 +77,8 @@ def _catalog(given: Given, definitions: Definitions) -> CatalogConnection:
     kind = CatalogType.S3TABLES if text == "s3table" else CatalogType(text)
     _check_type(given, kind)
     _check_login(given)
-    _check_uri(given, "URI")
-    _check_uri(given, "OAUTH2 SERVER URI")
+    _check_uri(given, "URI", *_SCHEMES.get(kind, ()))
+    _check_uri(given, "OAUTH2 SERVER URI", *_WEB)
     name = given.name("AWS CONNECTION")
     aws = None
     if name is not None:
@@ -130,8 +137,8 @@ def _check_login(given: Given) -> None:
         raise given.error("SCOPE", "SCOPE needs CREDENTIAL, or AUTH = 'oauth2'")
 
 
-def _check_uri(given: Given, name: str) -> None:
-    """An address without user and password in it: it is shown in messages and stored as it is."""
+def _check_uri(given: Given, name: str, *schemes: str) -> None:
+    """An address of a kind, without user and password in it: it is shown in messages and stored as it is."""
     text = given.text(name)
     if text is None:
         return
@@ -142,6 +149,8 @@ def _check_uri(given: Given, name: str) -> None:
         raise given.error(name, f"{name} is no address") from error
     if has_login and not parts.scheme.startswith("sqlite"):
         raise given.error(name, f"{name} has a password in it", "Use USER = '...', PASSWORD = SECRET name.")
+    if schemes and parts.scheme not in schemes:
+        raise given.error(name, f"{name} is no address of that kind", f"It starts with {schemes[-1]}://.")
 
 
 def _kafka(given: Given, definitions: Definitions) -> KafkaConnection:
@@ -157,10 +166,19 @@ def _kafka(given: Given, definitions: Definitions) -> KafkaConnection:
         raise given.error("SECURITY PROTOCOL", f"SECURITY PROTOCOL = '{protocol}' needs SASL MECHANISM")
     if "SASL MECHANISM" in given and not protocol.startswith("sasl"):
         raise given.error("SASL MECHANISM", "SASL MECHANISM needs a SECURITY PROTOCOL with SASL", "Write 'sasl_ssl'.")
+    given.need("SSL CERTIFICATE", "SSL KEY")
+    given.need("SSL KEY", "SSL CERTIFICATE")
+    given.need("SSL KEY PASSWORD", "SSL KEY")
+    for name in (name for name in given if name.startswith("SSL ") and not protocol.endswith("ssl")):
+        raise given.error(name, f"{name} needs a SECURITY PROTOCOL with SSL", "Write 'ssl' or 'sasl_ssl'.")
     return KafkaConnection(
         brokers=brokers,
         security_protocol=protocol,
         mechanism=given.text("SASL MECHANISM"),
         username=given.text("SASL USERNAME"),
         password=secret(definitions, given.secret("SASL PASSWORD")),
+        authority=given.text("SSL CERTIFICATE AUTHORITY"),
+        certificate=given.text("SSL CERTIFICATE"),
+        key=secret(definitions, given.secret("SSL KEY")),
+        key_password=secret(definitions, given.secret("SSL KEY PASSWORD")),
     )

@@ -83,6 +83,8 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     relation = Relation(views[-1].name, None, ()) if views else source.relation
     if views and isinstance(source.envelope, Diff):
         raise SqlError.at(statement.where, "views over ENVELOPE DIFF are not supported yet")
+    if views and getattr(source.envelope, "across_checkpoints", False):
+        raise SqlError.at(statement.where, "a view has no ORDER BY ... GLOBAL", hint="Leave GLOBAL out at the source.")
     append = statement.mode is SinkMode.APPEND
     times = planned_times(given, source, append=append)
     commit_every = given.duration("COMMIT INTERVAL")
@@ -117,6 +119,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         commit_bytes=given.integer("COMMIT SIZE"),
         coalesce=given.flag("COALESCE") is not False,
         heartbeat_ms=HEARTBEAT_MS if heartbeat is None else heartbeat // timedelta(milliseconds=1),
+        dead_letters=_dead_letters(given, statement),
     )
     if append and statement.key:
         raise SqlError.at(statement.key[0].where, "MODE APPEND keeps every change and has no key", hint="Leave it out.")
@@ -265,11 +268,25 @@ def _with_policies(envelope: Envelope | None, given: Given) -> Envelope:
     )
 
 
+def _dead_letters(given: Given, statement: CreateSink) -> TableName | None:
+    name = given.text("DEAD LETTER TABLE")
+    if given.text("ON BAD ROW") != "dead letter":
+        if name is not None:
+            raise given.error("DEAD LETTER TABLE", "DEAD LETTER TABLE needs ON BAD ROW = 'dead letter'")
+        return None
+    target = statement.target
+    table = TableName(target.namespace, f"{target.table}_dead_letters") if name is None else TableName.parse(name)
+    if table == TableName(target.namespace, target.table):
+        raise given.error("DEAD LETTER TABLE", "dead letters cannot go to the sink's own table")
+    return table
+
+
 def _write_options(given: Given) -> WriteOptions:
     return WriteOptions(
         target_file_size=given.integer("TARGET FILE SIZE"),
         row_group_size=given.integer("ROW GROUP SIZE"),
         compression=given.text("COMPRESSION"),
+        bloom_filter=given.flag("BLOOM FILTER") or False,
     )
 
 

@@ -1,10 +1,12 @@
 """CREATE SOURCE -> what is read, how its records are understood, and what is known of its columns."""
 
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from calve.definitions.store import Definitions
-from calve.model.connection import KafkaConnection
+from calve.model.connection import KafkaConnection, SchemaRegistry
 from calve.model.relation import (
+    METADATA_TYPES,
     FilesInput,
     GeneratorInput,
     Input,
@@ -16,12 +18,13 @@ from calve.model.relation import (
 from calve.model.spec import Debezium, Diff, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.model.types import leaves
 from calve.plan import catalogue
-from calve.plan.connections import plan_connection
-from calve.plan.lookup import required_connection
+from calve.plan.connections import plan_connection, wants_validation
+from calve.plan.lookup import required_connection, secret
 from calve.plan.settings import Given
 from calve.sql import parts
 from calve.sql.errors import SqlError
 from calve.sql.names import FieldPath, Identifier
+from calve.sql.options import SecretLiteral
 from calve.sql.parts import Column
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSource
 
@@ -96,7 +99,7 @@ def _files(statement: CreateSource, given: Given) -> SourcePlan:
     envelope = _envelope(statement, columns, form)
     unit = given.text("EPOCH UNIT")
     if unit and isinstance(envelope, Upsert | Debezium):
-        envelope = _with_unit(envelope, EpochUnit(unit))
+        envelope = replace(envelope, epoch_unit=EpochUnit(unit))
     by_envelope = form == "json" and isinstance(envelope, Upsert | Debezium)
     found_in_files = form in _TYPED and not isinstance(envelope, NoEnvelope)
     options = {"header": given.flag("HEADER"), "sep": given.text("DELIMITER"), "nullValue": given.text("NULL VALUE")}
@@ -121,31 +124,76 @@ def _in_files(envelope: Envelope, columns: tuple[KnownColumn, ...]) -> tuple[Kno
     return (*declared, *(KnownColumn(n, kind) for n, kind in special.items() if n and n not in names))
 
 
-def _with_unit(envelope: Upsert | Debezium, unit: EpochUnit) -> Upsert | Debezium:
-    if isinstance(envelope, Upsert):
-        return Upsert(envelope.order_by, envelope.delete_when, envelope.columns, unit)
-    return Debezium(envelope.order_by, envelope.columns, epoch_unit=unit)
-
-
 def _kafka(statement: CreateSource, used: parts.KafkaInput, definitions: Definitions) -> SourcePlan:
     given = catalogue.KAFKA_SOURCE.checked(used.options, statement.where)
+    given.exclude("START OFFSETS", "START OFFSET")
     found = required_connection(definitions, used.connection, ConnectionKind.KAFKA)
-    planned = plan_connection(found.statement, definitions) if isinstance(found.statement, CreateConnection) else None
+    if not isinstance(found.statement, CreateConnection):
+        raise TypeError("not a connection")
+    planned = plan_connection(found.statement, definitions)
     if not isinstance(planned, KafkaConnection):
         raise TypeError("not a connection to Kafka")
-    columns = _columns(statement)
-    if not columns:
+    declared = _columns(statement)
+    if not declared:
         raise SqlError.at(statement.where, "a source from Kafka needs columns", hint="Write (id BIGINT, ...).")
     _check_textual(statement)
+    included = tuple(
+        (i.metadata.value.lower(), i.name.name if i.name else i.metadata.value.lower()) for i in used.include
+    )
+    columns = (*declared, *_included(statement, declared, included))
+    envelope = _envelope(statement, columns, "kafka")
+    unit = given.text("EPOCH UNIT")
+    by_envelope = isinstance(envelope, Upsert | Debezium)
+    if unit and isinstance(envelope, Upsert | Debezium):
+        envelope = replace(envelope, epoch_unit=EpochUnit(unit))
     made: Input = KafkaInput(
         connection=planned,
         topic=given.text("TOPIC") or "",
-        start=given.text("START OFFSETS") or "earliest",
+        start=given.text("START OFFSETS") or given.text("START OFFSET") or "earliest",
         max_offsets=given.integer("MAX OFFSETS PER CHECKPOINT"),
-        format=used.format.to_sql(),
+        format="json" if isinstance(used.format, parts.JsonFormat) else "avro",
+        schema=None if by_envelope else ddl(_in_files(envelope, columns)),
+        epoch_unit=None if by_envelope else unit,
+        included=included,
+        avro_schema=used.format.schema if isinstance(used.format, parts.AvroFormat) else None,
+        registry=_registry(statement, used.format, definitions),
+        unchecked=not wants_validation(found.statement),
     )
-    envelope = _envelope(statement, columns, "kafka")
     return SourcePlan(Relation(statement.name.name, columns, _key(statement, columns)), made, envelope)
+
+
+def _included(
+    statement: CreateSource, declared: tuple[KnownColumn, ...], included: tuple[tuple[str, str], ...]
+) -> tuple[KnownColumn, ...]:
+    """Columns out of a record's metadata."""
+    taken = {column.name.lower() for column in declared}
+    for _, name in included:
+        if name.lower() in taken:
+            raise SqlError.at(statement.where, f'column "{name}" is there twice', hint="Write INCLUDE ... AS name.")
+        taken.add(name.lower())
+    return tuple(KnownColumn(name, METADATA_TYPES[what]) for what, name in included)
+
+
+def _registry(statement: CreateSource, form: parts.Format, definitions: Definitions) -> SchemaRegistry | None:
+    if isinstance(form, parts.JsonFormat) or form.schema is not None:
+        return None
+    if form.registry is None:
+        raise SqlError.at(
+            statement.where,
+            "FORMAT AVRO needs a schema",
+            hint="Write USING SCHEMA REGISTRY (URL = '...') or USING SCHEMA '{...}'.",
+        )
+    given = catalogue.SCHEMA_REGISTRY.checked(form.registry, statement.where)
+    given.need("USER", "PASSWORD")
+    given.need("PASSWORD", "USER")
+    if isinstance(form.registry.value("PASSWORD"), SecretLiteral):
+        raise given.error("PASSWORD", "PASSWORD of a schema registry takes a secret by name", "CREATE SECRET first.")
+    url = given.text("URL") or ""
+    if urlsplit(url).scheme not in {"http", "https"} or urlsplit(url).password is not None:
+        raise given.error(
+            "URL", "URL is an address of HTTP without a login in it", "Use USER and PASSWORD = SECRET name."
+        )
+    return SchemaRegistry(url, given.text("USER"), secret(definitions, given.secret("PASSWORD")))
 
 
 def _columns(statement: CreateSource) -> tuple[KnownColumn, ...]:
@@ -198,27 +246,26 @@ def _envelope(statement: CreateSource, columns: tuple[KnownColumn, ...], form: s
         case None | parts.NoneEnvelope():
             return NoEnvelope()
         case parts.UpsertEnvelope(order, delete_when):
-            return Upsert(_order(statement, order, columns, form), delete_when, declared)
+            by = _order(statement, order, columns, form)
+            return Upsert(by, delete_when, declared, across_checkpoints=_across(order))
         case parts.DebeziumEnvelope(order):
             if form in {"csv", "text"}:
                 raise SqlError.at(statement.where, f"files of format {form} hold no change records", hint="Use JSON.")
-            return Debezium(_order(statement, order, columns, form), declared)
+            by = _order(statement, order, columns, form)
+            return Debezium(by, declared, across_checkpoints=_across(order))
         case parts.DiffEnvelope(time, diff, progress):
-            return _diff(statement, (time, diff, progress), columns, form)
+            return _diff((time, diff, progress), columns, form)
 
 
 def _diff(
-    statement: CreateSource,
     fields: tuple[FieldPath, FieldPath, FieldPath | None],
     columns: tuple[KnownColumn, ...],
     form: str,
 ) -> Diff:
-    if form == "kafka":
-        raise SqlError.at(statement.where, "ENVELOPE DIFF is not supported from Kafka yet", hint="Use files.")
     time, diff, progress = (_field(path, columns) if path else None for path in fields)
     nested = next((path for path in fields if path and len(path.parts) > 1), None)
     if nested and form not in _TYPED:
-        raise SqlError.at(nested.where, f"a field of the envelope DIFF in {form} files is not nested")
+        raise SqlError.at(nested.where, f"a field of the envelope DIFF in {form} is not nested")
     return Diff(time or "", diff or "", progress, ddl(columns) if columns else None)
 
 
@@ -234,9 +281,11 @@ def _order(
                 hint=f"Write ENVELOPE {name} (ORDER BY field), with a field that grows from change to change.",
             )
         return ()
-    if order.across_checkpoints:
-        raise SqlError.at(order.fields[0].where, "ORDER BY ... GLOBAL is not supported yet")
     return tuple(_field(path, columns) for path in order.fields)
+
+
+def _across(order: parts.Order | None) -> bool:
+    return order is not None and order.across_checkpoints
 
 
 def _field(path: FieldPath, columns: tuple[KnownColumn, ...]) -> str:

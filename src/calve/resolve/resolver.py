@@ -53,7 +53,10 @@ class PositionResolver:
         self._limits = limits
         self._remembered = Remembered(MEMORY)
 
-    def resolve(self, state: TableState, keys: Sequence[Manifest], commit_id: str) -> ResolvedDeletes:
+    def resolve(
+        self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest] = ()
+    ) -> ResolvedDeletes:
+        del added  # whatever they hold is newer than all that is there
         scan = self._table.plan_keys(state, keys)
         if not scan.candidates:
             return ResolvedDeletes()
@@ -76,8 +79,8 @@ class PositionResolver:
         """Deletes of what is known already, and of what is in the candidates."""
         if self._limits.allow(scan):
             finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
-            reached = _reached(scan, finder) if scan.candidates else ()
-            return written(scan.place, [*known, *search_here(reached, finder)], name)
+            files = reached(scan, finder) if scan.candidates else ()
+            return written(scan.place, [*known, *search_here(files, finder)], name)
         spark = self._jobs.session()
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._jobs.pool)
         found = list(written(scan.place, known, name))
@@ -96,7 +99,7 @@ class Jobs:
     pool: str
 
 
-def _reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
+def reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
     """Files that the keys reach by the values of every key column, and by their partitions."""
     ((_, keys),) = finder.keys_of(scan.candidates[0].file)
     within = [

@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from calve.catalog.connect import Catalog, connect_embedded, open_catalog
 from calve.catalog.stores import io_properties_of
@@ -23,14 +23,17 @@ from calve.catalog.tables import load_or_create_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock, sink_id_of
 from calve.commit.committer import Committer, Signals
 from calve.commit.journal import Journal
+from calve.commit.ports import Resolver
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
+from calve.iceberg.dead_letters import LetterTable
 from calve.iceberg.evolution import Shape, creation_properties
-from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.schema import iceberg_schema, reserved
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
 from calve.index.key_index import KeyIndex
 from calve.metastore.tables import TableId
+from calve.model.change import ORDER
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.partitioning import PartitionBy
 from calve.model.spec import (
@@ -50,7 +53,10 @@ from calve.model.spec import (
     WriteOptions,
 )
 from calve.resolve.indexed import IndexedSearch
+from calve.resolve.ordered import OrderedResolver
 from calve.resolve.resolver import Jobs, PositionResolver
+from calve.runtime.deadletters import DeadLetters
+from calve.runtime.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
 from calve.runtime.narrowing import narrow
@@ -62,6 +68,8 @@ from calve.runtime.sparkfeed import SparkFeed
 from calve.runtime.views import ViewOver
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import check_envelope, table_schema
+from calve.source.files import Files
+from calve.source.frames import extensions_of
 from calve.source.log import LOG_FIELDS
 from calve.source.port import Source, SourceDefinition
 from calve.sql.parser import parse_partition_field
@@ -167,8 +175,7 @@ def sink(
         )
     if isinstance(key, str):
         raise InvalidInput("key is a list of columns", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
-    if isinstance(changes, DataFrame) and not hasattr(changes, "_jdf"):
-        raise InvalidInput("Spark Connect is not supported", hint="Use a classic Spark session.")
+    refuse_connect(changes)
     if envelope is not None and not isinstance(envelope, Envelope):
         raise InvalidInput(
             "unknown envelope",
@@ -179,9 +186,9 @@ def sink(
     chosen = envelope or natural or NoEnvelope()
     append = mode == "append"
     times = RowTimes(_late(append), by_progress=chosen.progress is not None) if isinstance(chosen, Diff) else None
-    spec = SinkSpec(
-        name, sink_id_of(name, str(into)), into.name, () if append else tuple(key), chosen, append=append, times=times
-    )
+    write = WriteOptions(extensions=extensions_of(changes.schema) if isinstance(changes, DataFrame) else ())
+    identity = (name, sink_id_of(name, str(into)), into.name, () if append else tuple(key))
+    spec = SinkSpec(*identity, chosen, append=append, times=times, write=write)
     return Sink(changes, into.lake, spec, record_key=tuple(key))
 
 
@@ -208,15 +215,19 @@ class Sink:
         target_file_size: int | str | None = None,
         row_group_size: int | str | None = None,
         compression: str | None = None,
+        bloom_filter: bool | None = None,
         deletes: str | None = None,
+        on_bad_row: str | None = None,
         key_index: str | None = None,
     ) -> "Sink":
-        """The same sink with other options."""
+        """The same sink with other options. Dead letters go to the table `<table>_dead_letters`."""
         before = self.spec.write
-        write = WriteOptions(
+        write = replace(
+            before,
             target_file_size=_bytes(target_file_size) or before.target_file_size,
             row_group_size=_bytes(row_group_size) or before.row_group_size,
             compression=compression or before.compression,
+            bloom_filter=before.bloom_filter if bloom_filter is None else bloom_filter,
         )
         spec = replace(self.spec, write=write, version=version or self.spec.version, branch=branch or self.spec.branch)
         if on_foreign_commit is not None:
@@ -224,6 +235,8 @@ class Sink:
             spec = replace(spec, on_foreign_commit=policy)
         if deletes is not None:
             spec = replace(spec, deletes=_encoding(deletes))
+        if on_bad_row is not None:
+            spec = replace(spec, dead_letters=_dead_letters(spec.table, on_bad_row))
         if key_index is not None:
             spec = replace(spec, key_index=_chosen(KeyIndexUse, key_index, "key_index"))
         if on_key_violation is not None:
@@ -317,7 +330,7 @@ def reading_of(sink: Sink, spark: SparkSession, frame_schema: StructType, state:
     time = spec.times.field if spec.times else None
     if over is None:
         key = sink.record_key if spec.append else spec.key
-        intake = Intake(spec.envelope, key, None, time, log=spec.append)
+        intake = Intake(spec.envelope, key, None, time, log=spec.append, ordered_globally=spec.ordered)
         check_envelope(frame_schema, spec.envelope, key)
         columns = table_schema(frame_schema, spec.envelope, key)
     else:
@@ -326,12 +339,21 @@ def reading_of(sink: Sink, spark: SparkSession, frame_schema: StructType, state:
         view = View(spark, plan, state=state, resolve=over.resolve)
         intake = Intake(spec.envelope, over.record_key(spec.envelope), view, time, log=spec.append)
         spec, columns = replace(spec, key=() if spec.append else plan.key), plan.schema
-    if time:
-        _ = intake.changes(spark.createDataFrame([], frame_schema), CheckpointIdentity("", 0, None, None))
-    return Reading(spec, StructType([*columns.fields, *LOG_FIELDS]) if spec.append else columns, intake)
+    if ORDER in columns.names:
+        raise reserved(ORDER)
+    more: list[StructField] = list(LOG_FIELDS) if spec.append else []
+    if time or spec.ordered:
+        made = intake.changes(spark.createDataFrame([], frame_schema), CheckpointIdentity("", 0, None, None))
+        more += [made.schema[ORDER]] if spec.ordered else []
+    return Reading(spec, StructType([*columns.fields, *more]), intake)
 
 
 def _check_view(spec: SinkSpec, plan: ViewPlan) -> None:
+    if spec.ordered:
+        raise InvalidInput(
+            f'rows of view "{plan.name}" have no order of their own',
+            hint="Leave across_checkpoints out of the envelope.",
+        )
     if spec.append and plan.mode is not Mode.INSERT:
         raise InvalidInput(
             f'view "{plan.name}" does not keep every change',
@@ -360,11 +382,18 @@ class _Start:
         self._signals = Signals()
         changes = sink.changes
         self._spark = changes.sparkSession if isinstance(changes, DataFrame) else sink.lake.spark()
-        if state is None and not str(self._spark.sparkContext.master).startswith("local"):
-            raise InvalidInput("a sink on a cluster needs a state location", hint='Give start(state="s3://...").')
+        refuse_connect(self._spark)
+        if state is None and on_cluster(self._spark):
+            raise InvalidInput(
+                "a sink on a cluster needs a state location",
+                hint="Give start(state=\"s3://...\"), or WITH (STATE LOCATION = 's3://...').",
+            )
+        if state is not None:
+            warn_of_local_place(self._spark, f'the state location of sink "{self._spec.name}"', state)
         self._state: StateStore = sink.lake.state(state, self._spec.sink_id)
 
     def query(self) -> Query:
+        check_executors(self._spark)
         source = self._source()
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
@@ -385,16 +414,16 @@ class _Start:
             known_to=spec.sink_id,
             evolves=evolves,
         )
+        warn_of_local_place(self._spark, f'the location of table "{spec.table}"', iceberg.location())
         asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
         shape = Shape(schema, asked, evolves, spec.branch)
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
-        index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), spec.key_index)
-        resolver = PositionResolver(table, Jobs(lambda: self._spark, spec.sink_id), self._ids, index)
-        outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
+        outside = Outside(self._clock, self._ids, monitor, self._signals, self._resolver(table))
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
-        around = Around(self._spark, self._state, table, monitor, self._clock, self._ids)
+        letters = self._letters(monitor)
+        around = Around(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
         pipeline = Pipeline(spec, reading.intake, run, around)
         committer = Committer(run, self._signals, pipeline.close_due, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
@@ -402,8 +431,24 @@ class _Start:
         query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
         return query
 
+    def _resolver(self, table: IcebergTable) -> Resolver:
+        if self._spec.ordered:
+            return OrderedResolver(table, self._ids)
+        index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), self._spec.key_index)
+        return PositionResolver(table, Jobs(lambda: self._spark, self._spec.sink_id), self._ids, index)
+
+    def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
+        """A client of its own: letters are written by the feed's thread, commits by another."""
+        name = self._spec.dead_letters
+        if name is None:
+            return None
+        table = LetterTable(self._sink.lake.open(), name, self._spec.name, self._clock, self._ids)
+        return DeadLetters(table, monitor)
+
     def _source(self) -> Source | None:
         changes = self._sink.changes
+        if isinstance(changes, Files):
+            warn_of_local_place(self._spark, f'the input of sink "{self._spec.name}"', changes.path)
         if not isinstance(changes, DataFrame):
             return changes.open(source_store(self._state, self._spec), self._clock)
         return None if changes.isStreaming else BoundedFrame(changes)
@@ -434,6 +479,12 @@ def _chosen(choices: type[C], text: str, name: str) -> C:
     except ValueError:
         allowed = ", ".join(repr(choice.value) for choice in choices)
         raise InvalidInput(f'unknown policy {name}="{text}"', hint=f"Use one of {allowed}.") from None
+
+
+def _dead_letters(table: TableName, policy: str) -> TableName | None:
+    if policy not in {"halt", "dead letter"}:
+        raise InvalidInput(f'unknown policy on_bad_row="{policy}"', hint="Use 'halt' or 'dead letter'.")
+    return None if policy == "halt" else TableName(table.namespace, f"{table.name}_dead_letters")
 
 
 def _late(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults

@@ -15,13 +15,15 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT, is_kept
 from calve.errors import InvalidInput
 from calve.model.connection import AwsConnection, CatalogConnection
-from calve.model.spec import TableName
+from calve.model.relation import KafkaInput
+from calve.model.spec import NoEnvelope, TableName
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required, required_connection, secret
 from calve.plan.sinks import Beginning, SinkPlan, plan_sink, uses_of_sink
 from calve.plan.sources import plan_source
 from calve.runtime.defined import lake_of, revealing
 from calve.runtime.outcome import Message
+from calve.runtime.topics import check_topic, try_brokers
 from calve.runtime.viewing import check_sinks_view, plan_view
 from calve.runtime.workplace import Workplace
 from calve.sql import parts
@@ -72,7 +74,7 @@ def validate(place: Workplace, statement: st.Validate) -> Message:
 
 
 def try_connection(place: Workplace, statement: st.CreateConnection, definitions: Definitions) -> None:
-    """Ask the catalog for its namespaces and its warehouse's bucket, or the store whether it knows the keys."""
+    """Ask the catalog for its namespaces and its warehouse's bucket, the store for its buckets, brokers for topics."""
     planned = plan_connection(statement, definitions)
     if isinstance(planned, CatalogConnection):
         lake = lake_of(place.home, planned, None, definitions, place.vault)
@@ -83,6 +85,8 @@ def try_connection(place: Workplace, statement: st.CreateConnection, definitions
     elif isinstance(planned, AwsConnection):
         with trying(f'asking the store of connection "{statement.name}" for its buckets'):
             try_keys(store_properties(planned, revealing(definitions, place.vault)))
+    else:
+        try_brokers(planned, revealing(definitions, place.vault))
 
 
 def normalised(statement: st.Create) -> st.Create:
@@ -159,11 +163,14 @@ class _Creation:
             case st.CreateConnection():
                 self._connection(statement)
             case st.CreateSource():
-                plan_source(statement, self._definitions)
+                planned = plan_source(statement, self._definitions)
+                if isinstance(planned.input, KafkaInput):
+                    reveal = revealing(self._definitions, self._place.vault)
+                    check_topic(planned.input, planned.envelope or NoEnvelope(), reveal)
                 self._store(Definition(self._uid, 1, statement, uses=self._source_uses(statement)))
             case st.CreateView():
-                planned = plan_view(self._place, statement, self._definitions)
-                self._store(Definition(self._uid, 1, statement, uses=planned.uses))
+                viewed = plan_view(self._place, statement, self._definitions)
+                self._store(Definition(self._uid, 1, statement, uses=viewed.uses))
             case st.CreateSink():
                 self._sink(statement)
 
@@ -208,7 +215,10 @@ class _Creation:
         if not isinstance(statement.input, parts.KafkaInput):
             return ()
         found = required_connection(self._definitions, statement.input.connection, st.ConnectionKind.KAFKA)
-        return (found.uid,)
+        form = statement.input.format
+        password = form.registry.value("PASSWORD") if isinstance(form, parts.AvroFormat) and form.registry else None
+        known = secret(self._definitions, password) if isinstance(password, SecretName) else None
+        return (found.uid, known.uid) if known else (found.uid,)
 
     def _sink(self, statement: st.CreateSink) -> None:
         uses = uses_of_sink(statement, self._definitions)

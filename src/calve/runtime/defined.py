@@ -12,12 +12,14 @@ from calve.definitions.vault import Vault
 from calve.errors import InvalidInput
 from calve.model.connection import AwsConnection, CatalogConnection, SecretRef
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
+from calve.model.spec import NoEnvelope
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required_connection
 from calve.plan.sinks import SinkPlan, connected
 from calve.runtime.api import Lake, Sink
 from calve.runtime.reading import read
 from calve.runtime.session import embedded_session
+from calve.runtime.topics import topic_of
 from calve.runtime.views import view_over
 from calve.runtime.workplace import workplace
 from calve.source.files import files
@@ -83,7 +85,7 @@ def static_tables(home: Path, definitions: Definitions, vault: Vault) -> Resolve
 
 def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) -> Sink:
     """The sink of a plan, ready to start."""
-    source = source_of(plan.source)
+    source = source_of(plan.source, revealing(definitions, vault))
     spec = plan.spec
     if plan.source.envelope is None:
         spec = replace(spec, envelope=source.envelope)
@@ -92,7 +94,7 @@ def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) 
     return Sink(source, lake, spec, view=over, record_key=plan.source.relation.key)
 
 
-def source_of(plan: SourcePlan) -> SourceDefinition:
+def source_of(plan: SourcePlan, reveal: Reveal) -> SourceDefinition:
     """The source of a plan, not open yet."""
     match plan.input:
         case FilesInput() as found:
@@ -113,8 +115,5 @@ def source_of(plan: SourcePlan) -> SourceDefinition:
                 per_checkpoint=found.per_checkpoint,
                 per_second=found.per_second,
             )
-        case KafkaInput():
-            raise InvalidInput(
-                "sources from Kafka cannot be run yet",
-                hint="Read the topic with Spark's connector, and give the DataFrame to calve.sink(...).",
-            )
+        case KafkaInput() as found:
+            return topic_of(found, plan.envelope or NoEnvelope(), reveal)

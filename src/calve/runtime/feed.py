@@ -7,6 +7,7 @@ asks `take` and goes where the run's records end.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -137,7 +138,7 @@ class SourceFeed:
                 else:
                     run.seal()
                 continue
-            end = self._source.next_end(start, whole=run.starts_over)
+            end = run.patiently(partial(self._source.next_end, start, whole=run.starts_over))
             if end is None and run.starts_over:
                 run.empty_table(self._clock.now_ms())
                 continue

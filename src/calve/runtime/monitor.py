@@ -160,6 +160,15 @@ class RunMonitor:
             self._set(key_violations=self._status.key_violations + keys)
         _log.warning("%d keys of sink %s have different rows in one checkpoint: %s", keys, self._sink, sample)
 
+    def buried(self, letters: int, first: CalveError) -> None:
+        """Records of a checkpoint could not become changes, and are kept in their own table."""
+        metrics.DEAD_LETTERS.labels(self._sink).inc(letters)
+        with self._lock:
+            self._set(dead_letters=self._status.dead_letters + letters)
+        if letters:
+            what = f"{first.primary} ({first.detail})"
+            _log.warning("%d records of sink %s are dead letters, among them: %s", letters, self._sink, what)
+
     def ended(self, failure: BaseException | None, *, sealed: bool, pending: int) -> None:
         """The run is over."""
         if isinstance(failure, FencedError):

@@ -25,9 +25,11 @@ from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
 from calve.model.spec import Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
 from calve.model.target import WriteTarget
+from calve.runtime.deadletters import DeadLetters
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
+from calve.source.global_order import with_order
 from calve.source.log import log_of
 from calve.source.times import ordered_by_time, with_time
 from calve.source.violations import key_violations
@@ -36,7 +38,7 @@ from calve.view.run import View
 from calve.write.batch import write_batch
 from calve.write.changes import quoted
 from calve.write.consolidate import last_rows, log_rows
-from calve.write.staging import StageFolder, stage_batch, staged_changes
+from calve.write.staging import StageFolder, size_of, stage_batch, staged_changes
 from calve.write.timed import TimeRule
 
 
@@ -52,19 +54,25 @@ class Intake:
     """Of the records, where it is their time."""
     log: bool = False
     """Whether every change becomes a row."""
+    ordered_globally: bool = False
+    """Whether rows keep what orders them."""
 
     @property
     def ordered(self) -> Envelope:
         """The envelope, with the time of the records as the first of what orders them."""
         return ordered_by_time(self.envelope, self.time_field) if self.time_field else self.envelope
 
-    def changes(self, frame: DataFrame, identity: CheckpointIdentity) -> DataFrame:
-        """The changes of one checkpoint."""
+    def changes(self, frame: DataFrame, identity: CheckpointIdentity, letters: DeadLetters | None = None) -> DataFrame:
+        """The changes of one checkpoint; bad rows are taken out of them where they are kept elsewhere."""
         envelope = self.ordered
         before = self.view.plan.needs_before if self.view else self.log and isinstance(envelope, Debezium)
         changes = changes_of(frame, envelope, self.key, before=before)
+        if letters is not None:
+            changes = letters.sift(changes, identity)
         if self.view is not None:
             changes = self.view.changes(changes, identity)
+        elif self.ordered_globally:
+            changes = with_order(changes, frame.schema)
         if self.time_field:
             changes = with_time(changes, self.time_field)
         return log_of(changes) if self.log else changes
@@ -85,6 +93,7 @@ class Around:
     monitor: RunMonitor
     clock: Clock
     ids: IdSource
+    letters: DeadLetters | None = None
 
 
 class Pipeline:
@@ -96,6 +105,7 @@ class Pipeline:
         self._run = run
         self._spark, self._state, self._table = around.spark, around.state, around.table
         self._monitor, self._clock, self._ids = around.monitor, around.clock, around.ids
+        self._letters = around.letters
         self._closing = threading.Lock()
 
     def take(self, checkpoint: Checkpoint) -> Decision:
@@ -120,8 +130,12 @@ class Pipeline:
         self._fit_the_table()
         if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
             self._look_for_violations(checkpoint)
-        while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
-            continue  # time went on meanwhile
+        try:
+            while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
+                continue  # time went on meanwhile
+        finally:
+            if self._letters is not None:
+                self._letters.release()
         try:
             self._intake.committed(self._run.committed_offsets)
         except TransientError as error:
@@ -189,7 +203,7 @@ class Pipeline:
         return True
 
     def _stage(self, checkpoint: Checkpoint) -> Staged:
-        changes = self._intake.changes(checkpoint.frame, checkpoint.identity)
+        changes = self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters)
         target = self._table.write_target(self._spec.write)
         faults.reached("stage.before")
         times = self._spec.times
@@ -208,10 +222,10 @@ class Pipeline:
         names = table_columns(changes.columns, log=self._spec.append)
         columns = iceberg_schema(changes.select([quoted(name) for name in names]).schema)
         target = self._table.write_target(self._spec.write, columns)  # they may be older than the input's
-        return self._written(changes, SizeHint(rows=sum(e.staged.rows for e in entries if e.staged)), target)
+        return self._written(changes, size_of([entry.staged for entry in entries if entry.staged]), target)
 
     def _write(self, checkpoint: Checkpoint, time: int) -> Written:
-        changes = self._intake.changes(checkpoint.frame, checkpoint.identity)
+        changes = self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters)
         if self._spec.append:
             changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
         return self._written(changes, checkpoint.size, self._table.write_target(self._spec.write))

@@ -185,6 +185,7 @@ def _files(write: WriteOptions) -> str:
         f"up to {format_size(write.target_file_size)}" if write.target_file_size else "",
         write.compression or "",
         f"row groups of {format_size(write.row_group_size)}" if write.row_group_size else "",
+        "Bloom filters of the key" if write.bloom_filter else "",
     ]
     return ", ".join(filter(None, said)) or "as the table says, else up to 512MB, zstd"
 
@@ -202,4 +203,5 @@ def _input(source: SourcePlan) -> str:
 def _envelope(envelope: Envelope) -> str:
     order = getattr(envelope, "order_by", ())
     name = {"NoEnvelope": "NONE", "Upsert": "UPSERT", "Debezium": "DEBEZIUM"}[type(envelope).__name__]
-    return f"{name}, ordered by {', '.join(order)}" if order else name
+    across = " across checkpoints" if getattr(envelope, "across_checkpoints", False) else ""
+    return f"{name}, ordered by {', '.join(order)}{across}" if order else name

@@ -91,7 +91,9 @@ class _Comparison:
             identity = CheckpointIdentity(self._source.name, 0, None, progress.offsets)
             frame = self._source.contents(self._spark, progress.offsets)
             changes = reading.intake.changes(frame, identity)
-            _refuse_bad_rows(changes)
+            if spec.dead_letters is None:
+                _refuse_bad_rows(changes)
+            changes = changes.where(F.col(BAD).isNull())
             key, columns = reading.spec.key, reading.columns.fieldNames()
             found = read(
                 self._spark, self._sink.lake.table(str(spec.table)), columns=columns, snapshot_id=progress.snapshot_id

@@ -15,7 +15,7 @@ from calve.iceberg.specs import partition_spec
 from calve.model.relation import SourcePlan
 from calve.model.spec import Envelope
 from calve.plan.sinks import SinkPlan, below
-from calve.runtime.defined import source_of, static_tables
+from calve.runtime.defined import revealing, source_of, static_tables
 from calve.runtime.views import ViewOver, view_over
 from calve.runtime.workplace import Workplace
 from calve.sql.statements import CreateView
@@ -89,7 +89,7 @@ def _changing_input(spark: SparkSession, query: ViewQuery, definitions: Definiti
 
 def _frames(place: Workplace, source: SourcePlan) -> tuple[StructType, Envelope]:
     """What frames of a source look like, and how they are understood."""
-    definition = source_of(source)
+    definition = source_of(source, revealing(place.definitions(), place.vault))
     nowhere = Folder(open_state(str(Path(place.home) / "state")), "planning")  # nothing is kept for a look at columns
     schema = definition.open(nowhere, SystemClock()).schema(place.spark())
     return schema, source.envelope or definition.envelope

@@ -82,10 +82,13 @@ class TaskDeletes:
         groups = dict.fromkeys(_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
         return tuple((group[0], self._set(group)) for group in groups)
 
-    def key_columns_of(self, file: ScanFile) -> list[pa.ChunkedArray]:
-        """The deletes of one of the files by key, where all have the same fields and reach. Raises OSError."""
+    def key_columns_of(self, file: ScanFile, *more: int) -> list[pa.ChunkedArray]:
+        """The deletes of one of the files by key, where all have the same fields and reach. Raises OSError.
+
+        `more` are other fields that the files of keys have.
+        """
         (group,) = {_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
-        keys = self._read_keys(group[0], list(self._members[group]))
+        keys = self._read_keys((*group[0], *more), list(self._members[group]))
         return _joined(keys)
 
     def _set(self, group: _Group) -> KeySet:

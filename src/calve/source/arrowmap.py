@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from calve.errors import BadRow
+from calve.model.letter import Origin
 from calve.source.documents import Malformed, shortened
 from calve.source.problem import SAMPLE_LENGTH
 
@@ -42,8 +43,8 @@ def _batch(rows: list[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def bad_row(problem: Malformed, where: str, record: object) -> str:
-    """The error of a record, encoded."""
-    text = record.decode(errors="replace") if isinstance(record, bytes) else str(record or "")
-    detail = ": ".join(part for part in (where, shortened(text, SAMPLE_LENGTH)) if part)
-    return BadRow(problem.text, detail=detail, hint=problem.hint).encode()
+def bad_row(problem: Malformed, origin: Origin) -> str:
+    """The error of a record, and the record behind it, encoded."""
+    text = (origin.value or b"").decode(errors="replace")
+    detail = ": ".join(part for part in (str(origin), shortened(text, SAMPLE_LENGTH)) if part)
+    return BadRow(problem.text, detail=detail, hint=problem.hint).encode() + origin.encode()

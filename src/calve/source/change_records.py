@@ -103,14 +103,22 @@ class Rows:
                 yield [*self._no_row, UPSERT, *self._no_order, unread[row], *self._no_before]
                 continue
             try:
-                yield from list(self._changes(records[row], keys[row], arrivals[row]))
+                yield from list(self._changes(self._record(columns, row), keys[row], arrivals[row]))
             except (Malformed, Misfit) as error:
                 problem = Malformed.of(error) if isinstance(error, Misfit) else error
-                bad = bad_row(problem, frames.place(columns, row), _shown(records[row]))
+                bad = bad_row(problem, frames.origin(columns, row, _text_of(records[row])))
                 yield [*self._no_row, UPSERT, *self._no_order, bad, *self._no_before]
 
-    def _changes(self, data: Any, key: Any, arrival: Sequence[Any]) -> Iterator[list[Any]]:
-        record = Record(data) if self._typed else _unwrapped(data)
+    def _record(self, columns: Columns, row: int) -> Record:
+        if self._typed:
+            return Record(columns[RECORD][row])
+        record = _unwrapped(columns["value"][row])
+        after = record.image("after")
+        if after is None or frames.SOURCE_INCLUDED not in columns:
+            return record
+        return Record({**(record.fields or {}), "after": frames.with_included(after, columns, row)}, record.schema)
+
+    def _changes(self, record: Record, key: Any, arrival: Sequence[Any]) -> Iterator[list[Any]]:
         if record.fields is None:
             yield from () if self._with_before else self._tombstone(key, arrival)
         elif record.op in _WRITES:
@@ -297,5 +305,6 @@ def _unwrapped(data: Any) -> Record:
     return Record(value, schema)
 
 
-def _shown(record: Any) -> Any:
-    return json.dumps(record, default=str, ensure_ascii=False) if isinstance(record, dict) else record
+def _text_of(record: Any) -> str | None:
+    """A record that is columns as text; None for one that is text already."""
+    return json.dumps(record, default=str, ensure_ascii=False) if isinstance(record, dict) else None

@@ -134,8 +134,12 @@ def changes_of_records(frame: DataFrame, checked: DebeziumPlan, *, before: bool 
     settings = Settings(checked.envelope.epoch_unit or GUARDED_MICROS, zone)
     added = [f"{sql} as {_ARRIVAL}{i}" for i, sql in enumerate(frames.arrival(schema, streaming=frame.isStreaming))]
     arrivals = tuple(f"{_ARRIVAL}{i}" for i in range(len(added)))
-    inputs = [name for name in schema.names if name == frames.SOURCE_PROBLEM]
-    inputs += ["key"] if "key" in schema.names and frames.is_text(schema["key"].dataType) else []
+    if before and frames.SOURCE_INCLUDED in schema.names:
+        raise InvalidInput(
+            "what INCLUDE adds to change records is not known of rows as they were before",
+            hint="Leave INCLUDE out, or write the source's rows to a table with MODE UPSERT.",
+        )
+    inputs = ["key"] if "key" in schema.names and frames.is_text(schema["key"].dataType) else []
     if record is None:
         inputs.append("value")
     else:
@@ -145,5 +149,5 @@ def changes_of_records(frame: DataFrame, checked: DebeziumPlan, *, before: bool 
     typed = record is not None
     reader = Reader(checked.envelope, checked.table, checked.key, settings, arrivals, typed=typed, before=before)
     output = change_schema(checked.table, [*checked.order_types, *frames.arrival_types(schema)], before=before)
-    taken = list(dict.fromkeys([*inputs, *arrivals, *frames.place_columns(schema)]))
+    taken = list(dict.fromkeys([*inputs, *arrivals, *frames.origin_columns(schema)]))
     return mapped(frame.selectExpr("*", *added), taken, reader.rows, output)

@@ -23,6 +23,7 @@ from calve.source.frames import STEP
 from calve.source.problem import bad_row, first_problem, problem
 from calve.source.times import millis_of, time_type
 from calve.sparktext import coalesce, ident, literal
+from calve.sparkversion import is_variant
 
 _PROBLEM = f"{STEP}problem"
 _LARGEST = 2**31 - 1
@@ -60,7 +61,7 @@ def plan(schema: T.StructType, envelope: Diff, key: Sequence[str]) -> DiffPlan:
 
 
 def _check_comparable(name: str, data_type: T.DataType) -> None:
-    if isinstance(data_type, T.MapType | T.VariantType):
+    if isinstance(data_type, T.MapType) or is_variant(data_type):
         raise InvalidInput(
             f'column "{name}" has type {data_type.simpleString()}, whose values cannot be compared',
             hint="The envelope DIFF has to find equal rows. Use an array of entries, or text.",
@@ -89,7 +90,9 @@ def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
         ]
     )
     unread = [frames.SOURCE_PROBLEM] if frames.SOURCE_PROBLEM in schema.names else []
-    bad = coalesce([*unread, bad_row(_PROBLEM, frames.where(schema), frames.sample(schema))], "string")
+    bad = coalesce(
+        [*unread, bad_row(_PROBLEM, frames.where(schema), frames.sample(schema), frames.origin_sql(schema))], "string"
+    )
     types = {f.name: f.dataType.simpleString() for f in table.fields}
     made = {name: f"if({PROGRESS}, null, cast({sql} as {types[name]}))" for name, sql in values.items()}
     made |= {DIFF: f"cast({DIFF} as int)", TIME: TIME, PROGRESS: PROGRESS, BAD: bad}

@@ -9,6 +9,7 @@ A frame made here has the declared columns, and the columns of `frames` that say
 wrong.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
+from calve.model.letter import Origin
 from calve.source.arrowmap import Columns, bad_row, mapped
 from calve.source.documents import Malformed, parsed
 from calve.source.frames import SOURCE_FILE, SOURCE_PROBLEM, STEP
@@ -116,7 +118,7 @@ class Rows:
                 yield [*self._typed.values(self._object(text) if record is None else record), file, None]
             except (Malformed, Misfit) as error:
                 problem = Malformed.of(error) if isinstance(error, Misfit) else error
-                yield [*self._nothing, file, bad_row(problem, f"file {file}", text)]
+                yield [*self._nothing, file, bad_row(problem, Origin(file=file, value=_bytes_of(text)))]
 
     def _records(self, columns: Columns) -> Iterator[tuple[Any, dict[str, Any] | None]]:
         if not self._csv:
@@ -134,3 +136,10 @@ class Rows:
         if not isinstance(record, dict):
             raise Malformed("it is not a JSON object")
         return record
+
+
+def _bytes_of(record: bytes | str | dict[str, Any]) -> bytes:
+    """A record as it came: a line, or the values of a row of CSV."""
+    if isinstance(record, bytes):
+        return record
+    return (record if isinstance(record, str) else json.dumps(record, ensure_ascii=False)).encode()

@@ -5,6 +5,9 @@ Columns that start with `_calve_source_` are made by calve's own sources; they d
     _calve_source_file      STRING  the file a record came from
     _calve_source_text      STRING  the record as it was read
     _calve_source_problem   STRING  an encoded `BadRow` when it could not be read
+    _calve_source_included  STRING  columns that the record does not have itself, as a JSON object
+    _calve_source_raw_key, _calve_source_raw_value          BINARY  what `key` and `value` were decoded from
+    _calve_source_topic, ..._partition, ..._offset          the place in Kafka, beside columns of the record
 
 A frame has the shape of Kafka when it has all the columns of Spark's Kafka source that matter here. Its arrival order
 is (offset, partition). Any other static frame is ordered by `monotonically_increasing_id`: partition by partition as
@@ -17,14 +20,24 @@ from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812
 
+from calve.model.letter import Origin
+from calve.model.spec import EXTENSION_METADATA, EXTENSION_NAME, ArrowExtension
+from calve.source.documents import parsed
 from calve.sparktext import ident
 
 SOURCE_PREFIX = "_calve_source_"
 SOURCE_FILE = "_calve_source_file"
 SOURCE_TEXT = "_calve_source_text"
 SOURCE_PROBLEM = "_calve_source_problem"
+SOURCE_INCLUDED = "_calve_source_included"
+SOURCE_TOPIC = "_calve_source_topic"
+SOURCE_PARTITION = "_calve_source_partition"
+SOURCE_OFFSET = "_calve_source_offset"
+RAW_KEY = "_calve_source_raw_key"
+RAW_VALUE = "_calve_source_raw_value"
 
 _PLACE = ("topic", "partition", "offset")
+_SOURCE_PLACE = (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)
 KAFKA = ("key", "value", *_PLACE)
 
 STEP = "_calve__"
@@ -55,14 +68,42 @@ def record_fields(schema: T.StructType) -> list[T.StructField]:
     return [f for f in schema.fields if not f.name.startswith(SOURCE_PREFIX)]
 
 
+def extensions_of(schema: T.StructType) -> tuple[ArrowExtension, ...]:
+    """What the metadata of columns says of Arrow's extension types, as Arrow's own schemas do.
+
+    Not the types that Arrow defines (`arrow.json`): its readers make them out of a file, and pyiceberg then refuses it.
+    """
+    named = [(f.name, f.metadata) for f in schema.fields if isinstance(f.metadata.get(EXTENSION_NAME), str)]
+    return tuple(
+        ArrowExtension(name, metadata[EXTENSION_NAME], str(metadata.get(EXTENSION_METADATA, "")))
+        for name, metadata in named
+        if not metadata[EXTENSION_NAME].startswith("arrow.")
+    )
+
+
 def where(schema: T.StructType) -> str:
     """SQL of the place a record came from; null when nothing is known."""
-    names = set(schema.names)
-    if names.issuperset(_PLACE):
-        return "concat('topic ', `topic`, ' partition ', `partition`, ' offset ', `offset`)"
-    if SOURCE_FILE in names:
+    place = _place_of(schema)
+    if place:
+        topic, partition, offset = map(ident, place)
+        return f"concat('topic ', {topic}, ' partition ', {partition}, ' offset ', {offset})"
+    if SOURCE_FILE in schema.names:
         return f"concat('file ', {ident(SOURCE_FILE)})"
     return "cast(null as string)"
+
+
+def origin_sql(schema: T.StructType) -> str:
+    """SQL of a record and its place as the JSON of an `Origin`; the record is its text."""
+    parts = dict(zip(_PLACE, map(ident, _place_of(schema)), strict=False))
+    parts |= {"file": ident(SOURCE_FILE)} if SOURCE_FILE in schema.names else {}
+    parts["value"] = f"base64(encode({sample(schema)}, 'UTF-8'))"
+    named = ", ".join(f"'{name}', {sql}" for name, sql in parts.items())
+    return f"to_json(named_struct({named}))"
+
+
+def _place_of(schema: T.StructType) -> tuple[str, ...]:
+    names = set(schema.names)
+    return next((place for place in (_SOURCE_PLACE, _PLACE) if names.issuperset(place)), ())
 
 
 def sample(schema: T.StructType) -> str:
@@ -86,17 +127,31 @@ def arrival_types(schema: T.StructType) -> list[T.DataType]:
     return [schema["offset"].dataType, schema["partition"].dataType] if is_kafka(schema) else [T.LongType()]
 
 
-def place_columns(schema: T.StructType) -> list[str]:
-    """The columns that say where a record came from."""
+def origin_columns(schema: T.StructType) -> list[str]:
+    """The columns that say where a record of JSON came from, what belongs to it, and what it was decoded from."""
     names = set(schema.names)
-    if names.issuperset(_PLACE):
-        return list(_PLACE)
-    return [SOURCE_FILE] if SOURCE_FILE in names else []
+    place = list(_PLACE) if names.issuperset(_PLACE) else []
+    beside = (SOURCE_FILE, SOURCE_INCLUDED, SOURCE_PROBLEM, RAW_KEY, RAW_VALUE)
+    return [*place, *(name for name in beside if name in names)]
 
 
-def place(columns: dict[str, list[Any]], row: int) -> str:
-    """Where a record came from, out of its `place_columns`."""
-    if "topic" in columns:
-        topic, partition, offset = (columns[name][row] for name in _PLACE)
-        return f"topic {topic} partition {partition} offset {offset}"
-    return f"file {columns[SOURCE_FILE][row]}" if SOURCE_FILE in columns else ""
+def origin(columns: dict[str, list[Any]], row: int, record: Any = None) -> Origin:
+    """Where a record came from, out of its `origin_columns`, and its bytes: those of `value`, or of `record`."""
+
+    def found(name: str) -> Any:
+        return columns[name][row] if name in columns else None
+
+    place = {name: found(name) for name in _PLACE} if "topic" in columns else {}
+    key, value = found(RAW_KEY) or found("key"), found(RAW_VALUE) if RAW_VALUE in columns else found("value")
+    return Origin(**place, file=found(SOURCE_FILE), key=_bytes(key), value=_bytes(record or value))
+
+
+def _bytes(data: Any) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data if isinstance(data, bytes) else None
+
+
+def with_included(record: dict[str, Any], columns: dict[str, list[Any]], row: int) -> dict[str, Any]:
+    """A record with the columns that belong to it from elsewhere."""
+    if SOURCE_INCLUDED not in columns:
+        return record
+    return {**record, **parsed(columns[SOURCE_INCLUDED][row])}

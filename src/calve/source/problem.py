@@ -6,7 +6,9 @@ error is escaped, so that no record can cut its own error short.
 """
 
 from calve.errors import BadRow
+from calve.model.letter import ORIGIN_CLOSE, ORIGIN_OPEN
 from calve.sparktext import coalesce, literal
+from calve.sparkversion import valid_utf8
 
 SAMPLE_LENGTH = 200
 """Characters of a record that an error shows."""
@@ -39,13 +41,14 @@ def first_problem(choices: list[str]) -> str:
 
 def shortened(text: str, length: int) -> str:
     """A text of at most `length` characters, valid UTF-8."""
-    return f"make_valid_utf8(if(length({text}) > {length}, concat(left({text}, {length}), '...'), {text}))"
+    return valid_utf8(f"if(length({text}) > {length}, concat(left({text}, {length}), '...'), {text})")
 
 
-def bad_row(found: str, where: str, sample: str) -> str:
-    """An encoded `BadRow` where a problem was found, else null."""
+def bad_row(found: str, where: str, sample: str, origin: str) -> str:
+    """An encoded `BadRow` where a problem was found, with the record behind it; else null. All of it is SQL."""
     detail = f"concat_ws(': ', {where}, {shortened(sample, SAMPLE_LENGTH)})"
     body = f"to_json(array('BadRow', {found}.text, {detail}, {found}.hint))"
     escaped = f"concat({_BACKSLASH}, 'u{ord(_TAIL):04x}')"
     safe = f"replace({body}, '{_TAIL}', {escaped})"
-    return f"if({found} is null, null, concat('{_HEAD}', {safe}, '{_TAIL}'))"
+    behind = f"'{ORIGIN_OPEN}', replace({origin}, '{ORIGIN_CLOSE}', {escaped}), '{ORIGIN_CLOSE}'"
+    return f"if({found} is null, null, concat('{_HEAD}', {safe}, '{_TAIL}', {behind}))"

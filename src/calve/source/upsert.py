@@ -100,7 +100,9 @@ def _from_columns(frame: DataFrame, checked: UpsertPlan) -> DataFrame:
         (f"{_PROBLEM} is null", _PROBLEM) if misfits else (_complete(checked, values, by_field), f"({problem})")
     )
     unread = [frames.SOURCE_PROBLEM] if frames.SOURCE_PROBLEM in schema.names else []
-    bad = coalesce([*unread, bad_row(found, frames.where(schema), frames.sample(schema))], "string")
+    bad = coalesce(
+        [*unread, bad_row(found, frames.where(schema), frames.sample(schema), frames.origin_sql(schema))], "string"
+    )
     row = Row(values, _DELETED, list(orders), " and ".join([*(f"{u} is null" for u in unread), fine]), bad)
     judged = [["*", f"{problem} as {_PROBLEM}"]] if misfits else []
     first = ["*", *named({**orders, **typed, _DELETED: condition})]

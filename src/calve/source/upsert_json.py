@@ -56,9 +56,8 @@ def read_records(
     )
     inputs = [name for name in ("key", "value") if name in schema.names]
     added = [f"{sql} as {name}" for sql, name in zip(arrival, arrivals, strict=True)]
-    return mapped(
-        frame.selectExpr("*", *added), [*inputs, *frames.place_columns(schema), *arrivals], reader.rows, output
-    )
+    taken = [*inputs, *frames.origin_columns(schema), *arrivals]
+    return mapped(frame.selectExpr("*", *added), taken, reader.rows, output)
 
 
 @dataclass(frozen=True)
@@ -115,24 +114,26 @@ class Rows:
     def __call__(self, columns: Columns, count: int) -> Iterator[list[Any]]:
         keys = columns["key"] if "key" in columns else [None] * count
         arrivals = zip(*(columns[name] for name in self._reader.arrivals), strict=True)
-        for row, (key, value, arrived) in enumerate(zip(keys, columns["value"], arrivals, strict=True)):
-            bad_key = bad_rest = None
-            try:
-                found = self._found(key, value)
-            except (Malformed, Misfit) as error:
-                found = self._nothing
-                problem = Malformed.of(error) if isinstance(error, Misfit) else error
-                bad_key = bad_row(problem, frames.place(columns, row), value)
+        unread = columns.get(frames.SOURCE_PROBLEM) or [None] * count
+        for row, arrived in enumerate(arrivals):
+            found, bad_key, bad_rest = self._nothing, unread[row], None
+            if bad_key is None:
+                try:
+                    found = self._found(keys[row], columns, row)
+                except (Malformed, Misfit) as error:
+                    problem = Malformed.of(error) if isinstance(error, Misfit) else error
+                    bad_key = bad_row(problem, frames.origin(columns, row))
             if found.rest is not None:
-                bad_rest = bad_row(found.rest, frames.place(columns, row), value)
+                bad_rest = bad_row(found.rest, frames.origin(columns, row))
             yield [*found.values, *found.texts, found.gone, *found.order, *arrived, bad_key, bad_rest]
 
-    def _found(self, key: Any, value: Any) -> Found:
-        record, codings = _payload(value)
+    def _found(self, key: Any, columns: Columns, row: int) -> Found:
+        record, codings = _payload(columns["value"][row])
         if record is None:
             return self._deleted(key)
         if not isinstance(record, dict):
             raise Malformed("it is not a JSON object")
+        record = frames.with_included(record, columns, row)
         values: list[Any] = [None] * self._width
         rest = None
         for i, converted in zip(self._key_at, self._key.values(record, codings), strict=True):

@@ -128,7 +128,7 @@ def _with_ids(job: WriteJob) -> list[Column]:
 def _write(frame: DataFrame, job: WriteJob, folder: str, *, apart: list[str]) -> None:
     options = job.target.options
     frame.write.options(**_OPTIONS, **_file_settings(options)).options(
-        compression=options.compression, maxRecordsPerFile=max(1, options.target_file_size // _row_width(job))
+        compression=options.compression, maxRecordsPerFile=_rows_per_file(job)
     ).partitionBy(*apart).parquet(_spark_path(folder))
 
 
@@ -149,9 +149,12 @@ def _file_settings(options: FileOptions) -> dict[str, str]:
     return {name: str(value) for name, value in said.items() if value is not None}
 
 
-def _row_width(job: WriteJob) -> int:
-    rows, size = job.size.rows, job.size.bytes
-    return max(1, size // rows) if rows and size else job.layout.row_width
+def _rows_per_file(job: WriteJob) -> int:
+    """Spark's writer counts rows, not bytes. Where their size in Parquet is not known, files end up smaller."""
+    target, size = job.target.options.target_file_size, job.size
+    if size.rows and size.stored:
+        return max(1, -(-size.rows // -(-size.stored // target)))
+    return max(1, target // job.layout.row_width)
 
 
 def _spark_path(location: str) -> str:

@@ -8,7 +8,7 @@ and nothing of the messages that the rows came in.
 import inspect
 import itertools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -21,6 +21,7 @@ from calve.iceberg.locations import DataLocations
 from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema
 from calve.iceberg.store import open_output
 from calve.model.files import Content, WrittenFile
+from calve.model.spec import EXTENSION_METADATA, EXTENSION_NAME, ArrowExtension
 from calve.model.target import FileOptions, WriteTarget
 
 _GROUP_BYTES = 32 << 20
@@ -69,7 +70,8 @@ class FileKind:
     def data(cls, target: WriteTarget) -> Self:
         """Files with rows."""
         schema = parse_schema(target.schema_json)
-        return cls(Content.DATA, schema, arrow_schema(schema), target.data_spec_id)
+        columns = _with_extensions(arrow_schema(schema), target.options.extensions)
+        return cls(Content.DATA, schema, columns, target.data_spec_id)
 
     @classmethod
     def deletes(cls, target: WriteTarget) -> Self:
@@ -203,6 +205,16 @@ def _distinct(column: pa.ChunkedArray) -> int:
     return int(pc.count_distinct(column, mode="all").as_py())
 
 
+def _with_extensions(schema: pa.Schema, extensions: Sequence[ArrowExtension]) -> pa.Schema:
+    for extension in extensions:
+        at = schema.get_field_index(extension.column)
+        if at >= 0:
+            told = {EXTENSION_NAME: extension.name, EXTENSION_METADATA: extension.metadata}
+            field = schema.field(at)
+            schema = schema.set(at, field.with_metadata({**(field.metadata or {}), **told}))
+    return schema
+
+
 def _level(options: FileOptions) -> int | None:
     """The level of compression, if the codec has it."""
     codec, level = options.compression, options.compression_level
@@ -248,7 +260,8 @@ class _OpenFile:
             data_page_size=options.page_size,
             dictionary_pagesize_limit=options.dictionary_size,
             store_decimal_as_integer=True,  # as the Iceberg specification wants decimals
-            store_schema=False,  # readers go by field ids; Arrow's own schema is a second truth
+            # readers go by field ids; Arrow's own schema is a second truth, and the only place for its extensions
+            store_schema=bool(options.extensions) and content is Content.DATA,
             metadata_collector=self._footers,
             **_newer_settings(options, first_group, content),
         )

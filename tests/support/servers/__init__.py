@@ -1,9 +1,11 @@
 """Servers that the tests run against: real ones, and small ones of this process in front of them.
 
 java       a server in a JVM, on a free loopback port
+cluster    Spark: a standalone master and workers
 catalog    Iceberg's REST catalog
 store      S3Proxy behind a proxy that checks signatures
 postgres   PostgreSQL, where it is installed
+kafka      Apache Kafka, one broker
 listening  an HTTP server in this process
 proxy      passes requests on, and has faults when it is told to
 logins     who may pass: HTTP Basic, bearer tokens, signatures; and a server that issues tokens

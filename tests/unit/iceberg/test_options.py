@@ -44,6 +44,12 @@ def test_the_sinks_own_options_win_and_leave_the_level_of_another_codec_behind()
     assert (found.compression, found.compression_level) == ("zstd", None)
 
 
+def test_a_bloom_filter_of_the_key_is_added_to_those_of_the_table() -> None:
+    found = file_options(WriteOptions(bloom_filter=True), PROPERTIES, ["v", "id"])
+    assert found.bloom_filters == (BloomFilter("id", 0.1, 50), BloomFilter("v"))
+    assert file_options(WriteOptions(), {}, ["id"]).bloom_filters == ()
+
+
 def test_without_a_word_files_are_large_and_zstd() -> None:
     assert file_options(WriteOptions(), {}) == FileOptions()
 

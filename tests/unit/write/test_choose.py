@@ -36,8 +36,8 @@ def chosen(size: SizeHint, schema: Schema = FLAT, cores: int = 2, **target: Any)
 
 
 def test_a_small_batch_goes_to_the_driver_first() -> None:
-    assert chosen(SizeHint(rows=DRIVER_ROWS)) == (DriverWriter(None), NativeWriter(2))
-    assert chosen(SizeHint(bytes=1000)) == (DriverWriter(None), NativeWriter(2))
+    assert chosen(SizeHint(rows=DRIVER_ROWS)) == (DriverWriter(None), NativeWriter(1))
+    assert chosen(SizeHint(bytes=1000)) == (DriverWriter(None), NativeWriter(1))
 
 
 def test_a_large_flat_batch_is_written_by_spark() -> None:
@@ -70,9 +70,12 @@ def test_a_batch_of_unknown_size_is_tried_on_the_driver_and_then_sized_by_spark(
     assert chosen(SizeHint(bytes=DRIVER_BYTES)) == (DriverWriter(PROBE_ROWS), NativeWriter(2))
 
 
-def test_there_are_as_many_tasks_as_cores_and_more_for_large_batches() -> None:
-    assert chosen(SizeHint(bytes=DRIVER_BYTES + 1), cores=8) == (NativeWriter(8),)
-    assert chosen(SizeHint(bytes=100 * (128 << 20)), cores=8) == (NativeWriter(100),)
+def test_bytes_say_how_many_tasks_there_are_and_cores_how_many_are_enough() -> None:
+    assert chosen(SizeHint(rows=DRIVER_ROWS + 1), cores=64) == (NativeWriter(1),)
+    assert chosen(SizeHint(bytes=DRIVER_BYTES + 1), cores=64) == (NativeWriter(3),)
+    assert chosen(SizeHint(bytes=4 << 30), cores=64) == (NativeWriter(64),)
+    assert chosen(SizeHint(bytes=4 << 30), cores=2) == (NativeWriter(8),)
+    assert chosen(SizeHint(bytes=100 << 30), cores=2) == (NativeWriter(200),)
 
 
 def test_a_frame_with_other_columns_than_the_table_is_refused() -> None:

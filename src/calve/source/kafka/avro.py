@@ -1,0 +1,172 @@
+"""Avro to JSON: what is decoded has the form that JSON sources have, so that one set of rules converts both.
+
+    bytes, fixed                base64             decimal           its digits
+    date, time, timestamp       ISO 8601           uuid, enum        text
+    NaN, infinities             text               records, maps     objects
+
+Connectors mark longs as times by `connect.name`: then the value is put into Kafka Connect's wrapper, whose schema part
+says the same (see `documents`).
+
+Values have the writer's schema: the one that is given, or that of the number which stands before each value (a zero
+byte and four bytes), in a schema registry. Keys without such a head are left as they are.
+"""
+
+import io
+import json
+import struct
+from base64 import b64encode
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from calve.errors import InvalidInput
+from calve.source.documents import Malformed
+from calve.source.kafka.registry import Registry
+
+_MAGIC = 0
+_HEAD = struct.Struct(">bI")
+
+
+@dataclass(frozen=True)
+class Avro:
+    """How values are written: with one schema, or with those of a registry. Goes to tasks."""
+
+    schema: str | None = None
+    registry: Registry | None = None
+
+
+class AvroReader:
+    """Decodes keys and values. Raises Malformed."""
+
+    def __init__(self, avro: Avro) -> None:
+        _library()
+        self._registry = avro.registry
+        self._schema = parsed_schema(avro.schema) if avro.schema else None
+        self._wrappers: dict[int, str | None] = {}
+
+    def value(self, data: bytes | None) -> bytes | None:
+        """A value as JSON; null stays null."""
+        if data is None:
+            return None
+        if self._schema is not None:
+            return self._decoded(io.BytesIO(data), self._schema)
+        return self._registered(data)
+
+    def key(self, data: bytes | None) -> bytes | None:
+        """A key as JSON where it has a head, else as it is."""
+        if data is None or self._registry is None or len(data) < _HEAD.size or data[0] != _MAGIC:
+            return data
+        return self._registered(data)
+
+    def _registered(self, data: bytes) -> bytes:
+        if len(data) < _HEAD.size or data[0] != _MAGIC or self._registry is None:
+            raise Malformed(
+                "it is not Avro with the number of a schema before it",
+                "USING SCHEMA '{...}' reads Avro without one.",
+            )
+        number = _HEAD.unpack_from(data)[1]
+        return self._decoded(io.BytesIO(data[_HEAD.size :]), self._registry.schema(number))
+
+    def _decoded(self, data: io.BytesIO, schema: Any) -> bytes:
+        try:
+            found = _library().schemaless_reader(data, schema)
+            left = data.read(1)
+        except Exception as error:
+            raise Malformed(f"it is not Avro of its schema: {type(error).__name__}: {error}") from error
+        if left:
+            raise Malformed("it is not Avro of its schema: bytes are left at its end")
+        text = json.dumps(_plain(found))
+        wrapper = self._wrapper(schema)
+        return (text if wrapper is None else f'{{"schema": {wrapper}, "payload": {text}}}').encode()
+
+    def _wrapper(self, schema: Any) -> str | None:
+        """The schema part of Connect's wrapper, where times are marked by name."""
+        number = id(schema)
+        if number not in self._wrappers:
+            described = _described(schema, {})
+            self._wrappers[number] = json.dumps(described) if _named(described) else None
+        return self._wrappers[number]
+
+
+def parsed_schema(text: str) -> Any:
+    """A schema in Avro's JSON. Raises InvalidInput."""
+    from fastavro.schema import parse_schema  # noqa: PLC0415 - an extra
+
+    _library()
+    try:
+        return parse_schema(json.loads(text))
+    except Exception as error:
+        raise InvalidInput(
+            "the Avro schema is not understood", detail=f"{type(error).__name__}: {error}.", hint="It is JSON."
+        ) from error
+
+
+def _library() -> Any:
+    try:
+        import fastavro  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise InvalidInput(
+            "FORMAT AVRO needs the package fastavro",
+            detail=f"{error}.",
+            hint='Install it on the driver and the executors: pip install "calve[kafka]".',
+        ) from error
+    return fastavro
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if value - value == 0 else _special(value)
+        case dict():
+            return {name: _plain(inner) for name, inner in value.items()}
+        case list():
+            return [_plain(inner) for inner in value]
+        case bytes():
+            return b64encode(value).decode()
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+        case UUID():
+            return str(value)
+    raise Malformed(f"it has a value of kind {type(value).__name__}")
+
+
+def _special(value: float) -> str:
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124 - what NaN is
+
+
+def _described(schema: Any, known: dict[str, Any]) -> Any:
+    """An Avro schema as Connect describes one, as far as `documents` looks at it."""
+    if isinstance(schema, list):
+        choices = [branch for branch in schema if branch != "null"]
+        return _described(choices[0], known) if len(choices) == 1 else {"type": "union"}
+    if isinstance(schema, str):
+        return known.get(schema, {"type": schema})
+    kind = schema["type"]
+    if isinstance(kind, dict | list):
+        return _described(kind, known)
+    found: dict[str, Any] = {"type": kind}
+    if "connect.name" in schema and "logicalType" not in schema and kind in {"int", "long"}:
+        found["name"] = schema["connect.name"]
+    if kind in {"record", "error"}:
+        known[schema["name"]] = {"type": "struct"}  # a record inside itself ends here
+        fields = [{**_described(field["type"], known), "field": field["name"]} for field in schema["fields"]]
+        found = {"type": "struct", "fields": fields}
+        known[schema["name"]] = found
+    elif kind == "array":
+        found["items"] = _described(schema["items"], known)
+    elif kind == "map":
+        found["values"] = _described(schema["values"], known)
+    return found
+
+
+def _named(described: Any) -> bool:
+    """Whether anything in it is marked by a name."""
+    if isinstance(described, dict):
+        return "name" in described or any(_named(inner) for inner in described.values())
+    return isinstance(described, list) and any(_named(inner) for inner in described)

@@ -1,0 +1,196 @@
+"""How brokers are reached, what they say of a topic, and what their failures mean. Every question has a time limit."""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from calve.errors import InvalidInput, SourceLost, TransientError
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 20.0
+"""The longest that a question may take."""
+GRACE_SECONDS = 2.0
+"""What is left of it once no broker could be reached, or a login was refused."""
+_POLL_SECONDS = 0.05
+_EARLIEST, _LATEST = "earliest", "latest"
+_AFTER = re.compile(r" \(after \d+ms in state \w+[^)]*\)")
+"""What librdkafka adds to its errors for its own authors."""
+
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
+_log.propagate = False  # librdkafka's own lines; what they mean is in the errors
+
+
+@dataclass(frozen=True)
+class Access:
+    """How brokers are reached. Goes to tasks; `options` are librdkafka's, logins among them, and are never shown."""
+
+    brokers: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def client(self, **more: Any) -> dict[str, Any]:
+        """The settings of a client."""
+        quiet = {"log_level": 2, "logger": _log, "socket.connection.setup.timeout.ms": 10_000}
+        return {"bootstrap.servers": self.brokers, "client.id": "calve", **quiet, **self.options, **more}
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """A topic at one moment."""
+
+    topic_id: str
+    low: Mapping[int, int]
+    """The first offset of every partition that is still there."""
+    high: Mapping[int, int]
+    """The offset after the last one that consumers may read."""
+
+
+class Brokers:
+    """A client that asks; opened when it is first used. Used by one thread."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._errors: list[Any] = []
+        self._opened: AdminClient | None = None
+
+    def check(self) -> None:
+        """Whether anybody answers. Raises TransientError."""
+        kafka = installed()
+        try:
+            self._answer(self._admin().describe_cluster(request_timeout=ANSWER_SECONDS))
+        except kafka.KafkaException as error:
+            raise self._failed("asking the brokers", error) from error
+
+    def topics(self) -> list[str]:
+        """Names of all topics that this login may see."""
+        admin = self._admin()
+        kafka = installed()
+        try:
+            return sorted(admin.list_topics(timeout=ANSWER_SECONDS / 2).topics)
+        except kafka.KafkaException as error:
+            raise self._failed("listing topics", error) from error
+
+    def state(self, topic: str) -> TopicState:
+        """What a topic holds now. Raises SourceLost when there is none of that name."""
+        kafka = installed()
+        admin = self._admin()
+        try:
+            described = self._answer(admin.describe_topics(kafka.TopicCollection([topic]))[topic])
+        except kafka.KafkaException as error:
+            if error.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise SourceLost(f'there is no topic "{topic}"', detail=f"Brokers: {self._access.brokers}.") from error
+            raise self._failed(f'asking for topic "{topic}"', error) from error
+        partitions = [partition.id for partition in described.partitions]
+        low, high = (self.offsets(topic, partitions, spec) for spec in (_EARLIEST, _LATEST))
+        return TopicState(str(described.topic_id or ""), low, high)
+
+    def offsets(self, topic: str, partitions: Iterable[int], at: str | int) -> dict[int, int]:
+        """The offset of each partition: 'earliest', 'latest', or the first whose record is not before a time in ms.
+
+        A partition without such a record has its end.
+        """
+        from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - an extra, see `installed`
+
+        kafka = installed()
+        spec = {_EARLIEST: OffsetSpec.earliest(), _LATEST: OffsetSpec.latest()}.get(str(at))
+        spec = OffsetSpec.for_timestamp(at) if spec is None else spec
+        asked = {kafka.TopicPartition(topic, p): spec for p in partitions}
+        level = kafka.IsolationLevel.READ_COMMITTED
+        try:
+            futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=ANSWER_SECONDS)
+            found = {place.partition: self._answer(future).offset for place, future in futures.items()}
+        except kafka.KafkaException as error:
+            raise self._failed(f'asking for the offsets of topic "{topic}"', error) from error
+        late = [p for p, offset in found.items() if offset < 0]
+        return found | (self.offsets(topic, late, _LATEST) if late else {})
+
+    def require(self, topic: str) -> TopicState:
+        """As `state`, for somebody who is defining a source: raises InvalidInput that names a similar topic."""
+        try:
+            return self.state(topic)
+        except SourceLost as error:
+            names = [name for name in self.topics() if not name.startswith("__")]
+            close = get_close_matches(topic, names, n=1)
+            hint = f'Did you mean "{close[0]}"?' if close else f"There are {', '.join(names[:10]) or 'none'}."
+            raise InvalidInput(error.primary, detail=error.detail, hint=hint) from error
+
+    def _admin(self) -> "AdminClient":
+        installed()
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra, see `installed`
+
+        if self._opened is None:
+            settings = self._access.client(error_cb=self._errors.append)
+            self._opened = _configured(lambda: AdminClient(settings), self._access)
+        return self._opened
+
+    def _answer(self, future: "Future[T]") -> T:
+        """Wait, and not for long once it is clear that nobody will answer."""
+        kafka = installed()
+        hopeless = {
+            kafka.KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the names of librdkafka's own errors
+            kafka.KafkaError._AUTHENTICATION,  # noqa: SLF001 - the same
+        }
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return future.result(_POLL_SECONDS)
+            except NoAnswer:
+                now = time.monotonic()
+                self._admin().poll(0)  # tells the errors that it met
+                if any(error.code() in hopeless for error in self._errors):
+                    deadline = min(deadline, now + GRACE_SECONDS)
+                if now > deadline:
+                    raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - as above
+
+    def _failed(self, what: str, error: Exception) -> TransientError:
+        """The failure of a question, with the last cause that the client met meanwhile."""
+        down = installed().KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - as above
+        causes = [str(met.str()) for met in self._errors if met.code() != down][-1:]
+        self._errors.clear()
+        return transient(what, self._access, error, causes)
+
+
+def transient(what: str, access: Access, error: Exception, causes: Iterable[str] = ()) -> TransientError:
+    """A failure of brokers: most of them pass."""
+    cause = error.args[0] if error.args else error
+    told = [*causes] or [str(cause.str()) if hasattr(cause, "str") else str(cause)]
+    return TransientError(
+        f"{what} at {access.brokers} failed",
+        detail=f"{_AFTER.sub('', '; '.join(told))}.",
+        hint="Check the brokers' address, the security protocol, and the login.",
+    )
+
+
+def _configured(make: Callable[[], T], access: Access) -> T:
+    kafka = installed()
+    try:
+        return make()
+    except kafka.KafkaException as error:
+        raise InvalidInput(
+            f"the connection to Kafka at {access.brokers} cannot work",
+            detail=f"{error.args[0].str()}.",
+            hint="Files of certificates and keys must be readable.",
+        ) from error
+
+
+def installed() -> Any:
+    """The client library. Raises InvalidInput where it is missing."""
+    try:
+        import confluent_kafka  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise InvalidInput(
+            "sources from Kafka need the package confluent-kafka",
+            detail=f"{error}.",
+            hint='Install it on the driver and the executors: pip install "calve[kafka]".',
+        ) from error
+    return confluent_kafka

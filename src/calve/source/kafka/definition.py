@@ -1,0 +1,256 @@
+"""A topic as a source: which offsets the next checkpoint has, and which of them are lost.
+
+Offsets that were read are in the table with every commit. Before each checkpoint they are compared with what the topic
+has: one that was made anew (another id, or an end before them), or whose records were removed before they were read, is
+an error that names both. Partitions that are added later are read from their beginning.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from calve.clock import Clock
+from calve.errors import InvalidInput, SourceLost
+from calve.model.checkpoint import Offsets
+from calve.model.size import SizeHint
+from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
+from calve.source.columns import declared_schema
+from calve.source.kafka.avro import Avro
+from calve.source.kafka.brokers import Access, Brokers, TopicState
+from calve.source.kafka.position import PartitionOffsets, Position, advanced, splits
+from calve.source.kafka.records import typed_records, typed_schema
+from calve.source.kafka.tasks import Included, TopicReader, lost
+from calve.source.strict import check_type
+from calve.state import StateStore
+
+MAX_OFFSETS = 1_000_000
+_BEGINNING = "first-offsets"
+_EARLIEST, _LATEST = "earliest", "latest"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a new sink begins: `earliest` or `latest`, offsets of partitions (others: earliest), or a time."""
+
+    word: str = _EARLIEST
+    offsets: tuple[tuple[int, int], ...] = ()
+    millis: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Beginning":
+        """From `earliest`, `latest`, `{"0": 17}` or a time in ISO 8601. Raises InvalidInput."""
+        if text.lower() in {_EARLIEST, _LATEST}:
+            return cls(text.lower())
+        try:
+            if text.lstrip().startswith("{"):
+                return cls(offsets=tuple(sorted((int(p), int(o)) for p, o in json.loads(text).items())))
+            moment = datetime.fromisoformat(text)
+        except (ValueError, TypeError, AttributeError):
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            raise InvalidInput(
+                f'"{text}" is no place to begin at',
+                hint="""Write 'earliest', 'latest', '{"0": 17, "1": 4}', or a time with its zone.""",
+            )
+        return cls(millis=round(moment.timestamp() * 1000))
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """Definition of a source from Kafka. With `schema` (Spark DDL) it reads the values itself, else the envelope."""
+
+    access: Access
+    topic: str
+    envelope: Envelope
+    schema: str | None = None
+    beginning: Beginning = Beginning()
+    max_offsets: int = MAX_OFFSETS
+    included: Included = ()
+    avro: Avro | None = None
+    epoch_unit: EpochUnit | None = None
+    """What numbers count in TIMESTAMP columns of `schema`."""
+
+    def open(self, store: StateStore, _clock: Clock) -> "KafkaSource":
+        """Ready to read; where it began is kept in `store`."""
+        return KafkaSource(self, store)
+
+    def check(self) -> None:
+        """Ask the brokers for the topic, and the registry whether it is there. Raises InvalidInput, TransientError."""
+        Brokers(self.access).require(self.topic)
+        if self.avro and self.avro.registry:
+            self.avro.registry.subjects()
+
+
+def kafka(  # noqa: PLR0913 - all but the first two are options by name
+    brokers: str,
+    topic: str,
+    *,
+    envelope: Envelope | None = None,
+    schema: str | None = None,
+    start: str = _EARLIEST,
+    max_offsets_per_checkpoint: int = MAX_OFFSETS,
+    options: Mapping[str, str] | None = None,
+) -> Kafka:
+    """The records of a topic, JSON, now and later.
+
+    `envelope` says how they are understood, and declares the columns; without one every record is a row, and `schema`
+    (Spark DDL) declares them. `start` is where a new sink begins: `earliest`, `latest`, offsets as JSON, or a time.
+    `options` are those of librdkafka: security protocol, logins, certificates.
+    """
+    if max_offsets_per_checkpoint < 1:
+        raise InvalidInput("max_offsets_per_checkpoint must be at least 1", detail=f"Got {max_offsets_per_checkpoint}.")
+    by_envelope = isinstance(envelope, Upsert | Debezium)
+    if by_envelope == (schema is not None):
+        raise InvalidInput(
+            "the columns of a topic are declared once",
+            hint="Give schema='id BIGINT, ...', or columns='...' of calve.Upsert or calve.Debezium.",
+        )
+    access = Access(brokers, dict(options or {}))
+    return Kafka(access, topic, envelope or NoEnvelope(), schema, Beginning.parse(start), max_offsets_per_checkpoint)
+
+
+class KafkaSource:
+    """An open source."""
+
+    def __init__(self, definition: Kafka, store: StateStore) -> None:
+        self._definition = definition
+        self._store = store
+        self._brokers = Brokers(definition.access)
+        self._reader = TopicReader(definition.access, definition.topic, definition.included, definition.avro)
+        self._took_all = False
+
+    @property
+    def name(self) -> str:
+        return f"kafka {self._definition.topic}"
+
+    def schema(self, _spark: SparkSession) -> StructType:
+        fields = self._fields()
+        return self._reader.schema if fields is None else typed_schema(fields)
+
+    def _fields(self) -> list[StructField] | None:
+        if self._definition.schema is None:
+            return None
+        fields = declared_schema(self._definition.schema).fields
+        for field in fields:
+            check_type(field.dataType, field.name)
+        return fields
+
+    def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
+        here, now = Position.of(start), self._brokers.state(self._definition.topic)
+        first: PartitionOffsets = {}
+        if here is None:
+            first = self._first(now)
+            begun = dict(first)
+        else:
+            self._check(here, now)
+            begun = dict(here.next)
+        begun |= dict.fromkeys(now.high.keys() - begun.keys(), 0)
+        self._check_still_there(begun, now)
+        end = advanced(begun, now.high, None if whole else self._definition.max_offsets)
+        self._took_all = all(end[p] >= high for p, high in now.high.items())
+        if end == begun:
+            return None
+        return Position(self._definition.topic, now.topic_id, end, first).to_offsets()
+
+    @property
+    def took_all(self) -> bool:
+        return self._took_all
+
+    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+        upper = Position.of(end)
+        if upper is None:
+            return spark.createDataFrame([], self.schema(spark))
+        lower = Position.of(start)
+        return self._read(spark, upper.first if lower is None else lower.next, upper.next)
+
+    def _read(self, spark: SparkSession, lower: PartitionOffsets, upper: PartitionOffsets) -> DataFrame:
+        tasks = splits(lower, upper, 2 * spark.sparkContext.defaultParallelism)
+        records, fields = self._reader.frame(spark, tasks), self._fields()
+        return records if fields is None else typed_records(records, fields, self._definition.epoch_unit)
+
+    def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
+        upper = Position.of(end)
+        kept = self._store.read(_BEGINNING)
+        if upper is None or kept is None:
+            raise SourceLost("it is not known where reading began", hint="Restore the state location.")
+        lower = Position.of(kept.decode())
+        now = self._brokers.state(self._definition.topic)
+        first = {} if lower is None else lower.next
+        self._check_still_there({p: first.get(p, 0) for p in upper.next}, now)
+        return self._read(spark, first, upper.next)
+
+    def size(self, start: Offsets, end: Offsets) -> SizeHint:
+        lower, upper = Position.of(start), Position.of(end)
+        if upper is None:
+            return SizeHint(rows=0)
+        begun = upper.first if lower is None else lower.next
+        return SizeHint(rows=sum(offset - begun.get(p, 0) for p, offset in upper.next.items()))
+
+    def ended(self, _end: Offsets) -> bool:
+        return False
+
+    def committed(self, offsets: Offsets) -> None:
+        """Nothing is kept but where reading began."""
+
+    def _first(self, now: TopicState) -> PartitionOffsets:
+        """Where reading begins: decided once, so that what comes until the first checkpoint is not passed over."""
+        kept = self._store.read(_BEGINNING)
+        known = Position.of(kept.decode()) if kept is not None else None
+        if known is not None:
+            self._check(known, now)
+            return known.next
+        chosen = self._chosen(now)
+        position = Position(self._definition.topic, now.topic_id, chosen)
+        self._store.put(_BEGINNING, position.to_offsets().encode())
+        return chosen
+
+    def _chosen(self, now: TopicState) -> PartitionOffsets:
+        begin = self._definition.beginning
+        if begin.millis is not None:
+            return self._brokers.offsets(self._definition.topic, now.high, begin.millis)
+        if begin.word == _LATEST:
+            return dict(now.high)
+        unknown = [p for p, _ in begin.offsets if p not in now.high]
+        if unknown:
+            raise InvalidInput(
+                f'topic "{self._definition.topic}" has no partition {unknown[0]}',
+                hint=f"It has {', '.join(map(str, sorted(now.high)))}.",
+            )
+        chosen = {**now.low, **dict(begin.offsets)}
+        ahead = [p for p in chosen if chosen[p] > now.high[p]]
+        if ahead:
+            raise InvalidInput(
+                f'partition {ahead[0]} of topic "{self._definition.topic}" has no offset {chosen[ahead[0]]} yet',
+                detail=f"It ends at {now.high[ahead[0]]}.",
+            )
+        return chosen
+
+    def _check(self, here: Position, now: TopicState) -> None:
+        """Whether this is the topic that was read."""
+        topic = self._definition.topic
+        if here.topic != topic:
+            raise SourceLost(
+                "a source from Kafka reads another topic than before",
+                detail=f'It read "{here.topic}", and now reads "{topic}".',
+                hint="Use the topic of before, or fill the table anew: WITH (SNAPSHOT = true).",
+            )
+        if here.topic_id and now.topic_id and here.topic_id != now.topic_id:
+            raise lost(topic, f"Its id was {here.topic_id} and is {now.topic_id} now")
+        for partition, offset in here.next.items():
+            end = now.high.get(partition)
+            if end is None or end < offset:
+                there = "is not there any more" if end is None else f"ends at {end} now"
+                raise lost(topic, f"Partition {partition} was read up to {offset}, and {there}")
+
+    def _check_still_there(self, begun: PartitionOffsets, now: TopicState) -> None:
+        for partition, offset in begun.items():
+            low = now.low.get(partition, 0)
+            if low > offset:
+                raise lost(
+                    self._definition.topic,
+                    f"Partition {partition} is to be read from {offset} on, and begins at {low} now",
+                )

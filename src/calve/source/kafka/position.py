@@ -1,0 +1,87 @@
+"""Where reading a topic stands: the next offset of every partition. Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from calve.model.checkpoint import Offsets, canonical_offsets
+
+PartitionOffsets = Mapping[int, int]
+
+SPLIT_OFFSETS = 50_000
+"""A partition with more is read by several tasks."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """The next offset to be read, by partition. Equal positions have equal texts."""
+
+    topic: str
+    topic_id: str
+    """Changes when a topic is made anew; empty where the brokers do not tell."""
+    next: PartitionOffsets
+    first: PartitionOffsets = field(default_factory=dict)
+    """Where the very first checkpoint began; that of no other."""
+
+    @classmethod
+    def of(cls, offsets: Offsets) -> "Position | None":
+        """The position that offsets name; None for the beginning."""
+        if offsets is None:
+            return None
+        body = json.loads(offsets)
+        return cls(body["topic"], body["id"], _numbers(body["next"]), _numbers(body.get("first", {})))
+
+    def to_offsets(self) -> str:
+        """Inverse of `of`."""
+        body = {"topic": self.topic, "id": self.topic_id, "next": dict(self.next)}
+        return canonical_offsets(body | ({"first": dict(self.first)} if self.first else {}))
+
+
+@dataclass(frozen=True)
+class Split:
+    """Records of one partition: from `lower` up to `upper`, which is not among them."""
+
+    partition: int
+    lower: int
+    upper: int
+
+
+def advanced(start: PartitionOffsets, high: PartitionOffsets, most: int | None) -> dict[int, int]:
+    """Where a checkpoint ends: `most` offsets after its start, shared by how much each partition has."""
+    waiting = {p: high[p] - start[p] for p in high if high[p] > start[p]}
+    total = sum(waiting.values())
+    if most is None or total <= most:
+        return {p: max(high.get(p, 0), offset) for p, offset in start.items()}
+    shares = {p: most * count // total for p, count in waiting.items()}
+    left = most - sum(shares.values())
+    for partition in sorted(waiting, key=lambda p: (shares[p] - waiting[p], p))[:left]:
+        shares[partition] += 1
+    return {p: offset + shares.get(p, 0) for p, offset in start.items()}
+
+
+def splits(start: PartitionOffsets, end: PartitionOffsets, tasks: int) -> list[list[Split]]:
+    """What each task reads: large partitions in pieces, small ones together; a partition's records stay in order."""
+    total = sum(end[p] - start.get(p, 0) for p in end)
+    piece = max(SPLIT_OFFSETS, -(-total // max(tasks, 1)))
+    found: list[list[Split]] = []
+    room = 0
+    for partition in sorted(end):
+        lower = start.get(partition, 0)
+        while lower < end[partition]:
+            upper = min(end[partition], lower + piece)
+            if room < upper - lower or not found:
+                found.append([])
+                room = piece
+            found[-1].append(Split(partition, lower, upper))
+            room -= upper - lower
+            lower = upper
+    return found
+
+
+def _numbers(given: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in given.items()}
+
+
+def words(offsets: PartitionOffsets, partitions: Sequence[int]) -> str:
+    """Offsets of some partitions, for people."""
+    return ", ".join(f"{p}: {offsets[p]}" for p in partitions)

@@ -1,0 +1,128 @@
+"""What of reading topics needs no broker: positions, where to begin, Avro, how letters travel."""
+
+import io
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calve.errors import BadRow, InvalidInput
+from calve.model.letter import Origin, letter_of
+from calve.source.documents import Malformed
+from calve.source.kafka.avro import Avro, AvroReader
+from calve.source.kafka.definition import Beginning
+from calve.source.kafka.position import Position, advanced, splits
+
+offsets = st.dictionaries(st.integers(0, 9), st.integers(0, 400_000), min_size=1)
+
+
+@given(offsets, st.data(), st.integers(1, 1_000_000))
+def test_a_checkpoint_takes_as_many_offsets_as_it_may_and_no_more(
+    start: dict[int, int], data: st.DataObject, most: int
+) -> None:
+    high = {p: offset + data.draw(st.integers(0, 400_000)) for p, offset in start.items()}
+    end = advanced(start, high, most)
+    waiting = sum(high.values()) - sum(start.values())
+    assert sum(end.values()) - sum(start.values()) == min(most, waiting)
+    assert all(start[p] <= end[p] <= high[p] for p in start)
+    assert advanced(start, high, None) == high
+
+
+@given(offsets, st.data(), st.integers(1, 16))
+def test_tasks_read_every_offset_once_and_those_of_a_partition_in_order(
+    start: dict[int, int], data: st.DataObject, tasks: int
+) -> None:
+    end = {p: offset + data.draw(st.integers(0, 400_000)) for p, offset in start.items()}
+    at = dict(start)
+    found = splits(start, end, tasks)
+    for split in (split for task in found for split in task):
+        assert at[split.partition] == split.lower < split.upper
+        at[split.partition] = split.upper
+    assert at == end
+    assert all(found)
+    assert len(found) <= 2 * tasks + 1
+
+
+@given(offsets, offsets)
+def test_a_position_is_what_its_text_says(upper: dict[int, int], first: dict[int, int]) -> None:
+    position = Position("t", "id", upper, first)
+    assert Position.of(position.to_offsets()) == position
+    assert Position.of(None) is None
+
+
+def test_reading_begins_where_the_text_says() -> None:
+    assert Beginning.parse("LATEST") == Beginning("latest")
+    assert Beginning.parse('{"1": 4, "0": 17}') == Beginning(offsets=((0, 17), (1, 4)))
+    assert Beginning.parse("1970-01-01T00:00:01+00:00") == Beginning(millis=1000)
+
+
+@pytest.mark.parametrize("text", ["", "newest", '{"a": 1}', "[1]", "2026-01-31T12:00:00", "{"])
+def test_a_place_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="no place to begin at"):
+        Beginning.parse(text)
+
+
+KINDS: list[tuple[Any, Any, Any]] = [
+    ("long", 2**53 + 1, 2**53 + 1),
+    ("double", 0.1, 0.1),
+    ("double", float("nan"), "NaN"),
+    ("float", float("-inf"), "-Infinity"),
+    ("bytes", b"\xff\x00", "/wA="),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, Decimal("1.50"), "1.50"),
+    ({"type": "int", "logicalType": "date"}, date(2026, 1, 31), "2026-01-31"),
+    ({"type": "long", "logicalType": "time-micros"}, time(12, 30, 0, 5), "12:30:00.000005"),
+    (
+        {"type": "long", "logicalType": "timestamp-micros"},
+        datetime(2026, 1, 31, 1, 2, 3, 4, UTC),
+        "2026-01-31T01:02:03.000004+00:00",
+    ),
+    ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, "B", "B"),
+    ({"type": "map", "values": ["null", "int"]}, {"a": None, "b": 1}, {"a": None, "b": 1}),
+    ({"type": "array", "items": "string"}, ["x"], ["x"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "expected"), KINDS, ids=[json.dumps(k[0])[:40] for k in KINDS])
+def test_avro_becomes_the_json_that_strict_rules_take(kind: Any, value: Any, expected: Any) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": ["null", kind]}]}
+    assert json.loads(decoded(schema, {"f": value})) == {"f": expected}
+    assert json.loads(decoded(schema, {"f": None})) == {"f": None}
+
+
+def test_longs_that_a_connector_marks_as_times_come_with_their_meaning() -> None:
+    marked = {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}
+    inner = {"type": "record", "name": "v", "fields": [{"name": "at", "type": ["null", marked]}]}
+    fields = [{"name": "before", "type": ["null", inner]}, {"name": "after", "type": ["null", "v"]}]
+    schema = {"type": "record", "name": "e", "fields": fields}
+    found = json.loads(decoded(schema, {"before": None, "after": {"at": 5}}))
+    assert found["payload"] == {"before": None, "after": {"at": 5}}
+    for image in found["schema"]["fields"]:
+        assert image["fields"] == [{"type": "long", "name": "io.debezium.time.MicroTimestamp", "field": "at"}]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x02", b"\x02\x02\x02"])
+def test_bytes_that_are_not_of_the_schema_are_a_bad_row(data: bytes) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": ["null", "long"]}]}
+    with pytest.raises(Malformed, match="not Avro of its schema"):
+        AvroReader(Avro(json.dumps(schema))).value(data)
+
+
+def decoded(schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    found = AvroReader(Avro(json.dumps(schema))).value(out.getvalue())
+    assert found is not None
+    return found
+
+
+@given(st.binary(), st.text(), st.text())
+def test_a_letter_arrives_whole_whatever_is_in_it(value: bytes, file: str, detail: str) -> None:
+    origin = Origin(file=file, value=value)
+    found = letter_of(BadRow("it is bad", detail=detail).encode() + origin.encode())
+    assert found is not None
+    assert (found.origin, found.error.detail) == (origin, detail)
