@@ -21,9 +21,9 @@ from calve.clock import IdSource
 from calve.iceberg.key_scan import KeyScan
 from calve.iceberg.position_deletes import Found
 from calve.iceberg.table import IcebergTable
-from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult
+from calve.model.files import Manifest, ResolvedDeletes
 from calve.model.table import TableState
-from calve.resolve.resolver import reached
+from calve.resolve.resolver import proposed, reached
 from calve.resolve.search import search_here, written
 from calve.scan.keys import KeySet, Numbers
 from calve.scan.positions import PositionFinder, Remembered, key_columns_at
@@ -45,10 +45,8 @@ class OrderedResolver:
             return ResolvedDeletes()
         finder = PositionFinder(scan.target, [c.file for c in scan.candidates], Remembered())
         found = last_in_order(scan, search_here(reached(scan, finder), finder), finder)
-        files = written(scan.place, found, f"{commit_id}/{self._ids.new_id()}")
-        if not files:
-            return ResolvedDeletes()
-        return ResolvedDeletes(self._table.write_manifests(files, commit_id), Totals.of(WriteResult(files, 0)))
+        name = f"{commit_id}/{self._ids.new_id()}"
+        return proposed(self._table, scan, written(scan.place, found, name), name)
 
 
 def last_in_order(scan: KeyScan, found: Sequence[Found], finder: PositionFinder) -> list[Found]:

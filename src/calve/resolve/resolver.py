@@ -64,16 +64,7 @@ class PositionResolver:
         answer = self._index.ask(scan, state, commit_id, self._remembered)
         name = f"{commit_id}/{self._ids.new_id()}"
         files = self._search(answer.rest, answer.found, name)
-        if not files:
-            return ResolvedDeletes(key_index=answer.reference)
-        merged = merge_deletes(scan.many_deletes, scan.place, scan.live.keys(), name)
-        return ResolvedDeletes(
-            manifests=self._table.write_manifests((*files, *merged.files), commit_id),
-            totals=Totals.of(WriteResult(files, 0)),
-            merged=Totals.of(WriteResult(merged.files, 0)),
-            replaced=merged.replaced,
-            key_index=answer.reference,
-        )
+        return replace(proposed(self._table, scan, files, name), key_index=answer.reference)
 
     def _search(self, scan: KeyScan, known: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
         """Deletes of what is known already, and of what is in the candidates."""
@@ -97,6 +88,22 @@ class Jobs:
 
     session: Callable[[], SparkSession]
     pool: str
+
+
+def proposed(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...], name: str) -> ResolvedDeletes:
+    """Files of deletes, ready to be committed; older ones become few on the way. Raises TransientError.
+
+    `name` begins with the id of the commit.
+    """
+    if not files:
+        return ResolvedDeletes()
+    merged = merge_deletes(scan.many_deletes, scan.place, scan.live.keys(), name)
+    return ResolvedDeletes(
+        manifests=table.write_manifests((*files, *merged.files), name.partition("/")[0]),
+        totals=Totals.of(WriteResult(files, 0)),
+        merged=Totals.of(WriteResult(merged.files, 0)),
+        replaced=merged.replaced,
+    )
 
 
 def reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
