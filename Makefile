@@ -99,8 +99,8 @@ demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check 
 soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random tests at length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
 
-bench: $(INSTALLED) $(JAR) ## measure what the documentation claims
-	@for script in $(BENCHMARKS); do echo "== $$script"; $(PY) $$script; done
+bench: $(INSTALLED) $(JAR) servers ## measure what the documentation claims
+	@for script in $(BENCHMARKS); do echo "== $$script"; PYTHONPATH=. $(PY) $$script; done
 
 constraints: $(INSTALLED) ## resolve constraints.txt anew
 	@$(PY) scripts/resolve_constraints.py

@@ -66,7 +66,7 @@ def cause_of(results: list[SinkResult]) -> CalveError:
 def test_upserts_follow_their_offsets_and_null_values_delete(pipelines: Pipelines, kafka: Kafka) -> None:
     topic = kafka.topic(partitions=2)
     kafka.send(topic, [upsert(1, "a"), upsert(2, "b"), upsert(1, "c"), upsert(2, None)], partition=0)
-    kafka.send(topic, [upsert(11, "x"), upsert(12, "y"), upsert(12, "z")], partition=1)
+    kafka.send(topic, [({"id": 11}, {"value": "x"}), upsert(12, "y"), (b"12", {"value": "z"})], partition=1)
     done(pipelines.run(source(kafka, topic, UPSERT, options=", MAX OFFSETS PER CHECKPOINT = 3") + SINK))
     assert pipelines.rows("x.t") == [(1, "c"), (11, "x"), (12, "z")]
     kafka.send(topic, [upsert(12, "gone")], partition=1, transaction="abort")

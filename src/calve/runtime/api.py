@@ -19,7 +19,7 @@ from pyspark.sql.types import StructField, StructType
 
 from calve.catalog.connect import Catalog, connect_embedded, open_catalog
 from calve.catalog.stores import io_properties_of
-from calve.catalog.tables import load_or_create_table
+from calve.catalog.tables import check_found_by_all, load_or_create_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock, sink_id_of
 from calve.commit.committer import Committer, Signals
 from calve.commit.journal import Journal
@@ -415,6 +415,8 @@ class _Start:
             evolves=evolves,
         )
         warn_of_local_place(self._spark, f'the location of table "{spec.table}"', iceberg.location())
+        if spec.deletes is Deletes.EQUALITY:
+            check_found_by_all(iceberg, spec.key)
         asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
         shape = Shape(schema, asked, evolves, spec.branch)
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
