@@ -20,7 +20,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install servers lint fmt unit integration faults e2e test docs wheel demo soak bench constraints clean
+.PHONY: help install servers lint fmt unit integration faults e2e test versions docs wheel demo soak bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -82,6 +82,9 @@ e2e: $(INSTALLED) $(JAR) $(CLASSES) servers ## run whole pipelines, read back by
 
 test: lint wheel $(JAR) $(CLASSES) servers ## check everything: lint, the wheel, all tests
 	@$(PYTEST) --durations=10 tests
+
+versions: $(INSTALLED) ## run a few whole pipelines with Spark 3.5, 4.0 and 4.3
+	@$(PY) scripts/spark_versions.py .cache/spark
 
 docs: $(INSTALLED) ## write the pages that are made out of the code
 	@$(PY) scripts/options_page.py

@@ -1,21 +1,31 @@
 """calve's side of `upserts.py`: a source that holds what it was told to, one sink, one table."""
 
 import json
+import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import cast
 
+from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from workload import CHANGES, COLUMNS, DDL, Workload
+from workload import COLUMNS, DDL, Workload
 
 import calve
-from calve.clock import Clock
+from calve.clock import Clock, RandomIds
+from calve.iceberg.key_scan import key_target
+from calve.iceberg.scan import Scan
+from calve.iceberg.travel import AsOf
+from calve.index.build import KeyReader
+from calve.index.key_index import KeyIndex
+from calve.index.manifest import IndexManifest, Owner
 from calve.model.checkpoint import Offsets, canonical_offsets
 from calve.model.size import SizeHint
 from calve.model.spec import Upsert
-from calve.state import StateStore
+from calve.scan.positions import Remembered
+from calve.state import Folder, LocalState, StateStore
 
 
 class Batches:
@@ -50,7 +60,7 @@ class Batches:
         return self.frame(spark, None, end)
 
     def size(self, _start: Offsets, end: Offsets) -> SizeHint:
-        return SizeHint(rows=self._workload.rows if int(end or 0) == 1 else CHANGES)
+        return SizeHint(rows=self._workload.rows if int(end or 0) == 1 else self._workload.changes)
 
     def ended(self, _end: Offsets) -> bool:
         return False
@@ -59,21 +69,45 @@ class Batches:
         pass
 
 
+def index_of(table: Table, state: StateStore) -> dict[str, object]:
+    """How large the key index is, and how long it takes to make it anew."""
+    head = table.current_snapshot()
+    name = head.summary.additional_properties.get("calve.key-index") if head and head.summary else None
+    if name is None:
+        return {}
+    key_ids = (table.schema().find_field("id").field_id,)
+    data = Folder(state, "index").read(name) or b""
+    manifest = IndexManifest.decoded(name, data, Owner(str(table.metadata.table_uuid), key_ids))
+    files = Scan.of(table, AsOf()).plan().files
+    reader = KeyReader(key_target(table, key_ids), key_ids, Remembered(), os.cpu_count() or 1)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        KeyIndex(LocalState(Path(folder)), RandomIds()).take_in(reader, files)
+        seconds = time.perf_counter() - began
+    return {
+        "runs": len(manifest.runs),
+        "bytes_per_row": manifest.size / manifest.rows,
+        "seconds_per_million": seconds / sum(file.rows for file in files) * 1e6,
+    }
+
+
 def main() -> None:
     """Answer requests from standard input."""
-    folder, home, _, deletes = sys.argv[1:]
-    rows, batches = (int(n) for n in Path(folder).name.split("x"))
-    source = Batches(Workload(Path(folder), rows, batches))
+    folder, home, _, deletes, key_index = sys.argv[1:]
+    source = Batches(Workload.at(Path(folder)))
     lake = calve.connect(home=home)
     lake.spark(master="local[2]", conf={"spark.driver.memory": "6g"})
     warm = calve.sink(calve.orders(rows=100_000, changes=0), name="warm", into=lake.table("b.warm"), key=["id"]).start()
     warm.await_termination()
     sink = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"])
-    query = sink.options(deletes=deletes).start()
+    query = sink.options(deletes=deletes, key_index=key_index).start()
+    state = lake.state(None, sink.spec.sink_id)
     for line in sys.stdin:
         answer: dict[str, object]
         if line.strip() == "table":
             answer = {"table": lake.open().load_table("b.orders").metadata_location}
+        elif line.strip() == "index":
+            answer = index_of(lake.open().load_table("b.orders"), state)
         else:
             source.released += 1
             began = time.perf_counter()

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from workload import COLUMNS, Workload
 
@@ -25,8 +26,7 @@ WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT ({NAMES}) VALUES ({", ".join(f"s.{c
 def main() -> None:
     """Answer requests from standard input."""
     folder, home, jar = sys.argv[1:]
-    rows, batches = (int(n) for n in Path(folder).name.split("x"))
-    workload = Workload(Path(folder), rows, batches)
+    workload = Workload.at(Path(folder))
     conf = {
         "spark.driver.memory": "6g",
         "spark.jars": jar,
@@ -51,15 +51,25 @@ def main() -> None:
                 spark.read.parquet(workload.batch(int(number))).createOrReplaceTempView("changes")
                 spark.sql(MERGE)
             case ["table"]:
-                files = [row.file for row in spark.sql("SELECT file FROM i.b.orders.metadata_log_entries").collect()]
-                newest = max(files, key=lambda file: int(re.findall(r"v(\d+)\.", file)[-1]))
-                answer = {"table": f"file://{newest.removeprefix('file:')}"}
+                answer = {"table": _newest(spark, "i.b.orders")}
+            case ["fresh", table]:
+                rows = spark.read.format("iceberg").load(table)
+                spark.sql(f"CREATE TABLE i.b.fresh ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+                rows.sortWithinPartitions("id").writeTo("i.b.fresh").append()
+                answer = {"table": _newest(spark, "i.b.fresh")}
             case ["read", table]:
                 found = spark.read.format("iceberg").load(table)
                 answer = dict(found.agg(F.count("*").alias("rows"), F.sum("amount").alias("sum")).collect()[0].asDict())
                 answer["seconds"] = time.perf_counter() - began
         print(json.dumps(answer or {"seconds": time.perf_counter() - began}), flush=True)
     spark.stop()
+
+
+def _newest(spark: SparkSession, table: str) -> str:
+    """The metadata file of a table."""
+    files = [row.file for row in spark.sql(f"SELECT file FROM {table}.metadata_log_entries").collect()]
+    newest = max(files, key=lambda file: int(re.findall(r"v(\d+)\.", file)[-1]))
+    return f"file://{newest.removeprefix('file:')}"
 
 
 if __name__ == "__main__":

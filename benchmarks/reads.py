@@ -31,7 +31,7 @@ NEEDED = ["id", "amount"]
 
 def table_of_calve(workload: Workload, home: Path, deletes: str) -> TableRef:
     """Written by a sink in a process of its own."""
-    peer = Peer(("peer_calve.py", deletes), workload, home)
+    peer = Peer(("peer_calve.py", deletes, "auto"), workload, home)
     peer.ask("load")
     for number in range(BATCHES):
         peer.ask(f"batch {number}")

@@ -1,11 +1,13 @@
-"""Seconds per batch of 100,000 changes on tables of 1M and 5M rows: calve beside `MERGE INTO` (merge-on-read).
+"""Seconds per batch of changes on tables of several sizes: calve beside `MERGE INTO` (merge-on-read).
 
-    python benchmarks/upserts.py [--rows 1000000 5000000] [--batches 10]
+    python benchmarks/upserts.py [--rows 1000000 5000000] [--batches 10] [--changes 100000]
+                                 [--systems positions searched equality merge] [--fresh]
 
-calve deletes by position and, in a second table, by equality. Each system runs in a process of its own with its own
-local Spark; they take turns batch by batch, so that noise of the machine falls on all. The tables are then read by
-Spark with the Iceberg runtime, and those with position deletes by DuckDB and pyiceberg as well, beside the table of
-`MERGE INTO`; all are checked against the reference.
+calve deletes by position (`positions`; `searched`: without a key index) and by equality, each in a table of its own.
+Each system runs in a process of its own with its own local Spark; they take turns batch by batch, so that noise of the
+machine falls on all. The tables are then read by Spark with the Iceberg runtime, and those with position deletes by
+DuckDB and pyiceberg as well; all are checked against the reference. `--fresh` reads a copy of the last table, too, that
+was written at once. Of the key index its size and the time to make it anew are printed.
 """
 
 import argparse
@@ -23,13 +25,14 @@ from typing import Any
 import duckdb
 import pyarrow.compute as pc
 from pyiceberg.table import StaticTable
-from workload import Workload, make_workload
+from workload import CHANGES, Workload, make_workload
 
 ROOT = Path(__file__).resolve().parents[1]
 JAR = ROOT / ".cache" / "jars" / "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
 PEERS = {
-    "positions": ("peer_calve.py", "position"),
-    "equality": ("peer_calve.py", "equality"),
+    "positions": ("peer_calve.py", "position", "auto"),
+    "searched": ("peer_calve.py", "position", "off"),
+    "equality": ("peer_calve.py", "equality", "off"),
     "merge": ("peer_merge.py",),
 }
 
@@ -61,27 +64,40 @@ class Peer:
         self._process.wait(60)
 
 
-def run_size(rows: int, batches: int) -> dict[str, list[float]]:
-    """Batch times of all systems on one size, after checking what they wrote."""
-    workload = make_workload(ROOT / ".cache" / "bench", rows, batches)
+def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
+    """Batch times of the systems on one size, after checking what they wrote."""
+    workload = make_workload(ROOT / ".cache" / "bench", rows, options.batches, options.changes)
     with tempfile.TemporaryDirectory() as folder:
-        peers = {name: Peer(script, workload, Path(folder) / name) for name, script in PEERS.items()}
-        loads = {name: peer.ask("load")["seconds"] for name, peer in peers.items()}
+        peers = {name: Peer(PEERS[name], workload, Path(folder) / name) for name in {*options.systems, "merge"}}
+        loads = {name: peers[name].ask("load")["seconds"] for name in options.systems}
         print(f"{rows:>10,} rows  initial load " + "  ".join(f"{n} {s:.2f} s" for n, s in loads.items()), flush=True)
-        times: dict[str, list[float]] = {name: [] for name in PEERS}
-        for number in range(batches):
-            for name, peer in peers.items():
-                times[name].append(peer.ask(f"batch {number}")["seconds"])
-        tables = {name: peer.ask("table")["table"] for name, peer in peers.items()}
-        reads = _Reads(peers["merge"], workload.reference(batches))
+        times: dict[str, list[float]] = {name: [] for name in options.systems}
+        for number in range(options.batches):
+            for name in options.systems:
+                times[name].append(peers[name].ask(f"batch {number}")["seconds"])
+        tables = {name: peers[name].ask("table")["table"] for name in options.systems}
+        if options.fresh:
+            tables["fresh"] = peers["merge"].ask(f"fresh {tables[options.systems[0]]}")["table"]
+        reads = _Reads(peers["merge"], workload.reference(options.batches))
         for _ in range(3):  # in turns, so that none is always the one that finds everything cold
             for name, table in tables.items():
                 reads.take(name, table)
         for line in reads.lines():
             print(f"{rows:>10,} rows  {line}", flush=True)
+        index = peers["positions"].ask("index") if "positions" in options.systems else {}
+        for line in _index_lines(index):
+            print(f"{rows:>10,} rows  {line}", flush=True)
         for peer in peers.values():
             peer.end()
     return times
+
+
+def _index_lines(index: dict[str, Any]) -> Iterator[str]:
+    if index:
+        yield (
+            f"key index of {index['runs']} runs: {index['bytes_per_row']:.1f} bytes per row, "
+            f"made anew in {index['seconds_per_million']:.2f} s per million rows"
+        )
 
 
 class _Reads:
@@ -103,8 +119,10 @@ class _Reads:
 
     def lines(self) -> Iterator[str]:
         """What was measured."""
+        fresh = {engine: min(later) for (name, engine), (_, *later) in self._seconds.items() if name == "fresh"}
         for (name, engine), (first, *later) in self._seconds.items():
-            yield f"{name:9} read by {engine:9} first {first:.2f} s, then {min(later):.2f} s"
+            ratio = f", {min(later) / fresh[engine]:.2f}x of fresh" if engine in fresh else ""
+            yield f"{name:9} read by {engine:9} first {first:.2f} s, then {min(later):.2f} s{ratio}"
 
     def _read_by_spark(self, table: str) -> tuple[int, float]:
         answer = self._spark.ask(f"read {table}")
@@ -135,23 +153,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--changes", type=int, default=CHANGES)
+    parser.add_argument("--systems", nargs="+", choices=PEERS, default=["positions", "equality", "merge"])
+    parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args()
     medians: dict[int, dict[str, float]] = {}
     for rows in options.rows:
-        times = run_size(rows, options.batches)
+        times = run_size(rows, options)
         medians[rows] = {name: statistics.median(t) for name, t in times.items()}
         for name, series in times.items():
-            print(
-                f"{rows:>10,} rows  {name:9} median {statistics.median(series):.2f} s  {[round(t, 2) for t in series]}"
-            )
-        for name in ("positions", "equality"):
+            shown = [round(t, 2) for t in series[:20]]
+            print(f"{rows:>10,} rows  {name:9} median {medians[rows][name]:.2f} s  {shown}", flush=True)
+        for name in [name for name in options.systems if name != "merge" and "merge" in options.systems]:
             ratio = medians[rows]["merge"] / medians[rows][name]
-            print(f"{rows:>10,} rows  calve by {name} is {ratio:.1f}x as fast as MERGE INTO", flush=True)
+            print(f"{rows:>10,} rows  calve ({name}) is {ratio:.1f}x as fast as MERGE INTO", flush=True)
     if len(medians) > 1:
         small, large = min(medians), max(medians)
-        for name in ("positions", "equality"):
+        for name in options.systems:
             flat = medians[large][name] / medians[small][name]
-            print(f"calve by {name} on {large:,} rows takes {flat:.2f}x of what it takes on {small:,}")
+            print(f"{name} on {large:,} rows takes {flat:.2f}x of what it takes on {small:,}")
 
 
 if __name__ == "__main__":

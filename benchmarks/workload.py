@@ -1,4 +1,4 @@
-"""The workload of the benchmarks: a table of orders, and batches of 100,000 changes of it.
+"""The workload of the benchmarks: a table of orders, and batches of 100,000 changes of it, or of another number.
 
 90 % of the changes update a random row, 5 % insert, 5 % delete. Made once into a folder that is not under version
 control.
@@ -7,6 +7,7 @@ control.
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +24,16 @@ class Workload:
     """Where the files of one size are, and what must come out."""
 
     folder: Path
+    """Named after the three numbers."""
     rows: int
     batches: int
+    changes: int = CHANGES
+    """Of a batch."""
+
+    @classmethod
+    def at(cls, folder: Path) -> Self:
+        """The one that was made in a folder."""
+        return cls(folder, *(int(number) for number in folder.name.split("x")))
 
     @property
     def initial(self) -> str:
@@ -41,15 +50,15 @@ class Workload:
         return int(state[0]), float(state[1])
 
 
-def make_workload(root: Path, rows: int, batches: int) -> Workload:
+def make_workload(root: Path, rows: int, batches: int, changes: int = CHANGES) -> Workload:
     """The workload, made when it is not there."""
-    folder = root / f"{rows}x{batches}"
+    folder = root / (f"{rows}x{batches}" if changes == CHANGES else f"{rows}x{batches}x{changes}")
     if not (folder / "done").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        _generate(folder, rows, batches)
+        _generate(folder, rows, batches, changes)
         (folder / "done").touch()
-    return Workload(folder, rows, batches)
+    return Workload(folder, rows, batches, changes)
 
 
 def _columns(rng: np.random.Generator, count: int) -> dict[str, pa.Array]:
@@ -69,9 +78,9 @@ def _write(folder: Path, ids: np.ndarray, columns: dict[str, pa.Array], op: np.n
         pq.write_table(table.slice(part * half, half), folder / f"p{part}.parquet", compression="zstd")
 
 
-def _generate(folder: Path, rows: int, batches: int) -> None:
+def _generate(folder: Path, rows: int, batches: int, changes: int) -> None:
     rng = np.random.default_rng(7)
-    limit = rows + CHANGES * batches
+    limit = rows + changes * batches
     live, amount = np.zeros(limit, bool), np.zeros(limit)
     ids = np.arange(rows)
     columns = _columns(rng, rows)
@@ -81,15 +90,15 @@ def _generate(folder: Path, rows: int, batches: int) -> None:
     fresh = rows
     for number in range(batches):
         known = np.flatnonzero(live[:fresh])
-        inserts = CHANGES // 20
+        inserts = changes // 20
         ids = np.concatenate(
-            [rng.choice(known, CHANGES - 2 * inserts), np.arange(fresh, fresh + inserts), rng.choice(known, inserts)]
+            [rng.choice(known, changes - 2 * inserts), np.arange(fresh, fresh + inserts), rng.choice(known, inserts)]
         )
-        op = np.repeat(np.array(["u", "i", "d"]), [CHANGES - 2 * inserts, inserts, inserts])
+        op = np.repeat(np.array(["u", "i", "d"]), [changes - 2 * inserts, inserts, inserts])
         fresh += inserts
-        order = rng.permutation(CHANGES)
-        ids, op, columns = ids[order], op[order], _columns(rng, CHANGES)
-        seq = np.arange(CHANGES) + limit + number * CHANGES
+        order = rng.permutation(changes)
+        ids, op, columns = ids[order], op[order], _columns(rng, changes)
+        seq = np.arange(changes) + limit + number * changes
         values = columns["amount"].to_numpy()
         last = {int(key): position for position, key in enumerate(ids)}  # the last change of a key wins
         keys, places = np.fromiter(last.keys(), int), np.fromiter(last.values(), int)

@@ -1,14 +1,11 @@
-"""Pieces of Spark SQL as text, and analyses of it without noise.
+"""Pieces of Spark SQL as text.
 
 Envelopes are written as SQL text and not as calls on `Column`: a record with a hundred columns is some thousand
 calls, each a round trip to the JVM, for every micro-batch. No literal here contains a backslash, since a session
 setting (`spark.sql.parser.escapedStringLiterals`) changes what it means.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-
-from pyspark.logger import PySparkLogger
+from collections.abc import Iterable
 
 
 def ident(*parts: str) -> str:
@@ -31,15 +28,3 @@ def literals(texts: Iterable[str]) -> str:
 def coalesce(choices: list[str], null_type: str) -> str:
     """The first that is not null."""
     return f"coalesce({', '.join([*choices, f'cast(null as {null_type})'])})"
-
-
-@contextmanager
-def quiet_analysis() -> Iterator[None]:
-    """PySpark logs every analysis error with its stack; here such an error is an answer."""
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before

@@ -3,7 +3,7 @@
 FEED is `orders` (a source calve drives), `windows` (the same, its checkpoints staged), `stream` (Spark's streaming file
 source) or `partitions` (a streaming source with Kafka's kind of offsets). The process runs until everything the source
 holds is committed, prints its status as JSON, and exits as the command line would. `CALVE_FAULTS` arms failpoints,
-`CALVE_TEST_DELETES` says how rows are deleted.
+`CALVE_TEST_DELETES` and `CALVE_TEST_KEY_INDEX` are options of the sink.
 """
 
 import json
@@ -23,7 +23,6 @@ from calve.runtime.query import exit_code
 from calve.source.generator import Orders
 from calve.source.port import Source
 from calve.state import StateStore
-from tests.faults.partitions import register_partitions
 from tests.faults.where import TABLE, Where
 from tests.support.jvm import QUICK
 
@@ -77,11 +76,14 @@ def main() -> int:
             reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1")
             frame = reader.parquet(str(Path(home) / "in"))
         else:
+            from tests.faults.partitions import register_partitions  # noqa: PLC0415 - Spark 3.5 has no such sources
+
             register_partitions(spark)
             reader = spark.readStream.format("partitions").schema(schema)
             frame = reader.option("folder", str(Path(home) / "in")).load()
         sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
-    sink = sink.options(deletes=os.environ.get("CALVE_TEST_DELETES"))
+    told = {name: os.environ.get(f"CALVE_TEST_{name.upper()}") for name in ("deletes", "key_index")}
+    sink = sink.options(**told)  # type: ignore[arg-type]
     try:
         commit, checkpoint = os.environ.get("CALVE_TEST_INTERVALS", "2s 200ms").split()
         every = {"commit_interval": commit, "checkpoint_interval": checkpoint} if feed == "windows" else {}

@@ -14,7 +14,7 @@ from calve.runtime.api import Lake, TableRef
 from calve.runtime.query import Query
 from tests.support.changes import Batches
 from tests.support.compaction import compact
-from tests.support.readers import duckdb_rows, spark_iceberg_rows
+from tests.support.readers import datafusion_rows, duckdb_rows, spark_iceberg_rows
 
 UPSERT = Upsert(order_by=("seq",), delete_when="op = 'd'", columns="id, value")
 
@@ -51,7 +51,7 @@ def start(ref: TableRef, **options: Any) -> Query:
 
 def check(ref: TableRef) -> None:
     table = ref.lake.open().load_table(ref.name.identifier)
-    for reader in (duckdb_rows, spark_iceberg_rows):
+    for reader in (duckdb_rows, spark_iceberg_rows, datafusion_rows):
         rows = reader(table.metadata_location)
         assert {row["id"]: row["value"] for row in rows} == WANTED
         assert len(rows) == len(WANTED)
@@ -75,7 +75,8 @@ def test_a_compaction_between_look_up_and_commit_is_met_by_another_look_up(ref: 
     check(ref)
 
 
-def test_pending_batches_of_the_same_keys_go_out_in_order_after_a_compaction(ref: TableRef) -> None:
+@pytest.mark.parametrize("key_index", ["off", "on"])
+def test_pending_batches_of_the_same_keys_go_out_in_order_after_a_compaction(ref: TableRef, key_index: str) -> None:
     state = {"down": False, "recorded": 0}
 
     def hook(point: str) -> None:
@@ -89,7 +90,7 @@ def test_pending_batches_of_the_same_keys_go_out_in_order_after_a_compaction(ref
             raise TransientError("the catalog is down")
 
     faults.install(hook)
-    assert start(ref).await_termination(120)
+    assert start(ref, key_index=key_index).await_termination(120)
     check(ref)
 
 

@@ -146,8 +146,10 @@ class Simulated:
             self._world.files.pop(manifest.path, None)
 
     # resolver
-    def resolve(self, state: TableState, keys: Sequence[Manifest], commit_id: str) -> ResolvedDeletes:
-        del commit_id
+    def resolve(
+        self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest]
+    ) -> ResolvedDeletes:
+        del commit_id, added
         return ResolvedDeletes((_manifest(self._world.resolve(state, [m.path for m in keys]), 0),))
 
 

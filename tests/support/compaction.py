@@ -36,6 +36,6 @@ def compact(ref: TableRef, key: list[str]) -> None:
     lines = [Line.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
     lists.write(table.io, draft.list_location, draft.list_header, (*lines, *removal.lines))
     counts = added_counts(Totals.of(WriteResult(out.files, 0)))
-    summary = new_summary(Operation.REPLACE, counts, None, removal.counts)
+    summary = new_summary(Operation.REPLACE, counts, None, {}, removed=removal.counts)
     catalog.commit_table(table, requirements(table.metadata), snapshot_updates(draft, summary))
     catalog.close()

@@ -20,7 +20,8 @@ from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
 from calve.model.spec import KeyIndexUse
 from calve.model.table import Proposal
-from calve.resolve.indexed import IndexedSearch
+from calve.resolve.indexed import BY_MEASUREMENT as WORTHWHILE
+from calve.resolve.indexed import IndexedSearch, IndexLimits
 from calve.resolve.resolver import BY_MEASUREMENT, Jobs, Limits, PositionResolver
 from calve.state import LocalState
 from tests.support.foreign import SINK, ForeignTable, Row
@@ -62,9 +63,9 @@ class KeyedTable(ForeignTable):
         self.totals = Totals()
         self.has_equality_deletes = False
 
-    def new_resolver(self, use: KeyIndexUse | None = None) -> PositionResolver:
+    def new_resolver(self, use: KeyIndexUse | None = None, index_limits: IndexLimits = WORTHWHILE) -> PositionResolver:
         """As a new process has it: it knows nothing of what the last one did. Merges run at once."""
-        index = IndexedSearch(KeyIndex(self.state, RandomIds(), inline=True), use or self._use)
+        index = IndexedSearch(KeyIndex(self.state, RandomIds(), inline=True), use or self._use, index_limits)
         return PositionResolver(self.iceberg, self._jobs, RandomIds(), index, self._limits)
 
     def key_of(self, row: Row) -> Key:
@@ -105,8 +106,9 @@ class KeyedTable(ForeignTable):
         )
         progress = replace(progress, key_index=found.key_index or self.key_index)
         manifests = self.iceberg.write_manifests(files, progress.commit_id) if files else ()
-        totals = Totals.of(WriteResult(tuple(files), len(upserts))).plus(found.totals)
-        self.iceberg.commit(self.iceberg.load(), Proposal(progress, manifests + found.manifests, totals))
+        totals = Totals.of(WriteResult(tuple(files), len(upserts))).plus(found.totals).plus(found.merged)
+        proposal = Proposal(progress, manifests + found.manifests, totals, replaced_deletes=found.replaced)
+        self.iceberg.commit(self.iceberg.load(), proposal)
         self.totals = self.totals.plus(totals)
         for row in deletes:
             self.contents.pop(self.key_of(row), None)

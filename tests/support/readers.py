@@ -1,7 +1,7 @@
-"""Reads Iceberg tables with engines that are not calve: DuckDB, and Spark with the Iceberg runtime.
+"""Reads Iceberg tables with engines that are not calve: DuckDB, Spark with the Iceberg runtime, and DataFusion.
 
-Both take the location of a table's metadata file and give rows as dicts of plain Python values, in no order. A test
-that compares a table with its reference asks both: each has its own blind spots.
+All take the location of a table's metadata file and give rows as dicts of plain Python values, in no order. A test
+that compares a table with its reference asks the first two at least: each has its own blind spots.
 
 The Spark of the tests has no Iceberg jar, as the one of a user has none, so the second reader is a process of its own
 (`iceberg_process.py`), started at the first question and ended by `stop_iceberg_process` at the end of the session.
@@ -20,6 +20,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from datafusion import SessionContext
+from pyiceberg.table import StaticTable
 
 ROOT = Path(__file__).resolve().parents[2]
 JAR = ROOT / ".cache" / "jars" / "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
@@ -56,6 +58,14 @@ def _duckdb_extensions(*more: str) -> list[Path]:
     return [
         Path(str(files(f"duckdb_extension_{x}")), folder, f"{x}.duckdb_extension") for x in (*more, "avro", "iceberg")
     ]
+
+
+def datafusion_rows(metadata_location: str) -> Rows:
+    """The rows of a table as DataFusion sees them, through Iceberg's library for Rust."""
+    context = SessionContext()
+    context.register_table("t", StaticTable.from_metadata(metadata_location))
+    rows: Rows = context.sql("SELECT * FROM t").to_arrow_table().to_pylist()
+    return rows
 
 
 def spark_iceberg_rows(

@@ -27,7 +27,7 @@ from calve.errors import InvalidInput
 from calve.listing import KnownFile, Listing, absolute
 from calve.metastore.statistics import ColumnStatistics, ColumnType
 from calve.metastore.tables import TableId
-from calve.sparktext import quiet_analysis
+from calve.sparkversion import quiet_analysis
 from calve.sql.statements import MetadataLevel
 
 PLUGIN: Final = "files"

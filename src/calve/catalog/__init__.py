@@ -2,6 +2,7 @@
 
     connect        properties -> a pyiceberg catalog
     rest           the client of REST catalogs: logins, signatures, time-outs
+    pace           servers that want to be left alone for a while
     aws            credentials that renew themselves
     stores         filesystems of files, by location
     embedded       the SQLite catalog of one machine

@@ -29,6 +29,15 @@ def credentials_of(properties: Mapping[str, str]) -> Any:
     return found
 
 
+def glue_properties(properties: Mapping[str, str]) -> dict[str, Any]:
+    """What lets pyiceberg's client of Glue take on a role; it knows keys and profiles by itself."""
+    if not properties.get("client.role-arn"):
+        return {}
+    session = _session(tuple(sorted(_named(properties, "client.").items())))
+    keys = dict.fromkeys(("glue.access-key-id", "glue.secret-access-key", "glue.session-token"), "")
+    return {"botocore.session": session, **keys}  # else the keys of the files would be taken, without the role
+
+
 def put_first(location: str, data: bytes, io_properties: Mapping[str, str]) -> bool:
     """Write an S3 object unless there is one of that name; False when there is. Raises OSError."""
     parts = urlsplit(location, allow_fragments=False)

@@ -7,6 +7,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
 from sqlalchemy import URL, make_url
 
+from calve.catalog.aws import glue_properties
 from calve.catalog.embedded import EmbeddedCatalog
 from calve.catalog.failures import trying
 from calve.catalog.rest import RestClient
@@ -44,12 +45,14 @@ def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> 
                 settings["uri"] = _with_time_out(settings["uri"])
             if settings.get("type") == "rest":
                 return RestClient(name, **settings)
+            if settings.get("type") == "glue":
+                return load_catalog(name, **settings, **glue_properties(settings))
             return load_catalog(name, **settings)
         except ModuleNotFoundError as error:
             raise InvalidInput(
                 "a package for this catalog is missing",
                 detail=f"{error}.",
-                hint='Install it: pip install "calve[postgres]" for PostgreSQL, "calve[aws]" for AWS.',
+                hint='Install it: pip install "calve[postgres]", "calve[aws]" for Glue, or "pyiceberg[hive]" for Hive.',
             ) from error
         except (ValueError, NoSuchPropertyException, NotInstalledError) as error:
             raise InvalidInput("the catalog's properties are not complete", detail=str(error)) from error

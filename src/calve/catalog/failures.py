@@ -4,6 +4,7 @@ Classes and error numbers decide, never texts. Whatever is not known to be harml
 unknown: the table alone tells then whether it was applied.
 """
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,9 +28,23 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from calve.catalog.hints import hint_for, is_local
 from calve.errors import CommitConflict, CommitUnknown, TransientError
 
-FAILURES = (OSError, SQLAlchemyError, RESTError, WaitingForLockException, ValidationError)
+
+def _of_extra(module: str, *names: str) -> tuple[type[Exception], ...]:
+    """Errors of a package that may not be installed."""
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError:
+        return ()
+    return tuple(getattr(found, name) for name in names)
+
+
+FAILURES: tuple[type[Exception], ...] = (
+    *(OSError, SQLAlchemyError, RESTError, WaitingForLockException, ValidationError),
+    *_of_extra("botocore.exceptions", "BotoCoreError", "ClientError"),
+    *_of_extra("thrift.Thrift", "TException"),
+)
 """What a catalog or a store raises when it cannot answer. HTTP failures of `requests` are OSErrors; a ValidationError
-is metadata that cannot be parsed."""
+is metadata that cannot be parsed; Glue speaks through botocore, Hive through thrift."""
 
 _REFUSED = (
     AuthorizationExpiredError,

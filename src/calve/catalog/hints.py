@@ -24,6 +24,7 @@ from sqlalchemy.exc import DBAPIError
 from calve.clock import SystemClock
 
 _LOGIN = "The catalog does not accept the login: check USER and PASSWORD, CREDENTIAL or TOKEN of the connection."
+_CLOCK = "The clock of this machine is wrong: set it."
 _LATER = "It is tried again; a sink goes on by itself."
 _NUMBERS = {
     errno.EACCES: "Give this process permission to write there; the sink goes on by itself.",
@@ -57,14 +58,27 @@ _CODES = {
     "AUTHORIZATIONHEADERMALFORMED": "The region is wrong: set REGION of the AWS connection.",
     "EXPIREDTOKEN": "The session token has expired: give the AWS connection new credentials.",
     "INVALIDACCESSKEYID": "The access key id is not known there: check ACCESS KEY ID of the AWS connection.",
+    "INVALIDSIGNATURE": "The secret key is wrong: check SECRET ACCESS KEY of the AWS connection.",
     "INVALIDTOKEN": "The session token is not valid: check SESSION TOKEN of the AWS connection.",
     "NETWORKCONNECTION": "The store cannot be reached: check ENDPOINT of the AWS connection, and the network.",
     "NOSUCHBUCKET": "There is no such bucket: create it, or correct the name.",
-    "REQUESTTIMETOOSKEWED": "The clock of this machine is wrong: set it.",
+    "REQUESTEXPIRED": _CLOCK,
+    "REQUESTTIMETOOSKEWED": _CLOCK,
     "SERVICEUNAVAILABLE": f"The store is not available. {_LATER}",
     "SIGNATUREDOESNOTMATCH": "The secret key is wrong: check SECRET ACCESS KEY of the AWS connection.",
     "SLOWDOWN": f"The store asks for fewer requests. {_LATER}",
+    "THROTTLING": f"AWS asks for fewer requests. {_LATER}",
+    "UNRECOGNIZEDCLIENT": "The access key id is not known there: check ACCESS KEY ID of the AWS connection.",
 }
+_EXPIRED = ("Signature expired", "Signature not yet current", "Request has expired")
+"""Words of AWS for signatures of another time, under codes that say less."""
+_NAMES = {
+    "EndpointConnectionError": "Nothing answers at that address: check it, and the network.",
+    "NoCredentialsError": "Name an AWS CONNECTION with keys or a role.",
+    "NoRegionError": "Set REGION of the AWS connection.",
+    "TTransportException": "Nothing answers at that address, or the connection broke: check it, and the network.",
+}
+"""Errors of packages that may not be installed, by the names of their classes."""
 _MOST_SKEW_SECONDS = 300
 
 
@@ -75,13 +89,19 @@ def hint_for(error: BaseException) -> str:
         number = _SQLITE_ERRNO.get(getattr(error.orig, "sqlite_errorcode", 0) & 0xFF)
     if number in _NUMBERS:
         return _NUMBERS[number or 0]
+    if any(words in str(error) for words in _EXPIRED):
+        return _by_clock(error) or _CLOCK
     return _CODES.get(code_of(error)) or _by_clock(error) or _by_class(error)
 
 
 def code_of(error: BaseException) -> str:
     """The store's code for what is wrong, in capitals alone; empty where none is known."""
     codes = (next(group for group in found.groups() if group) for found in _CODE.finditer(f": {error}"))
-    return next((code for text in codes if (code := text.replace("_", "").upper()) in _CODES), "")
+    return next((code for text in codes if (code := _plain(text)) in _CODES), "")
+
+
+def _plain(code: str) -> str:
+    return code.replace("_", "").upper().removesuffix("EXCEPTION")
 
 
 def is_local(error: BaseException) -> bool:
@@ -105,4 +125,5 @@ def _by_clock(error: BaseException) -> str:
 
 
 def _by_class(error: BaseException) -> str:
-    return next((hint for kind, hint in _CLASSES if isinstance(error, kind)), "")
+    known = next((hint for kind, hint in _CLASSES if isinstance(error, kind)), "")
+    return known or _NAMES.get(type(error).__name__, "")

@@ -22,6 +22,8 @@ def catalog_properties(connection: CatalogConnection, store: AwsConnection | Non
     found |= _login(connection, reveal) | _signing(connection) | _aws(connection.aws, reveal) | _store(store, reveal)
     if connection.type is CatalogType.S3TABLES:
         found["client.region"] = _region(connection.aws)
+    if connection.type is CatalogType.GLUE:
+        found["glue.endpoint"] = found.pop("uri")
     return {name: value for name, value in found.items() if value is not None}
 
 

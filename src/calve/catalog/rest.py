@@ -1,8 +1,8 @@
-"""The client of REST catalogs: pyiceberg's, with four differences.
+"""The client of REST catalogs: pyiceberg's, with five differences.
 
-Every request has a time-out. Tokens are fetched when they are needed and renewed before they expire. Requests are
-signed with credentials that renew themselves. What was said about the store of files wins over what the catalog hands
-out.
+Every request has a time-out. A server that asks to be left alone for a while is. Tokens are fetched when they are
+needed and renewed before they expire. Requests are signed with credentials that renew themselves. What was said about
+the store of files wins over what the catalog hands out.
 """
 
 import threading
@@ -22,6 +22,7 @@ from requests import HTTPError, PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
 from calve.catalog.aws import credentials_of
+from calve.catalog.pace import Pace
 from calve.clock import Clock, SystemClock
 
 CONNECT_MS, ANSWER_MS = "rest.client.connection-timeout-ms", "rest.client.socket-timeout-ms"
@@ -140,16 +141,20 @@ class Login(AuthManager):
 
 
 class TimedAdapter(HTTPAdapter):
-    """Sends requests that do not wait for ever. Nothing is sent twice."""
+    """Sends requests that do not wait for ever, and not sooner than the server wants. Nothing is sent twice."""
 
     def __init__(self, time_outs: tuple[float, float]) -> None:
         super().__init__()
         self._time_outs = time_outs
+        self._pace = Pace(SystemClock())
 
     def send(self, request: PreparedRequest, *arguments: Any, **settings: Any) -> Response:
         if not arguments:
             settings["timeout"] = settings.get("timeout") or self._time_outs
-        return super().send(request, *arguments, **settings)
+        self._pace.wait()
+        response = super().send(request, *arguments, **settings)
+        self._pace.heed(response)
+        return response
 
 
 class SigningAdapter(TimedAdapter):

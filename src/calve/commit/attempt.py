@@ -95,8 +95,9 @@ class Attempts:
         proposal = Proposal(
             replace(self._progress_of(committable, state.uuid), key_index=deletes.key_index or progress.key_index),
             committable.manifests + deletes.manifests,
-            committable.totals.plus(deletes.totals),
+            committable.totals.plus(deletes.totals).plus(deletes.merged),
             replaces=replaces,
+            replaced_deletes=deletes.replaced,
         )
         return self._table.commit(state, proposal)
 
@@ -109,7 +110,7 @@ class Attempts:
         if same and not self._table.missing_files(known.deletes.manifests):
             return known.deletes
         faults.reached("resolve.before")
-        deletes = self._resolver.resolve(state, committable.keys, committable.commit_id)
+        deletes = self._resolver.resolve(state, committable.keys, committable.commit_id, committable.manifests)
         faults.reached("resolve.after")
         self._resolution = _Resolution(committable.commit_id, state.head, deletes)
         return deletes

@@ -43,10 +43,13 @@ class TableStore(Protocol):
 class Resolver(Protocol):
     """Keys whose rows are to be deleted -> deletes by position. May take long, and may run Spark jobs."""
 
-    def resolve(self, state: TableState, keys: Sequence[Manifest], commit_id: str) -> ResolvedDeletes:
+    def resolve(
+        self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest]
+    ) -> ResolvedDeletes:
         """Deletes of the live rows that have these keys in exactly `state`, written and ready to be committed.
 
-        Raises TransientError, also where a file of `state` is gone, since the table may have moved on.
+        `added` are the rows that come with them. Raises TransientError, also where a file of `state` is gone, since the
+        table may have moved on.
         """
         ...
 

@@ -7,7 +7,6 @@ equality deletes go out. It asserts that the table is where it was planned: rows
 make it fail, and it has to be planned again.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,14 +19,14 @@ from calve.catalog.failures import committing, trying
 from calve.clock import Clock, IdSource
 from calve.errors import CommitUnknown, InvalidInput
 from calve.faults import reached
-from calve.iceberg.draft import Draft, new_draft, requirements, snapshot_updates
+from calve.iceberg.draft import new_draft, requirements, snapshot_updates
 from calve.iceberg.key_scan import key_target, place_of
 from calve.iceberg.listing import Line
 from calve.iceberg.manifest_reader import ManifestReader
-from calve.iceberg.manifests import OWN_PREFIX, manifest_file, manifest_place, write_manifests, write_reduced
+from calve.iceberg.manifests import manifest_file, write_manifests
 from calve.iceberg.position_deletes import DeletePlace
 from calve.iceberg.readable import ReadTarget
-from calve.iceberg.removal import removed_counts
+from calve.iceberg.removal import remove_deletes
 from calve.iceberg.scan import Scan
 from calve.iceberg.snapshots import added_counts, head_of, new_summary
 from calve.iceberg.table import remove_old_metadata
@@ -100,13 +99,11 @@ def commit_conversion(
     with trying(f'writing manifests of "{name}"'):
         added = write_manifests(table, files, f"{draft.snapshot_id}-positions") if files else ()
         new = [Line.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
-        kept = _reduced(draft, plan)
-        ManifestReader().lists.write(table.io, draft.list_location, draft.list_header, (*new, *kept))
-    removed: Counter[str] = Counter()
-    for entry in plan.equality:
-        removed.update(removed_counts(entry))
+        manifests, gone = ManifestReader(), {entry.data_file.file_path for entry in plan.equality}
+        removal = remove_deletes(draft, plan.lines, gone, lambda manifest: manifests.entries_of(table.io, manifest))
+        manifests.lists.write(table.io, draft.list_location, draft.list_header, (*new, *removal.lines))
     counts = added_counts(Totals.of(WriteResult(tuple(files), 0)))
-    updates = snapshot_updates(draft, new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removed))
+    updates = snapshot_updates(draft, new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts))
     reached("maintain.before")
     try:
         with committing(f'the conversion of deletes of "{name}"'):
@@ -119,21 +116,3 @@ def commit_conversion(
             raise
     reached("maintain.after")
     return draft.snapshot_id
-
-
-def _reduced(draft: Draft, plan: ConversionPlan) -> list[Line]:
-    """The manifests of the snapshot, those with equality deletes written again."""
-    gone = {entry.data_file.file_path for entry in plan.equality}
-    manifests = ManifestReader()
-    lines: list[Line] = []
-    for number, line in enumerate(plan.lines):
-        manifest = line.manifest
-        entries = manifests.entries_of(draft.table.io, manifest) if manifest.content is ManifestContent.DELETES else ()
-        if not any(entry.data_file.file_path in gone for entry in entries):
-            lines.append(line)
-            continue
-        name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-converted{number}.avro"
-        place = manifest_place(draft.table, manifest.partition_spec_id, ManifestContent.DELETES, name)
-        written = write_reduced(place, entries, gone, (draft.snapshot_id, draft.sequence_number))
-        lines.append(Line.of(written))
-    return lines

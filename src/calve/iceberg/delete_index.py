@@ -128,21 +128,21 @@ class DeleteIndex:
         partition = partition_of(file)
         if file.content is DataFileContent.EQUALITY_DELETES:
             scope = None if file.spec_id in unpartitioned else partition
-            delete = _delete_file(DeleteKind.EQUALITY, file, sequence, scope)
+            delete = delete_file(DeleteKind.EQUALITY, file, sequence, scope)
             group = self._everywhere if scope is None else self._by_partition.setdefault(partition, _Group())
             spans = tuple((field_id, self._span(field_id, file)) for field_id in delete.equality_ids)
             group.equality.append(_Equality(delete, spans))
             return
-        path = _only_path(file)
+        path = only_path(file)
         if file.file_format is FileFormat.PUFFIN:
             if path is None or path in self._vectors:
                 raise TerminalError(
                     "the deletes of a table contradict each other",
                     detail=f'The deletion vector in "{file.file_path}" names {f"{path} again" if path else "no file"}.',
                 )
-            self._vectors[path] = _delete_file(DeleteKind.VECTOR, file, sequence)
+            self._vectors[path] = delete_file(DeleteKind.VECTOR, file, sequence)
             return
-        indexed = _Position(_delete_file(DeleteKind.POSITION, file, sequence), file)
+        indexed = _Position(delete_file(DeleteKind.POSITION, file, sequence), file)
         if path is not None:
             self._by_path.setdefault(path, []).append(indexed)
         else:
@@ -158,7 +158,8 @@ class DeleteIndex:
         )
 
 
-def _delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partition | None = None) -> DeleteFile:
+def delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partition | None = None) -> DeleteFile:
+    """A file of deletes as scans have it."""
     return DeleteFile(
         kind=kind,
         path=file.file_path,
@@ -172,7 +173,7 @@ def _delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partiti
     )
 
 
-def _only_path(file: DataFile) -> str | None:
+def only_path(file: DataFile) -> str | None:
     """The one data file that position deletes are about, if there is one."""
     referenced: str | None = file[_REFERENCED]
     if referenced is not None:

@@ -20,8 +20,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from calve.iceberg.delete_index import DeleteIndex, bounds_of
+from calve.iceberg.delete_tiers import DeleteGroup, due_groups
 from calve.iceberg.key_partitions import KeyPartitions
 from calve.iceberg.manifests import manifest_file
+from calve.iceberg.metrics import order_ids
 from calve.iceberg.position_deletes import DeletePlace
 from calve.iceberg.readable import EveryField, ReadTarget, every_field, read_target
 from calve.iceberg.scan import live_entries_of, scan_file
@@ -62,6 +64,12 @@ class KeyScan:
     target: ReadTarget
     partitions: KeyPartitions
     place: DeletePlace
+    many_deletes: tuple[DeleteGroup, ...]
+    """Files of position deletes that are to become fewer."""
+    order_ids: tuple[int, ...] = ()
+    """What rows are ordered by across checkpoints, where they are."""
+    added: tuple[ScanFile, ...] = ()
+    """Files that are about to be added, where rows are ordered."""
 
 
 class KeyScans:
@@ -71,8 +79,17 @@ class KeyScans:
         self._known: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
         self._entries = 0
 
-    def plan(self, table: Table, manifests: Sequence[ManifestFile], keys: Sequence[Manifest]) -> KeyScan:
-        """`manifests` are those of the snapshot. Raises OSError; InvalidInput for files that cannot be read."""
+    def plan(
+        self,
+        table: Table,
+        manifests: Sequence[ManifestFile],
+        keys: Sequence[Manifest],
+        added: Sequence[Manifest] | None = None,
+    ) -> KeyScan:
+        """`manifests` are those of the snapshot; `added` those of rows that are to be compared with it.
+
+        Raises OSError; InvalidInput for files that cannot be read.
+        """
         key_entries = [entry for m in keys for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
         data = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DATA])
         deletes = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DELETES])
@@ -87,15 +104,24 @@ class KeyScans:
                 file = scan_file(entry, found, table.specs()[entry.data_file.spec_id])
                 candidates.append(_candidate(file, entry.data_file, key_ids, every))
         paths = {entry.data_file.file_path for entry in key_entries}
+        ordered = order_ids(table.schema()) if added is not None else ()
+        new = [entry for m in added or () for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
         return KeyScan(
             keys=tuple({d: None for c in candidates for d in c.file.deletes if d.path in paths}),
             key_ids=key_ids,
             candidates=tuple(candidates),
             live={f.file_path: (f.file_size_in_bytes, f.record_count) for f in (entry.data_file for entry in data)},
-            target=key_target(table, key_ids),
+            target=key_target(table, (*key_ids, *ordered)),
             partitions=KeyPartitions(table, key_ids),
             place=place_of(table),
+            many_deletes=due_groups(by_position),
+            order_ids=ordered,
+            added=tuple(scan_file(entry, (), table.specs()[entry.data_file.spec_id]) for entry in new),
         )
+
+    def entries_of(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+        """The live entries of a manifest. Raises OSError."""
+        return self._of(io, [manifest])
 
     def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
         unknown = [m for m in manifests if m.manifest_path not in self._known]

@@ -15,8 +15,9 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, TimestampType, TimestamptzType
+from pyiceberg.types import DateType, StructType, TimestampType, TimestamptzType
 
+from calve.model.change import ORDER
 from calve.model.files import ColumnMetrics
 
 _MODE_OF = "write.metadata.metrics.column."
@@ -36,9 +37,22 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def key_schema(schema: Schema, key_ids: Sequence[int]) -> Schema:
-    """The schema of an equality-delete file: the key columns in key order, with the table's ids, all required."""
+    """The schema of a file of keys: the key columns in key order, with the table's ids, all required.
+
+    Where changes are ordered across checkpoints, what orders them follows.
+    """
     fields = [schema.find_field(field_id) for field_id in key_ids]
-    return Schema(*[field.model_copy(update={"required": True}) for field in fields], schema_id=schema.schema_id)
+    required = [field.model_copy(update={"required": True}) for field in fields]
+    return Schema(*required, *(f for f in schema.fields if f.name == ORDER), schema_id=schema.schema_id)
+
+
+def order_ids(schema: Schema) -> tuple[int, ...]:
+    """Fields that rows are ordered by across checkpoints, most significant first."""
+    kept = next((f for f in schema.fields if f.name == ORDER), None)
+    if kept is None:
+        return ()
+    fields = kept.field_type.fields if isinstance(kept.field_type, StructType) else (kept,)
+    return tuple(f.field_id for f in fields)
 
 
 def metrics_of(

@@ -52,6 +52,7 @@ MANIFESTS = 16
 """Manifests beyond this number are merged by the next commit, those with many files excepted."""
 MANY_FILES = 500
 
+_NOT_REMOVED: tuple[type[Exception], ...] = (*FAILURES, NoSuchTableError)
 log = logging.getLogger(__name__)
 
 
@@ -287,7 +288,7 @@ def _clean_up(prepared: Prepared, after: TableMetadata) -> None:
     try:
         if prepared.expired:
             remove_files(io, _unreferenced(prepared, after))
-    except (*FAILURES, NoSuchTableError) as error:
+    except _NOT_REMOVED as error:
         log.warning("expired files were not removed", extra={"table": prepared.label, "error": str(error)})
 
 

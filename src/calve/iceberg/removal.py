@@ -1,18 +1,18 @@
-"""Takes everything out of a table in one snapshot: each manifest is rewritten with its files marked as deleted.
+"""Takes everything, or some files of deletes, out of a table: manifests are rewritten with files marked as deleted.
 
 So readers of changes, and engines that clean up after expired snapshots, see what left the table.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table.snapshots import Operation
 
 from calve.iceberg.draft import Draft
 from calve.iceberg.listing import Line
-from calve.iceberg.manifests import OWN_PREFIX, manifest_place, write_deleted
+from calve.iceberg.manifests import OWN_PREFIX, manifest_place, write_deleted, write_reduced
 from calve.iceberg.snapshots import operation_of
 from calve.model.files import Content, Manifest
 
@@ -22,7 +22,7 @@ class Removal:
     """Lines of the manifest list in the place of those before, and counts for the summary."""
 
     lines: tuple[Line, ...] = ()
-    counts: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
     def operation(self, added: Sequence[Manifest]) -> Operation:
         """What a snapshot does that also adds these manifests."""
@@ -48,7 +48,31 @@ def remove_all(draft: Draft, lines: Sequence[Line]) -> Removal:
         removed.append(Line.of(write_deleted(place, entries, draft.snapshot_id, draft.sequence_number)))
         for entry in entries:
             counts.update(removed_counts(entry))
-    return Removal(tuple(removed), {key: str(count) for key, count in counts.items()})
+    return Removal(tuple(removed), dict(counts))
+
+
+def remove_deletes(
+    draft: Draft,
+    lines: Sequence[Line],
+    gone: Collection[str],
+    entries_of: Callable[[ManifestFile], Sequence[ManifestEntry]],
+) -> Removal:
+    """Mark the files of deletes at these locations as deleted; all other lines stay. Raises OSError."""
+    kept: list[Line] = []
+    counts: Counter[str] = Counter()
+    for number, line in enumerate(lines):
+        manifest = line.manifest
+        entries = entries_of(manifest) if manifest.content is ManifestContent.DELETES else ()
+        leaving = [entry for entry in entries if entry.data_file.file_path in gone]
+        if not leaving:
+            kept.append(line)
+            continue
+        name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-reduced{number}.avro"
+        place = manifest_place(draft.table, manifest.partition_spec_id, ManifestContent.DELETES, name)
+        kept.append(Line.of(write_reduced(place, entries, gone, (draft.snapshot_id, draft.sequence_number))))
+        for entry in leaving:
+            counts.update(removed_counts(entry))
+    return Removal(tuple(kept), dict(counts))
 
 
 def removed_counts(entry: ManifestEntry) -> dict[str, int]:

@@ -32,9 +32,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from calve.catalog.tables import no_uuid_key
 from calve.errors import InvalidInput
-from calve.model.change import DIFF, RESERVED_PREFIX, TIME
+from calve.model.change import DIFF, ORDER, RESERVED_PREFIX, TIME
 from calve.model.types import decimal_of, spark_type
 
 _PRIMITIVES: Mapping[str, Callable[[], PrimitiveType]] = {
@@ -55,6 +54,11 @@ class SparkStruct(Protocol):
         ...
 
 
+def reserved(column: str) -> InvalidInput:
+    """The error of a column of the user with a name of calve's."""
+    return InvalidInput(f'column name "{column}" is reserved', detail=f"Names with {RESERVED_PREFIX} belong to calve.")
+
+
 def iceberg_schema(columns: SparkStruct | str, key: Sequence[str] = (), uuids: Sequence[str] = ()) -> Schema:
     """The schema of a table for a frame's columns (a Spark StructType or its JSON), identified by `key`.
 
@@ -65,14 +69,11 @@ def iceberg_schema(columns: SparkStruct | str, key: Sequence[str] = (), uuids: S
     fields = struct["fields"]
     if not fields:
         raise InvalidInput("the input has no columns")
+    own = {ORDER} if key else {ORDER, DIFF, TIME}
     for field in fields:
-        if field["name"].lower().startswith(RESERVED_PREFIX) and (key or field["name"] not in {DIFF, TIME}):
-            raise InvalidInput(
-                f'column name "{field["name"]}" is reserved', detail=f"Names with {RESERVED_PREFIX} belong to calve."
-            )
+        if field["name"].lower().startswith(RESERVED_PREFIX) and field["name"] not in own:
+            raise reserved(field["name"])
     _check_key(fields, key)
-    for name in set(key) & set(uuids):
-        raise no_uuid_key(name)
     # The ids only have to differ here: fresh ones are assigned in the order in which a catalog assigns them, too.
     root = _struct(fields, path="", ids=count(1))
     by_name = {field.name: field for field in root.fields}

@@ -45,6 +45,11 @@ def ancestors_of(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Sna
         snapshot = None if snapshot.parent_snapshot_id is None else by_id.get(snapshot.parent_snapshot_id)
 
 
+def shows_no_history(metadata: TableMetadata) -> bool:
+    """Whether there were snapshots before the only one: some catalogs (Nessie) keep them to themselves."""
+    return len(metadata.snapshots) == 1 and (metadata.snapshots[0].sequence_number or 0) > 1
+
+
 def protected_snapshots(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> set[int]:
     """Snapshots that branches and tags need: what they name, and the ancestors of every branch but this one."""
     kept = {ref.snapshot_id for ref in metadata.refs.values()}
@@ -145,13 +150,17 @@ def new_summary(
     *,
     removed: Mapping[str, int] | None = None,
 ) -> Summary:
-    """The summary of a snapshot on top of `parent`, totals carried on. A total that the parent lacks stays unknown."""
+    """The summary of a snapshot on top of `parent`, totals carried on. A total that the parent lacks stays unknown.
+
+    Without a parent everything that was there is among what is removed, and totals begin at zero.
+    """
     gone = removed or {}
+    left_of = gone if parent is not None else {}
     before: Mapping[str, str] = dict.fromkeys(_TOTALS, "0")
     if parent is not None:
         before = parent.summary.additional_properties if parent.summary is not None else {}
     totals = {
-        name: str(max(0, int(before[name]) + added.get(addition, 0) - gone.get(_REMOVED[name], 0)))
+        name: str(max(0, int(before[name]) + added.get(addition, 0) - left_of.get(_REMOVED[name], 0)))
         for name, addition in _TOTALS.items()
         if before.get(name, "").isdigit()
     }

@@ -50,7 +50,7 @@ from calve.iceberg.manifests import (
 )
 from calve.iceberg.merging import MergeGroup, merge_groups
 from calve.iceberg.options import file_options
-from calve.iceberg.removal import NOTHING_REMOVED, remove_all
+from calve.iceberg.removal import NOTHING_REMOVED, Removal, remove_all, remove_deletes
 from calve.iceberg.snapshots import (
     SnapshotInfos,
     added_counts,
@@ -58,6 +58,7 @@ from calve.iceberg.snapshots import (
     has_data,
     head_of,
     new_summary,
+    shows_no_history,
     stated_progress,
 )
 from calve.iceberg.store import absent, io_properties_of
@@ -104,9 +105,11 @@ class IcebergTable:
         theirs = table.schema() if shape is None else as_known(table.metadata, shape.given)
         self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
         self._latest = table
+        self._loaded_ms = clock.now_ms()
         self._metadata: TableMetadata = table.metadata
         """As it was loaded or committed last."""
         self._infos = SnapshotInfos(sink_id)
+        self._warned = False
         self._lists = ManifestLists()
         self._key_scans = KeyScans()
         self._named: OrderedDict[str, tuple[str, ...]] = OrderedDict()
@@ -124,11 +127,14 @@ class IcebergTable:
                     detail=str(error),
                     hint="Restore it, or start a new sink into a new table.",
                 ) from error
-        self._latest, self._metadata = table, table.metadata
+        self._latest, self._metadata, self._loaded_ms = table, table.metadata, self._clock.now_ms()
         ref = table.metadata.refs.get(self._branch)
         if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
             raise TerminalError(f'"{self._branch}" is a tag of table "{self._name}"', hint="Choose another branch.")
         head = head_of(table.metadata, self._branch)
+        if not self._warned and shows_no_history(table.metadata):
+            self._warned = True
+            log.warning("table %s shows its newest snapshot alone: its property tells how far sinks came", self._name)
         return TableState(
             uuid=str(table.metadata.table_uuid),
             ancestors=self._infos.of(ancestors_of(table.metadata, head)),
@@ -157,6 +163,10 @@ class IcebergTable:
             with trying(f'replacing the contents of "{self._name}"'):
                 removal = remove_all(draft, before)
             before = removal.lines
+        elif proposal.replaced_deletes:
+            with trying(f'merging deletes of "{self._name}"'):
+                removal = self._without_deletes(draft, before, frozenset(proposal.replaced_deletes))
+            before = removal.lines
         reached("manifest-list.before")
         self._write_list(draft, (*new, *before))
         reached("manifest-list.after")
@@ -164,13 +174,18 @@ class IcebergTable:
             removal.operation(proposal.manifests),
             added_counts(proposal.totals),
             None if proposal.replaces else draft.parent,
-            {**removal.counts, **progress.to_summary()},
+            progress.to_summary(),
+            removed=removal.counts,
         )
         updates = snapshot_updates(draft, summary) + progress_updates(draft, progress) + expiry_updates(draft)
         reached("commit.before")
         self._send(draft, updates, f'the commit of batch {progress.lower} to {progress.frontier} to "{self._name}"')
         reached("commit.after")
         return progress
+
+    def _without_deletes(self, draft: Draft, lines: Sequence[Line], gone: frozenset[str]) -> Removal:
+        io = draft.table.io
+        return remove_deletes(draft, lines, gone, lambda manifest: self._key_scans.entries_of(io, manifest))
 
     @property
     def behind(self) -> bool:
@@ -226,7 +241,7 @@ class IcebergTable:
 
         `given` are columns of older rows. Raises TransientError.
         """
-        if expires_soon(self._latest.io.properties, self._clock.now_ms()):
+        if expires_soon(self._latest.io.properties, self._loaded_ms, self._clock.now_ms()):
             self.load()
         table = self._latest
         delete_spec_id = unpartitioned_spec_id(table)
@@ -253,12 +268,17 @@ class IcebergTable:
         with trying(f'writing manifests of "{self._name}"'):
             return write_manifests(self._latest, files, f"{commit_id}-{self._ids.new_id()[:8]}")
 
-    def plan_keys(self, state: TableState, keys: Sequence[Manifest]) -> KeyScan:
-        """How rows with these keys are found in exactly `state`. Raises TransientError."""
+    def plan_keys(
+        self, state: TableState, keys: Sequence[Manifest], added: Sequence[Manifest] | None = None
+    ) -> KeyScan:
+        """How rows with these keys are found in exactly `state`, and compared with those of `added`.
+
+        Raises TransientError.
+        """
         table: Table = state.handle
         lines = self._lines_of(table, head_of(table.metadata, self._branch))
         with trying(f'planning a look-up of keys in "{self._name}"'):
-            return self._key_scans.plan(table, [line.manifest for line in lines], keys)
+            return self._key_scans.plan(table, [line.manifest for line in lines], keys, added)
 
     def remove_keys(self, keys: Sequence[Manifest]) -> None:
         """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError."""

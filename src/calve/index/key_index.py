@@ -74,23 +74,23 @@ class KeyIndex:
     def __init__(self, store: StateStore, ids: IdSource, *, memory: int = _MEMORY, inline: bool = False) -> None:
         self._store, self._ids, self._inline = store, ids, inline
         self._parts = Parts(store, memory)
-        self._opened: IndexManifest | None = None
+        self._opened: tuple[str, IndexManifest] | None = None
+        """What was asked for last, and what came of it."""
         self._merging: _Merging | None = None
         self._written: set[str] | None = None
         """Names of this index in the store that may be removed one day; None before they were listed."""
 
     def opened(self, base: Base) -> IndexManifest:
         """The index that the table names; one without runs where there is none that can be used."""
-        known = self._opened
-        if known is not None and (known.name, known.owner) == (base.reference, base.owner):
-            return known
+        if self._opened is not None and (self._opened[0], self._opened[1].owner) == (base.reference, base.owner):
+            return self._opened[1]
         found = IndexManifest("", base.owner)
         if base.reference:
             try:
                 found = IndexManifest.decoded(base.reference, self._store.read(base.reference) or b"", base.owner)
             except DamagedIndex as error:
                 _log.warning("the key index is missing or damaged and is made anew: %s", error)
-        self._opened = found
+        self._opened = base.reference, found
         return found
 
     def lookup(self, runs: Sequence[Run], keys: Keys) -> tuple[dict[IndexedFile, Positions], tuple[Run, ...]]:

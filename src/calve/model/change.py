@@ -13,6 +13,9 @@ ORDER_PREFIX = "_calve_order_"
 """One or more orderable, non-null columns `_calve_order_0`, `_calve_order_1`, ...: of several changes of one key the
 greatest wins."""
 
+ORDER = "_calve_order"
+"""A column of tables whose changes are ordered across checkpoints: what the row was ordered by."""
+
 BAD = "_calve_bad"
 """STRING: null, or an encoded `BadRow` (see `errors.encode`) for a record that cannot become a change, with the
 record behind it (see `letter`). A writer that meets one raises it and writes nothing that is committed."""
@@ -45,6 +48,6 @@ def order_columns(columns: Iterable[str]) -> list[str]:
 
 
 def table_columns(columns: Iterable[str], *, log: bool = False) -> list[str]:
-    """The table's columns among `columns`; a log has two of calve's own."""
-    own = {DIFF, TIME} if log else set()
+    """The table's columns among `columns`: the user's, and the order where it is kept; a log has two more."""
+    own = {ORDER, DIFF, TIME} if log else {ORDER}
     return [c for c in columns if c in own or not c.startswith(RESERVED_PREFIX)]

@@ -155,6 +155,11 @@ class ResolvedDeletes:
 
     manifests: tuple[Manifest, ...] = ()
     totals: Totals = Totals()
+    """Of rows that are deleted now."""
+    merged: Totals = Totals()
+    """Of deletes that were in the table before, in other files."""
+    replaced: tuple[str, ...] = ()
+    """The files that those were in."""
     key_index: str = ""
     """The manifest of the sink's key index that holds from then on; empty where it is the one before."""
 

@@ -130,6 +130,8 @@ class Upsert:
     columns: str | None = None
     epoch_unit: EpochUnit | None = None
     """For JSON text only. None: a number where a timestamp is declared is a bad row."""
+    across_checkpoints: bool = False
+    """The order also holds between a change and the row in the table: an older change that comes later is left out."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,8 @@ class Debezium:
     on_unavailable_value: OnUnavailableValue = OnUnavailableValue.HALT
     epoch_unit: EpochUnit | None = None
     """For JSON text without a schema part. None: microseconds, and numbers that make no sense as such are bad rows."""
+    across_checkpoints: bool = False
+    """As of `Upsert`."""
     unavailable_value: str = "__debezium_unavailable_value"
     """The connector's `unavailable.value.placeholder`."""
 
@@ -260,6 +264,31 @@ class SinkSpec:
     """Where records go that cannot become changes; None: they stop the sink."""
     heartbeat_ms: int = HEARTBEAT_MS
     """An idle sink commits an empty snapshot this long after the last one."""
+
+    def __post_init__(self) -> None:
+        if self.deletes is Deletes.EQUALITY and (unfound := [name for name in self.key if name in self.uuids]):
+            raise InvalidInput(
+                f'column "{unfound[0]}" cannot be a key with equality deletes',
+                detail="Spark with the Iceberg runtime finds no uuid by equality deletes.",
+                hint="Use DELETES = 'position', or declare it as STRING.",
+            )
+        against = [
+            (self.append, "A table that keeps every change has nothing to leave out."),
+            (self.times is not None, "Rows have times of their own, which order them."),
+            (self.deletes is Deletes.EQUALITY, "Keys alone do not tell which of two rows is the newer one."),
+        ]
+        for given, reason in against:
+            if given and self.ordered:
+                raise InvalidInput(
+                    "an order across checkpoints does not fit to this sink",
+                    detail=reason,
+                    hint="Leave GLOBAL (across_checkpoints) out, or MODE APPEND, TIME COLUMN and DELETES = 'equality'.",
+                )
+
+    @property
+    def ordered(self) -> bool:
+        """Whether changes are compared with the rows of the table."""
+        return isinstance(self.envelope, Upsert | Debezium) and self.envelope.across_checkpoints
 
     @property
     def stages(self) -> bool:

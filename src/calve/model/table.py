@@ -57,3 +57,5 @@ class Proposal:
     totals: Totals = Totals()
     replaces: bool = False
     """Everything that the table holds goes out with this snapshot."""
+    replaced_deletes: tuple[str, ...] = ()
+    """Files of deletes that go out: what they delete is among those that come in."""

@@ -19,6 +19,13 @@ from calve.sql.statements import ConnectionKind, CreateConnection
 
 _LOGINS = ("PASSWORD", "CREDENTIAL", "TOKEN")
 _REST_ONLY = ("USER", "PASSWORD", "AUTH", "CREDENTIAL", "TOKEN", "SCOPE", "OAUTH2 SERVER URI")
+_WEB = ("http", "https")
+_SCHEMES = {
+    CatalogType.REST: _WEB,
+    CatalogType.S3TABLES: _WEB,
+    CatalogType.GLUE: _WEB,
+    CatalogType.HIVE: ("thrift",),
+}
 _SIGNED = frozenset({CatalogType.REST, CatalogType.S3TABLES, CatalogType.GLUE})
 
 
@@ -53,7 +60,7 @@ def _aws(given: Given, definitions: Definitions) -> AwsConnection:
     given.need("SECRET ACCESS KEY", "ACCESS KEY ID")
     given.need("SESSION TOKEN", "ACCESS KEY ID")
     given.need("ASSUME ROLE SESSION NAME", "ASSUME ROLE ARN")
-    _check_uri(given, "ENDPOINT")
+    _check_uri(given, "ENDPOINT", *_WEB)
     return AwsConnection(
         access_key_id=given.text("ACCESS KEY ID"),
         secret_access_key=secret(definitions, given.secret("SECRET ACCESS KEY")),
@@ -70,8 +77,8 @@ def _catalog(given: Given, definitions: Definitions) -> CatalogConnection:
     kind = CatalogType.S3TABLES if text == "s3table" else CatalogType(text)
     _check_type(given, kind)
     _check_login(given)
-    _check_uri(given, "URI")
-    _check_uri(given, "OAUTH2 SERVER URI")
+    _check_uri(given, "URI", *_SCHEMES.get(kind, ()))
+    _check_uri(given, "OAUTH2 SERVER URI", *_WEB)
     name = given.name("AWS CONNECTION")
     aws = None
     if name is not None:
@@ -130,8 +137,8 @@ def _check_login(given: Given) -> None:
         raise given.error("SCOPE", "SCOPE needs CREDENTIAL, or AUTH = 'oauth2'")
 
 
-def _check_uri(given: Given, name: str) -> None:
-    """An address without user and password in it: it is shown in messages and stored as it is."""
+def _check_uri(given: Given, name: str, *schemes: str) -> None:
+    """An address of a kind, without user and password in it: it is shown in messages and stored as it is."""
     text = given.text(name)
     if text is None:
         return
@@ -142,6 +149,9 @@ def _check_uri(given: Given, name: str) -> None:
         raise given.error(name, f"{name} is no address") from error
     if has_login and not parts.scheme.startswith("sqlite"):
         raise given.error(name, f"{name} has a password in it", "Use USER = '...', PASSWORD = SECRET name.")
+    if schemes and parts.scheme not in schemes:
+        starts = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise given.error(name, f"{name} is no address of that kind", f"It starts with {starts}.")
 
 
 def _kafka(given: Given, definitions: Definitions) -> KafkaConnection:

@@ -83,6 +83,8 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     relation = Relation(views[-1].name, None, ()) if views else source.relation
     if views and isinstance(source.envelope, Diff):
         raise SqlError.at(statement.where, "views over ENVELOPE DIFF are not supported yet")
+    if views and getattr(source.envelope, "across_checkpoints", False):
+        raise SqlError.at(statement.where, "a view has no ORDER BY ... GLOBAL", hint="Leave GLOBAL out at the source.")
     append = statement.mode is SinkMode.APPEND
     times = planned_times(given, source, append=append)
     commit_every = given.duration("COMMIT INTERVAL")

@@ -99,7 +99,7 @@ def _files(statement: CreateSource, given: Given) -> SourcePlan:
     envelope = _envelope(statement, columns, form)
     unit = given.text("EPOCH UNIT")
     if unit and isinstance(envelope, Upsert | Debezium):
-        envelope = _with_unit(envelope, EpochUnit(unit))
+        envelope = replace(envelope, epoch_unit=EpochUnit(unit))
     by_envelope = form == "json" and isinstance(envelope, Upsert | Debezium)
     found_in_files = form in _TYPED and not isinstance(envelope, NoEnvelope)
     options = {"header": given.flag("HEADER"), "sep": given.text("DELIMITER"), "nullValue": given.text("NULL VALUE")}
@@ -124,12 +124,6 @@ def _in_files(envelope: Envelope, columns: tuple[KnownColumn, ...]) -> tuple[Kno
     return (*declared, *(KnownColumn(n, kind) for n, kind in special.items() if n and n not in names))
 
 
-def _with_unit(envelope: Upsert | Debezium, unit: EpochUnit) -> Upsert | Debezium:
-    if isinstance(envelope, Upsert):
-        return Upsert(envelope.order_by, envelope.delete_when, envelope.columns, unit)
-    return Debezium(envelope.order_by, envelope.columns, epoch_unit=unit)
-
-
 def _kafka(statement: CreateSource, used: parts.KafkaInput, definitions: Definitions) -> SourcePlan:
     given = catalogue.KAFKA_SOURCE.checked(used.options, statement.where)
     given.exclude("START OFFSETS", "START OFFSET")
@@ -151,7 +145,7 @@ def _kafka(statement: CreateSource, used: parts.KafkaInput, definitions: Definit
     unit = given.text("EPOCH UNIT")
     by_envelope = isinstance(envelope, Upsert | Debezium)
     if unit and isinstance(envelope, Upsert | Debezium):
-        envelope = _with_unit(envelope, EpochUnit(unit))
+        envelope = replace(envelope, epoch_unit=EpochUnit(unit))
     made: Input = KafkaInput(
         connection=planned,
         topic=given.text("TOPIC") or "",
@@ -252,11 +246,13 @@ def _envelope(statement: CreateSource, columns: tuple[KnownColumn, ...], form: s
         case None | parts.NoneEnvelope():
             return NoEnvelope()
         case parts.UpsertEnvelope(order, delete_when):
-            return Upsert(_order(statement, order, columns, form), delete_when, declared)
+            by = _order(statement, order, columns, form)
+            return Upsert(by, delete_when, declared, across_checkpoints=_across(order))
         case parts.DebeziumEnvelope(order):
             if form in {"csv", "text"}:
                 raise SqlError.at(statement.where, f"files of format {form} hold no change records", hint="Use JSON.")
-            return Debezium(_order(statement, order, columns, form), declared)
+            by = _order(statement, order, columns, form)
+            return Debezium(by, declared, across_checkpoints=_across(order))
         case parts.DiffEnvelope(time, diff, progress):
             return _diff((time, diff, progress), columns, form)
 
@@ -285,9 +281,11 @@ def _order(
                 hint=f"Write ENVELOPE {name} (ORDER BY field), with a field that grows from change to change.",
             )
         return ()
-    if order.across_checkpoints:
-        raise SqlError.at(order.fields[0].where, "ORDER BY ... GLOBAL is not supported yet")
     return tuple(_field(path, columns) for path in order.fields)
+
+
+def _across(order: parts.Order | None) -> bool:
+    return order is not None and order.across_checkpoints
 
 
 def _field(path: FieldPath, columns: tuple[KnownColumn, ...]) -> str:

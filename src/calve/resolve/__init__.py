@@ -2,9 +2,10 @@
 
     state, keys ──► IcebergTable.plan_keys   candidates: by bounds of files                       (driver)
                          │ resolver.py       by partitions and values of the keys, as far as they fit into memory
+                         ├─► indexed.py      where that costs less: the key index, which takes in files that it lacks
                          ├─► search.py       few rows to search: threads of this process
                          └─► search.py       many: Spark tasks, a round of keys at a time
-                         ▼
+                         ▼ merging.py        with older files of deletes, where there are many of them
                     files of position deletes ──► manifests of one commit attempt
 
 Positions hold in one snapshot: whoever commits them asserts that the table is still there. A committable therefore

@@ -13,6 +13,7 @@ from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, Wr
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
 from calve.resolve.indexed import IndexedSearch
+from calve.resolve.merging import merge_deletes
 from calve.resolve.search import Search, search_by_tasks, search_here, written
 from calve.scan.positions import Limits as MemoryLimits
 from calve.scan.positions import PositionFinder, Remembered
@@ -52,24 +53,25 @@ class PositionResolver:
         self._limits = limits
         self._remembered = Remembered(MEMORY)
 
-    def resolve(self, state: TableState, keys: Sequence[Manifest], commit_id: str) -> ResolvedDeletes:
+    def resolve(
+        self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest] = ()
+    ) -> ResolvedDeletes:
+        del added  # whatever they hold is newer than all that is there
         scan = self._table.plan_keys(state, keys)
         if not scan.candidates:
             return ResolvedDeletes()
         self._remembered.retain(scan.live.keys())
         answer = self._index.ask(scan, state, commit_id, self._remembered)
-        files = self._search(answer.rest, answer.found, f"{commit_id}/{self._ids.new_id()}")
-        if not files:
-            return ResolvedDeletes(key_index=answer.reference)
-        manifests = self._table.write_manifests(files, commit_id)
-        return ResolvedDeletes(manifests, Totals.of(WriteResult(files, 0)), answer.reference)
+        name = f"{commit_id}/{self._ids.new_id()}"
+        files = self._search(answer.rest, answer.found, name)
+        return replace(proposed(self._table, scan, files, name), key_index=answer.reference)
 
     def _search(self, scan: KeyScan, known: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
         """Deletes of what is known already, and of what is in the candidates."""
         if self._limits.allow(scan):
             finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
-            reached = _reached(scan, finder) if scan.candidates else ()
-            return written(scan.place, [*known, *search_here(reached, finder)], name)
+            files = reached(scan, finder) if scan.candidates else ()
+            return written(scan.place, [*known, *search_here(files, finder)], name)
         spark = self._jobs.session()
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._jobs.pool)
         found = list(written(scan.place, known, name))
@@ -88,7 +90,23 @@ class Jobs:
     pool: str
 
 
-def _reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
+def proposed(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...], name: str) -> ResolvedDeletes:
+    """Files of deletes, ready to be committed; older ones become few on the way. Raises TransientError.
+
+    `name` begins with the id of the commit.
+    """
+    if not files:
+        return ResolvedDeletes()
+    merged = merge_deletes(scan.many_deletes, scan.place, scan.live.keys(), name)
+    return ResolvedDeletes(
+        manifests=table.write_manifests((*files, *merged.files), name.partition("/")[0]),
+        totals=Totals.of(WriteResult(files, 0)),
+        merged=Totals.of(WriteResult(merged.files, 0)),
+        replaced=merged.replaced,
+    )
+
+
+def reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
     """Files that the keys reach by the values of every key column, and by their partitions."""
     ((_, keys),) = finder.keys_of(scan.candidates[0].file)
     within = [

@@ -9,6 +9,7 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -91,12 +92,23 @@ def _search_partition(work: _Work, numbers: Iterator[pa.RecordBatch]) -> Iterato
 
 def written(place: DeletePlace, found: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
     """Files of deletes of what was found. Raises TransientError."""
-    try:
+    with _trying("position deletes could not be written"):
         return write_position_deletes(place, found, name)
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Say in calve's terms that files could not be read."""
+    with _trying(f"{what} could not be read"):
+        yield
+
+
+@contextmanager
+def _trying(failure: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, pa.ArrowException) as error:
-        raise TransientError(
-            "position deletes could not be written", detail=f"{type(error).__name__}: {error}"
-        ) from error
+        raise TransientError(failure, detail=f"{type(error).__name__}: {error}") from error
 
 
 def _joined(parts: Iterable[Found]) -> list[Found]:

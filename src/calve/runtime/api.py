@@ -15,23 +15,25 @@ from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from calve.catalog.connect import Catalog, connect_embedded, open_catalog
 from calve.catalog.stores import io_properties_of
-from calve.catalog.tables import load_or_create_table
+from calve.catalog.tables import check_found_by_all, load_or_create_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock, sink_id_of
 from calve.commit.committer import Committer, Signals
 from calve.commit.journal import Journal
+from calve.commit.ports import Resolver
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
 from calve.iceberg.dead_letters import LetterTable
 from calve.iceberg.evolution import Shape, creation_properties
-from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.schema import iceberg_schema, reserved
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
 from calve.index.key_index import KeyIndex
 from calve.metastore.tables import TableId
+from calve.model.change import ORDER
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.partitioning import PartitionBy
 from calve.model.spec import (
@@ -51,8 +53,10 @@ from calve.model.spec import (
     WriteOptions,
 )
 from calve.resolve.indexed import IndexedSearch
+from calve.resolve.ordered import OrderedResolver
 from calve.resolve.resolver import Jobs, PositionResolver
 from calve.runtime.deadletters import DeadLetters
+from calve.runtime.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.monitor import RunMonitor, status_file
 from calve.runtime.narrowing import narrow
@@ -64,6 +68,7 @@ from calve.runtime.sparkfeed import SparkFeed
 from calve.runtime.views import ViewOver
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import check_envelope, table_schema
+from calve.source.files import Files
 from calve.source.frames import extensions_of
 from calve.source.log import LOG_FIELDS
 from calve.source.port import Source, SourceDefinition
@@ -170,8 +175,7 @@ def sink(
         )
     if isinstance(key, str):
         raise InvalidInput("key is a list of columns", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
-    if isinstance(changes, DataFrame) and not hasattr(changes, "_jdf"):
-        raise InvalidInput("Spark Connect is not supported", hint="Use a classic Spark session.")
+    refuse_connect(changes)
     if envelope is not None and not isinstance(envelope, Envelope):
         raise InvalidInput(
             "unknown envelope",
@@ -326,7 +330,7 @@ def reading_of(sink: Sink, spark: SparkSession, frame_schema: StructType, state:
     time = spec.times.field if spec.times else None
     if over is None:
         key = sink.record_key if spec.append else spec.key
-        intake = Intake(spec.envelope, key, None, time, log=spec.append)
+        intake = Intake(spec.envelope, key, None, time, log=spec.append, ordered_globally=spec.ordered)
         check_envelope(frame_schema, spec.envelope, key)
         columns = table_schema(frame_schema, spec.envelope, key)
     else:
@@ -335,12 +339,21 @@ def reading_of(sink: Sink, spark: SparkSession, frame_schema: StructType, state:
         view = View(spark, plan, state=state, resolve=over.resolve)
         intake = Intake(spec.envelope, over.record_key(spec.envelope), view, time, log=spec.append)
         spec, columns = replace(spec, key=() if spec.append else plan.key), plan.schema
-    if time:
-        _ = intake.changes(spark.createDataFrame([], frame_schema), CheckpointIdentity("", 0, None, None))
-    return Reading(spec, StructType([*columns.fields, *LOG_FIELDS]) if spec.append else columns, intake)
+    if ORDER in columns.names:
+        raise reserved(ORDER)
+    more: list[StructField] = list(LOG_FIELDS) if spec.append else []
+    if time or spec.ordered:
+        made = intake.changes(spark.createDataFrame([], frame_schema), CheckpointIdentity("", 0, None, None))
+        more += [made.schema[ORDER]] if spec.ordered else []
+    return Reading(spec, StructType([*columns.fields, *more]), intake)
 
 
 def _check_view(spec: SinkSpec, plan: ViewPlan) -> None:
+    if spec.ordered:
+        raise InvalidInput(
+            f'rows of view "{plan.name}" have no order of their own',
+            hint="Leave across_checkpoints out of the envelope.",
+        )
     if spec.append and plan.mode is not Mode.INSERT:
         raise InvalidInput(
             f'view "{plan.name}" does not keep every change',
@@ -369,11 +382,18 @@ class _Start:
         self._signals = Signals()
         changes = sink.changes
         self._spark = changes.sparkSession if isinstance(changes, DataFrame) else sink.lake.spark()
-        if state is None and not str(self._spark.sparkContext.master).startswith("local"):
-            raise InvalidInput("a sink on a cluster needs a state location", hint='Give start(state="s3://...").')
+        refuse_connect(self._spark)
+        if state is None and on_cluster(self._spark):
+            raise InvalidInput(
+                "a sink on a cluster needs a state location",
+                hint="Give start(state=\"s3://...\"), or WITH (STATE LOCATION = 's3://...').",
+            )
+        if state is not None:
+            warn_of_local_place(self._spark, f'the state location of sink "{self._spec.name}"', state)
         self._state: StateStore = sink.lake.state(state, self._spec.sink_id)
 
     def query(self) -> Query:
+        check_executors(self._spark)
         source = self._source()
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
@@ -394,14 +414,15 @@ class _Start:
             known_to=spec.sink_id,
             evolves=evolves,
         )
+        warn_of_local_place(self._spark, f'the location of table "{spec.table}"', iceberg.location())
+        if spec.deletes is Deletes.EQUALITY:
+            check_found_by_all(iceberg, spec.key)
         asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
         shape = Shape(schema, asked, evolves, spec.branch)
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
-        index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), spec.key_index)
-        resolver = PositionResolver(table, Jobs(lambda: self._spark, spec.sink_id), self._ids, index)
-        outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
+        outside = Outside(self._clock, self._ids, monitor, self._signals, self._resolver(table))
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
         letters = self._letters(monitor)
         around = Around(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
@@ -411,6 +432,12 @@ class _Start:
         known = table_id(TableRef(self._sink.lake, spec.table))
         query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
         return query
+
+    def _resolver(self, table: IcebergTable) -> Resolver:
+        if self._spec.ordered:
+            return OrderedResolver(table, self._ids)
+        index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), self._spec.key_index)
+        return PositionResolver(table, Jobs(lambda: self._spark, self._spec.sink_id), self._ids, index)
 
     def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
         """A client of its own: letters are written by the feed's thread, commits by another."""
@@ -422,6 +449,8 @@ class _Start:
 
     def _source(self) -> Source | None:
         changes = self._sink.changes
+        if isinstance(changes, Files):
+            warn_of_local_place(self._spark, f'the input of sink "{self._spec.name}"', changes.path)
         if not isinstance(changes, DataFrame):
             return changes.open(source_store(self._state, self._spec), self._clock)
         return None if changes.isStreaming else BoundedFrame(changes)

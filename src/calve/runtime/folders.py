@@ -26,7 +26,7 @@ from calve.runtime.analysis import folder_id
 from calve.runtime.reading import FrameRead, not_understood
 from calve.runtime.workplace import Workplace
 from calve.scan.conditions import understand, unread_frame
-from calve.sparktext import quiet_analysis
+from calve.sparkversion import quiet_analysis
 
 _T = TypeVar("_T")
 

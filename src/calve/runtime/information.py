@@ -19,7 +19,8 @@ from calve.metastore.statistics import Bound, StatisticKind
 from calve.metastore.tables import MetadataType, TableUnit, open_tables
 from calve.runtime.outcome import Rows
 from calve.runtime.workplace import Workplace
-from calve.sparktext import ident, quiet_analysis
+from calve.sparktext import ident
+from calve.sparkversion import quiet_analysis
 from calve.sql.lexer import Kind, Lexer, Token
 from calve.sql.statements import Query
 

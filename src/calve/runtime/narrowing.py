@@ -22,7 +22,8 @@ from calve.metastore.tables import open_tables
 from calve.model.scan import EVERYTHING, Condition
 from calve.scan.conditions import filter_of, unread_frame
 from calve.source.files import Files, FileSource
-from calve.sparktext import ident, quiet_analysis
+from calve.sparktext import ident
+from calve.sparkversion import quiet_analysis
 from calve.view.names import spark_text
 from calve.view.plan import Mode, ViewPlan
 

@@ -29,6 +29,7 @@ from calve.runtime.deadletters import DeadLetters
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
+from calve.source.global_order import with_order
 from calve.source.log import log_of
 from calve.source.times import ordered_by_time, with_time
 from calve.source.violations import key_violations
@@ -53,6 +54,8 @@ class Intake:
     """Of the records, where it is their time."""
     log: bool = False
     """Whether every change becomes a row."""
+    ordered_globally: bool = False
+    """Whether rows keep what orders them."""
 
     @property
     def ordered(self) -> Envelope:
@@ -68,6 +71,8 @@ class Intake:
             changes = letters.sift(changes, identity)
         if self.view is not None:
             changes = self.view.changes(changes, identity)
+        elif self.ordered_globally:
+            changes = with_order(changes, frame.schema)
         if self.time_field:
             changes = with_time(changes, self.time_field)
         return log_of(changes) if self.log else changes

@@ -22,7 +22,7 @@ from calve.scan.conditions import Where
 from calve.scan.frame import frame_of
 from calve.scan.splits import read_tasks, whole
 from calve.scan.worker import rows_of_task
-from calve.sparktext import quiet_analysis
+from calve.sparkversion import quiet_analysis
 
 
 class TimeTravel(TypedDict, total=False):

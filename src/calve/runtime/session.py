@@ -1,8 +1,9 @@
-"""Starts the embedded Spark: on this machine, on loopback, and without a word.
+"""Starts Spark without a word: on this machine, on loopback; or as the driver of a cluster.
 
 All that the JVM and the Python workers print goes into `<home>/logs/spark.log`; when Spark does not start, the end of
 that log is in the error. The environment is changed only while the JVM starts: it inherits what it needs, and this
-process keeps its own. A session that is there already is the user's and is returned as it is.
+process keeps its own. A session that is there already is the user's and is returned as it is; in a process that
+`spark-submit` started, the session is the one that was submitted.
 """
 
 import os
@@ -28,6 +29,9 @@ _LOOPBACK = "127.0.0.1"
 _GIB = 1 << 30
 _LOG_BYTES = 8 << 20
 _TAIL_LINES = 15
+_PYTHON = "spark.pyspark.python"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""What `spark-submit` tells the process that it starts."""
 _starting = threading.Lock()
 
 _ALWAYS = {
@@ -49,13 +53,15 @@ def embedded_session(home: Path, *, master: str = "local[*]", conf: Mapping[str,
     with _starting:
         if SparkContext._active_spark_context is not None:  # noqa: SLF001 - asking it in public starts one
             return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+        if _SUBMITTED in os.environ:
+            return _submitted()
         home = home.absolute()
         settings = _settings(home, master) | dict(conf or {})
         spark_conf = SparkConf().setAll(list(settings.items()))
         log = _open_log(home)
         before = log.stat().st_size
         try:
-            with _environment(_variables(home, master)):
+            with _environment(_variables(home, settings)):
                 context = SparkContext(conf=spark_conf, gateway=_gateway(spark_conf, log))
                 return SparkSession(context)
         except (PySparkException, Py4JError, OSError) as error:
@@ -63,9 +69,18 @@ def embedded_session(home: Path, *, master: str = "local[*]", conf: Mapping[str,
             raise _not_started(error, log, before) from error
 
 
+def _submitted() -> SparkSession:
+    """The session of `spark-submit`, with calve's settings where it says nothing. Its JVM runs already."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - else a SparkConf of this process does not know what was submitted
+    conf = SparkConf()
+    for name, value in _ALWAYS.items():
+        conf.setIfMissing(name, value)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
 def _settings(home: Path, master: str) -> dict[str, str]:
     settings = _ALWAYS | {"spark.master": master, "spark.sql.warehouse.dir": (home / "spark-warehouse").as_uri()}
-    if not master.startswith("local"):
+    if not is_local(master):
         return settings
     return settings | {
         "spark.driver.bindAddress": _LOOPBACK,
@@ -96,16 +111,22 @@ def _machine_memory() -> int:
     return min(physical, int(text)) if text.isdigit() else physical
 
 
-def _variables(home: Path, master: str) -> dict[str, str]:
-    """What the JVM inherits. On a cluster, the user says which Python and Spark the executors have."""
+def _variables(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """What the JVM inherits. On a cluster the user may say which Python and Spark the executors have."""
     variables = {"JAVA_HOME": str(find_java(home / "java", os.environ)), "PYSPARK_DRIVER_PYTHON": sys.executable}
-    if not master.startswith("local"):
-        return variables
+    if not is_local(settings["spark.master"]):
+        python = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+        return variables | {"PYSPARK_PYTHON": python}
     return variables | {
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # not another Spark that is installed here
         "SPARK_LOCAL_IP": _LOOPBACK,  # a machine whose own name does not resolve could not start otherwise
     }
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one process."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 @contextmanager

@@ -204,4 +204,5 @@ def _input(source: SourcePlan) -> str:
 def _envelope(envelope: Envelope) -> str:
     order = getattr(envelope, "order_by", ())
     name = {"NoEnvelope": "NONE", "Upsert": "UPSERT", "Debezium": "DEBEZIUM", "Diff": "DIFF"}[type(envelope).__name__]
-    return f"{name}, ordered by {', '.join(order)}" if order else name
+    across = " across checkpoints" if getattr(envelope, "across_checkpoints", False) else ""
+    return f"{name}, ordered by {', '.join(order)}{across}" if order else name

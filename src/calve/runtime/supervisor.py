@@ -147,16 +147,19 @@ class SinkRunner:
         self._query = query
         if self._stop.is_set():
             query.ask_to_stop()
+        behind = None
         if self._until_caught_up and query.active:
-            self._catch_up(query)
+            behind = self._catch_up(query)
             query.stop()
         query.await_termination()
+        if behind is not None:
+            return SinkResult(plan.spec.name, Ending.FAILED, behind, query.status().pending)
         pending = query.status().pending
         stopped = self._stop.is_set() and not query.sealed
         return SinkResult(plan.spec.name, Ending.STOPPED if stopped else Ending.DONE, pending=pending)
 
-    def _catch_up(self, query: Query) -> None:
-        """Wait until what the source holds now is committed, as long as there is progress."""
+    def _catch_up(self, query: Query) -> TransientError | None:
+        """Wait until what the source holds now is committed, as long as there is progress. Returns why it is not."""
         stalled_since: float | None = None
         while query.active and not self._stop.is_set():
             try:
@@ -168,9 +171,10 @@ class SinkRunner:
                 now = self._clock.monotonic()
                 stalled_since = now if stalled_since is None else stalled_since
                 if now - stalled_since > PATIENCE:
-                    return
+                    return TransientError("the sink did not catch up", detail=query.status().cause)
             else:
-                return
+                break
+        return None
 
 
 class Supervisor:

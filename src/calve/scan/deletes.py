@@ -1,6 +1,6 @@
 """The deletes of one task: loaded when first needed, each file once, keys without repetition."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -82,10 +82,13 @@ class TaskDeletes:
         groups = dict.fromkeys(_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
         return tuple((group[0], self._set(group)) for group in groups)
 
-    def key_columns_of(self, file: ScanFile) -> list[pa.ChunkedArray]:
-        """The deletes of one of the files by key, where all have the same fields and reach. Raises OSError."""
+    def key_columns_of(self, file: ScanFile, *more: int) -> list[pa.ChunkedArray]:
+        """The deletes of one of the files by key, where all have the same fields and reach. Raises OSError.
+
+        `more` are other fields that the files of keys have.
+        """
         (group,) = {_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
-        keys = self._read_keys(group[0], list(self._members[group]))
+        keys = self._read_keys((*group[0], *more), list(self._members[group]))
         return _joined(keys)
 
     def _set(self, group: _Group) -> KeySet:
@@ -105,7 +108,7 @@ class TaskDeletes:
             return list(pool.map(lambda file: self._keys_in(file, ids), files))
 
     def _keys_in(self, file: DeleteFile, ids: Sequence[int]) -> list[pa.ChunkedArray]:
-        with self._opened(file.path) as parquet:
+        with _opened(file.path, self._target.io_properties) as parquet:
             projection = Projection(parquet.schema_arrow, self._target, constants={})
             table = parquet.read(projection.needed(self._target.keys[number].path[0] for number in ids))
         if table.num_columns == 0 and table.num_rows != file.rows:
@@ -124,29 +127,42 @@ class TaskDeletes:
 
     def _by_path(self, delete: DeleteFile) -> dict[str, Positions]:
         """The positions in a file, for the data files of this task."""
-        with self._opened(delete.path, read_dictionary=[_PATH]) as parquet:
-            table = parquet.read([_PATH, _POSITION])
-        positions = table.column(_POSITION).to_numpy()
-        numbers = self._file_numbers(table.column(_PATH))
-        return {self._paths[n]: positions[numbers == n] for n in distinct(numbers) if n >= 0}
+        return positions_by_path(delete.path, self._target.io_properties, self._paths)
 
-    def _file_numbers(self, paths: pa.ChunkedArray) -> NDArray[np.int64]:
-        """The place of each path among the files of this task, -1 for others; looked up once for each path."""
-        known = pa.array(self._paths, pa.string())
-        chunks = [
-            pc.index_in(chunk.dictionary.cast(pa.string()), value_set=known).fill_null(-1).take(chunk.indices)
-            for chunk in paths.chunks
-        ]
-        numbers: NDArray[np.int64] = pa.chunked_array(chunks, pa.int32()).to_numpy().astype(np.int64)
-        return numbers
 
-    @contextmanager
-    def _opened(self, path: str, read_dictionary: Iterable[str] = ()) -> Iterator[pq.ParquetFile]:
-        with (
-            open_input(path, self._target.io_properties) as source,
-            pq.ParquetFile(source, read_dictionary=list(read_dictionary), pre_buffer=True) as parquet,
-        ):
-            yield parquet
+def positions_by_path(
+    location: str, io_properties: Mapping[str, str], wanted: Sequence[str] | None = None
+) -> dict[str, Positions]:
+    """The positions in a file of position deletes by data file, for some of these or for all. Raises OSError."""
+    with _opened(location, io_properties, read_dictionary=[_PATH]) as parquet:
+        table = parquet.read([_PATH, _POSITION])
+    positions, paths = table.column(_POSITION).to_numpy(), table.column(_PATH)
+    if wanted is None:
+        wanted = list(dict.fromkeys(path for chunk in paths.chunks for path in chunk.dictionary.to_pylist()))
+    numbers = _file_numbers(paths, wanted)
+    return {wanted[n]: positions[numbers == n] for n in distinct(numbers) if n >= 0}
+
+
+def _file_numbers(paths: pa.ChunkedArray, wanted: Sequence[str]) -> NDArray[np.int64]:
+    """The place of each path among the wanted ones, -1 for others; looked up once for each path."""
+    known = pa.array(wanted, pa.string())
+    chunks = [
+        pc.index_in(chunk.dictionary.cast(pa.string()), value_set=known).fill_null(-1).take(chunk.indices)
+        for chunk in paths.chunks
+    ]
+    numbers: NDArray[np.int64] = pa.chunked_array(chunks, pa.int32()).to_numpy().astype(np.int64)
+    return numbers
+
+
+@contextmanager
+def _opened(
+    path: str, io_properties: Mapping[str, str], read_dictionary: Iterable[str] = ()
+) -> Iterator[pq.ParquetFile]:
+    with (
+        open_input(path, io_properties) as source,
+        pq.ParquetFile(source, read_dictionary=list(read_dictionary), pre_buffer=True) as parquet,
+    ):
+        yield parquet
 
 
 def _joined(keys: Sequence[Sequence[pa.ChunkedArray]]) -> list[pa.ChunkedArray]:

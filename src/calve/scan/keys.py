@@ -49,8 +49,15 @@ class KeySet:
 
     def deleted(self, columns: Columns, sequence_number: int) -> NDArray[np.bool_]:
         """Which rows of a file with this sequence number are deleted."""
+        numbers = self.numbers(columns)
+        deleted: NDArray[np.bool_] = numbers != _MISSING
+        deleted[deleted] = self._newest[numbers[deleted]] > sequence_number
+        return deleted
+
+    def numbers(self, columns: Columns) -> Numbers:
+        """For each row the number of its key, from 0 to less than there are keys; -1 for one that is not there."""
         if not len(self):
-            return np.zeros(len(columns[0]), bool)
+            return np.full(len(columns[0]), _MISSING, np.int64)
         numbers = self._values[0].places(columns[0])
         for column, values, pairs in zip(columns[1:], self._values[1:], self._pairs, strict=True):
             own = values.places(column)
@@ -58,9 +65,7 @@ class KeySet:
             found = np.full(len(numbers), _MISSING, np.int64)
             found[known] = _places(pairs, numbers[known] * len(values) + own[known])
             numbers = found
-        deleted: NDArray[np.bool_] = numbers != _MISSING
-        deleted[deleted] = self._newest[numbers[deleted]] > sequence_number
-        return deleted
+        return numbers
 
     def values(self, place: int) -> pa.Array:
         """The different values of the column at `place`, in its type."""

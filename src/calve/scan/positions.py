@@ -153,9 +153,13 @@ class PositionFinder:
         for file in files:
             self.keys_of(file)
 
-    def key_columns_of(self, file: ScanFile) -> list[pa.ChunkedArray]:
-        """The keys that are looked for in the files, where they are the same for all. Raises OSError."""
-        return self._deletes.key_columns_of(file)
+    def key_columns_of(self, file: ScanFile, *more: int) -> list[pa.ChunkedArray]:
+        """The keys that are looked for in the files, where they are the same for all, and other fields beside them.
+
+        Raises TransientError.
+        """
+        with _searching(file):
+            return self._deletes.key_columns_of(file, *more)
 
     def deleted(self, file: ScanFile) -> NDArray[np.bool_]:
         """One flag for each row of a file: whether it is deleted by position. Raises TransientError, TerminalError."""
@@ -201,6 +205,19 @@ def key_columns(
         groups = _FileGroups(target, file, [ids], remembered, stack)
         for number, group in enumerate(groups.all()):
             yield group.first, groups.columns(number, ids)
+
+
+def key_columns_at(target: ReadTarget, found: Found, ids: tuple[int, ...]) -> list[pa.ChunkedArray]:
+    """The columns of a key at positions of a file, which are in order. Raises TransientError."""
+    parts: list[list[pa.ChunkedArray]] = []
+    with _searching(found.file), ExitStack() as stack:
+        groups = _FileGroups(target, found.file, [ids], Remembered(), stack)
+        for number, group in enumerate(groups.all()):
+            start, end = np.searchsorted(found.positions, [group.first, group.first + group.rows])
+            if start < end:
+                columns = groups.columns(number, ids)
+                parts.append([columns[n].take(pa.array(found.positions[start:end] - group.first)) for n in ids])
+    return [pa.chunked_array([chunk for part in parts for chunk in part[at].chunks]) for at in range(len(ids))]
 
 
 def _matching(groups: "_FileGroups", number: int, keys: _Keys, sequence_number: int) -> Positions:

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import cast
 
 from pyspark.errors import ParseException
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
 from calve.model.change import RESERVED_PREFIX
+from calve.sparkversion import schema_of_ddl
 
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s,`()<>:]+))\s*")
 
@@ -29,7 +29,7 @@ def declared_names(text: str) -> tuple[str, ...] | None:
 def declared_schema(text: str) -> T.StructType:
     """The schema in Spark DDL. Lengths of VARCHAR and CHAR are dropped: tables know only STRING."""
     try:
-        schema = cast("T.StructType", T.StructType.fromDDL(text))
+        schema = schema_of_ddl(text)
     except ParseException as error:
         reason = str(error).strip().splitlines()[0]
         raise InvalidInput(

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
-from calve.sparktext import quiet_analysis
+from calve.sparkversion import condition_of, quiet_analysis
 
 Path = tuple[str, ...]
 
@@ -58,7 +58,7 @@ def _error(condition: str, schema: T.StructType) -> AnalysisException | ParseExc
 
 
 def _unresolved(error: AnalysisException | ParseException) -> Path | None:
-    if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+    if not condition_of(error).startswith("UNRESOLVED_COLUMN"):
         return None
     name = (error.getMessageParameters() or {}).get("objectName", "")
     return tuple(part.replace("``", "`") for part in _PART.findall(name)) or None

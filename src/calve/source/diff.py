@@ -23,6 +23,7 @@ from calve.source.frames import STEP
 from calve.source.problem import bad_row, first_problem, problem
 from calve.source.times import millis_of, time_type
 from calve.sparktext import coalesce, ident, literal
+from calve.sparkversion import is_variant
 
 _PROBLEM = f"{STEP}problem"
 _LARGEST = 2**31 - 1
@@ -60,7 +61,7 @@ def plan(schema: T.StructType, envelope: Diff, key: Sequence[str]) -> DiffPlan:
 
 
 def _check_comparable(name: str, data_type: T.DataType) -> None:
-    if isinstance(data_type, T.MapType | T.VariantType):
+    if isinstance(data_type, T.MapType) or is_variant(data_type):
         raise InvalidInput(
             f'column "{name}" has type {data_type.simpleString()}, whose values cannot be compared',
             hint="The envelope DIFF has to find equal rows. Use an array of entries, or text.",

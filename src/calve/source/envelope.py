@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from calve.errors import InvalidInput
 from calve.model.spec import Debezium, Diff, Envelope
 from calve.source import debezium, diff, upsert
-from calve.sparktext import quiet_analysis
+from calve.sparkversion import quiet_analysis
 
 
 def changes_of(frame: DataFrame, envelope: Envelope, key: Sequence[str], *, before: bool = False) -> DataFrame:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
@@ -25,6 +24,7 @@ from calve.errors import InvalidInput, SourceLost
 from calve.model.checkpoint import Offsets, canonical_offsets
 from calve.model.size import SizeHint
 from calve.model.spec import Upsert
+from calve.sparkversion import schema_of_ddl
 from calve.state import StateStore
 
 STATUSES = ("new", "paid", "packed", "shipped", "delivered", "returned")
@@ -144,7 +144,7 @@ class OrdersSource:
             op.alias("op"),
             seq.alias("seq"),
         )
-        return changes.to(cast("StructType", StructType.fromDDL(_COLUMNS)))
+        return changes.to(schema_of_ddl(_COLUMNS))
 
     def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
         return self.frame(spark, None, end)

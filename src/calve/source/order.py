@@ -19,6 +19,7 @@ from calve.source.documents import Malformed
 from calve.source.finish import ORDER_HINT
 from calve.source.scalars import number_of
 from calve.sparktext import ident, literal
+from calve.sparkversion import is_variant
 
 PAIR: tuple[T.DataType, T.DataType] = (T.DecimalType(38, 9), T.StringType())
 """The types of the two columns of a field without a type."""
@@ -40,7 +41,7 @@ def of_columns(schema: T.StructType, paths: Sequence[str], prefix: tuple[str, ..
     references = {}
     for path in paths:
         data_type = field_at(schema, path, "order field")
-        if not isinstance(data_type, T.AtomicType) or isinstance(data_type, T.VariantType):
+        if not isinstance(data_type, T.AtomicType) or is_variant(data_type):
             raise InvalidInput(f'the order field "{path}" has type {data_type.simpleString()}, which has no order')
         references[path] = ident(*prefix, *path.split("."))
     cases = [f"when {sql} is null then {literal(path)}" for path, sql in references.items()]

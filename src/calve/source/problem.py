@@ -8,6 +8,7 @@ error is escaped, so that no record can cut its own error short.
 from calve.errors import BadRow
 from calve.model.letter import ORIGIN_CLOSE, ORIGIN_OPEN
 from calve.sparktext import coalesce, literal
+from calve.sparkversion import valid_utf8
 
 SAMPLE_LENGTH = 200
 """Characters of a record that an error shows."""
@@ -40,7 +41,7 @@ def first_problem(choices: list[str]) -> str:
 
 def shortened(text: str, length: int) -> str:
     """A text of at most `length` characters, valid UTF-8."""
-    return f"make_valid_utf8(if(length({text}) > {length}, concat(left({text}, {length}), '...'), {text}))"
+    return valid_utf8(f"if(length({text}) > {length}, concat(left({text}, {length}), '...'), {text})")
 
 
 def bad_row(found: str, where: str, sample: str, origin: str) -> str:

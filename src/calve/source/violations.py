@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructType
 
-from calve.model.change import BAD, OP, order_columns, table_columns
+from calve.model.change import BAD, OP, table_columns
 from calve.model.spec import Diff, Envelope, NoEnvelope
 from calve.source import frames
 from calve.source.envelope import changes_of
+from calve.source.global_order import own_order
 from calve.sparktext import ident
 
 MOST = 1000
@@ -59,8 +60,7 @@ def key_violations(frame: DataFrame, envelope: Envelope, key: Sequence[str]) -> 
 
 def _own_order(schema: StructType, envelope: Envelope, changes: DataFrame) -> list[str] | None:
     """The order columns of the envelope itself, without those of arrival; None where arrival alone decides rightly."""
-    arrival = len(frames.arrival_types(schema))
-    own = order_columns(changes.columns)[:-arrival]
+    own = own_order(changes, schema)
     by_offset = frames.is_kafka(schema) and not own
     return None if by_offset and not isinstance(envelope, NoEnvelope) else own
 

@@ -22,6 +22,7 @@ from calve.errors import TerminalError
 from calve.model.change import BAD, ORDER_PREFIX, UPSERT
 from calve.model.checkpoint import CheckpointIdentity
 from calve.sparktext import ident, literal
+from calve.sparkversion import collected, frame_of
 from calve.view.catalyst import Catalyst, Node, children, column_id, items, kind, outputs, walk
 from calve.view.groups import GROUP, Term, groups_of, is_aggregation, terms_of
 from calve.view.plan import Changes, ViewPlan
@@ -56,14 +57,14 @@ def group_changes(
     grouping = _Grouping.of(node)
     additions = _additions(scope, plan, frame, grouping)
     static = _fingerprint(scope, plan, node)
-    piece, bad = _split(additions.toArrow())
+    piece, bad = _split(collected(additions))
     before = totals.at(identity.start, piece.schema)
     _check_static(plan, before, static)
     whole, touched = added(before, piece, plan.name)
     totals.record(identity, piece, Standing(whole, static))
     rows = touched.append_column(BAD, pa.nulls(touched.num_rows, pa.string()))
     rows = pa.concat_tables([rows, bad.cast(rows.schema)]) if bad.num_rows else rows
-    state = frame.sparkSession.createDataFrame(rows, schema=additions.schema)
+    state = frame_of(frame.sparkSession, rows, additions.schema)
     return _above(scope, plan, root, grouping, state)
 
 

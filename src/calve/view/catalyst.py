@@ -2,7 +2,7 @@
 
 A view is one of Spark's queries, read by Spark's own parser and analyser. What comes out is a tree of operators whose
 columns carry ids; calve walks that tree and puts other operators into it, so that a name, an alias or a scope never has
-to be understood here. Used are constructors and methods that Spark 4.0 to 4.1 have alike.
+to be understood here. Used are constructors and methods that Spark 3.5 to 4.3 have alike, but for `sparkversion`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from calve.sparktext import ident
+from calve.sparkversion import frames_of, inlined_ctes
 
 Node = Any
 """A LogicalPlan or an Expression of the JVM."""
@@ -70,8 +71,8 @@ class Catalyst:
         state = spark._jsparkSession.sessionState()  # noqa: SLF001 - the same
         self._state, self._parser = state, state.sqlParser()
         self._skip_commands = sql.execution.CommandExecutionMode.SKIP()
-        self._inline = sql.catalyst.optimizer.InlineCTE(True, False)  # noqa: FBT003 - Scala's own
-        self._dataset, self._project, self._filter = sql.classic.Dataset, plans.logical.Project, plans.logical.Filter
+        self._inline = inlined_ctes(jvm)
+        self._dataset, self._project, self._filter = frames_of(jvm), plans.logical.Project, plans.logical.Filter
         self._left_outer = plans.JoinType.apply("leftouter")
         self._if, self._and, self._alias = expressions.If, expressions.And, expressions.Alias
         self._option, self._list, self._to_seq = jvm.scala.Option, jvm.java.util.ArrayList, jvm.PythonUtils.toSeq

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from calve.errors import InvalidInput
-from calve.sparktext import ident, quiet_analysis
+from calve.sparktext import ident
+from calve.sparkversion import condition_of, quiet_analysis
 from calve.view.catalyst import Catalyst, Node, kind
 from calve.view.names import Parts, check_exact, quoted_names, relations_in, spark_text
 from calve.view.plan import Resolve, ViewInput, ViewQuery
@@ -98,7 +99,7 @@ def _check_names(source: ViewInput, queries: Sequence[ViewQuery]) -> None:
 
 def _not_understood(query: ViewQuery, error: AnalysisException | ParseException) -> InvalidInput:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    texts = (error.getCondition() or "").startswith("UNRESOLVED_COLUMN") and '"' in query.text
+    texts = condition_of(error).startswith("UNRESOLVED_COLUMN") and '"' in query.text
     return InvalidInput(
         f'view "{query.name}" is not understood',
         detail=lines[0] if lines else type(error).__name__,

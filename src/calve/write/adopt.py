@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileInfo, FileSelector, FileSystem
 
 from calve.iceberg.store import filesystem_of
-from calve.model.change import DELETE, OP
+from calve.model.change import DELETE, OP, ORDER
 from calve.model.files import WrittenFile
 from calve.write.job import WriteJob
 from calve.write.last import last_of_runs
@@ -82,7 +82,9 @@ class Adoption:
     def _distinct(self, output: _Output, keys: RollingFiles) -> int:
         """The number of different keys, which go to `keys` where they are to be deleted."""
         distinct = 0
-        for batch in last_of_runs(self._batches(output, self._job.layout.key_names), self._job.layout.key_names):
+        key = self._job.layout.key_names
+        columns = [*key, *(c.name for c in self._job.layout.columns if c.name == ORDER)]
+        for batch in last_of_runs(self._batches(output, columns), key):
             distinct += batch.num_rows
             if self._job.deletes:
                 keys.write(batch)

@@ -13,6 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - as above
 from calve.errors import BadRow, InvalidInput
 from calve.model.change import BAD, DIFF, OP, PROGRESS, TIME, UPSERT
 from calve.model.letter import ORIGIN_OPEN
+from calve.sparkversion import is_interval, is_variant
 from calve.write.columns import Column, Layout
 
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
@@ -57,7 +58,7 @@ def _stored(column: Column, value: SparkColumn, found: T.DataType) -> SparkColum
     if column.spark_type is None:
         storable = _storable(found)
         return value if storable == found else value.cast(storable)
-    if isinstance(found, T.VariantType):
+    if is_variant(found):
         return F.to_json(value)
     if column.kind == "uuid" and isinstance(found, T.StringType):
         bytes_of = F.unhex(F.regexp_replace(value, "-", ""))
@@ -70,9 +71,9 @@ def _stored(column: Column, value: SparkColumn, found: T.DataType) -> SparkColum
 
 def _storable(kind: T.DataType) -> T.DataType:
     """Intervals inside of other types are texts."""
+    if is_interval(kind):
+        return T.StringType()
     match kind:
-        case T.AnsiIntervalType() | T.CalendarIntervalType():
-            return T.StringType()
         case T.ArrayType():
             return T.ArrayType(_storable(kind.elementType), kind.containsNull)
         case T.MapType():

@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from calve.model.files import WriteResult, WrittenFile
+from calve.sparkversion import collected
 from calve.write.job import BatchTooLarge, WriteJob
 from calve.write.last import last_per_key, upserts
 from calve.write.partitioned import data_files, partitioner_for
@@ -51,7 +52,7 @@ class DriverWriter:
     def _collected(self, job: WriteJob) -> pa.Table:
         frame = job.frame if self.max_rows is None else job.frame.limit(self.max_rows + 1)
         try:
-            changes = frame.toArrow()
+            changes = collected(frame)
         except (PySparkException, Py4JError) as error:
             if _RESULT_LIMIT in str(error):
                 raise BatchTooLarge from error

@@ -9,7 +9,8 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.classic.column import Column as ClassicColumn
+
+from calve.sparkversion import column_of, expression_of, frames_of
 
 
 def in_own_session(frame: DataFrame, settings: Mapping[str, str]) -> DataFrame:
@@ -23,7 +24,7 @@ def in_own_session(frame: DataFrame, settings: Mapping[str, str]) -> DataFrame:
     copy = SparkSession(session.sparkContext, jvm_session)
     RDD.toDF = to_frame  # type: ignore[method-assign]
     plan = frame._jdf.logicalPlan()  # noqa: SLF001 - as above
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(jvm_session, plan), copy)
+    return DataFrame(frames_of(jvm).ofRows(jvm_session, plan), copy)
 
 
 def constant_of(frame: DataFrame, column: str) -> Any:
@@ -83,13 +84,12 @@ class _Java:
         self.objects = self.jvm.org.apache.spark.sql.catalyst.expressions.objects
         self.types = self.jvm.org.apache.spark.sql.types.DataTypes
         self.none = self.jvm.scala.Option.empty()
-        self._bridge = self.jvm.org.apache.spark.sql.classic.ExpressionUtils
 
     def expression(self, column: Column) -> Any:
-        return self._bridge.expression(column._jc)  # noqa: SLF001 - as above
+        return expression_of(self.jvm, column)
 
     def column(self, expression: Any) -> Column:
-        return ClassicColumn(self._bridge.column(expression))
+        return column_of(self.jvm, expression)
 
     def sequence(self, *items: Any) -> Any:
         return self.jvm.PythonUtils.toSeq(list(items))

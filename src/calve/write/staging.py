@@ -30,6 +30,7 @@ from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
 from calve.model.target import WriteTarget
 from calve.sparktext import ident
+from calve.sparkversion import collected
 from calve.state import StateStore
 from calve.write.changes import checked
 from calve.write.choose import fits_the_driver
@@ -73,7 +74,7 @@ def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, *, s
     try:
         changes = checked(frame, layout)
         if fits_the_driver(size):
-            return _together([folder.put(changes.toArrow())], folder)
+            return _together([folder.put(collected(changes))], folder)
         plain = changes.toDF(*[f"c{i}" for i in range(len(changes.columns))])  # mapInArrow fails for names with a dot
         task = partial(_stage_partition, folder, tuple(changes.columns))
         reports = plain.mapInArrow(task, f"{REPORT} binary").collect()

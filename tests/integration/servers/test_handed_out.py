@@ -86,6 +86,26 @@ def test_credentials_that_expire_soon_are_asked_for_again(
     assert sum(map(loads, lakehouse.catalog_proxy.seen)) == questions
 
 
+class LaterClock(SystemClock):
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@pytest.mark.parametrize(("age_ms", "questions"), [(660_000, 2), (500_000, 1)])
+def test_credentials_whose_end_is_not_told_are_asked_for_again_after_a_while(
+    age_ms: int, questions: int, lakehouse: Lakehouse, without_keys: dict[str, str]
+) -> None:
+    name, clock = create(lakehouse), LaterClock()
+    hand_out(lakehouse, lambda answer: answer.update(config=HANDED_OUT))
+    lakehouse.catalog_proxy.seen.clear()
+    table = IcebergTable(connect(**without_keys).open().load_table(name), "sink", ["id"], clock, RandomIds())
+    clock.ahead_ms = age_ms
+    table.write_target(WriteOptions())
+    assert sum(map(loads, lakehouse.catalog_proxy.seen)) == questions
+
+
 def test_a_catalog_that_names_the_metadata_file_as_the_location_gets_files_beside_it(lakehouse: Lakehouse) -> None:
     table = create(lakehouse)
     catalog = connect(**lakehouse.properties).open()

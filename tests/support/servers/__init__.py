@@ -1,6 +1,7 @@
 """Servers that the tests run against: real ones, and small ones of this process in front of them.
 
 java       a server in a JVM, on a free loopback port
+cluster    Spark: a standalone master and workers
 catalog    Iceberg's REST catalog
 store      S3Proxy behind a proxy that checks signatures
 postgres   PostgreSQL, where it is installed

@@ -1,6 +1,7 @@
 """A server in a JVM: started on a free loopback port, waited for, and ended."""
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -36,19 +37,38 @@ def jars_of(name: str) -> Path:
 
 
 class JavaServer:
-    """One process. It answers at `uri` from the moment this object is there, until `stop`."""
+    """One process with what it starts itself. It answers at `uri` after `await_answer`, until `stop`."""
 
     def __init__(
-        self, name: str, arguments: Sequence[str], port: int, folder: Path, environment: Mapping[str, str]
+        self,
+        name: str,
+        arguments: Sequence[str],
+        port: int,
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        jars: Path | None = None,
+        launcher: Sequence[str] = (),
     ) -> None:
+        """`jars` are those of the server if they are not fetched ones; `launcher` is put before the command."""
         self.uri = f"http://127.0.0.1:{port}"
-        self._log = folder / f"{name}.log"
+        self.log = folder / f"{name}.log"
         java = find_java(folder / "java", os.environ) / "bin" / "java"
-        command = [str(java), *_OPTIONS, "-cp", f"{jars_of(name)}/*", *arguments]
-        with self._log.open("wb") as log:
+        command = [*launcher, str(java), *_OPTIONS, "-cp", f"{jars or jars_of(name)}/*", *arguments]
+        with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, env={**os.environ, **environment}, stdout=log, stderr=subprocess.STDOUT, cwd=folder
+                command,
+                env={**os.environ, "JAVA_HOME": str(java.parents[1]), **environment},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                start_new_session=True,
             )
+
+    @property
+    def pid(self) -> int:
+        """Of the process; its group has the same."""
+        return self._process.pid
 
     def await_answer(self, path: str) -> None:
         """Wait until it answers anything at all."""
@@ -56,7 +76,7 @@ class JavaServer:
         while not self._answers(path):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise RuntimeError(f"the server at {self.uri} did not start:\n{self._log.read_text()[-3000:]}")
+                raise RuntimeError(f"the server at {self.uri} did not start:\n{self.log.read_text()[-3000:]}")
             time.sleep(0.05)
 
     def _answers(self, path: str) -> bool:
@@ -80,5 +100,10 @@ class JavaServer:
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process and what it started at once, as if its machine were gone."""
+        if self._process.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()

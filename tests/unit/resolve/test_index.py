@@ -10,12 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import LongType, NestedField, StringType
 
 from calve.iceberg.avro import read_entries
 from calve.index.manifest import IndexManifest, Owner
 from calve.model.files import ResolvedDeletes
 from calve.model.spec import KeyIndexUse
+from calve.resolve.indexed import IndexLimits
+from calve.state import LocalState
 from tests.support.foreign import Row, in_order
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows
@@ -210,5 +212,41 @@ def test_small_tables_are_searched_without_an_index_unless_it_is_asked_for(tmp_p
     upsert(table, 1, 2)
     assert table.key_index == ""
     assert not table.state.list("parts")
+    check(table)
+    table.close()
+
+
+def test_a_table_gets_an_index_as_soon_as_searching_it_costs_more(tmp_path: Path) -> None:
+    table = KeyedTable(tmp_path, NUMBERS, ["id"], index=KeyIndexUse.AUTO)
+    table.resolver = table.new_resolver(index_limits=IndexLimits(rows=11))
+    upsert(table, *range(10))
+    upsert(table, 1, 2)
+    assert table.key_index == ""
+    upsert(table, 1, 5)
+    assert len(manifest_of(table).covered) == 2
+    check(table)
+    table.close()
+
+
+def test_files_that_are_too_many_for_one_batch_are_searched_and_taken_in_by_later_ones(table: KeyedTable) -> None:
+    for start in (0, 1, 2):
+        table.apply([table.data(numbers(*range(start, 30, 3)))], numbers(*range(start, 30, 3)))
+    table.state = LocalState(table.home / "another")  # where there is no index yet
+    table.resolver = table.new_resolver(index_limits=IndexLimits(taken_rows=15))
+    covered = []
+    for number in range(4):
+        upsert(table, number, 29 - number)
+        covered.append(len(manifest_of(table).covered))
+    assert covered == [1, 3, 5, 6]
+    check(table)
+
+
+def test_keys_that_are_too_long_for_the_index_are_searched(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "id", StringType(), required=True))
+    table = KeyedTable(tmp_path, schema, ["id"], index=KeyIndexUse.ON)
+    short, long = [{"id": f"{n}"} for n in range(5)], [{"id": "x" * 300 + str(n)} for n in range(5)]
+    for rows in (short, long, [*short[:2], *long[:2]], short[:1], [*short, *long]):
+        table.apply([table.data(rows)], rows)
+    assert len(table.contents) == 10
     check(table)
     table.close()

@@ -23,6 +23,8 @@ SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "region", StringType(), required=True),
 )
+GONE = 2
+"""Status of an entry whose file left the table."""
 BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
 
 
@@ -49,7 +51,7 @@ def lose(file: WrittenFile) -> None:
 
 
 def delete_files(table: KeyedTable) -> list[dict[str, Any]]:
-    found = [row["data_file"] for row in table.table.inspect.entries().to_pylist()]
+    found = [row["data_file"] for row in table.table.inspect.entries().to_pylist() if row["status"] != GONE]
     return [file for file in found if file["content"] == 1]
 
 
@@ -186,3 +188,48 @@ def test_files_of_keys_are_taken_in_rounds_that_fit_into_memory() -> None:
     keys = [DeleteFile(DeleteKind.EQUALITY, f"k{n}", 1, rows, 1) for n, rows in enumerate([4, 5, 2, 30, 1, 9])]
     found = [sorted(key.rows for key in group) for group in rounds(keys, most=10)]
     assert found == [[4, 5], [2], [30], [1, 9]]
+
+
+def test_many_small_files_of_deletes_become_few_in_a_commit_that_deletes_rows(table: KeyedTable) -> None:
+    table.apply([table.data([row(n) for n in range(100)])], [row(n) for n in range(100)])
+    first = table.data([row(n) for n in range(100, 110)])
+    table.apply([first], [row(n) for n in range(100, 110)])
+    seen = []
+    for number in range(40):
+        table.apply([], [], [row(number), row(number + 50)])
+        live = int(table.summary["total-records"]) - int(table.summary["total-position-deletes"])
+        assert live == len(table.contents), "every delete is in the table once"
+        assert table.summary["operation"] == "delete"
+        assert int(table.summary["total-delete-files"]) == len(delete_files(table))
+        seen.append(len(delete_files(table)))
+    assert max(seen) <= 7
+    assert in_order(table.rows()) == in_order(table.contents.values())
+    assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
+    assert in_order(table.table.scan().to_arrow().to_pylist()) == in_order(table.contents.values())
+
+
+def test_deletes_of_data_files_that_left_the_table_leave_it_when_files_of_deletes_are_merged(table: KeyedTable) -> None:
+    many = [table.data([row(n), row(n + 100)]) for n in range(20)]
+    table.apply(many, [row(n) for n in range(20)] + [row(n + 100) for n in range(20)])
+    for number in range(0, 12, 2):
+        table.apply([], [], [row(number), row(number + 1)])
+    table.table.delete("id >= 100")
+    for number in range(20):
+        table.contents.pop((number + 100,))
+    table.apply([], [], [row(12), row(13)])
+    live = {file["file_path"] for file in table.table.inspect.data_files().to_pylist()}
+    named = {path for file in delete_files(table) for path in pq.read_table(file["file_path"])["file_path"].to_pylist()}
+    assert named <= live
+    assert in_order(table.rows()) == in_order(table.contents.values())
+
+
+def test_files_of_deletes_of_other_writers_are_left_alone(table: KeyedTable) -> None:
+    file = table.data([row(n) for n in range(100)])
+    table.apply([file], [row(n) for n in range(100)])
+    theirs = [table.positions([(file, number)]) for number in range(10)]
+    table.commit(*theirs)
+    for number in range(10):
+        table.contents.pop((number,))
+    table.apply([], [], [row(50)])
+    assert {f.path for f in theirs} <= {f["file_path"] for f in delete_files(table)}
+    assert in_order(table.rows()) == in_order(table.contents.values())

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from calve.errors import InvalidInput
-from calve.runtime.session import _open_log, driver_memory, local_cores
+from calve.runtime.session import _open_log, driver_memory, is_local, local_cores
 from calve.runtime.workers import archives_of_spark
 
 GIB = 1 << 30
@@ -22,6 +22,22 @@ GIB = 1 << 30
 )
 def test_a_local_master_says_how_many_tasks_run_at_once(master: str, cores: int) -> None:
     assert local_cores(master, 8) == cores
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("local[2,4]", True),
+        ("local-cluster[2,1,512]", False),
+        ("spark://localhost:7077", False),
+        ("yarn", False),
+        ("k8s://https://local", False),
+    ],
+)
+def test_a_master_is_local_where_driver_and_executors_are_one_process(master: str, *, local: bool) -> None:
+    assert is_local(master) is local
 
 
 @pytest.mark.parametrize(("machine", "heap"), [(1 * GIB, 1 * GIB), (3 * GIB, 3 * GIB // 2), (64 * GIB, 4 * GIB)])

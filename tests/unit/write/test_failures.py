@@ -6,7 +6,7 @@ import os
 import pyarrow as pa
 import pytest
 
-from calve.errors import BadRow, FencedError, TransientError
+from calve.errors import BadRow, FencedError, TerminalError, TransientError
 from calve.write.failures import failure_of
 
 
@@ -60,3 +60,36 @@ def test_anything_else_is_worth_another_try() -> None:
     found = failure_of(ConnectionResetError("connection reset by peer"))
     assert isinstance(found, TransientError)
     assert found.detail == "connection reset by peer"
+
+
+@pytest.mark.parametrize(
+    ("text", "primary"),
+    [
+        (
+            "Job aborted\n  File serializers.py\nModuleNotFoundError: No module named 'calve'\n\tat x",
+            'Spark\'s executors cannot import the package "calve"',
+        ),
+        (
+            'Caused by: java.io.IOException: Cannot run program "/opt/env/bin/python": error=2, No such file',
+            'Spark\'s executors have no Python at "/opt/env/bin/python"',
+        ),
+        (
+            "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than 3.11.",
+            "Spark's executors have another version of Python",
+        ),
+    ],
+)
+def test_executors_that_lack_what_calve_needs_say_so_and_where_to_read_on(text: str, primary: str) -> None:
+    found = failure_of(OSError(text))
+    assert isinstance(found, TerminalError)
+    assert found.primary == primary
+    assert "docs/cluster.md" in found.hint
+
+
+def test_a_spark_that_has_stopped_is_not_waited_for() -> None:
+    text = (
+        "An error occurred\n: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\n\tat x"
+    )
+    found = failure_of(OSError(text))
+    assert isinstance(found, TerminalError)
+    assert found.primary == "Spark has stopped"
