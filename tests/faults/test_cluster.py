@@ -36,35 +36,46 @@ USER, PASSWORD = "calve", "wolfram-cluster-password"
 WAIT_SECONDS = 240
 
 
-ORDERS = orders(rows=400, changes=1200)
-EXPECTED = expected_orders(ORDERS, 1600)
+ORDERS = orders(rows=300, changes=700)
+EXPECTED = expected_orders(ORDERS, 1000)
 COLUMNS = "id BIGINT NOT NULL, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP"
-GENERATED = "CREATE SOURCE orders FROM LOAD GENERATOR orders (ROWS = 400, UPDATES = 1200);"
+GENERATED = "CREATE SOURCE orders FROM LOAD GENERATOR orders (ROWS = 300, UPDATES = 700);"
 
 
-def topic_of_changes(kafka: Kafka) -> str:
-    """Statements of a source: the generator's changes as Debezium writes them, with tombstones, in two partitions."""
-    topic = kafka.topic(partitions=2)
-    messages: dict[int, list[Message]] = {0: [], 1: []}
-    table: dict[int, dict[str, Any]] = {}
-    for op, order, row in expected_changes(ORDERS, 0, 1600):
-        before, key = table.pop(order, None), {"id": order}
-        if row is not None:
-            table[order] = dict(zip(("id", "customer", "status"), (row[0], row[1], row[3]), strict=True))
-            table[order] |= {"amount": str(row[2]), "updated_at": row[4].isoformat()}
-        kind = "d" if row is None else "u" if before else "c"
-        messages[order % 2].append((key, {"op": kind, "before": before, "after": table.get(order)}))
-        if op == "d":
-            messages[order % 2].append((key, None))
-    for partition, records in messages.items():
-        kafka.send(topic, records, partition)
-    login = f"SASL MECHANISM = 'PLAIN', SASL USERNAME = '{BROKER_USER}', SASL PASSWORD = SECRET b"
-    return f"""
-        CREATE SECRET b FROM ENV 'BROKER_PASSWORD';
-        CREATE CONNECTION k TO KAFKA (BROKER = '{kafka.guarded}', SECURITY PROTOCOL = 'sasl_plaintext', {login});
-        CREATE SOURCE orders ({COLUMNS}, PRIMARY KEY (id) NOT ENFORCED)
-          FROM KAFKA CONNECTION k (TOPIC = '{topic}', MAX OFFSETS PER CHECKPOINT = 200) FORMAT JSON ENVELOPE DEBEZIUM;
-    """
+class Topic:
+    """The generator's changes as Debezium writes them, with tombstones, in two partitions."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka, self._topic = kafka, kafka.topic(partitions=2)
+        self._rows: dict[int, dict[str, Any]] = {}
+
+    @property
+    def source(self) -> str:
+        """The statements of it."""
+        login = f"SASL MECHANISM = 'PLAIN', SASL USERNAME = '{BROKER_USER}', SASL PASSWORD = SECRET b"
+        place = f"TOPIC = '{self._topic}', MAX OFFSETS PER CHECKPOINT = 200"
+        return f"""
+            CREATE SECRET b FROM ENV 'BROKER_PASSWORD';
+            CREATE CONNECTION k TO KAFKA (
+              BROKER = '{self._kafka.guarded}', SECURITY PROTOCOL = 'sasl_plaintext', {login});
+            CREATE SOURCE orders ({COLUMNS}, PRIMARY KEY (id) NOT ENFORCED)
+              FROM KAFKA CONNECTION k ({place}) FORMAT JSON ENVELOPE DEBEZIUM;
+        """
+
+    def send(self, first: int, last: int) -> None:
+        """Changes at these positions."""
+        messages: dict[int, list[Message]] = {0: [], 1: []}
+        for _, order, row in expected_changes(ORDERS, first, last):
+            before = self._rows.pop(order, None)
+            if row is not None:
+                plain = {"id": row[0], "customer": row[1], "status": row[3]}
+                self._rows[order] = {**plain, "amount": str(row[2]), "updated_at": row[4].isoformat()}
+            op, after = "d" if row is None else "u" if before else "c", self._rows.get(order)
+            found = messages[order % 2]
+            found.append(({"id": order}, {"op": op, "before": before, "after": after}))
+            found += [({"id": order}, None)] if row is None else []
+        for partition, records in messages.items():
+            self._kafka.send(self._topic, records, partition)
 
 
 @dataclass
@@ -170,7 +181,9 @@ def test_a_machine_and_then_the_driver_die_and_every_row_is_there_once(
     machines: Machines, lakehouse: Lakehouse, door: Proxy, kafka: Kafka
 ) -> None:
     namespace, page, told = new_namespace(), free_port(), list[str]()
-    (machines.folder / "p.sql").write_text(pipeline(topic_of_changes(kafka), lakehouse, door, namespace))
+    topic = Topic(kafka)
+    topic.send(0, 700)
+    (machines.folder / "p.sql").write_text(pipeline(topic.source, lakehouse, door, namespace))
     events = machines.folder / "events"
     events.mkdir()
     shown = ["spark.ui.enabled=true", f"spark.ui.port={page}", "spark.eventLog.enabled=true"]
@@ -190,6 +203,7 @@ def test_a_machine_and_then_the_driver_die_and_every_row_is_there_once(
     assert in_the_middle.happened
     machines.spark.await_workers(1)
 
+    topic.send(700, 1000)
     second = machines.run(*arguments, **secrets)
     told += second.communicate(timeout=WAIT_SECONDS)
     assert second.returncode == 0, told[-1]
