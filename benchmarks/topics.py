@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import calve
 from calve.clock import SystemClock
 from calve.model.spec import NoEnvelope
-from calve.runtime.api import Lake
+from calve.runtime.lake import Lake
 from calve.runtime.session import embedded_session
 from calve.source.kafka.brokers import Access
 from calve.source.kafka.definition import Kafka, KafkaSource

@@ -13,7 +13,7 @@ from calve.iceberg.store import open_output
 from calve.iceberg.table import IcebergTable
 from calve.model.spec import WriteOptions
 from calve.model.target import WriteTarget
-from calve.runtime.api import connect
+from calve.runtime.lake import connect
 from tests.support.servers.lakehouse import Lakehouse, new_namespace
 from tests.support.servers.listening import Request
 from tests.support.servers.proxy import Fault, edited
