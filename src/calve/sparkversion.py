@@ -7,6 +7,7 @@ that become Arrow tables by themselves; and a logger of PySpark. Spark 3.5 has n
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
 _OLD = int(pyspark.__version__.split(".", maxsplit=1)[0]) < 4
+_ZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 _VARIANT: type | None = getattr(T, "VariantType", None)
 _INTERVALS: tuple[type, ...] = (T.AnsiIntervalType, *filter(None, [getattr(T, "CalendarIntervalType", None)]))
 
@@ -36,12 +38,17 @@ def condition_of(error: PySparkException) -> str:
     return (error.getErrorClass() if _OLD else error.getCondition()) or ""
 
 
+def arrow_schema_of(schema: T.StructType) -> pa.Schema:
+    """The columns of a frame as Arrow has them; timestamps are of UTC, which Spark 4.3 has to be told."""
+    return to_arrow_schema(schema, **_ZONE)
+
+
 def collected(frame: DataFrame) -> pa.Table:
     """The rows of a frame, in this process."""
     if not _OLD:
         return frame.toArrow()
     batches = frame._collect_as_arrow()  # type: ignore[operator]  # noqa: SLF001 - what `toPandas` calls
-    return pa.Table.from_batches(batches, schema=None if batches else to_arrow_schema(frame.schema))
+    return pa.Table.from_batches(batches, schema=None if batches else arrow_schema_of(frame.schema))
 
 
 def frame_of(spark: SparkSession, rows: pa.Table, schema: T.StructType) -> DataFrame:

@@ -10,7 +10,6 @@ from typing import TypedDict, Unpack
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from calve.catalog.tables import load_table
 from calve.errors import InvalidInput
@@ -22,7 +21,7 @@ from calve.scan.conditions import Where
 from calve.scan.frame import frame_of
 from calve.scan.splits import read_tasks, whole
 from calve.scan.worker import rows_of_task
-from calve.sparkversion import quiet_analysis
+from calve.sparkversion import arrow_schema_of, quiet_analysis
 
 
 class TimeTravel(TypedDict, total=False):
@@ -101,7 +100,7 @@ class FrameRead:
     @property
     def schema(self) -> pa.Schema:
         """Of the rows."""
-        return to_arrow_schema(self.frame.schema)
+        return arrow_schema_of(self.frame.schema)
 
     def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, partition by partition."""

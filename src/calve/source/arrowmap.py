@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from calve.errors import BadRow
 from calve.model.letter import Origin
 from calve.source.documents import Malformed, shortened
 from calve.source.problem import SAMPLE_LENGTH
+from calve.sparkversion import arrow_schema_of
 
 Columns = dict[str, list[Any]]
 Rows = Callable[[Columns, int], Iterator[Sequence[Any]]]
@@ -28,7 +28,7 @@ def mapped(frame: DataFrame, inputs: Sequence[str], make_rows: Callable[[], Rows
     """The rows that Python code makes of the `inputs`. `make_rows` prepares that code, once for every task."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = to_arrow_schema(output)
+        schema = arrow_schema_of(output)
         rows = make_rows()
         for batch in batches:
             columns = {name: batch.column(i).to_pylist() for i, name in enumerate(batch.schema.names)}

@@ -21,7 +21,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from calve.errors import CalveError, SourceLost, TransientError
 from calve.model.letter import Origin
@@ -31,6 +30,7 @@ from calve.source.documents import Malformed
 from calve.source.kafka.avro import Avro, AvroReader
 from calve.source.kafka.brokers import Access, installed, transient
 from calve.source.kafka.position import Split
+from calve.sparkversion import arrow_schema_of
 
 RECORDS_AT_ONCE = 2000
 STALL_SECONDS = 60.0
@@ -80,7 +80,7 @@ class TopicReader:
             return spark.createDataFrame([], self.schema)
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            schema = to_arrow_schema(self.schema)
+            schema = arrow_schema_of(self.schema)
             for batch in batches:
                 for task in batch.column(0).to_pylist():
                     yield from self._records(tasks[task], schema)
