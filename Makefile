@@ -20,7 +20,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install servers lint fmt unit integration faults e2e test docs wheel demo soak bench constraints clean
+.PHONY: help install servers lint fmt unit integration faults e2e test versions docs wheel demo soak bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -83,6 +83,9 @@ e2e: $(INSTALLED) $(JAR) $(CLASSES) servers ## run whole pipelines, read back by
 test: lint wheel $(JAR) $(CLASSES) servers ## check everything: lint, the wheel, all tests
 	@$(PYTEST) --durations=10 tests
 
+versions: $(INSTALLED) ## run a few whole pipelines with Spark 3.5, 4.0 and 4.3
+	@$(PY) scripts/spark_versions.py .cache/spark
+
 docs: $(INSTALLED) ## write the pages that are made out of the code
 	@$(PY) scripts/options_page.py
 	@$(PY) scripts/types_page.py
@@ -96,8 +99,8 @@ demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check 
 soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random tests at length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
 
-bench: $(INSTALLED) $(JAR) ## measure what the documentation claims
-	@for script in $(BENCHMARKS); do echo "== $$script"; $(PY) $$script; done
+bench: $(INSTALLED) $(JAR) servers ## measure what the documentation claims
+	@for script in $(BENCHMARKS); do echo "== $$script"; PYTHONPATH=. $(PY) $$script; done
 
 constraints: $(INSTALLED) ## resolve constraints.txt anew
 	@$(PY) scripts/resolve_constraints.py

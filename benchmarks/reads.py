@@ -22,7 +22,7 @@ from workload import COLUMNS, Workload, make_workload
 
 import calve
 from calve.catalog.connect import connect_embedded
-from calve.runtime.api import TableRef
+from calve.runtime.lake import TableRef
 from calve.runtime.session import embedded_session
 
 BATCHES = 10

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from calve.model.spec import Diff as Diff
     from calve.model.spec import NoEnvelope as NoEnvelope
     from calve.model.spec import Upsert as Upsert
-    from calve.runtime.api import connect as connect
     from calve.runtime.api import sink as sink
+    from calve.runtime.lake import connect as connect
     from calve.runtime.maintaining import convert_deletes as convert_deletes
     from calve.runtime.reading import read as read
     from calve.source.files import files as files
@@ -32,7 +32,7 @@ _PUBLIC = {
     "Diff": "calve.model.spec",
     "NoEnvelope": "calve.model.spec",
     "Upsert": "calve.model.spec",
-    "connect": "calve.runtime.api",
+    "connect": "calve.runtime.lake",
     "convert_deletes": "calve.runtime.maintaining",
     "files": "calve.source.files",
     "kafka": "calve.source.kafka.definition",

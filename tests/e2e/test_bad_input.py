@@ -14,7 +14,7 @@ import calve
 from calve import faults
 from calve.errors import BadRow, CalveError, InvalidInput, ProgressUnprovable
 from calve.model.spec import Debezium, Envelope, NoEnvelope, Upsert
-from calve.runtime.api import Lake
+from calve.runtime.lake import Lake
 from calve.runtime.query import Query, exit_code
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import struct
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from calve.runtime.supervisor import Ending, SinkResult
 from calve.runtime.verifying import verify
 from tests.support.pipelines import Pipelines
 from tests.support.readers import ROOT, spark_iceberg_rows
-from tests.support.servers.kafka import PASSWORD, USER, Kafka, Message
+from tests.support.servers.kafka import AUTHORITY, PASSWORD, STRANGER, USER, Kafka, Message
 from tests.support.servers.registry import PASSWORD as REGISTRY_PASSWORD
 from tests.support.servers.registry import USER as REGISTRY_USER
 from tests.support.servers.registry import SchemaRegistry
@@ -66,7 +67,7 @@ def cause_of(results: list[SinkResult]) -> CalveError:
 def test_upserts_follow_their_offsets_and_null_values_delete(pipelines: Pipelines, kafka: Kafka) -> None:
     topic = kafka.topic(partitions=2)
     kafka.send(topic, [upsert(1, "a"), upsert(2, "b"), upsert(1, "c"), upsert(2, None)], partition=0)
-    kafka.send(topic, [upsert(11, "x"), upsert(12, "y"), upsert(12, "z")], partition=1)
+    kafka.send(topic, [({"id": 11}, {"value": "x"}), upsert(12, "y"), (b"12", {"value": "z"})], partition=1)
     done(pipelines.run(source(kafka, topic, UPSERT, options=", MAX OFFSETS PER CHECKPOINT = 3") + SINK))
     assert pipelines.rows("x.t") == [(1, "c"), (11, "x"), (12, "z")]
     kafka.send(topic, [upsert(12, "gone")], partition=1, transaction="abort")
@@ -144,6 +145,7 @@ def test_avro_is_read_by_the_schemas_of_a_registry_as_they_change(
             (keys[2], registry.encoded(old, {"id": 2, "amount": None})),
             (keys[3], registry.encoded(new, {"id": 3, "amount": None, "at": 1_000_000})),
             (keys[2], None),
+            (struct.pack(">q", 7), registry.encoded(new, {"id": 4, "amount": None, "at": None})),
             (keys[1], b"\x00\x00\x00\x00\x63what"),
             (keys[1], b"plain"),
         ],
@@ -154,12 +156,13 @@ def test_avro_is_read_by_the_schemas_of_a_registry_as_they_change(
     secret = f"CREATE SECRET p AS '{REGISTRY_PASSWORD}';"
     dead = "WITH (ON BAD ROW = 'dead letter', DEAD LETTER TABLE = 'x.bad')"
     done(pipelines.run(secret + source(kafka, topic, form, columns) + SINK + dead))
-    assert pipelines.rows("x.t") == [(1, Decimal("1.50"), None), (3, None, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))]
+    second_one = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert pipelines.rows("x.t") == [(1, Decimal("1.50"), None), (3, None, second_one), (4, None, None)]
     letters = pipelines.rows("x.bad", *LETTERS)
-    assert [row[2:5] for row in letters] == [(4, keys[1], b"\x00\x00\x00\x00\x63what"), (5, keys[1], b"plain")]
+    assert [row[2:5] for row in letters] == [(5, keys[1], b"\x00\x00\x00\x00\x63what"), (6, keys[1], b"plain")]
     assert letters[0][5] == "the schema registry has no schema 99"
     asked = [path for path in registry.asked if path != "/subjects"]
-    assert len(asked) <= 2 * 4, "a task asks for a number once"
+    assert len(asked) <= 2 * 5, "a task asks for a number once"
 
 
 def test_every_record_is_a_row_without_an_envelope_from_where_reading_began(pipelines: Pipelines, kafka: Kafka) -> None:
@@ -179,6 +182,16 @@ def test_every_record_is_a_row_without_an_envelope_from_where_reading_began(pipe
     assert pipelines.rows("x.t", "id", "value") == [(3, "new"), (3, "new"), (4, "newer")]
     assert pipelines.rows("x.later", "id") == [(4,)]
     assert pipelines.rows("x.given", "id") == [(3,), (4,)]
+
+
+def test_rows_with_times_and_multiplicities_add_up(pipelines: Pipelines, kafka: Kafka) -> None:
+    topic = kafka.topic()
+    rows = [(1, "a", 1, 1), (1, "a", 2, -1), (1, "b", 2, 1), (2, "c", 2, 1), (2, "c", 3, -1)]
+    sent = [{"id": key, "value": value, "at": at, "diff": diff} for key, value, at, diff in rows]
+    kafka.send(topic, [(None, record) for record in [*sent, {"at": 4, "done": True}]])
+    form = "FORMAT JSON ENVELOPE DIFF (TIME at, DIFF diff, PROGRESS done)"
+    done(pipelines.run(source(kafka, topic, form) + SINK))
+    assert pipelines.rows("x.t") == [(1, "b")]
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning(pipelines: Pipelines, kafka: Kafka) -> None:
@@ -245,7 +258,16 @@ def test_brokers_and_topics_that_cannot_be_reached_are_refused_when_they_are_nam
             f"{LAKE} CREATE SOURCE o ({COLUMNS}) FROM KAFKA CONNECTION g (TOPIC = '{topic}') {UPSERT}; {SINK}"
         )
     )
-    assert pipelines.rows("x.t") == [(1, "a")]
+    encrypted = f"""CREATE CONNECTION e TO KAFKA (BROKER = '{kafka.encrypted}', SECURITY PROTOCOL = 'sasl_ssl',
+        SASL MECHANISM = 'scram-sha-256', SASL USERNAME = '{USER}', SASL PASSWORD = '{PASSWORD}',
+        SSL CERTIFICATE AUTHORITY = """
+    with pytest.raises(TransientError, match="certificate verify failed"):
+        pipelines.apply(f"{encrypted} '{STRANGER}')")
+    pipelines.apply(f"{encrypted} '{AUTHORITY.read_text()}')")
+    pipelines.apply(f"CREATE SOURCE p ({COLUMNS}) FROM KAFKA CONNECTION e (TOPIC = '{topic}') {UPSERT}")
+    pipelines.apply(SINK.replace("s FROM o", "e FROM p").replace('"t"', '"e"'))
+    assert all(result.cause is None for result in pipelines.run())
+    assert pipelines.rows("x.e") == pipelines.rows("x.t") == [(1, "a")]
     kept = [path for path in pipelines.home.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
     assert {path.parent.name for path in kept} == {"secrets"}
 

@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from calve.errors import BadRow, FencedError, ForeignCommit, InvalidInput, TransientError
 from calve.model.health import Health
 from calve.plan.sinks import plan_sink
-from calve.runtime.api import Lake, Sink
+from calve.runtime.api import Sink
 from calve.runtime.defined import sink_of
+from calve.runtime.lake import Lake
 from calve.runtime.monitor import read_statuses
 from calve.runtime.query import Query
 from calve.runtime.supervisor import Ending, SinkResult

@@ -66,13 +66,9 @@ EXACT = {
     "day": Kind("DATE", [moment.date() for moment in LOCAL]),
     "at": Kind("TIMESTAMP", MOMENTS),
     "local": Kind("TIMESTAMP_NTZ", LOCAL),
-}
-"""What a key can be made of."""
-
-FLAT = EXACT | {
     "ident": Kind("UUID", [str(uuid.UUID(int=n)) for n in (0, 2**128 - 1, 0x3F2504E04F8911D39A0C0305E82C3301)]),
 }
-"""What partitions can be made of."""
+"""What keys and partitions can be made of."""
 
 INEXACT = {
     "ratio": Kind("FLOAT", [*FLOATS, 3.4028234663852886e38, 1.401298464324817e-45]),
@@ -115,7 +111,7 @@ NESTED = {
         stored=[[], [None, {"x": MOMENTS[0], "y": [(1, [Decimal(10**38 - 1), None])]}, {"x": None, "y": None}]],
     ),
 }  # fmt: skip
-COLUMNS = FLAT | INEXACT | NESTED
+COLUMNS = EXACT | INEXACT | NESTED
 UUIDS = ("ident",)
 READERS: dict[str, Callable[[str], Rows]] = {"duckdb": duckdb_rows, "spark": spark_iceberg_rows}
 
@@ -227,16 +223,16 @@ def test_a_key_is_found_again(keyed: dict[str, Rows], name: str, reader: str) ->
 
 SPECS = [
     PartitionBy(transform, (name,), width)
-    for name, kind in FLAT.items()
+    for name, kind in EXACT.items()
     for transform, width in (("identity", None), ("bucket", 7), ("truncate", 4), ("month", None), ("hour", None))
     if transform in getattr(declared_type(kind.ddl), "transforms", ())
     if not (transform == "truncate" and "DECIMAL" in kind.ddl)  # below
     if not (transform == "month" and "TIMESTAMP" in kind.ddl)  # follows from the hour
-] + [PartitionBy("truncate", (name,), 3) for name, kind in FLAT.items() if "DECIMAL" in kind.ddl]
+] + [PartitionBy("truncate", (name,), 3) for name, kind in EXACT.items() if "DECIMAL" in kind.ddl]
 """A decimal that leaves its digits when truncated cannot be written, by Java neither: 3 divides the least ones."""
 
 
-DECIMALS = [by for by in SPECS if FLAT[by.column[0]].ddl.startswith("DECIMAL") and by.transform != "bucket"]
+DECIMALS = [by for by in SPECS if EXACT[by.column[0]].ddl.startswith("DECIMAL") and by.transform != "bucket"]
 """DuckDB 1.5 ends its process when it meets a decimal in a manifest: those are read by Spark alone."""
 
 
@@ -263,10 +259,10 @@ class Partitioned:
 def partitioned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Partitioned]:
     """Tables that are partitioned by every column in every way, by the names of the columns."""
     del spark
-    kinds = FLAT | {"ratio": INEXACT["ratio"]}
+    kinds = EXACT | {"ratio": INEXACT["ratio"]}
     specs = [*(by for by in SPECS if by not in DECIMALS), PartitionBy("identity", ("ratio",))]
     most = Partitioned.of(tmp_path_factory.mktemp("partitions"), kinds, specs, list(READERS))
-    decimals = {by.column[0]: FLAT[by.column[0]] for by in DECIMALS}
+    decimals = {by.column[0]: EXACT[by.column[0]] for by in DECIMALS}
     rest = Partitioned.of(tmp_path_factory.mktemp("decimals"), decimals, DECIMALS, ["spark"])
     return {"most": most, "decimals": rest}
 
@@ -286,9 +282,9 @@ def _partition_values(table: Table) -> Iterator[tuple[int, dict[str, Any]]]:
 def test_rows_of_many_partitions_are_all_there(partitioned: dict[str, Partitioned], which: str, reader: str) -> None:
     rows = partitioned[which].rows[reader]
     assert sorted(row["id"] for row in rows) == list(range(len(rows)))
-    for name in [name for name in FLAT if name in rows[0]]:
+    for name in [name for name in EXACT if name in rows[0]]:
         found = {row["id"]: comparable(row[name]) for row in rows}
-        values = FLAT[name].values
+        values = EXACT[name].values
         assert [found[n] for n in range(len(values))] == comparable(list(values)), name
 
 
@@ -302,7 +298,7 @@ def test_the_partition_of_a_row_is_what_the_specification_says(
     field = next(f for f in made.table.spec().fields if _is(f, wanted, schema.find_field(name).field_id))
     kind = schema.find_type(name)
     transform = field.transform.transform(kind)
-    values = [*FLAT[name].values, None]
+    values = [*EXACT[name].values, None]
     found = [made.values[n][field.name] for n in range(len(values))]
     assert [plain(value, kind) for value in found] == [transform(plain(value, kind)) for value in values]
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from calve import faults
-from calve.runtime.api import Lake
+from calve.runtime.lake import Lake
 from tests.faults.harness import Sink
 from tests.faults.where import Where
 

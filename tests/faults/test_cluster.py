@@ -1,4 +1,4 @@
-"""A pipeline on a cluster of two machines, with everything in a REST catalog and S3: machines and drivers die."""
+"""Kafka into a REST catalog and S3, on a cluster of two machines: machines and drivers die."""
 
 import json
 import os
@@ -10,18 +10,22 @@ import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import calve
 from calve.runtime.java import find_java
-from calve.source.generator import OrderRow, expected_orders, orders
+from calve.source.generator import expected_changes, expected_orders, orders
 from tests.faults.harness import KILLED, rows_of
 from tests.support.jvm import QUICK
 from tests.support.readers import ROOT, duckdb_rows, spark_rest_rows
 from tests.support.servers import cluster as clusters
 from tests.support.servers.cluster import SPARK_HOME, SparkCluster
 from tests.support.servers.java import free_port
+from tests.support.servers.kafka import PASSWORD as BROKER_PASSWORD
+from tests.support.servers.kafka import USER as BROKER_USER
+from tests.support.servers.kafka import Kafka, Message
 from tests.support.servers.lakehouse import BUCKET, Lakehouse, new_namespace
 from tests.support.servers.listening import Answer, Request
 from tests.support.servers.logins import basic
@@ -32,18 +36,46 @@ USER, PASSWORD = "calve", "wolfram-cluster-password"
 WAIT_SECONDS = 240
 
 
-@dataclass(frozen=True)
-class Input:
-    """Where the changes come from, and what the table is in the end."""
-
-    source: str
-    expected: dict[int, OrderRow]
+ORDERS = orders(rows=300, changes=700)
+EXPECTED = expected_orders(ORDERS, 1000)
+COLUMNS = "id BIGINT NOT NULL, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP"
+GENERATED = "CREATE SOURCE orders FROM LOAD GENERATOR orders (ROWS = 300, UPDATES = 700);"
 
 
-GENERATED = Input(
-    "CREATE SOURCE orders FROM LOAD GENERATOR orders (ROWS = 400, UPDATES = 1200, MAX ROWS PER CHECKPOINT = 200);",
-    expected_orders(orders(rows=400, changes=1200), 1600),
-)
+class Topic:
+    """The generator's changes as Debezium writes them, with tombstones, in two partitions."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka, self._topic = kafka, kafka.topic(partitions=2)
+        self._rows: dict[int, dict[str, Any]] = {}
+
+    @property
+    def source(self) -> str:
+        """The statements of it."""
+        login = f"SASL MECHANISM = 'PLAIN', SASL USERNAME = '{BROKER_USER}', SASL PASSWORD = SECRET b"
+        place = f"TOPIC = '{self._topic}', MAX OFFSETS PER CHECKPOINT = 200"
+        return f"""
+            CREATE SECRET b FROM ENV 'BROKER_PASSWORD';
+            CREATE CONNECTION k TO KAFKA (
+              BROKER = '{self._kafka.guarded}', SECURITY PROTOCOL = 'sasl_plaintext', {login});
+            CREATE SOURCE orders ({COLUMNS}, PRIMARY KEY (id) NOT ENFORCED)
+              FROM KAFKA CONNECTION k ({place}) FORMAT JSON ENVELOPE DEBEZIUM;
+        """
+
+    def send(self, first: int, last: int) -> None:
+        """Changes at these positions."""
+        messages: dict[int, list[Message]] = {0: [], 1: []}
+        for _, order, row in expected_changes(ORDERS, first, last):
+            before = self._rows.pop(order, None)
+            if row is not None:
+                plain = {"id": row[0], "customer": row[1], "status": row[3]}
+                self._rows[order] = {**plain, "amount": str(row[2]), "updated_at": row[4].isoformat()}
+            op, after = "d" if row is None else "u" if before else "c", self._rows.get(order)
+            found = messages[order % 2]
+            found.append(({"id": order}, {"op": op, "before": before, "after": after}))
+            found += [({"id": order}, None)] if row is None else []
+        for partition, records in messages.items():
+            self._kafka.send(self._topic, records, partition)
 
 
 @dataclass
@@ -112,7 +144,7 @@ def door(lakehouse: Lakehouse) -> Iterator[Proxy]:
     proxy.stop()
 
 
-def pipeline(given: Input, lakehouse: Lakehouse, door: Proxy, namespace: str) -> str:
+def pipeline(source: str, lakehouse: Lakehouse, door: Proxy, namespace: str) -> str:
     return f"""
         CREATE SECRET k FROM ENV 'STORE_SECRET';
         CREATE SECRET p FROM ENV 'LAKE_PASSWORD';
@@ -121,7 +153,7 @@ def pipeline(given: Input, lakehouse: Lakehouse, door: Proxy, namespace: str) ->
           ENDPOINT = '{lakehouse.store.uri}');
         CREATE CONNECTION lake TO ICEBERG CATALOG (
           TYPE = 'rest', URI = '{door.uri}', USER = '{USER}', PASSWORD = SECRET p);
-        {given.source}
+        {source}
         CREATE SINK s FROM orders TO ICEBERG CATALOG lake USING AWS CONNECTION aws NAMESPACE {namespace} TABLE orders
           WITH (STATE LOCATION = 's3://{BUCKET}/state/{namespace}',
                 COMMIT INTERVAL = '2s', CHECKPOINT INTERVAL = '1s');
@@ -146,15 +178,17 @@ class Together:
 
 
 def test_a_machine_and_then_the_driver_die_and_every_row_is_there_once(
-    machines: Machines, lakehouse: Lakehouse, door: Proxy
+    machines: Machines, lakehouse: Lakehouse, door: Proxy, kafka: Kafka
 ) -> None:
     namespace, page, told = new_namespace(), free_port(), list[str]()
-    (machines.folder / "p.sql").write_text(pipeline(GENERATED, lakehouse, door, namespace))
+    topic = Topic(kafka)
+    topic.send(0, 700)
+    (machines.folder / "p.sql").write_text(pipeline(topic.source, lakehouse, door, namespace))
     events = machines.folder / "events"
     events.mkdir()
     shown = ["spark.ui.enabled=true", f"spark.ui.port={page}", "spark.eventLog.enabled=true"]
     shown += [f"spark.eventLog.dir={events.as_uri()}", "spark.eventLog.compress=false"]
-    secrets = {"STORE_SECRET": SECRET, "LAKE_PASSWORD": PASSWORD}
+    secrets = {"STORE_SECRET": SECRET, "LAKE_PASSWORD": PASSWORD, "BROKER_PASSWORD": BROKER_PASSWORD}
     arguments = ["p.sql", "--until-caught-up", *(part for text in shown for part in ("--conf", text))]
 
     def machine_dies() -> None:
@@ -169,12 +203,13 @@ def test_a_machine_and_then_the_driver_die_and_every_row_is_there_once(
     assert in_the_middle.happened
     machines.spark.await_workers(1)
 
+    topic.send(700, 1000)
     second = machines.run(*arguments, **secrets)
     told += second.communicate(timeout=WAIT_SECONDS)
     assert second.returncode == 0, told[-1]
     table = calve.connect(**lakehouse.properties).open().load_table(f"{namespace}.orders")
-    assert rows_of(duckdb_rows(table.metadata_location, s3=lakehouse.duckdb)) == GENERATED.expected
-    assert rows_of(spark_rest_rows(lakehouse.spark, f"{namespace}.orders")) == GENERATED.expected
+    assert rows_of(duckdb_rows(table.metadata_location, s3=lakehouse.duckdb)) == EXPECTED
+    assert rows_of(spark_rest_rows(lakehouse.spark, f"{namespace}.orders")) == EXPECTED
     summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
     told_by = {(s["calve.offsets-digest"], s["calve.commit-id"]) for s in summaries if s.get("calve.commit-id")}
     assert len({digest for digest, _ in told_by}) == len(told_by), "no batch is committed twice"
@@ -182,7 +217,7 @@ def test_a_machine_and_then_the_driver_die_and_every_row_is_there_once(
     kept = [*machines.spark.logs, *machines.folder.glob("events/**/*"), *machines.folder.glob("home/logs/*")]
     told += [path.read_bytes().decode(errors="replace") for path in kept if path.is_file()]
     assert any("SparkListenerEnvironmentUpdate" in text for text in told)
-    assert [secret for secret in (SECRET, PASSWORD) if any(secret in text for text in told)] == []
+    assert [secret for secret in secrets.values() if any(secret in text for text in told)] == []
 
 
 def environment_page(port: int) -> str:

@@ -15,8 +15,8 @@ from calve.iceberg.table import IcebergTable
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress, property_key
 from calve.model.table import Proposal
-from calve.runtime.api import Lake
 from calve.runtime.api import Sink as Definition
+from calve.runtime.lake import Lake
 from calve.runtime.query import Query, exit_code
 from calve.source.generator import OrderRow, expected_orders, orders
 from tests.faults.conftest import MakeSink

@@ -10,7 +10,7 @@ import calve
 from calve import faults
 from calve.errors import TransientError
 from calve.model.spec import Upsert
-from calve.runtime.api import Lake, TableRef
+from calve.runtime.lake import Lake, TableRef
 from calve.runtime.query import Query
 from tests.support.changes import Batches
 from tests.support.compaction import compact

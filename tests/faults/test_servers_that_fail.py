@@ -1,12 +1,13 @@
 """A catalog and a store behind a proxy that fails in all the ways that networks do: nothing lost, nothing twice."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 import calve
-from calve.runtime.api import Lake
+from calve.runtime.lake import Lake
 from calve.runtime.query import Query
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
@@ -20,6 +21,7 @@ from tests.support.servers.proxy import (
     Fault,
     anything,
     commits,
+    edited,
     lost,
     lost_with,
     refused,
@@ -41,8 +43,8 @@ def check(lake: Lake, where: Where) -> None:
     table = lake.open().load_table(TABLE)
     assert rows_of(where.rows(table.metadata_location)) == EXPECTED
     summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
-    progress = [s["calve.offsets-digest"] for s in summaries if s.get("calve.commit-id")]
-    assert len(progress) == len(set(progress)), "no batch is committed twice"
+    progress = {(s["calve.offsets-digest"], s["calve.commit-id"]) for s in summaries if s.get("calve.commit-id")}
+    assert len(progress) == len({digest for digest, _ in progress}), "no batch is committed twice"
 
 
 def loads(request: Request) -> bool:
@@ -93,6 +95,31 @@ def test_a_sink_says_that_its_catalog_is_not_available_and_goes_on_later(
     assert "The catalog is not available. It is tried again" in query.status().cause
     lakehouse.calm()
     assert query.await_termination(120)
+    check(lake, where)
+
+
+def newest_alone(answer: dict[str, Any]) -> None:
+    """As Nessie has it."""
+    metadata = answer.get("metadata", {})
+    current = metadata.get("current-snapshot-id")
+    metadata["snapshots"] = [s for s in metadata.get("snapshots", []) if s["snapshot-id"] == current]
+    metadata["snapshot-log"] = [e for e in metadata.get("snapshot-log", []) if e["snapshot-id"] == current]
+    metadata["metadata-log"] = []
+
+
+def test_a_catalog_that_shows_no_history_is_enough_to_go_on(
+    lake: Lake, where: Where, lakehouse: Lakehouse, caplog: pytest.LogCaptureFixture
+) -> None:
+    lakehouse.catalog_proxy.faults += [
+        Fault(commits, lost_with(502), after=2),
+        Fault(lambda request: loads(request) or commits(request), edited(newest_alone), times=10_000),
+    ]
+    first = started(lake, where)
+    eventually(lambda: first.status().commits >= 2)
+    first.stop()
+    assert started(lake, where).await_termination(120)
+    assert "shows its newest snapshot alone" in caplog.text
+    lakehouse.calm()
     check(lake, where)
 
 

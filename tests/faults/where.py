@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 import calve
-from calve.runtime.api import Lake
+from calve.runtime.lake import Lake
 from tests.support.readers import Rows, duckdb_rows, spark_iceberg_rows, spark_rest_rows
 from tests.support.servers.lakehouse import BUCKET, Lakehouse
 

@@ -12,7 +12,7 @@ from calve.iceberg.snapshots import added_counts, head_of, new_summary
 from calve.iceberg.table import IcebergTable
 from calve.model.files import Totals, WriteResult
 from calve.model.spec import WriteOptions
-from calve.runtime.api import TableRef
+from calve.runtime.lake import TableRef
 from calve.runtime.reading import read_here
 from calve.write.partitioned import data_files
 from calve.write.rolling import FileNames

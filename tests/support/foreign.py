@@ -24,7 +24,7 @@ from calve.model.files import Content, Totals, WriteResult, WrittenFile
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
 from calve.model.table import Proposal
-from calve.runtime.api import TableRef
+from calve.runtime.lake import TableRef
 from calve.runtime.reading import TimeTravel, read_here
 
 NAME = "shop.others"

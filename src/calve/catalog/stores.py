@@ -15,6 +15,8 @@ from calve.catalog.hints import code_of
 _IO_PREFIXES = ("adls.", "client.", "gcs.", "hdfs.", "hf.", "oss.", "s3.", "DEFAULT_")
 _IO_NAMES = frozenset({"buffer-size", "py-io-impl"})
 _EARLY_MS = 5 * 60 * 1000
+_UNTOLD_MS = 10 * 60 * 1000
+"""Least lifetime of credentials whose end is not told: no store gives less than a quarter of an hour."""
 _BUCKETS = ("s3://", "s3a://", "s3n://")
 _ANY_REGION = "us-east-1"
 TIME_OUTS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-timeout": "30"}
@@ -27,10 +29,12 @@ def io_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in properties.items() if k.startswith(_IO_PREFIXES) or k in _IO_NAMES}
 
 
-def expires_soon(properties: Mapping[str, str], now_ms: int) -> bool:
-    """Whether credentials that a catalog handed out are about to expire."""
+def expires_soon(properties: Mapping[str, str], since_ms: int, now_ms: int) -> bool:
+    """Whether credentials that a catalog handed out at `since_ms` are about to expire, or may be for all it said."""
     end = properties.get("s3.session-token-expires-at-ms")
-    return end is not None and int(end) - now_ms < _EARLY_MS
+    if end is None:
+        return bool(properties.get("s3.session-token")) and now_ms - since_ms > _UNTOLD_MS
+    return int(end) - now_ms < _EARLY_MS
 
 
 def filesystem_of(location: str, io_properties: Mapping[str, str]) -> tuple[FileSystem, str]:

@@ -142,9 +142,6 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *,
     if found.differences and not (evolves and found.mendable):
         raise misfit(str(name), found.text)
     theirs = as_known(table.metadata, schema)
-    for column in key:
-        if isinstance(field_named(theirs.fields, column).field_type, UUIDType):
-            raise no_uuid_key(column)
     identifiers = theirs.identifier_field_names()
     if identifiers and identifiers != {field_named(theirs.fields, name).name for name in key}:
         raise InvalidInput(
@@ -153,13 +150,15 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *,
         )
 
 
-def no_uuid_key(column: str) -> InvalidInput:
-    """Other engines have to find keys, too."""
-    return InvalidInput(
-        f'column "{column}" cannot be a key',
-        detail="It is a uuid in the table; Spark with the Iceberg runtime finds no uuid by equality deletes.",
-        hint="Declare it as STRING.",
-    )
+def check_found_by_all(table: Table, key: Sequence[str]) -> None:
+    """Whether other engines, too, find rows by equality deletes with this key. Raises InvalidInput."""
+    for column in key:
+        if isinstance(field_named(table.schema().fields, column).field_type, UUIDType):
+            raise InvalidInput(
+                f'column "{column}" cannot be a key with equality deletes',
+                detail="It is a uuid in the table; Spark with the Iceberg runtime finds no uuid by equality deletes.",
+                hint="Use DELETES = 'position', or declare it as STRING.",
+            )
 
 
 def misfit(name: str, differences: str) -> InvalidInput:

@@ -18,7 +18,7 @@ from rich.table import Table
 
 import calve
 from calve.errors import CalveError, InvalidInput
-from calve.runtime.api import Lake
+from calve.runtime.lake import Lake
 from calve.runtime.query import Query, exit_code
 from calve.source.generator import TABLE_COLUMNS, OrderRow, Orders, expected_orders
 

@@ -19,8 +19,8 @@ from calve.cli.run import run_pipeline
 from calve.cli.show import console, show_differences, show_error, show_statuses
 from calve.cli.sql import run_sql
 from calve.errors import CalveError, InvalidInput
-from calve.runtime.api import connect, default_home
 from calve.runtime.defined import connected_lake
+from calve.runtime.lake import connect, default_home
 from calve.runtime.monitor import read_statuses
 from calve.runtime.reading import TimeTravel
 from calve.runtime.session import embedded_session

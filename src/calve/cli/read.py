@@ -26,8 +26,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from calve.model.scan import DeleteKind, ScanPlan
-from calve.runtime.api import TableRef
 from calve.runtime.folders import FolderRead, read_folder
+from calve.runtime.lake import TableRef
 from calve.runtime.reading import FilteredRead, LocalRead, TimeTravel, read_filtered, read_here
 from calve.runtime.workplace import Workplace
 

@@ -292,11 +292,15 @@ class SinkRun:
 
     def patiently(self, action: Callable[[], T]) -> T:
         """Repeat what must work before anything else can, until it does or the run is stopped."""
-        delay = 0.1
+        delay, failed = 0.1, False
         while True:
             try:
-                return action()
+                found = action()
+                if failed and not self.ready:
+                    self._monitor.running()
+                return found
             except TransientError as error:
+                failed = True
                 self._monitor.failed_attempt(error)
                 self._monitor.stalled(str(error))
             self._waiter.pause(delay * self._ids.jitter())

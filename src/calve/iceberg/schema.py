@@ -32,7 +32,6 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from calve.catalog.tables import no_uuid_key
 from calve.errors import InvalidInput
 from calve.model.change import DIFF, ORDER, RESERVED_PREFIX, TIME
 from calve.model.types import decimal_of, spark_type
@@ -75,8 +74,6 @@ def iceberg_schema(columns: SparkStruct | str, key: Sequence[str] = (), uuids: S
         if field["name"].lower().startswith(RESERVED_PREFIX) and field["name"] not in own:
             raise reserved(field["name"])
     _check_key(fields, key)
-    for name in set(key) & set(uuids):
-        raise no_uuid_key(name)
     # The ids only have to differ here: fresh ones are assigned in the order in which a catalog assigns them, too.
     root = _struct(fields, path="", ids=count(1))
     by_name = {field.name: field for field in root.fields}

@@ -58,6 +58,7 @@ from calve.iceberg.snapshots import (
     has_data,
     head_of,
     new_summary,
+    shows_no_history,
     stated_progress,
 )
 from calve.iceberg.store import absent, io_properties_of
@@ -104,9 +105,11 @@ class IcebergTable:
         theirs = table.schema() if shape is None else as_known(table.metadata, shape.given)
         self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
         self._latest = table
+        self._loaded_ms = clock.now_ms()
         self._metadata: TableMetadata = table.metadata
         """As it was loaded or committed last."""
         self._infos = SnapshotInfos(sink_id)
+        self._warned = False
         self._lists = ManifestLists()
         self._key_scans = KeyScans()
         self._named: OrderedDict[str, tuple[str, ...]] = OrderedDict()
@@ -124,11 +127,14 @@ class IcebergTable:
                     detail=str(error),
                     hint="Restore it, or start a new sink into a new table.",
                 ) from error
-        self._latest, self._metadata = table, table.metadata
+        self._latest, self._metadata, self._loaded_ms = table, table.metadata, self._clock.now_ms()
         ref = table.metadata.refs.get(self._branch)
         if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
             raise TerminalError(f'"{self._branch}" is a tag of table "{self._name}"', hint="Choose another branch.")
         head = head_of(table.metadata, self._branch)
+        if not self._warned and shows_no_history(table.metadata):
+            self._warned = True
+            log.warning("table %s shows its newest snapshot alone: its property tells how far sinks came", self._name)
         return TableState(
             uuid=str(table.metadata.table_uuid),
             ancestors=self._infos.of(ancestors_of(table.metadata, head)),
@@ -235,7 +241,7 @@ class IcebergTable:
 
         `given` are columns of older rows. Raises TransientError.
         """
-        if expires_soon(self._latest.io.properties, self._clock.now_ms()):
+        if expires_soon(self._latest.io.properties, self._loaded_ms, self._clock.now_ms()):
             self.load()
         table = self._latest
         delete_spec_id = unpartitioned_spec_id(table)

@@ -266,6 +266,12 @@ class SinkSpec:
     """An idle sink commits an empty snapshot this long after the last one."""
 
     def __post_init__(self) -> None:
+        if self.deletes is Deletes.EQUALITY and (unfound := [name for name in self.key if name in self.uuids]):
+            raise InvalidInput(
+                f'column "{unfound[0]}" cannot be a key with equality deletes',
+                detail="Spark with the Iceberg runtime finds no uuid by equality deletes.",
+                hint="Use DELETES = 'position', or declare it as STRING.",
+            )
         against = [
             (self.append, "A table that keeps every change has nothing to leave out."),
             (self.times is not None, "Rows have times of their own, which order them."),

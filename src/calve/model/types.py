@@ -70,11 +70,10 @@ TYPES: tuple[ColumnType, ...] = (
         "",
         "uuid",
         _BUCKET,
-        key=False,
         back="STRING",
         note="A column of a source, not inside of others; a text in Spark. A `STRING` goes into a `uuid` column of a "
-        "table that exists, too. As a key declare `STRING`: Spark with the Iceberg runtime finds no uuid by equality "
-        "deletes.",
+        "table that exists, too. A key where rows are deleted by position: Spark with the Iceberg runtime finds no "
+        "uuid by equality deletes.",
     ),
     ColumnType(
         "INTERVAL",

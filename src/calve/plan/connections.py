@@ -150,7 +150,8 @@ def _check_uri(given: Given, name: str, *schemes: str) -> None:
     if has_login and not parts.scheme.startswith("sqlite"):
         raise given.error(name, f"{name} has a password in it", "Use USER = '...', PASSWORD = SECRET name.")
     if schemes and parts.scheme not in schemes:
-        raise given.error(name, f"{name} is no address of that kind", f"It starts with {schemes[-1]}://.")
+        starts = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise given.error(name, f"{name} is no address of that kind", f"It starts with {starts}.")
 
 
 def _kafka(given: Given, definitions: Definitions) -> KafkaConnection:

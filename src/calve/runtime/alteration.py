@@ -13,7 +13,7 @@ from calve.plan.lookup import required
 from calve.plan.settings import SettingGroup
 from calve.plan.sinks import plan_sink, read_from, uses_of_sink
 from calve.plan.sources import plan_source
-from calve.runtime.creation import connection_uses, hide_literals, normalised, try_connection
+from calve.runtime.creation import check_source, connection_uses, hide_literals, normalised, try_connection
 from calve.runtime.outcome import Message
 from calve.runtime.viewing import check_sinks_view, plan_view
 from calve.runtime.workplace import Workplace
@@ -163,7 +163,7 @@ def _source(place: Workplace, found: Definition, given: st.AlterSource, definiti
     options = _updated(group, used.options, given.action)
     wanted = normalised(replace(statement, input=replace(used, options=options)))
     if isinstance(wanted, st.CreateSource):
-        plan_source(wanted, definitions)
+        check_source(place, wanted, definitions)
     return _changed(place, found, replace(found, statement=wanted))
 
 

@@ -28,8 +28,8 @@ from calve.model.spec import NoEnvelope, TableName
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required
 from calve.plan.sources import plan_source
-from calve.runtime.api import Lake, TableRef, table_id
 from calve.runtime.defined import lake_of
+from calve.runtime.lake import Lake, TableRef, table_id
 from calve.runtime.outcome import Message
 from calve.runtime.workplace import Workplace
 from calve.source.columns import declared_schema

@@ -89,6 +89,13 @@ def try_connection(place: Workplace, statement: st.CreateConnection, definitions
         try_brokers(planned, revealing(definitions, place.vault))
 
 
+def check_source(place: Workplace, statement: st.CreateSource, definitions: Definitions) -> None:
+    """Whether a source can work; a topic is asked for."""
+    planned = plan_source(statement, definitions)
+    if isinstance(planned.input, KafkaInput):
+        check_topic(planned.input, planned.envelope or NoEnvelope(), revealing(definitions, place.vault))
+
+
 def normalised(statement: st.Create) -> st.Create:
     """The statement as it is stored: folders are absolute, so that it means the same wherever calve runs."""
     if isinstance(statement, st.CreateSource) and isinstance(statement.input, parts.FilesInput):
@@ -163,10 +170,7 @@ class _Creation:
             case st.CreateConnection():
                 self._connection(statement)
             case st.CreateSource():
-                planned = plan_source(statement, self._definitions)
-                if isinstance(planned.input, KafkaInput):
-                    reveal = revealing(self._definitions, self._place.vault)
-                    check_topic(planned.input, planned.envelope or NoEnvelope(), reveal)
+                check_source(self._place, statement, self._definitions)
                 self._store(Definition(self._uid, 1, statement, uses=self._source_uses(statement)))
             case st.CreateView():
                 viewed = plan_view(self._place, statement, self._definitions)

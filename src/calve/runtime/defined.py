@@ -16,7 +16,8 @@ from calve.model.spec import NoEnvelope
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required_connection
 from calve.plan.sinks import SinkPlan, connected
-from calve.runtime.api import Lake, Sink
+from calve.runtime.api import Sink
+from calve.runtime.lake import Lake
 from calve.runtime.reading import read
 from calve.runtime.session import embedded_session
 from calve.runtime.topics import topic_of

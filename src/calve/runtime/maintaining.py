@@ -3,7 +3,7 @@
 from calve.clock import RandomIds, SystemClock
 from calve.maintain.convert import Converted, Tools
 from calve.maintain.convert import convert_deletes as convert
-from calve.runtime.api import TableRef
+from calve.runtime.lake import TableRef
 
 
 def convert_deletes(table: TableRef) -> Converted | None:

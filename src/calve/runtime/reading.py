@@ -17,7 +17,7 @@ from calve.errors import InvalidInput
 from calve.iceberg.scan import Scan
 from calve.iceberg.travel import AsOf
 from calve.model.scan import ScanPlan
-from calve.runtime.api import TableRef
+from calve.runtime.lake import TableRef
 from calve.scan.conditions import Where
 from calve.scan.frame import frame_of
 from calve.scan.splits import read_tasks, whole

@@ -175,6 +175,7 @@ def _explained(plan: SinkPlan, definitions: Definitions) -> list[tuple[str, str]
         ("commits", commits),
         ("files", _files(spec.write)),
         ("foreign commits", spec.on_foreign_commit.value),
+        *([("bad rows", f"dead letters in {spec.dead_letters}")] if spec.dead_letters else []),
         ("state", plan.state or "below the home folder"),
         ("begins", plan.beginning.value if plan.beginning.value != "refuse" else "with the source's first change"),
     ]
@@ -202,6 +203,6 @@ def _input(source: SourcePlan) -> str:
 
 def _envelope(envelope: Envelope) -> str:
     order = getattr(envelope, "order_by", ())
-    name = {"NoEnvelope": "NONE", "Upsert": "UPSERT", "Debezium": "DEBEZIUM"}[type(envelope).__name__]
+    name = {"NoEnvelope": "NONE", "Upsert": "UPSERT", "Debezium": "DEBEZIUM", "Diff": "DIFF"}[type(envelope).__name__]
     across = " across checkpoints" if getattr(envelope, "across_checkpoints", False) else ""
     return f"{name}, ordered by {', '.join(order)}{across}" if order else name

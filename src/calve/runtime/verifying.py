@@ -22,9 +22,10 @@ from calve.model.change import BAD, OP, PROGRESS, TIME, UPSERT, order_columns
 from calve.model.checkpoint import CheckpointIdentity
 from calve.plan.lookup import required
 from calve.plan.sinks import plan_sink
-from calve.runtime.api import Sink, reading_of, source_store
+from calve.runtime.api import Sink
 from calve.runtime.defined import sink_of
 from calve.runtime.reading import read
+from calve.runtime.start import reading_of, source_store
 from calve.runtime.workplace import Workplace
 from calve.source.port import SourceDefinition
 from calve.sql.names import Identifier

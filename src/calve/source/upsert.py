@@ -3,8 +3,8 @@
 A record is a row of the frame, or, in frames from Kafka or of lines of files, the JSON object in `value` (also inside
 Kafka Connect's schema/payload wrapper; the conversion rules are in `cells`). It deletes when `delete_when` is true for
 it; null is not true. From Kafka a null value deletes, too, by the key's JSON: an object with the key columns, or the
-bare value of a single one. `delete_when` and `order_by` may name fields of the JSON that are not declared; in
-`delete_when` those are texts.
+bare value of a single one; key columns that a value lacks are taken from there as well. `delete_when` and `order_by`
+may name fields of the JSON that are not declared; in `delete_when` those are texts.
 
 A bad row is one whose value does not convert to the declared type, that lacks a NOT NULL or key column (a delete:
 only a key column), or that has no value to be ordered by, which is always so for a null value under `order_by`.

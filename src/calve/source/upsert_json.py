@@ -133,7 +133,7 @@ class Rows:
             return self._deleted(key)
         if not isinstance(record, dict):
             raise Malformed("it is not a JSON object")
-        record = frames.with_included(record, columns, row)
+        record = self._with_key(frames.with_included(record, columns, row), key)
         values: list[Any] = [None] * self._width
         rest = None
         for i, converted in zip(self._key_at, self._key.values(record, codings), strict=True):
@@ -144,6 +144,17 @@ class Rows:
         except Misfit as error:
             rest = Malformed.of(error)
         return Found(values, self._texts(record), self._ordered(record, values), rest=rest)
+
+    def _with_key(self, record: dict[str, Any], key: Any) -> dict[str, Any]:
+        """A record with the key columns that only Kafka's key has."""
+        lacking = [name for name in self._key.names if record.get(name) is None]
+        if not lacking or key is None:
+            return record
+        try:
+            known, _ = keyed(key, self._key.names)
+        except Malformed:
+            return record
+        return {**record, **{name: known.get(name) for name in lacking}}
 
     def _deleted(self, data: Any) -> Found:
         """A null value: the key's JSON says which row, as an object or as the bare value of a single column."""

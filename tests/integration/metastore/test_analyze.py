@@ -17,8 +17,8 @@ from calve.errors import InvalidInput
 from calve.metastore.statistics import ColumnStatistics, ColumnType, StatisticKind
 from calve.metastore.tables import MetadataType, TableUnit, open_tables
 from calve.model.spec import TableName
-from calve.runtime.api import Lake, TableRef
 from calve.runtime.folders import FolderRead, read_folder
+from calve.runtime.lake import Lake, TableRef
 from calve.runtime.outcome import Message, Rows
 from calve.runtime.reading import read_filtered
 from calve.runtime.statements import execute

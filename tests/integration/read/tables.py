@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import calve
 from calve.catalog.connect import connect_embedded
-from calve.runtime.api import TableRef
+from calve.runtime.lake import TableRef
 from calve.runtime.reading import read_here
 from tests.support.readers import Rows, spark_iceberg_rows, spark_iceberg_sql
 

@@ -10,7 +10,7 @@ from calve.catalog.tables import load_table
 from calve.iceberg.scan import NOTHING, Scan
 from calve.iceberg.travel import AsOf
 from calve.model.scan import ScanPlan
-from calve.runtime.api import TableRef
+from calve.runtime.lake import TableRef
 from calve.scan.conditions import understand
 from calve.scan.frame import _frame
 from calve.scan.worker import TaskList

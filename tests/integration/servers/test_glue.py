@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calve.errors import TransientError
-from calve.runtime.api import connect
+from calve.runtime.lake import connect
 from calve.runtime.statements import execute
 from calve.runtime.workplace import Workplace, workplace
 from calve.sql.parser import parse

@@ -13,7 +13,7 @@ from calve.iceberg.store import open_output
 from calve.iceberg.table import IcebergTable
 from calve.model.spec import WriteOptions
 from calve.model.target import WriteTarget
-from calve.runtime.api import connect
+from calve.runtime.lake import connect
 from tests.support.servers.lakehouse import Lakehouse, new_namespace
 from tests.support.servers.listening import Request
 from tests.support.servers.proxy import Fault, edited
@@ -83,6 +83,26 @@ def test_credentials_that_expire_soon_are_asked_for_again(
     hand_out(lakehouse, lambda answer: answer.update(config={**HANDED_OUT, "s3.session-token-expires-at-ms": end}))
     lakehouse.catalog_proxy.seen.clear()
     target_of(connect(**without_keys).open(), table)
+    assert sum(map(loads, lakehouse.catalog_proxy.seen)) == questions
+
+
+class LaterClock(SystemClock):
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@pytest.mark.parametrize(("age_ms", "questions"), [(660_000, 2), (500_000, 1)])
+def test_credentials_whose_end_is_not_told_are_asked_for_again_after_a_while(
+    age_ms: int, questions: int, lakehouse: Lakehouse, without_keys: dict[str, str]
+) -> None:
+    name, clock = create(lakehouse), LaterClock()
+    hand_out(lakehouse, lambda answer: answer.update(config=HANDED_OUT))
+    lakehouse.catalog_proxy.seen.clear()
+    table = IcebergTable(connect(**without_keys).open().load_table(name), "sink", ["id"], clock, RandomIds())
+    clock.ahead_ms = age_ms
+    table.write_target(WriteOptions())
     assert sum(map(loads, lakehouse.catalog_proxy.seen)) == questions
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from calve.catalog.rest import Login
 from calve.errors import TransientError
-from calve.runtime.api import connect
+from calve.runtime.lake import connect
 from calve.runtime.outcome import Message
 from calve.runtime.statements import execute
 from calve.runtime.workplace import Workplace, workplace

@@ -89,6 +89,11 @@ class JavaServer:
         except OSError:
             return False
 
+    @property
+    def alive(self) -> bool:
+        """False once the process has ended."""
+        return self._process.poll() is None
+
     def stop(self) -> None:
         """End the process."""
         self._process.terminate()

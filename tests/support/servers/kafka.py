@@ -1,6 +1,7 @@
 """Apache Kafka: one broker that is its own controller; topics of one test have names of their own.
 
-It speaks plainly at one port, and asks for a name and a password (SASL, PLAIN) at another.
+It speaks plainly at one port, asks for a name and a password (SASL, PLAIN) at another, and at a third one does so over
+TLS (SCRAM-SHA-256).
 """
 
 import json
@@ -20,18 +21,24 @@ from tests.support.servers.java import START_SECONDS, JavaServer, free_port, jar
 
 USER, PASSWORD = "calve", "wolfram-broker-password"
 _CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
-_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_LOGIN = "org.apache.kafka.common.security"
+AUTHORITY, STRANGER = (Path(__file__).with_name("tls") / name for name in ("server.pem", "other.pem"))
+"""Who vouches for the broker, and somebody who does not."""
 _QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{guarded},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{guarded}
+listeners={listeners},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners={listeners}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
-sasl.enabled.mechanisms=PLAIN
-listener.name.sasl_plaintext.plain.sasl.jaas.config={login} required user_{user}="{password}";
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
+listener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config={login}.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config={login}.scram.ScramLoginModule required;
+listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-256
+ssl.keystore.type=PEM
+ssl.keystore.location={certificate}
 log.dirs={folder}
 log.cleaner.enable=false
 offsets.topic.replication.factor=1
@@ -50,14 +57,26 @@ class Kafka:
     """One broker."""
 
     def __init__(self, folder: Path) -> None:
-        ports = [free_port() for _ in range(3)]
-        self.brokers, self.guarded = (f"127.0.0.1:{port}" for port in ports[:2])
+        ports = [free_port() for _ in range(4)]
+        self.brokers, self.guarded, self.encrypted = (f"127.0.0.1:{port}" for port in ports[:3])
+        words = ("PLAINTEXT", self.brokers), ("SASL_PLAINTEXT", self.guarded), ("SASL_SSL", self.encrypted)
+        listeners = ",".join(f"{word}://{place}" for word, place in words)
+        certificate = folder / "broker.pem"
+        certificate.write_text(AUTHORITY.with_name("server.key").read_text() + AUTHORITY.read_text())
         settings = folder / "kafka.properties"
-        names = dict(zip(("plain", "guarded", "controller"), ports, strict=True))
         settings.write_text(
-            _SETTINGS.format(**names, login=_LOGIN, user=USER, password=PASSWORD, folder=folder / "kafka")
+            _SETTINGS.format(
+                listeners=listeners,
+                controller=ports[3],
+                certificate=certificate,
+                login=_LOGIN,
+                user=USER,
+                password=PASSWORD,
+                folder=folder / "kafka",
+            )
         )
         format_storage = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings)]
+        format_storage += ["--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
         java = find_java(folder / "java", os.environ) / "bin" / "java"
         subprocess.run(
             [str(java), "-XX:TieredStopAtLevel=1", _QUIET, "-cp", f"{jars_of('kafka')}/*", *format_storage],
@@ -74,7 +93,7 @@ class Kafka:
             try:
                 self._admin.list_topics(timeout=1)
             except KafkaException:
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or not self._server.alive:
                     self.stop()
                     raise
             else:

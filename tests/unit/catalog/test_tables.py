@@ -22,10 +22,11 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
+    UUIDType,
 )
 
 from calve.catalog.connect import connect_embedded
-from calve.catalog.tables import load_or_create_table, unpartitioned_spec_id
+from calve.catalog.tables import check_found_by_all, load_or_create_table, unpartitioned_spec_id
 from calve.errors import InvalidInput, TransientError
 from calve.model.spec import TableName
 from tests.unit.catalog.rights import as_an_ordinary_user
@@ -239,3 +240,10 @@ def test_a_table_that_is_partitioned_in_another_way_is_refused(catalog: Catalog)
     with pytest.raises(InvalidInput, match="is partitioned in another way") as raised:
         load_or_create_table(catalog, NAME, schema(), ["id"], spec=other)
     assert raised.value.detail == "Got bucket[4] of id, expected identity of id."
+
+
+def test_a_uuid_is_no_key_of_equality_deletes(catalog: Catalog) -> None:
+    table = load_or_create_table(catalog, NAME, schema(column(UUIDType())), ["id"])
+    check_found_by_all(table, ["id"])
+    with pytest.raises(InvalidInput, match='column "v" cannot be a key with equality deletes'):
+        check_found_by_all(table, ["v"])

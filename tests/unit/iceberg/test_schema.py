@@ -61,11 +61,9 @@ def test_a_spark_type_has_one_iceberg_type(given: spark.DataType, expected: Iceb
     assert iceberg_schema(struct(c=given)).find_type("c") == expected
 
 
-def test_a_declared_uuid_is_a_uuid_and_no_key() -> None:
+def test_a_declared_uuid_is_a_uuid() -> None:
     columns = struct(u=spark.StringType(), t=spark.StringType())
     assert [f.field_type for f in iceberg_schema(columns, ["t"], uuids=["u"]).fields] == [UUIDType(), StringType()]
-    with pytest.raises(InvalidInput, match='column "u" cannot be a key'):
-        iceberg_schema(columns, ["u"], uuids=["u"])
 
 
 def test_key_columns_are_required_and_identify_rows_in_key_order() -> None:

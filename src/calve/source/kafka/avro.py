@@ -8,7 +8,7 @@ Connectors mark longs as times by `connect.name`: then the value is put into Kaf
 says the same (see `documents`).
 
 Values have the writer's schema: the one that is given, or that of the number which stands before each value (a zero
-byte and four bytes), in a schema registry. Keys without such a head are left as they are.
+byte and four bytes), in a schema registry. Keys without such a head, or of no schema there, are left as they are.
 """
 
 import io
@@ -45,6 +45,7 @@ class AvroReader:
         self._registry = avro.registry
         self._schema = parsed_schema(avro.schema) if avro.schema else None
         self._wrappers: dict[int, str | None] = {}
+        self._unknown: dict[int, Malformed] = {}
 
     def value(self, data: bytes | None) -> bytes | None:
         """A value as JSON; null stays null."""
@@ -55,10 +56,13 @@ class AvroReader:
         return self._registered(data)
 
     def key(self, data: bytes | None) -> bytes | None:
-        """A key as JSON where it has a head, else as it is."""
+        """A key as JSON where it is Avro of the registry, else as it is: other keys may begin with a zero byte, too."""
         if data is None or self._registry is None or len(data) < _HEAD.size or data[0] != _MAGIC:
             return data
-        return self._registered(data)
+        try:
+            return self._registered(data)
+        except Malformed:
+            return data
 
     def _registered(self, data: bytes) -> bytes:
         if len(data) < _HEAD.size or data[0] != _MAGIC or self._registry is None:
@@ -67,7 +71,14 @@ class AvroReader:
                 "USING SCHEMA '{...}' reads Avro without one.",
             )
         number = _HEAD.unpack_from(data)[1]
-        return self._decoded(io.BytesIO(data[_HEAD.size :]), self._registry.schema(number))
+        if number in self._unknown:
+            raise self._unknown[number]
+        try:
+            schema = self._registry.schema(number)
+        except Malformed as error:
+            self._unknown[number] = error  # it is not asked for again by this task
+            raise
+        return self._decoded(io.BytesIO(data[_HEAD.size :]), schema)
 
     def _decoded(self, data: io.BytesIO, schema: Any) -> bytes:
         try:

@@ -149,7 +149,7 @@ class _Reading:
         kafka, error = self._kafka, message.error()
         if error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own code
             return int(message.offset())
-        if error.code() in {kafka.KafkaError._AUTO_OFFSET_RESET, kafka.KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001 - as above
+        if error.code() in _gone(kafka.KafkaError):
             raise lost(
                 self._reader.topic,
                 f"Records of partition {split.partition} from offset {split.lower} on are to be read: {error.str()}",
@@ -208,6 +208,12 @@ class _Reading:
                 case _:
                     values[name] = dict(zip(("topic", "partition", "offset"), self._place(message), strict=True))[what]
         return json.dumps(values)
+
+
+def _gone(codes: Any) -> set[int]:
+    """Errors that say that a topic, a partition or an offset is not there; those of topics come after a while only."""
+    own = {codes._AUTO_OFFSET_RESET, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION}  # noqa: SLF001 - librdkafka's codes
+    return own | {codes.OFFSET_OUT_OF_RANGE, codes.UNKNOWN_TOPIC_OR_PART}
 
 
 def _text(key: bytes | None) -> str | None:

@@ -1,0 +1,79 @@
+"""Where tables are: a catalog, and the home folder of calve."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+from calve.catalog.connect import Catalog, connect_embedded, open_catalog
+from calve.catalog.stores import io_properties_of
+from calve.metastore.tables import TableId
+from calve.model.spec import TableName
+from calve.runtime.session import embedded_session
+from calve.state import Folder, StateStore, open_state
+
+
+def default_home() -> Path:
+    """`CALVE_HOME`, or `.calve` in the working directory."""
+    return Path(os.environ.get("CALVE_HOME", ".calve")).absolute()
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A catalog. Every sink opens its own client of it."""
+
+    home: Path
+    properties: Mapping[str, str] = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        """How the metastore calls it: the same for all connections to one catalog, and without logins."""
+        if not self.properties:
+            return "embedded"
+        address = urlsplit(self.properties.get("uri", ""))
+        port = f":{address.port}" if address.port else ""
+        place = f"{address.hostname}{port}" if address.hostname else address.path
+        said = [self.properties.get("type", ""), place, self.properties.get("warehouse", "")]
+        return " ".join(filter(None, said)) or "catalog"
+
+    def table(self, name: str) -> "TableRef":
+        """A table by `namespace.table`; it need not exist yet."""
+        return TableRef(self, TableName.parse(name))
+
+    def open(self) -> Catalog:
+        """A new client."""
+        return open_catalog(self.properties) if self.properties else connect_embedded(self.home)
+
+    def state(self, location: str | None, sink_id: str) -> StateStore:
+        """Where a sink keeps its records; a store is reached as the files of the tables are."""
+        opened = open_state(location or str(self.home / "state"), io_properties_of(self.properties))
+        return Folder(opened, sink_id)
+
+    def spark(self, *, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
+        """The active Spark session, or a quiet local one."""
+        return SparkSession.getActiveSession() or embedded_session(self.home, master=master, conf=conf or {})
+
+
+@dataclass(frozen=True)
+class TableRef:
+    """A table of a lake."""
+
+    lake: Lake
+    name: TableName
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
+    """The embedded lake of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`)."""
+    settings = {key.replace("_", "-"): value for key, value in properties.items()}
+    return Lake(Path(home).absolute() if home else default_home(), settings)
+
+
+def table_id(ref: TableRef) -> TableId:
+    """How the metastore calls a table."""
+    return TableId(ref.lake.label, ".".join(ref.name.namespace), ref.name.name)

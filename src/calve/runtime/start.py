@@ -1,0 +1,204 @@
+"""From a sink that is defined to one that runs: every part of a run, put together."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from calve.catalog.tables import check_found_by_all, load_or_create_table
+from calve.clock import Clock, IdSource, RandomIds, SystemClock
+from calve.commit.committer import Committer, Signals
+from calve.commit.journal import Journal
+from calve.commit.ports import Resolver
+from calve.commit.run import Outside, SinkRun
+from calve.errors import InvalidInput
+from calve.iceberg.dead_letters import LetterTable
+from calve.iceberg.evolution import Shape, creation_properties
+from calve.iceberg.schema import iceberg_schema, reserved
+from calve.iceberg.specs import partition_spec
+from calve.iceberg.table import IcebergTable
+from calve.index.key_index import KeyIndex
+from calve.model.change import ORDER
+from calve.model.checkpoint import CheckpointIdentity
+from calve.model.spec import (
+    Deletes,
+    OnSchemaChange,
+    SinkSpec,
+)
+from calve.resolve.indexed import IndexedSearch
+from calve.resolve.ordered import OrderedResolver
+from calve.resolve.resolver import PositionResolver
+from calve.resolve.search import Jobs
+from calve.runtime.deadletters import DeadLetters
+from calve.runtime.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
+from calve.runtime.feed import Feed, SourceFeed
+from calve.runtime.lake import TableRef, table_id
+from calve.runtime.monitor import RunMonitor, status_file
+from calve.runtime.narrowing import narrow
+from calve.runtime.pipeline import Around, Intake, Pipeline
+from calve.runtime.query import Query
+from calve.runtime.registry import Registry, Written
+from calve.runtime.sparkfeed import SparkFeed
+from calve.source.bounded import BoundedFrame
+from calve.source.envelope import check_envelope, table_schema
+from calve.source.files import Files
+from calve.source.log import LOG_FIELDS
+from calve.source.port import Source
+from calve.state import Folder, StateStore
+from calve.view.plan import Mode, ViewPlan
+from calve.view.run import View
+
+if TYPE_CHECKING:
+    from calve.runtime.api import Sink
+
+IDLE_CHECK_SECONDS = 60.0
+"""How often an idle sink looks at its table, to notice rollback, recreation and a lost fence."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a sink understands its frames: the specification with its key, the table's columns, records to changes."""
+
+    spec: SinkSpec
+    columns: StructType
+    intake: Intake
+
+
+def reading_of(sink: "Sink", spark: SparkSession, frame_schema: StructType, state: StateStore) -> Reading:
+    """What the table is made of, and how changes of it come out of frames of this schema."""
+    spec, over = sink.spec, sink.view
+    time = spec.times.field if spec.times else None
+    if over is None:
+        key = sink.record_key if spec.append else spec.key
+        intake = Intake(spec.envelope, key, None, time, log=spec.append, ordered_globally=spec.ordered)
+        check_envelope(frame_schema, spec.envelope, key)
+        columns = table_schema(frame_schema, spec.envelope, key)
+    else:
+        plan = over.planned(spark, frame_schema, spec.envelope, spec.key or None)
+        _check_view(spec, plan)
+        view = View(spark, plan, state=state, resolve=over.resolve)
+        intake = Intake(spec.envelope, over.record_key(spec.envelope), view, time, log=spec.append)
+        spec, columns = replace(spec, key=() if spec.append else plan.key), plan.schema
+    if ORDER in columns.names:
+        raise reserved(ORDER)
+    more: list[StructField] = list(LOG_FIELDS) if spec.append else []
+    if time or spec.ordered:
+        made = intake.changes(spark.createDataFrame([], frame_schema), CheckpointIdentity("", 0, None, None))
+        more += [made.schema[ORDER]] if spec.ordered else []
+    return Reading(spec, StructType([*columns.fields, *more]), intake)
+
+
+def _check_view(spec: SinkSpec, plan: ViewPlan) -> None:
+    if spec.ordered:
+        raise InvalidInput(
+            f'rows of view "{plan.name}" have no order of their own',
+            hint="Leave across_checkpoints out of the envelope.",
+        )
+    if spec.append and plan.mode is not Mode.INSERT:
+        raise InvalidInput(
+            f'view "{plan.name}" does not keep every change',
+            hint="MODE APPEND takes views that filter and compute rows of a source with ENVELOPE NONE.",
+        )
+    if spec.times and plan.mode in {Mode.REKEY, Mode.GROUP}:
+        raise InvalidInput(
+            f'rows of view "{plan.name}" have no time of their own',
+            hint="TIME COLUMN takes views that filter and compute rows, with the key of their source.",
+        )
+
+
+def source_store(state: StateStore, spec: SinkSpec) -> StateStore:
+    """Where a source remembers what it read; a new generation begins to read anew."""
+    return Folder(state, f"source-{spec.generation}" if spec.generation else "source")
+
+
+class Start:
+    """Puts the parts of one run together."""
+
+    def __init__(self, sink: "Sink", state: str | None, every: float) -> None:
+        self._sink, self._spec, self._home = sink, sink.spec, sink.lake.home
+        self._every = every
+        self._clock: Clock = SystemClock()
+        self._ids: IdSource = RandomIds()
+        self._signals = Signals()
+        changes = sink.changes
+        self._spark = changes.sparkSession if isinstance(changes, DataFrame) else sink.lake.spark()
+        refuse_connect(self._spark)
+        if state is None and on_cluster(self._spark):
+            raise InvalidInput(
+                "a sink on a cluster needs a state location",
+                hint="Give start(state=\"s3://...\"), or WITH (STATE LOCATION = 's3://...').",
+            )
+        if state is not None:
+            warn_of_local_place(self._spark, f'the state location of sink "{self._spec.name}"', state)
+        self._state: StateStore = sink.lake.state(state, self._spec.sink_id)
+
+    def query(self) -> Query:
+        check_executors(self._spark)
+        source = self._source()
+        frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
+        reading = reading_of(self._sink, self._spark, frame_schema, self._state)
+        columns, spec = reading.columns, reading.spec
+        if reading.intake.view is not None and spec.times is None:  # times of rows that are left out count, too
+            narrow(source, self._sink.changes, reading.intake.view.plan, self._home, self._spark)
+        catalog = self._sink.lake.open()
+        schema = iceberg_schema(columns, spec.key, spec.uuids)
+        partitions = partition_spec(schema, spec.partition_by)
+        evolves = spec.on_schema_change is OnSchemaChange.EVOLVE
+        iceberg = load_or_create_table(
+            catalog,
+            spec.table,
+            schema,
+            spec.key,
+            creation_properties(spec.sink_id, spec.partition_by),
+            spec=partitions,
+            known_to=spec.sink_id,
+            evolves=evolves,
+        )
+        warn_of_local_place(self._spark, f'the location of table "{spec.table}"', iceberg.location())
+        if spec.deletes is Deletes.EQUALITY:
+            check_found_by_all(iceberg, spec.key)
+        asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
+        shape = Shape(schema, asked, evolves, spec.branch)
+        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
+        monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
+        feed = self._feed(source)
+        outside = Outside(self._clock, self._ids, monitor, self._signals, self._resolver(table))
+        run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
+        letters = self._letters(monitor)
+        around = Around(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
+        pipeline = Pipeline(spec, reading.intake, run, around)
+        committer = Committer(run, self._signals, pipeline.close_due, idle_check_seconds=IDLE_CHECK_SECONDS)
+        query = Query(run, feed, committer, self._signals, monitor, self._clock)
+        known = table_id(TableRef(self._sink.lake, spec.table))
+        query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
+        return query
+
+    def _resolver(self, table: IcebergTable) -> Resolver:
+        if self._spec.ordered:
+            return OrderedResolver(table, self._ids)
+        index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), self._spec.key_index)
+        return PositionResolver(table, Jobs(lambda: self._spark, self._spec.sink_id), self._ids, index)
+
+    def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
+        """A client of its own: letters are written by the feed's thread, commits by another."""
+        name = self._spec.dead_letters
+        if name is None:
+            return None
+        table = LetterTable(self._sink.lake.open(), name, self._spec.name, self._clock, self._ids)
+        return DeadLetters(table, monitor)
+
+    def _source(self) -> Source | None:
+        changes = self._sink.changes
+        if isinstance(changes, Files):
+            warn_of_local_place(self._spark, f'the input of sink "{self._spec.name}"', changes.path)
+        if not isinstance(changes, DataFrame):
+            return changes.open(source_store(self._state, self._spec), self._clock)
+        return None if changes.isStreaming else BoundedFrame(changes)
+
+    def _feed(self, source: Source | None) -> Feed:
+        if source is not None:
+            return SourceFeed(self._spark, source, self._signals, self._clock, every=self._every)
+        folder = self._home / "spark" / self._spec.sink_id
+        frame = cast("DataFrame", self._sink.changes)  # what is no source is a streaming frame
+        return SparkFeed(frame, folder, self._signals, self._clock, self._ids, self._every)
