@@ -33,7 +33,8 @@ from calve.model.files import Content, Totals, WriteResult, WrittenFile
 from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
 from calve.model.target import WriteTarget
 from calve.resolve.indexed import IndexedSearch
-from calve.resolve.resolver import Jobs, PositionResolver
+from calve.resolve.resolver import PositionResolver
+from calve.resolve.search import Jobs
 from calve.runtime.monitor import RunMonitor
 from calve.state import LocalState
 

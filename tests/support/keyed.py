@@ -22,7 +22,8 @@ from calve.model.spec import KeyIndexUse
 from calve.model.table import Proposal
 from calve.resolve.indexed import BY_MEASUREMENT as WORTHWHILE
 from calve.resolve.indexed import IndexedSearch, IndexLimits
-from calve.resolve.resolver import BY_MEASUREMENT, Jobs, Limits, PositionResolver
+from calve.resolve.resolver import BY_MEASUREMENT, Limits, PositionResolver
+from calve.resolve.search import Jobs
 from calve.state import LocalState
 from tests.support.foreign import SINK, ForeignTable, Row
 

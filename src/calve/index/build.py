@@ -1,6 +1,6 @@
-"""Data files -> entries: their key columns alone are read, each file by itself."""
+"""Data files -> entries -> runs in the store: their key columns alone are read, each file by itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from calve.errors import TransientError
 from calve.iceberg.readable import ReadTarget
-from calve.index.parts import Entries, rows_per_part
+from calve.index.manifest import IndexedFile, Run
+from calve.index.parts import Entries, Part, rows_per_part
 from calve.index.words import Keys, NotIndexable, Words, widened, widest
 from calve.model.scan import ScanFile
 from calve.scan.positions import Remembered, key_columns
@@ -17,6 +18,11 @@ from calve.scan.positions import Remembered, key_columns
 MOST_FILE_ROWS = 20_000_000
 """The keys of one file are sorted in memory."""
 _NONE: Words = np.empty(0, np.uint64)
+
+
+def indexed(file: ScanFile) -> IndexedFile:
+    """A data file as the index knows it."""
+    return IndexedFile(file.path, file.size, file.rows)
 
 
 @dataclass(frozen=True)
@@ -53,13 +59,22 @@ def build(reader: KeyReader, files: Sequence[ScanFile]) -> Iterator[Built]:
     Raises TransientError.
     """
     with ThreadPoolExecutor(reader.threads) as pool:
-        for group in _groups(files):
+        for group in file_groups(files):
             read = [one for one in pool.map(lambda file: _read(reader, file), group) if one.keys is not None]
             if read:
                 yield _built(read)
 
 
-def _groups(files: Sequence[ScanFile]) -> Iterator[list[ScanFile]]:
+def run_of(built: Built, put: Callable[[Entries], Part]) -> Run:
+    """Entries as a run of parts, each of which `put` writes."""
+    step = rows_per_part(built.entries.words.shape[1])
+    cuts = range(0, len(built.entries), step)
+    parts = tuple(put(built.entries.taken(slice(at, at + step))) for at in cuts)
+    return Run(tuple(map(indexed, built.files)), built.widths, built.exact, parts)
+
+
+def file_groups(files: Sequence[ScanFile]) -> Iterator[list[ScanFile]]:
+    """Files whose entries make a part, about."""
     group: list[ScanFile] = []
     most = rows_per_part(0)
     for file in files:

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from pyspark.sql import SparkSession
 
 from calve import faults
 from calve.clock import IdSource
 from calve.errors import CalveError, TransientError
-from calve.index.build import KeyReader, build
+from calve.index.build import KeyReader, build, run_of
 from calve.index.manifest import IndexedFile, IndexManifest, Owner, Run
 from calve.index.merge import Flags, Merge, due
-from calve.index.parts import DamagedIndex, Parts, rows_per_part
+from calve.index.parts import DamagedIndex, Parts
+from calve.index.tasks import BuildTasks, taken_in_by_tasks
 from calve.index.words import Keys
 from calve.model.scan import ScanFile
 from calve.scan.keys import distinct
@@ -38,11 +40,6 @@ _LOOKUPS = os.cpu_count() or 1
 _log = logging.getLogger(__name__)
 
 Positions = NDArray[np.int64]
-
-
-def indexed(file: ScanFile) -> IndexedFile:
-    """A data file as the index knows it."""
-    return IndexedFile(file.path, file.size, file.rows)
 
 
 @dataclass
@@ -113,13 +110,18 @@ class KeyIndex:
     def take_in(self, reader: KeyReader, files: Sequence[ScanFile]) -> tuple[Run, ...]:
         """Runs of data files; those whose keys cannot be indexed are in none of them."""
         faults.reached("index.before")
-        runs = []
-        for built in build(reader, files):
-            step = rows_per_part(built.entries.words.shape[1])
-            cuts = range(0, len(built.entries), step)
-            parts = tuple(self._parts.put(self._fresh(), built.entries.taken(slice(at, at + step))) for at in cuts)
-            runs.append(Run(tuple(map(indexed, built.files)), built.widths, built.exact, parts))
-        return tuple(runs)
+        return tuple(
+            run_of(built, lambda entries: self._parts.put(self._fresh(), entries)) for built in build(reader, files)
+        )
+
+    def take_in_by_tasks(self, reader: KeyReader, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
+        """As `take_in`, by Spark tasks, which write parts by themselves."""
+        faults.reached("index.before")
+        work = BuildTasks(reader.target, reader.key_ids, self._store, f"{_PARTS}/{self._ids.new_id()}")
+        runs = taken_in_by_tasks(work, files, spark)
+        for part in (part for run in runs for part in run.parts):
+            self._note(part.name)
+        return runs
 
     def publish(self, base: Base, runs: Sequence[Run], commit_id: str) -> IndexManifest:
         """Write the manifest for a commit, unless nothing changed. What it names is whole in the store."""

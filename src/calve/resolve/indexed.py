@@ -1,8 +1,7 @@
 """Looks up the keys of a batch in the sink's key index, and takes data files in that it lacks.
 
 A file that the index has is not opened at all. What the index finds is compared with the deletes of the snapshot, as
-everything that is found. Files that are too many to be taken in at once are left to the search of key columns, and
-taken in by later batches.
+everything that is found. The driver takes files in by itself unless they are many: those are taken in by Spark tasks.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,28 +10,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calve.iceberg.key_scan import Candidate, KeyScan
+from calve.iceberg.key_scan import KeyScan
 from calve.iceberg.position_deletes import Found
-from calve.index.build import KeyReader
-from calve.index.key_index import Base, KeyIndex, Positions, indexed
+from calve.index.build import KeyReader, indexed
+from calve.index.key_index import Base, KeyIndex, Positions
 from calve.index.manifest import IndexedFile, Owner, Run
 from calve.index.words import Keys, NotIndexable, sorted_keys
 from calve.model.scan import ScanFile
 from calve.model.spec import KeyIndexUse
 from calve.model.table import TableState
-from calve.resolve.search import THREADS
+from calve.resolve.search import THREADS, Jobs
 from calve.scan.positions import PositionFinder, Remembered
 
 
 @dataclass(frozen=True)
 class IndexLimits:
-    """When an index is worth its while, and how much of a table is taken in by one batch."""
+    """When an index is worth its while, and what the driver does by itself."""
 
     rows: int = 3_000_000
     """Rows to compare, from which on a look-up costs less than to read their keys and to write the index."""
     bytes: int = 24 << 20
     """The same, of key columns."""
-    taken_rows: int = 30_000_000
+    taken_rows: int = 10_000_000
+    """Rows of files that the driver takes in at a time; more are taken in by tasks."""
     keys: int = 5_000_000
     """Keys of a batch that are looked up in memory."""
 
@@ -61,29 +61,28 @@ class IndexedSearch:
     def __init__(self, index: KeyIndex, use: KeyIndexUse, limits: IndexLimits = BY_MEASUREMENT) -> None:
         self._index, self._use, self._limits = index, use, limits
 
-    def ask(self, scan: KeyScan, state: TableState, commit_id: str, remembered: Remembered) -> Answer:
+    def ask(self, scan: KeyScan, state: TableState, asking: "Asking") -> Answer:
         """Raises TransientError, TerminalError."""
         nothing = Answer((), scan, "")
         if self._use is KeyIndexUse.OFF or sum(key.rows for key in scan.keys) > self._limits.keys:
             return nothing
         if self._use is KeyIndexUse.AUTO and not self._limits.worthwhile(scan):
             return nothing
-        finder = PositionFinder(scan.target, [c.file for c in scan.candidates], remembered)
+        finder = PositionFinder(scan.target, [c.file for c in scan.candidates], asking.remembered)
         try:
             keys = sorted_keys(finder.key_columns_of(scan.candidates[0].file))
         except NotIndexable:
             return nothing
-        return self._asked(scan, _base(scan, state), keys, _Search(finder, remembered, commit_id))
+        return self._asked(scan, _base(scan, state), keys, _Search(finder, asking))
 
     def _asked(self, scan: KeyScan, base: Base, keys: Keys, search: "_Search") -> Answer:
         before = self._index.opened(base)
         found, lost = self._index.lookup(before.runs, keys)
         runs = [run for run in before.runs if run not in lost]
-        reader = KeyReader(scan.target, scan.key_ids, search.remembered, THREADS)
-        new = self._index.take_in(reader, self._lacking(scan.candidates, runs))
+        new = self._taken_in(scan, runs, search.asking)
         more, lost = self._index.lookup(new, keys)
         runs += [run for run in new if run not in lost]
-        manifest = self._index.publish(base, runs, search.commit_id)
+        manifest = self._index.publish(base, runs, search.asking.commit_id)
         covered = manifest.covered
         by_file = {indexed(c.file): c.file for c in scan.candidates}
         live = tuple(search.live(by_file[file], at) for file, at in {**found, **more}.items() if file in by_file)
@@ -92,16 +91,23 @@ class IndexedSearch:
         rest = tuple(c for c in scan.candidates if indexed(c.file) not in covered)
         return Answer(live, replace(scan, candidates=rest), manifest.name)
 
-    def _lacking(self, candidates: Sequence[Candidate], runs: Sequence[Run]) -> list[ScanFile]:
-        """Files that are to be taken in now."""
+    def _taken_in(self, scan: KeyScan, runs: Sequence[Run], asking: "Asking") -> tuple[Run, ...]:
+        """Runs of the files that the others lack."""
         covered = {file for run in runs for file in run.files}
-        lacking: list[ScanFile] = []
-        room = self._limits.taken_rows
-        for candidate in candidates:
-            if indexed(candidate.file) not in covered and candidate.file.rows <= room:
-                lacking.append(candidate.file)
-                room -= candidate.file.rows
-        return lacking
+        lacking = [c.file for c in scan.candidates if indexed(c.file) not in covered]
+        reader = KeyReader(scan.target, scan.key_ids, asking.remembered, THREADS)
+        if sum(file.rows for file in lacking) <= self._limits.taken_rows:
+            return self._index.take_in(reader, lacking)
+        return self._index.take_in_by_tasks(reader, lacking, asking.jobs.session())
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who asks, and with what."""
+
+    commit_id: str
+    remembered: Remembered
+    jobs: Jobs
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,7 @@ class _Search:
     """What one question needs of the table."""
 
     finder: PositionFinder
-    remembered: Remembered
-    commit_id: str
+    asking: Asking
 
     def live(self, file: ScanFile, positions: Positions) -> Found:
         """Those of the positions that are not deleted yet."""

@@ -1,9 +1,7 @@
 """Where the rows of a batch's keys are, in exactly the snapshot that a commit attempt builds on."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-
-from pyspark.sql import SparkSession
 
 from calve.clock import IdSource
 from calve.iceberg.key_scan import KeyScan
@@ -12,9 +10,9 @@ from calve.iceberg.table import IcebergTable
 from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
-from calve.resolve.indexed import IndexedSearch
+from calve.resolve.indexed import Asking, IndexedSearch
 from calve.resolve.merging import merge_deletes
-from calve.resolve.search import Search, search_by_tasks, search_here, written
+from calve.resolve.search import Jobs, Search, search_by_tasks, search_here, written
 from calve.scan.positions import Limits as MemoryLimits
 from calve.scan.positions import PositionFinder, Remembered
 
@@ -44,10 +42,10 @@ MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=50_000_000)
 
 
 class PositionResolver:
-    """Resolves keys of one sink. Called by its committer thread alone; jobs run in the session's pool `pool`."""
+    """Resolves keys of one sink. Called by its committer thread alone."""
 
     def __init__(
-        self, table: IcebergTable, jobs: "Jobs", ids: IdSource, index: IndexedSearch, limits: Limits = BY_MEASUREMENT
+        self, table: IcebergTable, jobs: Jobs, ids: IdSource, index: IndexedSearch, limits: Limits = BY_MEASUREMENT
     ) -> None:
         self._table, self._jobs, self._ids, self._index = table, jobs, ids, index
         self._limits = limits
@@ -61,7 +59,7 @@ class PositionResolver:
         if not scan.candidates:
             return ResolvedDeletes()
         self._remembered.retain(scan.live.keys())
-        answer = self._index.ask(scan, state, commit_id, self._remembered)
+        answer = self._index.ask(scan, state, Asking(commit_id, self._remembered, self._jobs))
         name = f"{commit_id}/{self._ids.new_id()}"
         files = self._search(answer.rest, answer.found, name)
         return replace(proposed(self._table, scan, files, name), key_index=answer.reference)
@@ -73,21 +71,12 @@ class PositionResolver:
             files = reached(scan, finder) if scan.candidates else ()
             return written(scan.place, [*known, *search_here(files, finder)], name)
         spark = self._jobs.session()
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._jobs.pool)
         found = list(written(scan.place, known, name))
         for number, keys in enumerate(rounds(scan.keys, self._limits.round_keys)):
             files = tuple(file for c in scan.candidates if (file := _with_keys(c.file, keys)) is not None)
             search = Search(files, scan.target, scan.place, f"{name}/{number}")
             found += search_by_tasks(search, spark)
         return tuple(found)
-
-
-@dataclass(frozen=True)
-class Jobs:
-    """Where Spark jobs of a sink run."""
-
-    session: Callable[[], SparkSession]
-    pool: str
 
 
 def proposed(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...], name: str) -> ResolvedDeletes:

@@ -7,7 +7,7 @@ each loads the keys and the deletes of its own files, and writes its own files.
 
 import os
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +30,20 @@ from calve.scan.splits import read_tasks
 
 _REPORT = "report"
 THREADS = os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Where Spark jobs of a sink run."""
+
+    make_session: Callable[[], SparkSession]
+    pool: str
+
+    def session(self) -> SparkSession:
+        """The session, whose jobs of this thread run in the sink's pool from now on."""
+        spark = self.make_session()
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
+        return spark
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from calve.model.spec import (
 )
 from calve.resolve.indexed import IndexedSearch
 from calve.resolve.ordered import OrderedResolver
-from calve.resolve.resolver import Jobs, PositionResolver
+from calve.resolve.resolver import PositionResolver
+from calve.resolve.search import Jobs
 from calve.runtime.deadletters import DeadLetters
 from calve.runtime.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
 from calve.runtime.feed import Feed, SourceFeed

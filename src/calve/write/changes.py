@@ -1,7 +1,8 @@
 """A frame of changes -> a frame that can be written. Checks run inside Spark, in the same pass as everything else.
 
 A row that must not be written raises its error in the task that meets it, as text (`errors.encode`); `failures.py`
-turns the failed job back into that error.
+turns the failed job back into that error. All of it is SQL text: as calls on `Column` it would be some hundred round
+trips to the JVM for every batch.
 """
 
 from pyspark.errors import AnalysisException
@@ -13,6 +14,7 @@ from pyspark.sql import types as T  # noqa: N812 - as above
 from calve.errors import BadRow, InvalidInput
 from calve.model.change import BAD, DIFF, OP, PROGRESS, TIME, UPSERT
 from calve.model.letter import ORIGIN_OPEN
+from calve.sparktext import ident, literal
 from calve.sparkversion import is_interval, is_variant
 from calve.write.columns import Column, Layout
 
@@ -31,42 +33,61 @@ def checked(frame: DataFrame, layout: Layout) -> DataFrame:
     """
     kept = [c.given for c in layout.columns]
     beside = [name for name in (OP, *layout.order, DIFF, TIME, PROGRESS) if name in frame.columns and name not in kept]
+    columns = [f"{_checked(c, layout, frame)} as {ident(c.name)}" for c in layout.columns]
     try:
-        return frame.select(*[_checked(c, layout, frame).alias(c.name) for c in layout.columns], *beside)
+        return frame.selectExpr(*columns, *map(ident, beside))
     except AnalysisException as error:
         raise InvalidInput(
             "the changes do not have the table's types", detail=str(error).strip().splitlines()[0]
         ) from error
 
 
-def _checked(column: Column, layout: Layout, frame: DataFrame) -> SparkColumn:
+def _checked(column: Column, layout: Layout, frame: DataFrame) -> str:
+    """SQL: the value, or an error."""
     found = frame.schema[column.given]
-    value = _stored(column, quoted(column.given), found.dataType)
+    value = _stored(column, ident(column.given), found.dataType)
     if column in layout.key:
-        value = F.when(value.isNull() & _is_change(frame), _raised(_null_key(column))).otherwise(value)
+        value = _unless(f"{value} is null and {_is_change(frame)}", _raised(_null_key(column)), value)
     elif column.required and found.nullable:
-        written = F.col(OP) == UPSERT if OP in frame.columns else _is_change(frame)
-        value = F.when(value.isNull() & written, _raised(_null_value(column))).otherwise(value)
+        written = f"{OP} = {UPSERT}" if OP in frame.columns else _is_change(frame)
+        value = _unless(f"{value} is null and {written}", _raised(_null_value(column)), value)
     if column == (layout.key or layout.columns)[0]:  # before the null check: a record that is no change has no key
-        error = F.substring_index(F.col(BAD), ORIGIN_OPEN, 1)  # without the record itself
-        value = F.when(F.col(BAD).isNotNull(), F.raise_error(error)).otherwise(value)
+        error = f"substring_index({BAD}, {literal(ORIGIN_OPEN)}, 1)"  # without the record itself
+        value = _unless(f"{BAD} is not null", f"raise_error({error})", value)
     return value
 
 
-def _stored(column: Column, value: SparkColumn, found: T.DataType) -> SparkColumn:
-    """The value in the type that is written."""
+def _unless(wrong: str, error: str, value: str) -> str:
+    return f"case when {wrong} then {error} else {value} end"
+
+
+def _stored(column: Column, value: str, found: T.DataType) -> str:
+    """SQL: the value in the type that is written."""
     if column.spark_type is None:
         storable = _storable(found)
-        return value if storable == found else value.cast(storable)
+        return value if storable == found else f"cast({value} as {_text_of(storable)})"
     if is_variant(found):
-        return F.to_json(value)
+        return f"to_json({value})"
     if column.kind == "uuid" and isinstance(found, T.StringType):
-        bytes_of = F.unhex(F.regexp_replace(value, "-", ""))
-        return F.when(value.rlike(_UUID), bytes_of).when(value.isNotNull(), _raised(_no_uuid(column)))
+        bytes_of = f"unhex(regexp_replace({value}, '-', ''))"
+        wrong = f"when {value} is not null then {_raised(_no_uuid(column))}"
+        return f"case when {value} rlike {literal(_UUID)} then {bytes_of} {wrong} end"
     if column.kind.startswith("fixed"):
         size = int(column.kind[len("fixed[") : -1])
-        return F.when(F.octet_length(value) != size, _raised(_other_length(column, size))).otherwise(value)
-    return value if found.simpleString() == column.spark_type else value.cast(column.spark_type)
+        return _unless(f"octet_length({value}) != {size}", _raised(_other_length(column, size)), value)
+    return value if found.simpleString() == column.spark_type else f"cast({value} as {column.spark_type})"
+
+
+def _text_of(kind: T.DataType) -> str:
+    """A type in SQL; Spark's own text does not quote the names of fields."""
+    match kind:
+        case T.ArrayType():
+            return f"array<{_text_of(kind.elementType)}>"
+        case T.MapType():
+            return f"map<{_text_of(kind.keyType)}, {_text_of(kind.valueType)}>"
+        case T.StructType():
+            return f"struct<{', '.join(f'{ident(f.name)}: {_text_of(f.dataType)}' for f in kind.fields)}>"
+    return str(kind.simpleString())
 
 
 def _storable(kind: T.DataType) -> T.DataType:
@@ -83,12 +104,12 @@ def _storable(kind: T.DataType) -> T.DataType:
     return kind
 
 
-def _is_change(frame: DataFrame) -> SparkColumn:
-    return ~F.col(PROGRESS) if PROGRESS in frame.columns else F.lit(True)  # noqa: FBT003 - a literal
+def _is_change(frame: DataFrame) -> str:
+    return f"not {PROGRESS}" if PROGRESS in frame.columns else "true"
 
 
-def _raised(error: BadRow) -> SparkColumn:
-    return F.raise_error(F.lit(error.encode()))
+def _raised(error: BadRow) -> str:
+    return f"raise_error({literal(error.encode())})"
 
 
 def _null_key(column: Column) -> BadRow:

@@ -6,6 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from calve.errors import TransientError
+from calve.model.spec import KeyIndexUse
+from calve.resolve.indexed import IndexLimits
 from calve.resolve.resolver import Limits
 from tests.support.foreign import Row, in_order
 from tests.support.keyed import KeyedTable
@@ -29,6 +31,22 @@ def test_tasks_find_what_the_driver_finds(spark: SparkSession, tmp_path: Path) -
     wanted = in_order(table.contents.values())
     location = table.table.metadata_location
     assert in_order(duckdb_rows(location)) == in_order(spark_iceberg_rows(location)) == wanted
+    table.close()
+
+
+def test_tasks_take_files_into_the_key_index_as_the_driver_does(spark: SparkSession, tmp_path: Path) -> None:
+    key, spec = CASES[2]
+    table = KeyedTable(tmp_path, SCHEMA, key, spec, session=lambda: spark, limits=NOT_HERE, index=KeyIndexUse.ON)
+    table.resolver = table.new_resolver(index_limits=IndexLimits(taken_rows=0))
+    rng = random.Random(4)
+    for _ in range(3):
+        rows: list[Row] = list({table.key_of(row): row for row in (random_row(rng) for _ in range(40))}.values())
+        table.apply(files_of(table, rows, rng), rows)
+        live = int(table.summary["total-records"]) - int(table.summary["total-position-deletes"])
+        assert live == len(table.contents)
+    assert table.key_index
+    assert table.state.list("parts")
+    assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
     table.close()
 
 

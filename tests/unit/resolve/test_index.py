@@ -17,7 +17,6 @@ from calve.index.manifest import IndexManifest, Owner
 from calve.model.files import ResolvedDeletes
 from calve.model.spec import KeyIndexUse
 from calve.resolve.indexed import IndexLimits
-from calve.state import LocalState
 from tests.support.foreign import Row, in_order
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows
@@ -226,19 +225,6 @@ def test_a_table_gets_an_index_as_soon_as_searching_it_costs_more(tmp_path: Path
     assert len(manifest_of(table).covered) == 2
     check(table)
     table.close()
-
-
-def test_files_that_are_too_many_for_one_batch_are_searched_and_taken_in_by_later_ones(table: KeyedTable) -> None:
-    for start in (0, 1, 2):
-        table.apply([table.data(numbers(*range(start, 30, 3)))], numbers(*range(start, 30, 3)))
-    table.state = LocalState(table.home / "another")  # where there is no index yet
-    table.resolver = table.new_resolver(index_limits=IndexLimits(taken_rows=15))
-    covered = []
-    for number in range(4):
-        upsert(table, number, 29 - number)
-        covered.append(len(manifest_of(table).covered))
-    assert covered == [1, 3, 5, 6]
-    check(table)
 
 
 def test_keys_that_are_too_long_for_the_index_are_searched(tmp_path: Path) -> None:
