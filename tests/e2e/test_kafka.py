@@ -6,7 +6,7 @@ import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def test_change_records_come_with_and_without_a_wrapper_and_with_what_is_known_o
         ({"id": 2}, None),
         ({"id": 3}, {"op": "u", "before": {"id": 3, "at": 0}, "after": {"id": 4, "at": millis * 1000}}),
     ]
-    before = datetime.now(UTC)
+    before = datetime.now(UTC) - timedelta(milliseconds=1)  # brokers count milliseconds
     kafka.send(topic, changes, headers={"h": b"\xff"})
     columns = "id BIGINT NOT NULL, at TIMESTAMP, PRIMARY KEY (id) NOT ENFORCED"
     include = "INCLUDE KEY AS k, PARTITION, OFFSET, TIMESTAMP AS sent, HEADERS, TOPIC"

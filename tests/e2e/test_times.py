@@ -228,7 +228,7 @@ def history(rng: random.Random, times: int) -> tuple[list[Change], dict[int, dic
     return changes, known
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 5))])
 @pytest.mark.usefixtures("no_faults")
 def test_every_snapshot_is_the_collection_at_its_frontier_whatever_order_rows_come_in(items: Items, seed: int) -> None:
     """Rows come out of order, some ahead of their time; steps fail at random; each part is read by another run."""

@@ -3,14 +3,8 @@
 from tests.faults.harness import Sink
 
 
-def test_a_lost_answer_is_found_by_its_commit_id(sink: Sink) -> None:
-    ended = sink.run("commit.after:2=error; commit.after:4=error; commit.after:5=error")
-    assert ended.code == 0, ended.stderr
-    sink.check()
-
-
-def test_a_lost_answer_to_the_claim_is_found_by_the_run_id(sink: Sink) -> None:
-    ended = sink.run("claim.after=error")
+def test_a_lost_answer_to_a_claim_is_found_by_the_run_id_and_to_a_commit_by_its_id(sink: Sink) -> None:
+    ended = sink.run("claim.after=error; commit.after:2=error; commit.after:4=error; commit.after:5=error")
     assert ended.code == 0, ended.stderr
     sink.check()
 

@@ -97,7 +97,7 @@ def test_sigterm_during_a_commit_lets_it_finish_and_a_restart_goes_on(command: C
 
 def test_killed_at_random_moments_the_table_is_right_in_the_end(command: Command) -> None:
     chance = random.Random(20261116)
-    for _ in range(3):
+    for _ in range(2):
         process = command.start("--until-caught-up")
         snapshots = len(command.metadata("snap-*.avro")) + chance.randrange(1, 5)
 

@@ -16,15 +16,24 @@ from tests.faults.process import READS
 
 START = ["claim.after", "adopt.after", "state.put:4"]
 CHECKPOINT = ["record.before:2", "record.after:2"]
-COMMIT = ["resolve.after:1", "commit.before:3", "commit.after:1", "commit.after:3", "receipt.before:2"]
+COMMIT = ["resolve.after:1", "commit.after:1", "commit.after:3", "receipt.before:2"]
 THE_REST = {
     "start": ["claim.before", "adopt.before", "state.put:2"],
     "checkpoint": ["files.after:2", "manifests.after:2"],
-    "commit": ["resolve.before:1", "resolve.after:2", "manifest-list.after:3", "receipt.after:2"],
+    "commit": ["resolve.before:1", "manifest-list.after:3", "commit.before:3", "receipt.after:2"],
+    "key index": ["index.before:2", "index.merge.before"],
 }
-INDEX = ["index.after:2", "index.merge.before", "index.merge.after"]
-WINDOW = ["stage.after:2", "record.after:3", "manifests.after:1", "commit.before:2", "commit.after:2"]
-LONG_WINDOW = ["stage.after:2", "record.before:3", "record.after:3", "files.before:1", *WINDOW[2:]]
+INDEX = ["index.after:2", "index.merge.after"]
+WINDOW = ["stage.after:2", "record.after:3", "commit.after:2"]
+LONG_WINDOW = [
+    "stage.after:2",
+    "record.before:3",
+    "record.after:3",
+    "files.before:1",
+    "manifests.after:1",
+    "commit.before:2",
+    "commit.after:2",
+]
 IN_SHORT = ["record.after:2", "commit.after:2"]
 STREAM = ["files.after:2", "record.before:2", "record.after:2", "spark-commit.before:2"]
 
@@ -54,7 +63,8 @@ def test_a_sink_survives_kills_around_its(steps: list[str], deletes: Sequence[st
 @pytest.mark.slow
 @pytest.mark.parametrize("around", THE_REST)
 def test_a_sink_survives_kills_around_the_rest_of_its(around: str, make_sink: MakeSink) -> None:
-    survives(make_sink("orders", changes=4600), THE_REST[around], BOTH)
+    index = {"CALVE_TEST_KEY_INDEX": "on"} if around == "key index" else {}
+    survives(make_sink("orders", changes=4600), THE_REST[around], BOTH[:1] if index else BOTH, **index)
 
 
 def test_a_sink_survives_kills_around_its_key_index(make_sink: MakeSink) -> None:
@@ -81,7 +91,9 @@ def test_a_sink_survives_kills_around_staging_and_closing_a_window(
     assert not sink.staged(), "what is committed is staged no more"
 
 
-@pytest.mark.parametrize(("feed", "steps"), [("stream", STREAM[::2]), ("partitions", STREAM[1::2])])
+@pytest.mark.parametrize(
+    ("feed", "steps"), [("stream", STREAM[::2]), pytest.param("partitions", STREAM[1::2], marks=pytest.mark.slow)]
+)
 def test_a_streaming_query_survives_kills_around_its_checkpoints(
     feed: str, steps: list[str], make_sink: MakeSink
 ) -> None:

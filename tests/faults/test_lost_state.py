@@ -41,7 +41,9 @@ def damage(sink: Sink, kind: str) -> None:
                 (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("kind", ["deleted", pytest.param("truncated", marks=pytest.mark.slow), "older"])
+@pytest.mark.parametrize(
+    "kind", ["deleted", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("truncated", "older"))]
+)
 def test_a_source_with_offsets_of_its_own_goes_on_when_sparks_checkpoint_is(kind: str, make_sink: MakeSink) -> None:
     sink = started(make_sink, "partitions")
     damage(sink, kind)
@@ -88,7 +90,9 @@ def test_a_checkpoint_that_is_put_back_is_continued(make_sink: MakeSink, tmp_pat
     sink.check()
 
 
-@pytest.mark.parametrize("what", ["state", pytest.param("state/*/rec", marks=pytest.mark.slow), "state/*/rec/*/0*"])
+@pytest.mark.parametrize(
+    "what", ["state", *(pytest.param(what, marks=pytest.mark.slow) for what in ("state/*/rec", "state/*/rec/*/0*"))]
+)
 def test_a_source_that_can_be_read_again_survives_the_loss_of(what: str, sink: Sink) -> None:
     assert sink.run("commit.before:4=error*; record.before:6=kill").code == KILLED
     for path in sink.home.glob(what):

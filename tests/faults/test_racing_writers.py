@@ -5,7 +5,7 @@ import time
 
 from tests.faults.harness import Sink, finished
 
-SECONDS = float(os.environ.get("CALVE_RACE_SECONDS", "30"))
+SECONDS = float(os.environ.get("CALVE_RACE_SECONDS", "20"))
 
 
 def test_processes_that_race_for_one_sink_leave_one_right_table(sink: Sink) -> None:

@@ -39,7 +39,7 @@ print(lake.open().load_table("x.o").metadata_location)
 """
 
 
-@pytest.mark.parametrize("mode", ["retried", "speculated"])
+@pytest.mark.parametrize("mode", ["retried", pytest.param("speculated", marks=pytest.mark.slow)])
 def test_the_table_is_right_when_tasks_are(mode: str, tmp_path: Path) -> None:
     environment = (
         {"CALVE_FAULTS": "task.write=once", "CALVE_FAULTS_GATE": str(tmp_path / "gate")} if mode == "retried" else {}
