@@ -3,11 +3,14 @@
 import os
 import time
 
+import pytest
+
 from tests.faults.harness import Sink, finished
 
 SECONDS = float(os.environ.get("CALVE_RACE_SECONDS", "20"))
 
 
+@pytest.mark.slow
 def test_processes_that_race_for_one_sink_leave_one_right_table(sink: Sink) -> None:
     """A new process starts as soon as one has ended: each takes over from whoever is there."""
     sink.changes, sink.per_checkpoint = 6000, 100
