@@ -69,7 +69,7 @@ SINK = SettingGroup(
             "BLOOM FILTER",
             Kind.BOOLEAN,
             "Data files have a Bloom filter for each key column: readers that look for few keys skip most files, which "
-            "are about a byte and a half per row larger.",
+            "are one to two bytes per row larger.",
             default="false",
         ),
         Setting(
