@@ -38,23 +38,13 @@ def environment(place: Path, version: str) -> Path:
     """The Python of an environment with this version of PySpark."""
     python = place / "bin" / "python"
     complete = place / "complete"
-    if complete.is_file():
-        return python
-    venv.create(place, with_pip=False, clear=True)
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    ]
-    subprocess.run([*install, f"pyspark=={version}"], check=True)
+    if not complete.is_file():
+        venv.create(place, with_pip=False, clear=True)
+        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+        subprocess.run([*pip, "--disable-pip-version-check", f"pyspark=={version}"], check=True)
+        complete.touch()
     (site,) = (place / "lib").glob("python*/site-packages")
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))  # after the packages that are installed here
-    complete.touch()
     return python
 
 
