@@ -105,7 +105,14 @@ def test_records_of_files_are_ordered_across_checkpoints(
     pipelines = Pipelines(tmp_path / "home", spark)
     put((1, "first", 9, "u"), (2, "old", 1, "u"), (3, "kept", 5, "u"), (4, "gone", 5, "u"))
     pipelines.run(SOURCE.format(folder=folder, envelope=envelope, options=options))
-    put((1, "older", 8, "u"), (2, "newer", 10, "u"), (3, "", 4, "d"), (4, "", 6, "d"), (1, "equal", 9, "u"))
+    put(
+        (1, "older", 8, "u"),
+        (2, "newer", 10, "u"),
+        (3, "", 4, "d"),
+        (4, "", 6, "d"),
+        (1, "equal", 9, "u"),
+        (2, "stale", 9, "u"),
+    )
     pipelines.run()
     assert found(pipelines.home) == {1: "equal", 2: "newer", 3: "kept"}
 

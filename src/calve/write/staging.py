@@ -24,7 +24,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from calve.errors import CalveError, CheckpointGap
-from calve.model.change import BAD, ORDER_PREFIX, TIME
+from calve.model.change import BAD, ORDER, ORDER_PREFIX, TIME
 from calve.model.checkpoint import CheckpointEntry, Staged
 from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
@@ -131,7 +131,8 @@ def staged_changes(
 ) -> DataFrame | None:
     """The changes of a batch out of several checkpoints, in their order, as one frame; None when there are none.
 
-    Changes of one key are ordered by their own time if they have one, then by their checkpoint.
+    Changes of one key are ordered by their own time or by an order that holds across checkpoints if they have one, then
+    by their checkpoint.
     """
     files = [(e.time, at, n) for at, e in enumerate(entries) if e.staged for n in e.staged.files]
     if not files:
@@ -145,10 +146,18 @@ def staged_changes(
     listed = spark.createDataFrame(files, f"{TIME} BIGINT, {_AT} BIGINT, {_FILE} STRING").repartition(tasks)
     read = listed.mapInArrow(partial(_Back.rows, plan), positions).toDF(*[f.name for f in fields])
     orders = [f.name for f in kept if f.name.startswith(ORDER_PREFIX)]
-    ordered = [*([TIME] if plan.own_times else []), _AT, *orders]
+    ordered = [*([TIME] if plan.own_times else []), *_across_checkpoints(kept), _AT, *orders]
     others = [ident(f.name) for f in kept if f.name not in orders]
     renamed = [f"{name} as {ORDER_PREFIX}{i}" for i, name in enumerate(ordered)]
     return read.selectExpr(*others, *renamed, f"cast(null as string) as {BAD}")
+
+
+def _across_checkpoints(fields: Sequence[T.StructField]) -> list[str]:
+    """SQL of what orders changes before their checkpoints do, most significant first."""
+    kept = next((f.dataType for f in fields if f.name == ORDER), None)
+    if kept is None:
+        return []
+    return [ident(ORDER, f.name) for f in kept.fields] if isinstance(kept, T.StructType) else [ORDER]
 
 
 @dataclass(frozen=True)
