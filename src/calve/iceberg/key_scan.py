@@ -11,7 +11,7 @@ which changes nothing. Manifests never change, so those that were read stay in m
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.io import FileIO
@@ -27,7 +27,7 @@ from calve.iceberg.metrics import order_ids
 from calve.iceberg.position_deletes import DeletePlace
 from calve.iceberg.readable import EveryField, ReadTarget, every_field, read_target
 from calve.iceberg.scan import live_entries_of, scan_file
-from calve.iceberg.store import io_properties_of
+from calve.iceberg.store import task_properties_of
 from calve.model.files import Manifest
 from calve.model.scan import EVERYTHING, DeleteFile, DeleteKind, ScanFile
 
@@ -141,7 +141,8 @@ class KeyScans:
 def key_target(table: Table, ids: Iterable[int]) -> ReadTarget:
     """How keys of these fields are read, in whichever file."""
     wanted = tuple(ids)
-    return read_target(table, Schema(), set(wanted), EVERYTHING)
+    target = read_target(table, Schema(), set(wanted), EVERYTHING)
+    return replace(target, io_properties=task_properties_of(table.io.properties))
 
 
 def place_of(table: Table) -> DeletePlace:
@@ -149,7 +150,7 @@ def place_of(table: Table) -> DeletePlace:
     return DeletePlace(
         table.location_provider().data_path,
         {k: v for k, v in table.properties.items() if k.startswith("write.")},
-        io_properties_of(table.io.properties),
+        task_properties_of(table.io.properties),
     )
 
 
