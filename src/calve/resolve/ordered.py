@@ -48,6 +48,9 @@ class OrderedResolver:
         name = f"{commit_id}/{self._ids.new_id()}"
         return proposed(self._table, scan, written(scan.place, found, name), name)
 
+    def look_ahead(self) -> None:
+        """Nothing is remembered from one batch to the next."""
+
 
 def last_in_order(scan: KeyScan, found: Sequence[Found], finder: PositionFinder) -> list[Found]:
     """What to delete, given what the keys of a batch were found in. Raises TransientError."""

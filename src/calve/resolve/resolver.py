@@ -50,6 +50,7 @@ class PositionResolver:
         self._table, self._jobs, self._ids, self._index = table, jobs, ids, index
         self._limits = limits
         self._remembered = Remembered(MEMORY)
+        self._last: KeyScan | None = None
 
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest] = ()
@@ -59,10 +60,27 @@ class PositionResolver:
         if not scan.candidates:
             return ResolvedDeletes()
         self._remembered.retain(scan.live.keys())
+        self._last = scan
         answer = self._index.ask(scan, state, Asking(commit_id, self._remembered, self._jobs))
         name = f"{commit_id}/{self._ids.new_id()}"
         files = self._search(answer.rest, answer.found, name)
         return replace(proposed(self._table, scan, files, name), key_index=answer.reference)
+
+    def look_ahead(self) -> None:
+        """Learn of files that the table got since keys were resolved last, before the next ones come.
+
+        Raises TransientError, TerminalError.
+        """
+        if self._last is None:
+            return
+        state = self._table.load()
+        scan = self._table.plan_all_keys(state, self._last.key_ids)
+        new = frozenset(scan.live.keys() - self._last.live.keys())
+        self._index.look_ahead(scan, state, new, Asking("", self._remembered, self._jobs))
+        finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
+        for candidate in scan.candidates:
+            if candidate.file.path in self._last.live:
+                finder.look_ahead(candidate.file)
 
     def _search(self, scan: KeyScan, known: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
         """Deletes of what is known already, and of what is in the candidates."""

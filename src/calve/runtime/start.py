@@ -10,7 +10,6 @@ from calve.catalog.tables import check_found_by_all, load_or_create_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock
 from calve.commit.committer import Committer, Signals
 from calve.commit.journal import Journal
-from calve.commit.ports import Resolver
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
 from calve.iceberg.dead_letters import LetterTable
@@ -163,18 +162,21 @@ class Start:
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
-        outside = Outside(self._clock, self._ids, monitor, self._signals, self._resolver(table))
+        resolver = self._resolver(table)
+        outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
         letters = self._letters(monitor)
         around = Around(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
         pipeline = Pipeline(spec, reading.intake, run, around)
-        committer = Committer(run, self._signals, pipeline.close_due, idle_check_seconds=IDLE_CHECK_SECONDS)
+        committer = Committer(
+            run, self._signals, pipeline.close_due, resolver.look_ahead, idle_check_seconds=IDLE_CHECK_SECONDS
+        )
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
         known = table_id(TableRef(self._sink.lake, spec.table))
         query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
         return query
 
-    def _resolver(self, table: IcebergTable) -> Resolver:
+    def _resolver(self, table: IcebergTable) -> OrderedResolver | PositionResolver:
         if self._spec.ordered:
             return OrderedResolver(table, self._ids)
         index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), self._spec.key_index)
