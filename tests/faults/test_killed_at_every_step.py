@@ -52,13 +52,18 @@ def survives(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **enviro
     sink.check(spark=True)
 
 
+@pytest.mark.parametrize(
+    ("steps", "deletes"), [(START, BOTH), (COMMIT, BOTH[:1])], ids=["start and first checkpoint", "commit"]
+)
 @pytest.mark.positions
-def test_a_sink_survives_kills_around_its_start_and_first_checkpoint(make_sink: MakeSink) -> None:
-    survives(make_sink("orders", changes=4600), START, BOTH)
+def test_a_sink_survives_kills_around_its(steps: list[str], deletes: Sequence[str], make_sink: MakeSink) -> None:
+    survives(make_sink("orders", changes=4600), steps, deletes)
 
 
-def test_a_sink_survives_kills_around_its_commit(make_sink: MakeSink) -> None:
-    survives(make_sink("orders", changes=4600), COMMIT)
+@pytest.mark.slow
+@pytest.mark.positions
+def test_a_sink_that_deletes_by_equality_survives_kills_around_its_commit(make_sink: MakeSink) -> None:
+    survives(make_sink("orders", changes=4600), COMMIT, BOTH[1:])
 
 
 @pytest.mark.slow

@@ -6,17 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 from pyarrow.fs import FileType
 
-from calve.catalog.stores import filesystem_of, io_properties_of, task_properties_of
+from calve.catalog.stores import filesystem_of, io_properties_of
 
-__all__ = [
-    "absent",
-    "file_sizes",
-    "filesystem_of",
-    "io_properties_of",
-    "open_input",
-    "open_output",
-    "task_properties_of",
-]
+__all__ = ["absent", "file_sizes", "filesystem_of", "io_properties_of", "open_input", "open_output"]
 
 _BUFFER = 1 << 20
 _LOOKUPS = 16

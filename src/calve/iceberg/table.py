@@ -28,7 +28,7 @@ from calve.catalog.failures import committing, trying
 from calve.catalog.fields import field_named
 from calve.catalog.fitting import as_known
 from calve.catalog.rest import removes_old_metadata
-from calve.catalog.stores import expires_soon
+from calve.catalog.stores import expires_soon, task_properties_of
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
@@ -61,7 +61,7 @@ from calve.iceberg.snapshots import (
     shows_no_history,
     stated_progress,
 )
-from calve.iceberg.store import absent, io_properties_of, task_properties_of
+from calve.iceberg.store import absent, io_properties_of
 from calve.iceberg.written import written_schema
 from calve.model.files import Manifest, WrittenFile
 from calve.model.progress import Progress
