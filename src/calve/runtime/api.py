@@ -119,6 +119,8 @@ class Sink:
         key_index: str | None = None,
     ) -> "Sink":
         """The same sink with other options. Dead letters go to the table `<table>_dead_letters`."""
+        if branch == "":
+            raise InvalidInput("branch is empty", hint="Leave it out for main.")
         before = self.spec.write
         write = replace(
             before,
