@@ -119,9 +119,9 @@ class KeyScans:
             added=tuple(scan_file(entry, (), table.specs()[entry.data_file.spec_id]) for entry in new),
         )
 
-    def entries_of(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-        """The live entries of a manifest. Raises OSError."""
-        return self._of(io, [manifest])
+    def entries_of(self, io: FileIO, *manifests: ManifestFile) -> list[ManifestEntry]:
+        """The live entries of manifests. Raises OSError."""
+        return self._of(io, manifests)
 
     def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
         unknown = [m for m in manifests if m.manifest_path not in self._known]
