@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from calve.commit.ports import Stopped
+from calve.commit.ports import Stopped, Tending
 from calve.commit.run import SinkRun
 from calve.errors import CalveError, TransientError
 
@@ -75,10 +75,17 @@ class Committer:
     """One thread. `failure` is why it ended, None after a stop or a seal."""
 
     def __init__(
-        self, run: SinkRun, signals: Signals, close_due: Callable[[], bool], *, idle_check_seconds: float
+        self,
+        run: SinkRun,
+        signals: Signals,
+        close_due: Callable[[], bool],
+        upkeep: Tending,
+        *,
+        idle_check_seconds: float,
     ) -> None:
         """`close_due` closes a window that is over, and tells whether it did."""
         self._run = run
+        self._upkeep = upkeep
         self._close_due = close_due
         self._signals = signals
         self._idle_check = idle_check_seconds
@@ -95,6 +102,12 @@ class Committer:
         self._finishing = True
         self._signals.wake()
         self._thread.join()
+        self._upkeep.close()
+
+    @property
+    def tending(self) -> bool:
+        """True while the table is worked on beside its batches."""
+        return self.alive and self._upkeep.busy
 
     @property
     def alive(self) -> bool:
@@ -118,6 +131,8 @@ class Committer:
         delay = FIRST_WAIT
         while not self._run.frontier.sealed:
             calls = self._signals.calls
+            if not self._signals.stopping:
+                self._upkeep.tend()
             if not self._run.ready:
                 delay = FIRST_WAIT
                 if not self._signals.stopping and self._close_due():

@@ -15,7 +15,7 @@ import numpy as np
 
 from calve.catalog.connect import Catalog
 from calve.catalog.tables import load_table
-from calve.errors import CommitConflict, CommitUnknown
+from calve.errors import CommitConflict
 from calve.iceberg.compaction import CompactionPlan, Compactions, Exchange, Head
 from calve.iceberg.compaction_groups import BY_HAND, Groups, Policy
 from calve.iceberg.position_deletes import Found
@@ -23,9 +23,10 @@ from calve.iceberg.store import remove_new
 from calve.maintain.convert import Tools
 from calve.maintain.rewrite import GroupWork, Rewritten, rewrite
 from calve.model.files import WrittenFile
+from calve.model.scan import DeleteKind
 from calve.model.spec import TableName, WriteOptions
 from calve.resolve.search import reading, written
-from calve.scan.deletes import TaskDeletes
+from calve.scan.deletes import TaskDeletes, paths_named
 from calve.scan.keys import distinct
 
 ATTEMPTS = 20
@@ -75,7 +76,7 @@ class Ready:
     plan: CompactionPlan
     groups: tuple[Rewritten, ...]
     unknown: bool = False
-    """Whether an answer to a commit of them was lost: then they may be in the table."""
+    """Whether a commit of them ended in any other way than by a conflict: then they may be in the table."""
 
 
 class Compactor:
@@ -103,12 +104,12 @@ class Compactor:
             raise
         return Ready(plan, tuple(done))
 
-    def commit(self, ready: Ready) -> Compacted | None:
+    def commit(self, ready: Ready, attempts: int = ATTEMPTS) -> Compacted | None:
         """Bring new files into the table; None when what they were made of is not in it any more.
 
         Raises CommitConflict when others commit again and again, CommitUnknown, TransientError.
         """
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, attempts + 1):
             head = self._compactions.head(ready.plan, load_table(self._catalog, self._scope.name))
             if head is None:
                 return None
@@ -119,11 +120,8 @@ class Compactor:
                 return self._attempt(ready, head)
             except CommitConflict as error:
                 _log.info("attempt %d to commit a compaction of %s: %s", attempt, self._scope.name, error.primary)
-                if attempt == ATTEMPTS:
+                if attempt == attempts:
                     raise
-            except CommitUnknown:
-                ready.unknown = True
-                raise
         return None
 
     def abandon(self, ready: Ready) -> None:
@@ -141,13 +139,13 @@ class Compactor:
     def _attempt(self, ready: Ready, head: Head) -> Compacted:
         inputs = tuple(file for group in ready.groups for file in group.inputs)
         files = tuple(file for group in ready.groups for file in group.files)
-        deletes = self._later(ready, head)
-        named = {path: about for group in ready.groups for path, about in group.named.items()}
-        exchange = Exchange(inputs, files, deletes, named)
+        exchange = Exchange(inputs, files, *self._later(ready, head))
+        before, ready.unknown = ready.unknown, True
         try:
             snapshot_id = self._compactions.commit(self._catalog, ready.plan, head, exchange)
         except CommitConflict:
-            remove_new([file.path for file in deletes], ready.plan.reading.io_properties)
+            ready.unknown = before
+            remove_new([file.path for file in exchange.deletes], ready.plan.reading.io_properties)
             raise
         done = Compacted(
             snapshot_id, len(inputs), len(files), sum(f.rows for f in inputs), sum(f.record_count for f in files)
@@ -158,9 +156,11 @@ class Compactor:
         )
         return done
 
-    def _later(self, ready: Ready, head: Head) -> tuple[WrittenFile, ...]:
-        """Deletes of rows in new files that were deleted in old ones since the plan."""
+    def _later(self, ready: Ready, head: Head) -> tuple[tuple[WrittenFile, ...], dict[str, frozenset[str]]]:
+        """Deletes of rows in new files that were deleted in old ones since the plan; and what all deletes are about."""
         found: list[Found] = []
+        named = {path: about for group in ready.groups for path, about in group.named.items()}
+        properties = ready.plan.reading.io_properties
         for group in ready.groups:
             since = {file.path: later for file in group.inputs if (later := head.later(file))}
             deletes = TaskDeletes(ready.plan.reading, [file for file in group.inputs if file.path in since])
@@ -168,7 +168,9 @@ class Compactor:
                 with reading("deletes that came during a compaction"):
                     for delete in since.get(file.path, ()):
                         found += group.moved(number, deletes.positions_in(delete, file.path))
-        return written(ready.plan.place, _joined(found), self._tools.ids.new_id())
+                        if delete.kind is DeleteKind.POSITION and delete.path not in named:
+                            named[delete.path] = paths_named(delete.path, properties)
+        return written(ready.plan.place, _joined(found), self._tools.ids.new_id()), named
 
 
 def compact(catalog: Catalog, scope: Scope, tools: Tools, policy: Policy = BY_HAND) -> Compacted | None:
