@@ -104,8 +104,8 @@ def _groups(
         if file.size < _SMALL * target_size:
             tiers[_tier(file) if policy.tiers else 0].append(file)
     # what is written again anyway takes with it what is smaller
-    carried = max((tier for tier, small in tiers.items() if any(f.path in worn for f in small)), default=-1)
-    joined = [f for tier, small in tiers.items() if tier <= carried or len(small) >= policy.fan for f in small]
+    carried = max((file.size for small in tiers.values() for file in small if file.path in worn), default=-1)
+    joined = [f for small in tiers.values() for f in small if len(small) >= policy.fan or f.size <= carried]
     candidates = {file.path: file for file in (*joined, *(f for f in members if f.path in worn))}
     for group in _bins(sorted(candidates.values(), key=lambda f: (f.sequence_number, f.path)), deleted, target_size):
         if len(group) > 1 or group[0].path in worn:
