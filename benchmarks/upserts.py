@@ -6,9 +6,9 @@
 calve deletes by position (`positions`; `searched`: without a key index) and by equality, each in a table of its own.
 Each system runs in a process of its own with its own local Spark; they take turns batch by batch, so that noise of the
 machine falls on all. The tables are then read by Spark with the Iceberg runtime, and those with position deletes by
-DuckDB and pyiceberg as well; all are checked against the reference. `--fresh` reads a copy of the first table, too, that
-was written at once, and the table with position deletes once more after `calve maintain` (`by hand`): before, it is what
-the sink itself makes of it. Of the key index its size and the time to make it anew are printed.
+DuckDB and pyiceberg as well; all are checked against the reference. `--fresh` reads a copy of the first table, too,
+that was written at once, and the table with position deletes once more after `calve maintain` (`by hand`): before, it
+is what the sink itself makes of it. Of the key index its size and the time to make it anew are printed.
 """
 
 import argparse
@@ -76,14 +76,7 @@ def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
         for number in range(options.batches):
             for name in options.systems:
                 times[name].append(peers[name].ask(f"batch {number}")["seconds"])
-        shapes = {name: peers[name].ask("table") for name in options.systems}
-        if options.fresh and "positions" in options.systems:
-            shapes["by hand"] = peers["positions"].ask("maintain")
-        for name, shape in shapes.items():
-            print(f"{rows:>10,} rows  {name:9} {_words_of(shape)}", flush=True)
-        tables = {name: shape["table"] for name, shape in shapes.items()}
-        if options.fresh:
-            tables["fresh"] = peers["merge"].ask(f"fresh {tables[options.systems[0]]}")["table"]
+        tables = _tables(rows, peers, options)
         reads = _Reads(peers["merge"], workload.reference(options.batches))
         for _ in range(3):  # in turns, so that none is always the one that finds everything cold
             for name, table in tables.items():
@@ -96,6 +89,19 @@ def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
         for peer in peers.values():
             peer.end()
     return times
+
+
+def _tables(rows: int, peers: dict[str, Peer], options: argparse.Namespace) -> dict[str, str]:
+    """The tables that are read, by name."""
+    shapes = {name: peers[name].ask("table") for name in options.systems}
+    if options.fresh and "positions" in options.systems:
+        shapes["by hand"] = peers["positions"].ask("maintain")
+    for name, shape in shapes.items():
+        print(f"{rows:>10,} rows  {name:9} {_words_of(shape)}", flush=True)
+    tables: dict[str, str] = {name: shape["table"] for name, shape in shapes.items()}
+    if options.fresh:
+        tables["fresh"] = peers["merge"].ask(f"fresh {tables[options.systems[0]]}")["table"]
+    return tables
 
 
 def _words_of(shape: dict[str, Any]) -> str:
