@@ -36,7 +36,7 @@ class Policy:
 
 
 AUTOMATIC = Policy(deleted_share=0.1, fan=8, rows=20_000_000, deleted_least=10_000)
-BY_HAND = Policy(deleted_share=0.0, fan=2, rows=20_000_000, tiers=False)
+BY_HAND = Policy(deleted_share=0.0, fan=2, rows=50_000_000, tiers=False)
 """Whatever makes the table better."""
 
 

@@ -2,5 +2,5 @@
 
 convert   equality deletes, of any writer -> position deletes
 compact   small files, and files with many deleted rows -> fewer and larger ones
-rewrite   one group of such files
+rewrite   one group of such files; tasks: many, on a cluster
 """

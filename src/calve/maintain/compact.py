@@ -22,6 +22,7 @@ from calve.iceberg.position_deletes import Found
 from calve.iceberg.store import remove_new
 from calve.maintain.convert import Tools
 from calve.maintain.rewrite import GroupWork, Rewritten, rewrite
+from calve.maintain.tasks import rewrite_by_tasks
 from calve.model.files import WrittenFile
 from calve.model.scan import DeleteKind
 from calve.model.spec import TableName, WriteOptions
@@ -31,6 +32,8 @@ from calve.scan.keys import distinct
 
 ATTEMPTS = 20
 """Of a commit: each takes a moment."""
+HERE_ROWS = 20_000_000
+"""Rows that this process writes anew by itself."""
 ROUNDS = 5
 """Plans in a row that come to nothing before they are given up."""
 
@@ -90,15 +93,22 @@ class Compactor:
         """What is due; None for nothing. Raises TransientError, InvalidInput."""
         return self._compactions.plan(load_table(self._catalog, self._scope.name), policy)
 
-    def rewrite(self, plan: CompactionPlan, check: Callable[[], None]) -> Ready:
-        """Write new files. `check` raises to end it. Raises TransientError, TerminalError."""
+    def rewrite(self, plan: CompactionPlan, check: Callable[[], None], here_rows: int = HERE_ROWS) -> Ready:
+        """Write new files; more rows than `here_rows` by Spark tasks. `check` raises to end what is done here.
+
+        Raises TransientError, TerminalError.
+        """
         done: list[Rewritten] = []
+        works = [
+            GroupWork(inputs, plan.reading, plan.sort_ids, plan.target(inputs[0].spec_id), self._tools.ids.new_id())
+            for inputs in plan.groups.groups
+        ]
+        if plan.groups.rows > here_rows and len(works) > 1:
+            return Ready(plan, rewrite_by_tasks(works, self._tools.session()))
         try:
-            for number, inputs in enumerate(plan.groups.groups):
+            for work in works:
                 check()
-                name = f"{self._tools.ids.new_id()}/{number}"
-                target = plan.target(inputs[0].spec_id)
-                done.append(rewrite(GroupWork(inputs, plan.reading, plan.sort_ids, target, name), check))
+                done.append(rewrite(work, check))
         except BaseException:
             _forget(plan, done)
             raise

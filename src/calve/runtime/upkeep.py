@@ -92,13 +92,9 @@ class Upkeep:
             pass
         except TransientError as error:
             self._monitor.warned("maintenance", error)
-            self._not_before = self._clock.monotonic() + REST_SECONDS
-        except CalveError as error:
-            self._off = True
-            _log.error("maintenance of sink %s ended: %s", self._monitor.status.sink, error)
-        except Exception:  # noqa: BLE001 - the thread's last resort: the sink goes on without maintenance
-            self._off = True
-            _log.exception("maintenance of sink %s broke", self._monitor.status.sink)
+            self._rest()
+        except Exception as error:  # noqa: BLE001 - the thread's last resort
+            self._give_up(error)
         finally:
             self._working = False
             self._wake()
@@ -112,7 +108,7 @@ class Upkeep:
         self._look_at = commits + (1 if plan is not None and plan.groups.more else LOOK_EVERY)
         if plan is not None:
             self._ready = self._compactor.rewrite(plan, self._check)
-            self._failures, self._not_before = 0, 0.0
+            self._not_before = 0.0
 
     def _check(self) -> None:
         if self._ending.is_set():
@@ -127,15 +123,29 @@ class Upkeep:
             done = self._compactor.commit(ready, ATTEMPTS)
         except TransientError as error:
             self._monitor.warned("a commit of maintenance", error)
-            self._failures += 1
-            self._not_before = self._clock.monotonic() + REST_SECONDS
+            self._rest()
             if self._failures < TRIES:
                 return
             self._compactor.abandon(ready)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the batches of the sink do not fail for it
+            self._give_up(error)
         else:
-            if done is None:
+            if done is None:  # others were faster
                 self._compactor.abandon(ready)
-                self._look_at = 0
+                self._rest()
             else:
+                self._failures = 0
                 self._monitor.compacted(done)
         self._ready = None
+
+    def _rest(self) -> None:
+        self._failures += 1
+        self._not_before = self._clock.monotonic() + REST_SECONDS * min(self._failures, TRIES)
+
+    def _give_up(self, error: Exception) -> None:
+        """The sink goes on without maintenance: a person has to look, or nothing can be done."""
+        self._off = True
+        if isinstance(error, CalveError):
+            _log.error("maintenance of sink %s ended: %s", self._monitor.status.sink, error)
+        else:
+            _log.error("maintenance of sink %s broke", self._monitor.status.sink, exc_info=error)
