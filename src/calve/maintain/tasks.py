@@ -18,7 +18,10 @@ _REPORT = "report"
 
 
 def rewrite_by_tasks(works: Sequence[GroupWork], spark: SparkSession) -> tuple[Rewritten, ...]:
-    """In the same order. What tasks wrote that failed or ran twice is an orphan. Raises TransientError, TerminalError."""
+    """In the same order. What tasks wrote that were killed, or ran twice, is an orphan.
+
+    Raises TransientError, TerminalError.
+    """
     pickled = tuple(pickle.dumps(work) for work in works)
     numbers = spark.range(0, len(works), 1, len(works))
     try:
