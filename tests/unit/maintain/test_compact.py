@@ -10,9 +10,14 @@ from pyiceberg.table.snapshots import Operation
 
 import calve
 from calve import faults
-from calve.errors import CommitConflict, InvalidInput
+from calve.clock import RandomIds, SystemClock
+from calve.errors import CommitConflict, InvalidInput, TransientError
+from calve.iceberg.compaction_groups import BY_HAND
+from calve.maintain.compact import Compactor, Scope
+from calve.maintain.convert import Tools
 from calve.model.files import Content
 from tests.support.foreign import ForeignTable, in_order
+from tests.support.keyed import no_session
 from tests.support.readers import duckdb_rows
 from tests.support.regions import SCHEMA, random_commit, table_of_regions
 
@@ -136,6 +141,47 @@ def test_a_table_that_never_rests_is_left_as_it_is(table: ForeignTable, at_maint
     assert in_order({r["id"]: r for r in table.rows()}.values()) == [row(1), row(2), row(5)]
     referenced = {Path(f["file_path"]).name for f in files_of(table)}
     assert stored(table) == referenced, "what it wrote is gone"
+
+
+def test_files_that_may_be_in_the_table_are_never_removed(table: ForeignTable) -> None:
+    table.commit(table.data([row(1)]))
+    table.commit(table.data([row(2)]))
+    compactor = Compactor(table.ref.lake.open(), Scope(table.ref.name), Tools(no_session, SystemClock(), RandomIds()))
+    plan = compactor.plan(BY_HAND)
+    assert plan is not None
+    ready = compactor.rewrite(plan, lambda: None)
+
+    def lost(point: str) -> None:
+        if point == "maintain.after":
+            raise TransientError("the answer was lost")
+
+    faults.install(lost)
+    with pytest.raises(TransientError, match="the answer was lost"):
+        compactor.commit(ready)
+    faults.install(None)
+    assert compactor.commit(ready) is None, "its files are not in the table any more: it was applied"
+    compactor.abandon(ready)
+    assert in_order(duckdb_rows(table.table.metadata_location)) == [row(1), row(2)]
+
+
+def test_what_was_written_is_removed_when_it_is_ended_half_way(table: ForeignTable) -> None:
+    for number in range(4):
+        table.commit(table.data([row(number)], ["eu"], spec_id=0), table.data([row(10 + number)]))
+    compactor = Compactor(table.ref.lake.open(), Scope(table.ref.name), Tools(no_session, SystemClock(), RandomIds()))
+    plan, before = compactor.plan(BY_HAND), stored(table)
+    assert plan is not None
+    assert len(plan.groups.groups) == 2
+    calls: list[int] = []
+
+    def third_time() -> None:
+        calls.append(len(stored(table)))
+        if len(calls) == 4:  # before and in each group
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compactor.rewrite(plan, third_time)
+    assert calls[-1] > len(before), "the first group was written"
+    assert stored(table) == before
 
 
 def test_a_table_that_was_rolled_back_is_not_compacted_as_it_was(table: ForeignTable, at_maintenance: Any) -> None:
