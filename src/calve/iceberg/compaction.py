@@ -119,7 +119,7 @@ class Exchange:
 
 NOTHING = Exchange((), (), (), {})
 
-_MANY = 1_000_000
+_MANY = 200_000
 """Pairs of a data file and a file of deletes that a commit takes the time to look at."""
 
 

@@ -104,7 +104,10 @@ def rewrite(work: GroupWork, check: Callable[[], None]) -> Rewritten:
 
 def _rewritten(work: GroupWork, names: "_Names", check: Callable[[], None]) -> Rewritten:
     deletes = TaskDeletes(work.reading, work.inputs)
-    live = [live_rows(file, work.reading, deletes) for file in work.inputs]
+    live: list[Live] = []
+    for file in work.inputs:
+        check()
+        live.append(live_rows(file, work.reading, deletes))
     starts = np.cumsum([0, *(len(one.positions) for one in live)])
     order = _order(work, live)
     places = np.empty(starts[-1], np.int32)

@@ -173,13 +173,13 @@ def test_what_was_written_is_removed_when_it_is_ended_half_way(table: ForeignTab
     assert len(plan.groups.groups) == 2
     calls: list[int] = []
 
-    def third_time() -> None:
+    def at_last() -> None:
         calls.append(len(stored(table)))
-        if len(calls) == 4:  # before and in each group
+        if len(calls) == 12:  # in each group: before, for each of four files, and before its rows are written
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compactor.rewrite(plan, third_time)
+        compactor.rewrite(plan, at_last)
     assert calls[-1] > len(before), "the first group was written"
     assert stored(table) == before
 
