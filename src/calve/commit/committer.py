@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from calve.commit.ports import Stopped, Tending
@@ -71,6 +72,17 @@ class Signals:
         return threading.RLock()
 
 
+@dataclass(frozen=True)
+class Between:
+    """What is done between two commits."""
+
+    close_due: Callable[[], bool]
+    """Closes a window that is over, and tells whether it did."""
+    look_ahead: Callable[[], None]
+    """Called when nothing waits after a commit: it learns what the next one will need of the table."""
+    upkeep: Tending
+
+
 class Committer:
     """One thread. `failure` is why it ended, None after a stop or a seal."""
 
@@ -78,15 +90,13 @@ class Committer:
         self,
         run: SinkRun,
         signals: Signals,
-        close_due: Callable[[], bool],
-        upkeep: Tending,
+        between: Between,
         *,
         idle_check_seconds: float,
     ) -> None:
-        """`close_due` closes a window that is over, and tells whether it did."""
         self._run = run
-        self._upkeep = upkeep
-        self._close_due = close_due
+        self._close_due, self._look_ahead, self._upkeep = between.close_due, between.look_ahead, between.upkeep
+        self._committed = False
         self._signals = signals
         self._idle_check = idle_check_seconds
         self._thread = threading.Thread(target=self._main, name="calve-committer", daemon=True)
@@ -141,10 +151,14 @@ class Committer:
                     return
                 if self._signals.stopping:
                     self._signals.await_last_call(calls, FIRST_WAIT)
+                elif self._committed:
+                    self._committed = False
+                    self._trying("a look ahead", self._look_ahead)
                 else:
                     self._idle(calls)
             elif self._run.commit_next() is not None:
                 delay = FIRST_WAIT
+                self._committed = True
                 self._signals.wake()
             else:  # absorbed: the work stays pending and goes out later, in order
                 self._signals.pause(delay)
@@ -156,8 +170,14 @@ class Committer:
         self._signals.await_call(calls, longest if due is None else min(due, longest))
         if self._run.pending or self._signals.stopping or self._signals.calls > calls:
             return
+        self._trying("an idle look at the table", self._look)
+
+    def _look(self) -> None:
+        if not self._run.beat() and self._run.claimed:
+            self._run.look_again()
+
+    def _trying(self, what: str, action: Callable[[], None]) -> None:
         try:
-            if not self._run.beat() and self._run.claimed:
-                self._run.look_again()
+            action()
         except TransientError as error:
-            _log.warning("an idle look at the table failed: %s", error.primary)
+            _log.warning("%s failed: %s", what, error.primary)

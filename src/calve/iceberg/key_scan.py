@@ -11,7 +11,7 @@ which changes nothing. Manifests never change, so those that were read stay in m
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.io import FileIO
@@ -91,32 +91,51 @@ class KeyScans:
         Raises OSError; InvalidInput for files that cannot be read.
         """
         key_entries = [entry for m in keys for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
+        key_ids = tuple(key_entries[0].data_file.equality_ids or ())
+        scan = self._scan(table, manifests, key_ids, key_entries)
+        if added is None:
+            return scan
+        ordered = order_ids(table.schema())
+        new = [entry for m in added for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
+        return replace(
+            scan,
+            target=key_target(table, (*key_ids, *ordered)),
+            order_ids=ordered,
+            added=tuple(scan_file(entry, (), table.specs()[entry.data_file.spec_id]) for entry in new),
+        )
+
+    def plan_all(self, table: Table, manifests: Sequence[ManifestFile], key_ids: tuple[int, ...]) -> KeyScan:
+        """As `plan`, before keys of these fields are known: every data file is a candidate."""
+        return self._scan(table, manifests, key_ids, ())
+
+    def _scan(
+        self,
+        table: Table,
+        manifests: Sequence[ManifestFile],
+        key_ids: tuple[int, ...],
+        key_entries: Sequence[ManifestEntry],
+    ) -> KeyScan:
         data = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DATA])
         deletes = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DELETES])
         by_position = [e for e in deletes if e.data_file.content is not DataFileContent.EQUALITY_DELETES]
         every = every_field(table)
         index = DeleteIndex([*key_entries, *by_position], table.specs(), every.fields)
-        key_ids = tuple(key_entries[0].data_file.equality_ids or ())
         candidates = []
         for entry in data:
             found = index.of(entry)
-            if any(delete.kind is DeleteKind.EQUALITY for delete in found):
+            if not key_entries or any(delete.kind is DeleteKind.EQUALITY for delete in found):
                 file = scan_file(entry, found, table.specs()[entry.data_file.spec_id])
                 candidates.append(_candidate(file, entry.data_file, key_ids, every))
         paths = {entry.data_file.file_path for entry in key_entries}
-        ordered = order_ids(table.schema()) if added is not None else ()
-        new = [entry for m in added or () for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
         return KeyScan(
             keys=tuple({d: None for c in candidates for d in c.file.deletes if d.path in paths}),
             key_ids=key_ids,
             candidates=tuple(candidates),
             live={f.file_path: (f.file_size_in_bytes, f.record_count) for f in (entry.data_file for entry in data)},
-            target=key_target(table, (*key_ids, *ordered)),
+            target=key_target(table, key_ids),
             partitions=KeyPartitions(table, key_ids),
             place=place_of(table),
             many_deletes=due_groups(by_position),
-            order_ids=ordered,
-            added=tuple(scan_file(entry, (), table.specs()[entry.data_file.spec_id]) for entry in new),
         )
 
     def entries_of(self, io: FileIO, *manifests: ManifestFile) -> list[ManifestEntry]:

@@ -280,6 +280,13 @@ class IcebergTable:
         with trying(f'planning a look-up of keys in "{self._name}"'):
             return self._key_scans.plan(table, [line.manifest for line in lines], keys, added)
 
+    def plan_all_keys(self, state: TableState, key_ids: tuple[int, ...]) -> KeyScan:
+        """How rows are found in `state` by keys of these fields, whichever they will be. Raises TransientError."""
+        table: Table = state.handle
+        lines = self._lines_of(table, head_of(table.metadata, self._branch))
+        with trying(f'planning a look-up of keys in "{self._name}"'):
+            return self._key_scans.plan_all(table, [line.manifest for line in lines], key_ids)
+
     def remove_keys(self, keys: Sequence[Manifest]) -> None:
         """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError."""
         io = self._latest.io

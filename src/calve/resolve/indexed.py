@@ -31,6 +31,8 @@ class IndexLimits:
     """Rows to compare, from which on a look-up costs less than to read their keys and to write the index."""
     bytes: int = 24 << 20
     """The same, of key columns."""
+    ahead_rows: int = 2_000_000
+    """Rows of new files that are taken in before they are asked for: about half a second."""
     taken_rows: int = 10_000_000
     """Rows of files that the driver takes in at a time; more are taken in by tasks."""
     keys: int = 5_000_000
@@ -60,6 +62,9 @@ class IndexedSearch:
 
     def __init__(self, index: KeyIndex, use: KeyIndexUse, limits: IndexLimits = BY_MEASUREMENT) -> None:
         self._index, self._use, self._limits = index, use, limits
+        self._ahead: tuple[Run, ...] = ()
+        """Of files that were taken in before anybody asked for keys in them."""
+        self._asked_before = False
 
     def ask(self, scan: KeyScan, state: TableState, asking: "Asking") -> Answer:
         """Raises TransientError, TerminalError."""
@@ -75,11 +80,38 @@ class IndexedSearch:
             return nothing
         return self._asked(scan, _base(scan, state), keys, _Search(finder, asking))
 
+    def look_ahead(self, scan: KeyScan, state: TableState, new: Collection[str], asking: "Asking") -> None:
+        """Take in files that came into the table lately, if it has an index. Raises TransientError."""
+        before = self._index.opened(_base(scan, state)) if self._use is not KeyIndexUse.OFF else None
+        if before is None or not before.runs:
+            return
+        known = before.covered.union(*(run.files for run in self._ahead))
+        files = [c.file for c in scan.candidates if c.file.path in new and indexed(c.file) not in known]
+        if files and sum(file.rows for file in files) <= self._limits.ahead_rows:
+            self._ahead += self._index.take_in(_reader(scan, asking), files)
+
+    def prepared(self, scan: KeyScan, files: Sequence[ScanFile]) -> tuple[Run, ...]:
+        """Keys of files that are about to come into the table, if it has an index. For any thread.
+
+        Raises TransientError.
+        """
+        if not self._asked_before or sum(file.rows for file in files) > self._limits.taken_rows:
+            return ()
+        return self._index.prepared(KeyReader(scan.target, scan.key_ids, Remembered(), 1), files)
+
+    def adopt(self, runs: Sequence[Run]) -> None:
+        """The files of these runs came into the table."""
+        self._index.adopt(runs)
+        self._ahead += tuple(runs)
+
     def _asked(self, scan: KeyScan, base: Base, keys: Keys, search: "_Search") -> Answer:
+        self._asked_before = True
         before = self._index.opened(base)
         found, lost = self._index.lookup(before.runs, keys)
         runs = [run for run in before.runs if run not in lost]
-        new = self._taken_in(scan, runs, search.asking)
+        ahead, self._ahead = self._ahead, ()
+        runs_ahead = [run for run in ahead if set(run.files) <= base.live]
+        new = [*runs_ahead, *self._taken_in(scan, [*runs, *runs_ahead], search.asking)]
         more, lost = self._index.lookup(new, keys)
         runs += [run for run in new if run not in lost]
         manifest = self._index.publish(base, runs, search.asking.commit_id)
@@ -95,7 +127,7 @@ class IndexedSearch:
         """Runs of the files that the others lack."""
         covered = {file for run in runs for file in run.files}
         lacking = [c.file for c in scan.candidates if indexed(c.file) not in covered]
-        reader = KeyReader(scan.target, scan.key_ids, asking.remembered, THREADS)
+        reader = _reader(scan, asking)
         if sum(file.rows for file in lacking) <= self._limits.taken_rows:
             return self._index.take_in(reader, lacking)
         return self._index.take_in_by_tasks(reader, lacking, asking.jobs.session())
@@ -124,6 +156,10 @@ class _Search:
     def deleted(self, files: Collection[ScanFile], paths: Collection[str]) -> dict[str, NDArray[np.bool_]]:
         """Flags of deleted rows of those of the files that are asked for; copies, for they are read by a thread."""
         return {file.path: self.finder.deleted(file).copy() for file in files if file.path in paths}
+
+
+def _reader(scan: KeyScan, asking: Asking) -> KeyReader:
+    return KeyReader(scan.target, scan.key_ids, asking.remembered, THREADS)
 
 
 def _base(scan: KeyScan, state: TableState) -> Base:

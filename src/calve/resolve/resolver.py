@@ -7,6 +7,7 @@ from calve.clock import IdSource
 from calve.iceberg.key_scan import KeyScan
 from calve.iceberg.position_deletes import Found
 from calve.iceberg.table import IcebergTable
+from calve.index.manifest import Run
 from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
@@ -50,6 +51,7 @@ class PositionResolver:
         self._table, self._jobs, self._ids, self._index = table, jobs, ids, index
         self._limits = limits
         self._remembered = Remembered(MEMORY)
+        self._last: KeyScan | None = None
 
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest] = ()
@@ -59,10 +61,39 @@ class PositionResolver:
         if not scan.candidates:
             return ResolvedDeletes()
         self._remembered.retain(scan.live.keys())
+        self._last = scan
         answer = self._index.ask(scan, state, Asking(commit_id, self._remembered, self._jobs))
         name = f"{commit_id}/{self._ids.new_id()}"
         files = self._search(answer.rest, answer.found, name)
         return replace(proposed(self._table, scan, files, name), key_index=answer.reference)
+
+    def look_ahead(self) -> None:
+        """Learn of files that the table got since keys were resolved last, before the next ones come.
+
+        Raises TransientError, TerminalError.
+        """
+        if self._last is None:
+            return
+        state = self._table.load()
+        scan = self._table.plan_all_keys(state, self._last.key_ids)
+        new = frozenset(scan.live.keys() - self._last.live.keys())
+        self._index.look_ahead(scan, state, new, Asking("", self._remembered, self._jobs))
+        finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
+        for candidate in scan.candidates:
+            if candidate.file.path in self._last.live:
+                finder.look_ahead(candidate.file)
+
+    def prepared(self, files: Sequence[WrittenFile]) -> tuple[Run, ...]:
+        """What the next batch will need of files that are about to come into the table; `adopt` it when they did.
+
+        For any thread. Raises TransientError.
+        """
+        scan = self._last
+        return () if scan is None else self._index.prepared(scan, [_scan_file(file) for file in files])
+
+    def adopt(self, runs: Sequence[Run]) -> None:
+        """The files that these were prepared of are in the table."""
+        self._index.adopt(runs)
 
     def _search(self, scan: KeyScan, known: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
         """Deletes of what is known already, and of what is in the candidates."""
@@ -77,6 +108,12 @@ class PositionResolver:
             search = Search(files, scan.target, scan.place, f"{name}/{number}")
             found += search_by_tasks(search, spark)
         return tuple(found)
+
+
+def _scan_file(file: WrittenFile) -> ScanFile:
+    return ScanFile(
+        file.path, file.size, file.record_count, 0, file.split_offsets, spec_id=file.spec_id, partition=file.partition
+    )
 
 
 def proposed(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...], name: str) -> ResolvedDeletes:

@@ -8,9 +8,9 @@ from pyspark.sql.types import StructField, StructType
 
 from calve.catalog.tables import check_found_by_all, load_or_create_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock
-from calve.commit.committer import Committer, Signals
+from calve.commit.committer import Between, Committer, Signals
 from calve.commit.journal import Journal
-from calve.commit.ports import NothingToTend, Resolver, Tending
+from calve.commit.ports import NothingToTend, Tending
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
 from calve.iceberg.dead_letters import LetterTable
@@ -167,31 +167,32 @@ class Start:
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
         feed = self._feed(source)
-        outside = Outside(self._clock, self._ids, monitor, self._signals, self._resolver(table))
+        resolver = self._resolver(table)
+        outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
         letters = self._letters(monitor)
         around = Around(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
         pipeline = Pipeline(spec, reading.intake, run, around)
-        upkeep = self._upkeep(monitor)
-        committer = Committer(run, self._signals, pipeline.close_due, upkeep, idle_check_seconds=IDLE_CHECK_SECONDS)
+        between = Between(pipeline.close_due, resolver.look_ahead, self._upkeep(monitor, resolver))
+        committer = Committer(run, self._signals, between, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
         known = table_id(TableRef(self._sink.lake, spec.table))
         query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
         return query
 
-    def _resolver(self, table: IcebergTable) -> Resolver:
+    def _resolver(self, table: IcebergTable) -> OrderedResolver | PositionResolver:
         if self._spec.ordered:
             return OrderedResolver(table, self._ids)
         index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), self._spec.key_index)
         return PositionResolver(table, Jobs(lambda: self._spark, self._spec.sink_id), self._ids, index)
 
-    def _upkeep(self, monitor: RunMonitor) -> Tending:
+    def _upkeep(self, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver) -> Tending:
         """With a client of its own: it works beside the commits."""
         spec, lake = self._spec, self._sink.lake
         if spec.maintenance is Maintenance.OFF:
             return NothingToTend()
         scope, tools = Scope(spec.table, spec.branch, spec.write), Tools(lambda: self._spark, self._clock, self._ids)
-        return Upkeep(lambda: Compactor(lake.open(), scope, tools), monitor, self._clock, self._signals.wake)
+        return Upkeep(lambda: Compactor(lake.open(), scope, tools), resolver, monitor, self._clock, self._signals.wake)
 
     def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
         """A client of its own: letters are written by the feed's thread, commits by another."""

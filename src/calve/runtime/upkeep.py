@@ -11,12 +11,15 @@ more than its share of the time.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from calve.clock import Clock
 from calve.errors import CalveError, TransientError
 from calve.iceberg.compaction_groups import AUTOMATIC
+from calve.index.manifest import Run
 from calve.maintain.compact import Compactor, Ready
+from calve.model.files import WrittenFile
 from calve.runtime.monitor import RunMonitor
 
 LOOK_EVERY = AUTOMATIC.fan
@@ -37,13 +40,32 @@ class _Ended(Exception):
     """The sink ends: work that is not done is left."""
 
 
+class Learner(Protocol):
+    """Who looks up rows of the table: it should know new files before a batch waits for that."""
+
+    def prepared(self, files: Sequence[WrittenFile]) -> tuple[Run, ...]:
+        """Called by the thread. Raises TransientError."""
+        ...
+
+    def adopt(self, runs: Sequence[Run]) -> None:
+        """Called by the committer, when the files are in the table."""
+        ...
+
+
 class Upkeep:
     """Fits the port `Tending`. `wake` wakes the committer."""
 
     def __init__(
-        self, compactor: Callable[[], Compactor], monitor: RunMonitor, clock: Clock, wake: Callable[[], None]
+        self,
+        compactor: Callable[[], Compactor],
+        learner: Learner,
+        monitor: RunMonitor,
+        clock: Clock,
+        wake: Callable[[], None],
     ) -> None:
-        self._make, self._monitor, self._clock, self._wake = compactor, monitor, clock, wake
+        self._make, self._learner = compactor, learner
+        self._monitor, self._clock, self._wake = monitor, clock, wake
+        self._learnt: tuple[Run, ...] = ()
         self._compactor: Compactor | None = None
         self._thread: threading.Thread | None = None
         self._working = False
@@ -107,8 +129,18 @@ class Upkeep:
         self._not_before = self._clock.monotonic() + PLANS_PER_PAUSE * (self._clock.monotonic() - began)
         self._look_at = commits + (1 if plan is not None and plan.groups.more else LOOK_EVERY)
         if plan is not None:
-            self._ready = self._compactor.rewrite(plan, self._check)
+            ready = self._compactor.rewrite(plan, self._check)
+            self._learnt = self._learn(ready)
+            self._ready = ready
             self._not_before = 0.0
+
+    def _learn(self, ready: Ready) -> tuple[Run, ...]:
+        """What can be known of the new files before they are committed; without it the next batch finds out."""
+        try:
+            return self._learner.prepared([file for group in ready.groups for file in group.files])
+        except TransientError as error:
+            self._monitor.warned("reading keys of compacted files", error)
+            return ()
 
     def _check(self) -> None:
         if self._ending.is_set():
@@ -135,6 +167,7 @@ class Upkeep:
                 self._rest()
             else:
                 self._failures = 0
+                self._learner.adopt(self._learnt)
                 self._monitor.compacted(done)
         self._ready = None
 

@@ -166,6 +166,11 @@ class PositionFinder:
         with _searching(file):
             return self._remembered.deleted(file, self._deletes)
 
+    def look_ahead(self, file: ScanFile) -> None:
+        """Go on with what is remembered of the deletes of a file. Raises TransientError, TerminalError."""
+        if self._remembered.of(file.path).gone is not None:
+            self.deleted(file)
+
     def find(self, split: Split) -> Found:
         """Live rows with the keys in a split. Raises TransientError, TerminalError."""
         with _searching(split.file):

@@ -68,6 +68,8 @@ def test_index_and_search_find_the_same_rows_and_the_table_equals_its_changes(
             table.table.overwrite(table.table.scan().to_arrow())
         if rng.random() < 0.2:
             table.resolver = table.new_resolver()
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            table.resolver.look_ahead()
     assert in_order(table.rows()) == in_order(table.contents.values())
     table.close()
 
@@ -98,6 +100,33 @@ def test_the_snapshot_names_an_index_of_all_files_that_came_before(table: KeyedT
     upsert(table, 3, 4, 20)
     assert table.summary["calve.key-index"] == table.key_index != ""
     assert {file.path for file in manifest_of(table).covered} == before
+    check(table)
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Grows with every row group, and every file of deletes, that is read from now on."""
+    found: list[object] = []
+    for name in ("read_row_group", "read"):
+        really = getattr(pq.ParquetFile, name)
+
+        def watched(*given: Any, really: Callable[..., Any] = really, **how: Any) -> Any:
+            found.append(given)
+            return really(*given, **how)
+
+        monkeypatch.setattr(pq.ParquetFile, name, watched)
+    return found
+
+
+def test_files_of_the_last_batch_are_read_before_the_next_one_asks(
+    table: KeyedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(3):
+        upsert(table, *range(first, 20))
+    table.resolver.look_ahead()
+    read, keys = reads(monkeypatch), table.keys(numbers(5))
+    assert len(places(table, table.resolver.resolve(table.iceberg.load(), keys, "next"))) == 1
+    assert len(read) == 1  # the keys
+    upsert(table, 1, 7)
     check(table)
 
 
