@@ -183,8 +183,12 @@ def main() -> None:
         times = run_size(rows, options)
         medians[rows] = {name: statistics.median(t) for name, t in times.items()}
         for name, series in times.items():
-            shown = [round(t, 2) for t in series[:20]]
-            print(f"{rows:>10,} rows  {name:9} median {medians[rows][name]:.2f} s  {shown}", flush=True)
+            shown, later = [round(t, 2) for t in series[:20]], sorted(series[10:] or series)
+            slowest = ", ".join(f"{t:.2f}" for t in later[-3:])
+            print(
+                f"{rows:>10,} rows  {name:9} median {medians[rows][name]:.2f} s, slowest when warm {slowest}  {shown}",
+                flush=True,
+            )
         for name in [name for name in options.systems if name != "merge" and "merge" in options.systems]:
             ratio = medians[rows]["merge"] / medians[rows][name]
             print(f"{rows:>10,} rows  calve ({name}) is {ratio:.1f}x as fast as MERGE INTO", flush=True)

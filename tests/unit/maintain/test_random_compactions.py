@@ -47,7 +47,8 @@ def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_c
     waiting: list[tuple[Compactor, Ready]] = []
     committed = 0
     for _ in range(10):
-        table.resolver = table.new_resolver(rng.choice([KeyIndexUse.ON, KeyIndexUse.OFF]))
+        if rng.random() < 0.5:
+            table.resolver = table.new_resolver(rng.choice([KeyIndexUse.ON, KeyIndexUse.OFF]))
         change(table, rng, equality=seed == 1 and rng.random() < 0.4)
         if rng.random() < 0.7:
             one = compactor(table, rng)
@@ -56,10 +57,34 @@ def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_c
                 waiting.append((one, one.rewrite(plan, lambda: None)))
         if waiting and rng.random() < 0.5:
             one, ready = waiting.pop(rng.randrange(len(waiting)))
-            done = one.commit(ready)
-            committed += done is not None
+            learnt = table.resolver.prepared([file for group in ready.groups for file in group.files])
+            if one.commit(ready) is not None:
+                committed += 1
+                table.resolver.adopt(learnt)
             assert in_order(table.rows()) == in_order(table.contents.values())
     assert committed, "or nothing was tested"
     change(table, rng, equality=False)
+    assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
+    table.close()
+
+
+def test_keys_of_new_files_are_in_the_index_before_a_batch_asks_for_them(tmp_path: Path) -> None:
+    rng = random.Random(6)
+    table = KeyedTable(tmp_path, SCHEMA, ["id"], index=KeyIndexUse.ON)
+    for _ in range(3):
+        change(table, rng, equality=False)
+    one = compactor(table, random.Random(1))
+    plan = one.plan(BY_HAND)
+    assert plan is not None
+    ready = one.rewrite(plan, lambda: None)
+    (file,) = ready.groups[0].files
+    learnt = table.resolver.prepared([file])
+    assert one.commit(ready) is not None
+    table.resolver.adopt(learnt)
+    place, aside = Path(file.path.removeprefix("file://")), tmp_path / "aside"
+    place.rename(aside)
+    gone = list(table.contents.values())[:3]
+    table.apply([], [], gone)
+    aside.rename(place)
     assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
     table.close()
