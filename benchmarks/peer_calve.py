@@ -71,8 +71,8 @@ class Batches:
 
 def index_of(table: Table, state: StateStore) -> dict[str, object]:
     """How large the key index is, and how long it takes to make it anew."""
-    head = table.current_snapshot()
-    name = head.summary.additional_properties.get("calve.key-index") if head and head.summary else None
+    summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
+    name = next((said["calve.key-index"] for said in reversed(summaries) if "calve.key-index" in said), None)
     if name is None:
         return {}
     key_ids = (table.schema().find_field("id").field_id,)
@@ -91,6 +91,17 @@ def index_of(table: Table, state: StateStore) -> dict[str, object]:
     }
 
 
+def shape_of(table: Table) -> dict[str, object]:
+    """Where a table is, and what readers have to open."""
+    files = Scan.of(table, AsOf()).plan().files
+    return {
+        "table": table.metadata_location,
+        "files": len(files),
+        "rows": sum(file.rows for file in files),
+        "deletes": sum({d.path: d.rows for file in files for d in file.deletes}.values()),
+    }
+
+
 def main() -> None:
     """Answer requests from standard input."""
     folder, home, _, deletes, key_index = sys.argv[1:]
@@ -105,7 +116,12 @@ def main() -> None:
     for line in sys.stdin:
         answer: dict[str, object]
         if line.strip() == "table":
-            answer = {"table": lake.open().load_table("b.orders").metadata_location}
+            query.await_maintained(120)
+            answer = shape_of(lake.open().load_table("b.orders")) | {"compactions": query.status().compactions}
+        elif line.strip() == "maintain":
+            began = time.perf_counter()
+            calve.compact(lake.table("b.orders"))
+            answer = {"seconds": time.perf_counter() - began, **shape_of(lake.open().load_table("b.orders"))}
         elif line.strip() == "index":
             answer = index_of(lake.open().load_table("b.orders"), state)
         else:

@@ -6,8 +6,9 @@
 calve deletes by position (`positions`; `searched`: without a key index) and by equality, each in a table of its own.
 Each system runs in a process of its own with its own local Spark; they take turns batch by batch, so that noise of the
 machine falls on all. The tables are then read by Spark with the Iceberg runtime, and those with position deletes by
-DuckDB and pyiceberg as well; all are checked against the reference. `--fresh` reads a copy of the last table, too, that
-was written at once. Of the key index its size and the time to make it anew are printed.
+DuckDB and pyiceberg as well; all are checked against the reference. `--fresh` reads a copy of the first table, too,
+that was written at once, and the table with position deletes once more after `calve maintain` (`by hand`): before, it
+is what the sink itself makes of it. Of the key index its size and the time to make it anew are printed.
 """
 
 import argparse
@@ -75,9 +76,7 @@ def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
         for number in range(options.batches):
             for name in options.systems:
                 times[name].append(peers[name].ask(f"batch {number}")["seconds"])
-        tables = {name: peers[name].ask("table")["table"] for name in options.systems}
-        if options.fresh:
-            tables["fresh"] = peers["merge"].ask(f"fresh {tables[options.systems[0]]}")["table"]
+        tables = _tables(rows, peers, options)
         reads = _Reads(peers["merge"], workload.reference(options.batches))
         for _ in range(3):  # in turns, so that none is always the one that finds everything cold
             for name, table in tables.items():
@@ -90,6 +89,28 @@ def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
         for peer in peers.values():
             peer.end()
     return times
+
+
+def _tables(rows: int, peers: dict[str, Peer], options: argparse.Namespace) -> dict[str, str]:
+    """The tables that are read, by name."""
+    shapes = {name: peers[name].ask("table") for name in options.systems}
+    if options.fresh and "positions" in options.systems:
+        shapes["by hand"] = peers["positions"].ask("maintain")
+    for name, shape in shapes.items():
+        print(f"{rows:>10,} rows  {name:9} {_words_of(shape)}", flush=True)
+    tables: dict[str, str] = {name: shape["table"] for name, shape in shapes.items()}
+    if options.fresh:
+        tables["fresh"] = peers["merge"].ask(f"fresh {tables[options.systems[0]]}")["table"]
+    return tables
+
+
+def _words_of(shape: dict[str, Any]) -> str:
+    """What readers have to open."""
+    if "files" not in shape:
+        return str(shape["table"]).rpartition("/")[2]
+    done = f" after {shape['compactions']} compactions" if "compactions" in shape else ""
+    took = f", made in {shape['seconds']:.2f} s" if "seconds" in shape else ""
+    return f"has {shape['files']} files with {shape['rows']:,} rows and {shape['deletes']:,} deletes{done}{took}"
 
 
 def _index_lines(index: dict[str, Any]) -> Iterator[str]:
@@ -169,10 +190,10 @@ def main() -> None:
         medians[rows] = {name: statistics.median(t) for name, t in times.items()}
         lates[rows] = {name: _late(t) for name, t in times.items()}
         for name, series in times.items():
-            shown = [round(t, 2) for t in series[:20]]
+            shown, slowest = [round(t, 2) for t in series[:20]], sorted(series[len(series) // 2 :])[-1]
             print(
                 f"{rows:>10,} rows  {name:9} median {medians[rows][name]:.2f} s, "
-                f"of the last half {_late(series):.2f} s  {shown}",
+                f"of the last half {_late(series):.2f} s, its slowest {slowest:.2f} s  {shown}",
                 flush=True,
             )
         for name in [name for name in options.systems if name != "merge" and "merge" in options.systems]:

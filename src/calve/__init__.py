@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from calve.model.spec import Upsert as Upsert
     from calve.runtime.api import sink as sink
     from calve.runtime.lake import connect as connect
+    from calve.runtime.maintaining import compact as compact
     from calve.runtime.maintaining import convert_deletes as convert_deletes
     from calve.runtime.reading import read as read
     from calve.source.files import files as files
@@ -33,6 +34,7 @@ _PUBLIC = {
     "NoEnvelope": "calve.model.spec",
     "Upsert": "calve.model.spec",
     "connect": "calve.runtime.lake",
+    "compact": "calve.runtime.maintaining",
     "convert_deletes": "calve.runtime.maintaining",
     "files": "calve.source.files",
     "kafka": "calve.source.kafka.definition",
@@ -47,6 +49,7 @@ __all__ = [
     "Diff",
     "NoEnvelope",
     "Upsert",
+    "compact",
     "connect",
     "convert_deletes",
     "files",

@@ -54,4 +54,7 @@ LATE = Counter("calve_late_rows", "Rows that came behind the closed frontier.", 
 DEAD_LETTERS = Counter(
     "calve_dead_letters", "Records that could not become changes, kept in their own table.", _SINK, registry=REGISTRY
 )
+COMPACTIONS = Counter("calve_compactions", "Compactions in the table.", _SINK, registry=REGISTRY)
+COMPACTED_FILES = Counter("calve_compacted_files", "Data files that compactions replaced.", _SINK, registry=REGISTRY)
+COMPACTED_ROWS = Counter("calve_compacted_rows", "Rows that compactions wrote again.", _SINK, registry=REGISTRY)
 STALLED = Gauge("calve_stalled", "1 while work waits for something outside.", _SINK, registry=REGISTRY)

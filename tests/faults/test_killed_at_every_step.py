@@ -33,6 +33,7 @@ LONG_WINDOW = [
     "commit.before:2",
     "commit.after:2",
 ]
+MAINTENANCE = ["maintain.before", "maintain.after"]
 IN_SHORT = ["record.after:2", "commit.after:2"]
 STREAM = ["files.after:2", "record.before:2", "record.after:2", "spark-commit.before:2"]
 
@@ -53,7 +54,9 @@ def survives(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **enviro
 
 
 @pytest.mark.parametrize(
-    ("steps", "deletes"), [(START, BOTH), (COMMIT, BOTH[:1])], ids=["start and first checkpoint", "commit"]
+    ("steps", "deletes"),
+    [(START, BOTH), (COMMIT, BOTH[:1]), (MAINTENANCE, BOTH[:1])],
+    ids=["start and first checkpoint", "commit", "maintenance"],
 )
 @pytest.mark.positions
 def test_a_sink_survives_kills_around_its(steps: list[str], deletes: Sequence[str], make_sink: MakeSink) -> None:

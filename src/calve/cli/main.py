@@ -21,6 +21,8 @@ from calve.cli.sql import run_sql
 from calve.errors import CalveError, InvalidInput
 from calve.runtime.defined import connected_lake
 from calve.runtime.lake import connect, default_home
+from calve.runtime.maintaining import Job, subject_of_sink, subject_of_table
+from calve.runtime.maintaining import maintain as maintain_subject
 from calve.runtime.monitor import read_statuses
 from calve.runtime.reading import TimeTravel
 from calve.runtime.session import embedded_session
@@ -179,6 +181,45 @@ def verify(
     found = verify_sink(workplace(folder, lambda: embedded_session(folder)), sink)
     show_differences(console(), sink, found)
     raise typer.Exit(0 if found.none else 1)
+
+
+@app.command()
+def maintain(  # noqa: PLR0913 - a parameter for each option
+    subject: Annotated[str, typer.Argument(help="namespace.table, or the name of a sink", metavar="TABLE|SINK")],
+    *,
+    only: Annotated[str, typer.Option(help="Jobs, with commas between them. Default: compact,convert")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")] = False,
+    connection: Annotated[
+        str | None, typer.Option(help="Connection to the table's catalog. Default: the embedded one.")
+    ] = None,
+    home: Home = None,
+    log_format: Logs = LogFormat.TEXT,
+    quiet: Quiet = False,
+) -> None:
+    """Join small files, write files anew that have deleted rows, and convert equality deletes that are left.
+
+    Rows stay as they are, and sinks may go on meanwhile. Everything that makes the table better is done: what a sink
+    does by itself waits until it is worth its while.
+    """
+    log_to_stderr(log_format, quiet=quiet)
+    folder = (home or default_home()).absolute()
+    if "." in subject:
+        lake = connect(home=home) if connection is None else connected_lake(folder, connection)
+        chosen = subject_of_table(lake.table(subject))
+    else:
+        chosen = subject_of_sink(workplace(folder, lambda: embedded_session(folder)), subject)
+    for line in maintain_subject(
+        chosen, [_job(name) for name in only.split(",")] if only else list(Job), dry_run=dry_run
+    ):
+        console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _job(name: str) -> Job:
+    try:
+        return Job(name.strip())
+    except ValueError:
+        jobs = ", ".join(Job)
+        raise InvalidInput(f'there is no maintenance job "{name.strip()}"', hint=f"Jobs are {jobs}.") from None
 
 
 @app.command()

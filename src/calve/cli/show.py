@@ -63,6 +63,9 @@ def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
     for status in statuses:
         if status.cause:
             console.print(f"\n{status.sink}: {escape(status.cause)}", highlight=False, soft_wrap=True)
+        if status.last_compaction_ms is not None:
+            words = f"{status.compactions:,} compactions; the last, {_instant(status.last_compaction_ms)}: "
+            console.print(f"\n{status.sink}: {words}{status.last_compaction}", highlight=False, soft_wrap=True)
         if status.key_violations:
             words = f"{status.key_violations:,} keys had different rows in one checkpoint; see the log"
             console.print(f"\n{status.sink}: {words}", highlight=False, soft_wrap=True)

@@ -8,9 +8,10 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Final
 
-from calve.commit.ports import Stopped
+from calve.commit.ports import Stopped, Tending
 from calve.commit.run import SinkRun
 from calve.errors import CalveError, TransientError
 
@@ -71,6 +72,17 @@ class Signals:
         return threading.RLock()
 
 
+@dataclass(frozen=True)
+class Between:
+    """What is done between two commits."""
+
+    close_due: Callable[[], bool]
+    """Closes a window that is over, and tells whether it did."""
+    look_ahead: Callable[[], None]
+    """Called when nothing waits after a commit: it learns what the next one will need of the table."""
+    upkeep: Tending
+
+
 class Committer:
     """One thread. `failure` is why it ended, None after a stop or a seal."""
 
@@ -78,18 +90,12 @@ class Committer:
         self,
         run: SinkRun,
         signals: Signals,
-        close_due: Callable[[], bool],
-        look_ahead: Callable[[], None],
+        between: Between,
         *,
         idle_check_seconds: float,
     ) -> None:
-        """`close_due` closes a window that is over, and tells whether it did.
-
-        `look_ahead` is called when nothing waits after a commit: it learns what the next one will need of the table.
-        """
         self._run = run
-        self._close_due = close_due
-        self._look_ahead = look_ahead
+        self._close_due, self._look_ahead, self._upkeep = between.close_due, between.look_ahead, between.upkeep
         self._committed = False
         self._signals = signals
         self._idle_check = idle_check_seconds
@@ -106,6 +112,12 @@ class Committer:
         self._finishing = True
         self._signals.wake()
         self._thread.join()
+        self._upkeep.close()
+
+    @property
+    def tending(self) -> bool:
+        """True while the table is worked on beside its batches."""
+        return self.alive and self._upkeep.busy
 
     @property
     def alive(self) -> bool:
@@ -129,6 +141,8 @@ class Committer:
         delay = FIRST_WAIT
         while not self._run.frontier.sealed:
             calls = self._signals.calls
+            if not self._signals.stopping:
+                self._upkeep.tend()
             if not self._run.ready:
                 delay = FIRST_WAIT
                 if not self._signals.stopping and self._close_due():

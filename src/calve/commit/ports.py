@@ -104,6 +104,35 @@ class Monitor(Protocol):
         ...
 
 
+class Tending(Protocol):
+    """Work on the table beside its batches, which is committed between two of them."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is such work."""
+        ...
+
+    def tend(self) -> None:
+        """Called between two batches, and now and then while there are none. Takes a moment; does not raise."""
+        ...
+
+    def close(self) -> None:
+        """End it, once there will be no batch any more."""
+        ...
+
+
+class NothingToTend:
+    """For sinks that leave their tables to others."""
+
+    busy = False
+
+    def tend(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
 class Waiter(Protocol):
     """Sleeping that a stop can end, and locks that fit to it."""
 

@@ -138,9 +138,9 @@ class KeyScans:
             many_deletes=due_groups(by_position),
         )
 
-    def entries_of(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-        """The live entries of a manifest. Raises OSError."""
-        return self._of(io, [manifest])
+    def entries_of(self, io: FileIO, *manifests: ManifestFile) -> list[ManifestEntry]:
+        """The live entries of manifests. Raises OSError."""
+        return self._of(io, manifests)
 
     def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
         unknown = [m for m in manifests if m.manifest_path not in self._known]

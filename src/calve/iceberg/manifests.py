@@ -58,10 +58,13 @@ class ManifestPlace:
     content: ManifestContent
 
 
-def write_manifests(table: Table, files: Sequence[WrittenFile], stem: str) -> tuple[Manifest, ...]:
+def write_manifests(
+    table: Table, files: Sequence[WrittenFile], stem: str, sequence_number: int | None = None
+) -> tuple[Manifest, ...]:
     """Manifests of the files of one batch: data by spec, split when there are very many; deletes in one for each spec.
 
-    `stem` makes their names unique. Raises OSError.
+    `stem` makes their names unique. `sequence_number` is that of files which only hold what was in the table before.
+    Raises OSError.
     """
     groups: dict[tuple[bool, int], list[WrittenFile]] = {}
     for file in files:
@@ -71,7 +74,7 @@ def write_manifests(table: Table, files: Sequence[WrittenFile], stem: str) -> tu
         for piece in [members] if deletes else _pieces(members):
             name = f"{OWN_PREFIX}{stem}-m{len(written)}.avro"
             place = manifest_place(table, spec_id, ManifestContent.DELETES if deletes else ManifestContent.DATA, name)
-            written.append(_write_added(place, piece))
+            written.append(_write_added(place, piece, sequence_number))
     return tuple(written)
 
 
@@ -149,15 +152,18 @@ def _carried_manifest(
     )
 
 
-def manifest_file(manifest: Manifest, snapshot_id: int, sequence_number: int) -> ManifestFile:
-    """A manifest of added files as a line of the manifest list of a snapshot."""
+def manifest_file(manifest: Manifest, snapshot_id: int, sequence_number: int, least: int | None = None) -> ManifestFile:
+    """A manifest of added files as a line of the manifest list of a snapshot.
+
+    `least` is the sequence number of files that have one of their own.
+    """
     return ManifestFile.from_args(
         manifest_path=manifest.path,
         manifest_length=manifest.length,
         partition_spec_id=manifest.spec_id,
         content=ManifestContent.DATA if manifest.content is Content.DATA else ManifestContent.DELETES,
         sequence_number=sequence_number,
-        min_sequence_number=sequence_number,
+        min_sequence_number=sequence_number if least is None else least,
         added_snapshot_id=snapshot_id,
         added_files_count=manifest.files,
         existing_files_count=0,
@@ -195,14 +201,14 @@ def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: s
     return ManifestPlace(table.io, location, table.schema(), table.specs()[spec_id], content)
 
 
-def _write_added(place: ManifestPlace, files: Sequence[WrittenFile]) -> Manifest:
+def _write_added(place: ManifestPlace, files: Sequence[WrittenFile], sequence_number: int | None) -> Manifest:
     entries = [
         ManifestEntry.from_args(
             status=ManifestEntryStatus.ADDED,
             snapshot_id=None,
-            sequence_number=None,
+            sequence_number=sequence_number,
             file_sequence_number=None,
-            data_file=_data_file(file),
+            data_file=data_file(file),
         )
         for file in files
     ]
@@ -221,8 +227,9 @@ def _write_added(place: ManifestPlace, files: Sequence[WrittenFile]) -> Manifest
     )
 
 
-def _data_file(file: WrittenFile) -> DataFile:
-    return DataFile.from_args(
+def data_file(file: WrittenFile) -> DataFile:
+    """A file as manifests have it."""
+    made = DataFile.from_args(
         content=DataFileContent(file.content),
         file_path=file.path,
         file_format=FileFormat.PARQUET,
@@ -235,6 +242,8 @@ def _data_file(file: WrittenFile) -> DataFile:
         key_metadata=None,
         **asdict(file.metrics),
     )
+    made.spec_id = file.spec_id
+    return made
 
 
 def _write_entries(place: ManifestPlace, entries: Sequence[ManifestEntry]) -> int:

@@ -6,7 +6,7 @@ non-null in Arrow: a file of somebody else may break that promise, and Arrow wou
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ from pyiceberg.types import (
 
 from calve.catalog.names import suggestion
 from calve.errors import InvalidInput
+from calve.iceberg.metrics import arrow_schema
 from calve.iceberg.store import io_properties_of
 from calve.model.scan import EVERYTHING, Condition
 
@@ -142,6 +143,11 @@ def read_target(table: Table, schema: Schema, equality_ids: Iterable[int], where
         where=where,
         io_properties=io_properties_of(table.io.properties),
     )
+
+
+def rewrite_target(table: Table, equality_ids: Iterable[int]) -> ReadTarget:
+    """How to read all columns of a table in the types that they are written with."""
+    return replace(read_target(table, table.schema(), equality_ids), schema=arrow_schema(table.schema()))
 
 
 @dataclass(frozen=True)

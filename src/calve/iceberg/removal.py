@@ -1,4 +1,4 @@
-"""Takes everything, or some files of deletes, out of a table: manifests are rewritten with files marked as deleted.
+"""Takes everything, or some files, out of a table: manifests are rewritten with files marked as deleted.
 
 So readers of changes, and engines that clean up after expired snapshots, see what left the table.
 """
@@ -58,17 +58,27 @@ def remove_deletes(
     entries_of: Callable[[ManifestFile], Sequence[ManifestEntry]],
 ) -> Removal:
     """Mark the files of deletes at these locations as deleted; all other lines stay. Raises OSError."""
+    return remove_named(draft, lines, gone, lambda m: entries_of(m) if m.content is ManifestContent.DELETES else ())
+
+
+def remove_named(
+    draft: Draft,
+    lines: Sequence[Line],
+    gone: Collection[str],
+    entries_of: Callable[[ManifestFile], Sequence[ManifestEntry]],
+) -> Removal:
+    """Mark the files at these locations as deleted; all other lines stay. Raises OSError."""
     kept: list[Line] = []
     counts: Counter[str] = Counter()
     for number, line in enumerate(lines):
         manifest = line.manifest
-        entries = entries_of(manifest) if manifest.content is ManifestContent.DELETES else ()
+        entries = entries_of(manifest)
         leaving = [entry for entry in entries if entry.data_file.file_path in gone]
         if not leaving:
             kept.append(line)
             continue
         name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-reduced{number}.avro"
-        place = manifest_place(draft.table, manifest.partition_spec_id, ManifestContent.DELETES, name)
+        place = manifest_place(draft.table, manifest.partition_spec_id, manifest.content or ManifestContent.DATA, name)
         kept.append(Line.of(write_reduced(place, entries, gone, (draft.snapshot_id, draft.sequence_number))))
         for entry in leaving:
             counts.update(removed_counts(entry))

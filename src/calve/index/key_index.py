@@ -114,13 +114,24 @@ class KeyIndex:
             run_of(built, lambda entries: self._parts.put(self._fresh(), entries)) for built in build(reader, files)
         )
 
+    def prepared(self, reader: KeyReader, files: Sequence[ScanFile]) -> tuple[Run, ...]:
+        """As `take_in`, for files that are not in the table yet: `adopt` the runs when they are. For any thread."""
+        return tuple(
+            run_of(built, lambda entries: self._parts.put(f"{_PARTS}/{self._ids.new_id()}", entries))
+            for built in build(reader, files)
+        )
+
+    def adopt(self, runs: Sequence[Run]) -> None:
+        """What was prepared is to be kept as long as it is named, and removed after that."""
+        for part in (part for run in runs for part in run.parts):
+            self._note(part.name)
+
     def take_in_by_tasks(self, reader: KeyReader, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
         """As `take_in`, by Spark tasks, which write parts by themselves."""
         faults.reached("index.before")
         work = BuildTasks(reader.target, reader.key_ids, self._store, f"{_PARTS}/{self._ids.new_id()}")
         runs = taken_in_by_tasks(work, files, spark)
-        for part in (part for run in runs for part in run.parts):
-            self._note(part.name)
+        self.adopt(runs)
         return runs
 
     def publish(self, base: Base, runs: Sequence[Run], commit_id: str) -> IndexManifest:

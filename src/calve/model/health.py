@@ -50,6 +50,12 @@ class Status:
     dead_letters: int = 0
     """Records of this run that could not become changes and were kept in their own table."""
 
+    compactions: int = 0
+    """Compactions of this run."""
+    last_compaction: str = ""
+    """Files and rows before and after."""
+    last_compaction_ms: int | None = None
+
     @classmethod
     def unknown(cls, sink: str, now_ms: int) -> "Status":
         """Of a sink that has not said anything yet."""

@@ -35,6 +35,13 @@ class KeyIndexUse(StrEnum):
     OFF = "off"
 
 
+class Maintenance(StrEnum):
+    """Whether a sink keeps the files of its table in shape by itself."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
 class OnSchemaChange(StrEnum):
     """When the input of a sink has other columns than its table."""
 
@@ -262,6 +269,7 @@ class SinkSpec:
     """Whether windows, or times, that are complete together become one snapshot."""
     dead_letters: TableName | None = None
     """Where records go that cannot become changes; None: they stop the sink."""
+    maintenance: Maintenance = Maintenance.AUTO
     heartbeat_ms: int = HEARTBEAT_MS
     """An idle sink commits an empty snapshot this long after the last one."""
 

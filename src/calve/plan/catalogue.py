@@ -198,8 +198,14 @@ SINK = SettingGroup(
             default="'1h'",
             low=_SECOND,
         ),
-        Setting("KEY INDEX", Kind.CHOICE, "Whether positions of keys are kept.", later=_NOT_YET),
-        Setting("MAINTENANCE", Kind.CHOICE, "Which maintenance the sink does by itself.", later=_NOT_YET),
+        Setting(
+            "MAINTENANCE",
+            Kind.CHOICE,
+            "Whether the sink joins small files of its table, and writes files anew that have many deleted rows, by "
+            "itself.",
+            default="'auto'",
+            choices=("auto", "off"),
+        ),
     ),
 )
 

@@ -64,6 +64,7 @@ class IndexedSearch:
         self._index, self._use, self._limits = index, use, limits
         self._ahead: tuple[Run, ...] = ()
         """Of files that were taken in before anybody asked for keys in them."""
+        self._asked_before = False
 
     def ask(self, scan: KeyScan, state: TableState, asking: "Asking") -> Answer:
         """Raises TransientError, TerminalError."""
@@ -89,7 +90,22 @@ class IndexedSearch:
         if files and sum(file.rows for file in files) <= self._limits.ahead_rows:
             self._ahead += self._index.take_in(_reader(scan, asking), files)
 
+    def prepared(self, scan: KeyScan, files: Sequence[ScanFile]) -> tuple[Run, ...]:
+        """Keys of files that are about to come into the table, if it has an index. For any thread.
+
+        Raises TransientError.
+        """
+        if not self._asked_before or sum(file.rows for file in files) > self._limits.taken_rows:
+            return ()
+        return self._index.prepared(KeyReader(scan.target, scan.key_ids, Remembered(), 1), files)
+
+    def adopt(self, runs: Sequence[Run]) -> None:
+        """The files of these runs came into the table."""
+        self._index.adopt(runs)
+        self._ahead += tuple(runs)
+
     def _asked(self, scan: KeyScan, base: Base, keys: Keys, search: "_Search") -> Answer:
+        self._asked_before = True
         before = self._index.opened(base)
         found, lost = self._index.lookup(before.runs, keys)
         runs = [run for run in before.runs if run not in lost]

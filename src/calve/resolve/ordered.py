@@ -21,7 +21,8 @@ from calve.clock import IdSource
 from calve.iceberg.key_scan import KeyScan
 from calve.iceberg.position_deletes import Found
 from calve.iceberg.table import IcebergTable
-from calve.model.files import Manifest, ResolvedDeletes
+from calve.index.manifest import Run
+from calve.model.files import Manifest, ResolvedDeletes, WrittenFile
 from calve.model.table import TableState
 from calve.resolve.resolver import proposed, reached
 from calve.resolve.search import search_here, written
@@ -50,6 +51,13 @@ class OrderedResolver:
 
     def look_ahead(self) -> None:
         """Nothing is remembered from one batch to the next."""
+
+    def prepared(self, _files: Sequence[WrittenFile]) -> tuple[Run, ...]:
+        """Nothing, for the same reason."""
+        return ()
+
+    def adopt(self, _runs: Sequence[Run]) -> None:
+        """Nothing."""
 
 
 def last_in_order(scan: KeyScan, found: Sequence[Found], finder: PositionFinder) -> list[Found]:

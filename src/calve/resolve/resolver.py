@@ -7,6 +7,7 @@ from calve.clock import IdSource
 from calve.iceberg.key_scan import KeyScan
 from calve.iceberg.position_deletes import Found
 from calve.iceberg.table import IcebergTable
+from calve.index.manifest import Run
 from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
@@ -82,6 +83,18 @@ class PositionResolver:
             if candidate.file.path in self._last.live:
                 finder.look_ahead(candidate.file)
 
+    def prepared(self, files: Sequence[WrittenFile]) -> tuple[Run, ...]:
+        """What the next batch will need of files that are about to come into the table; `adopt` it when they did.
+
+        For any thread. Raises TransientError.
+        """
+        scan = self._last
+        return () if scan is None else self._index.prepared(scan, [_scan_file(file) for file in files])
+
+    def adopt(self, runs: Sequence[Run]) -> None:
+        """The files that these were prepared of are in the table."""
+        self._index.adopt(runs)
+
     def _search(self, scan: KeyScan, known: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
         """Deletes of what is known already, and of what is in the candidates."""
         if self._limits.allow(scan):
@@ -95,6 +108,12 @@ class PositionResolver:
             search = Search(files, scan.target, scan.place, f"{name}/{number}")
             found += search_by_tasks(search, spark)
         return tuple(found)
+
+
+def _scan_file(file: WrittenFile) -> ScanFile:
+    return ScanFile(
+        file.path, file.size, file.record_count, 0, file.split_offsets, spec_id=file.spec_id, partition=file.partition
+    )
 
 
 def proposed(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...], name: str) -> ResolvedDeletes:

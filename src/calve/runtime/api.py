@@ -23,6 +23,7 @@ from calve.model.spec import (
     Envelope,
     KeyIndexUse,
     LateRows,
+    Maintenance,
     NoEnvelope,
     OnForeignCommit,
     OnKeyViolation,
@@ -117,6 +118,7 @@ class Sink:
         deletes: str | None = None,
         on_bad_row: str | None = None,
         key_index: str | None = None,
+        maintenance: str | None = None,
     ) -> "Sink":
         """The same sink with other options. Dead letters go to the table `<table>_dead_letters`."""
         if branch == "":
@@ -139,6 +141,8 @@ class Sink:
             spec = replace(spec, dead_letters=_dead_letters(spec.table, on_bad_row))
         if key_index is not None:
             spec = replace(spec, key_index=_chosen(KeyIndexUse, key_index, "key_index"))
+        if maintenance is not None:
+            spec = replace(spec, maintenance=_chosen(Maintenance, maintenance, "maintenance"))
         if on_key_violation is not None:
             spec = replace(spec, on_key_violation=_chosen(OnKeyViolation, on_key_violation, "on_key_violation"))
         if on_schema_change is not None:

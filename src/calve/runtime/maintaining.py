@@ -1,9 +1,25 @@
-"""`calve.convert_deletes`: maintenance by hand."""
+"""`calve.convert_deletes`, `calve.compact`, `calve maintain`: maintenance by hand."""
 
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from calve.catalog.tables import load_table
 from calve.clock import RandomIds, SystemClock
+from calve.errors import InvalidInput
+from calve.iceberg.conversion import plan_conversion
+from calve.maintain.compact import Compacted, Scope
+from calve.maintain.compact import compact as compact_files
+from calve.maintain.compact import due as due_files
 from calve.maintain.convert import Converted, Tools
 from calve.maintain.convert import convert_deletes as convert
-from calve.runtime.lake import TableRef
+from calve.plan.lookup import required
+from calve.plan.sinks import plan_sink
+from calve.runtime.defined import sink_of
+from calve.runtime.lake import Lake, TableRef
+from calve.runtime.workplace import Workplace
+from calve.sql.names import Identifier
+from calve.sql.statements import ObjectKind
 
 
 def convert_deletes(table: TableRef) -> Converted | None:
@@ -11,4 +27,88 @@ def convert_deletes(table: TableRef) -> Converted | None:
 
     One `replace` snapshot that changes no row. Sinks, of calve or others, may go on meanwhile: they win.
     """
-    return convert(table.lake.open(), table.name, Tools(table.lake.spark, SystemClock(), RandomIds()))
+    return convert(table.lake.open(), table.name, _tools(table.lake))
+
+
+def compact(table: TableRef, *, branch: str = "main") -> Compacted | None:
+    """Join small data files of a table, and write files anew that have deleted rows; None when there are none.
+
+    `replace` snapshots that change no row. Sinks, of calve or others, may go on meanwhile: they win.
+    """
+    return compact_files(table.lake.open(), Scope(table.name, branch), _tools(table.lake))
+
+
+class Job(StrEnum):
+    """What `calve maintain` does, in this order."""
+
+    COMPACT = "compact"
+    CONVERT = "convert"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is maintained."""
+
+    lake: Lake
+    scope: Scope
+
+
+def subject_of_table(table: TableRef) -> Subject:
+    """A table by its name: files are written as its properties say."""
+    return Subject(table.lake, Scope(table.name))
+
+
+def subject_of_sink(place: Workplace, name: str) -> Subject:
+    """The table and the branch of a sink: files are written as the sink writes them."""
+    definitions = place.definitions()
+    definition = required(definitions, Identifier.exact(name), ObjectKind.SINK)
+    sink = sink_of(place.home, plan_sink(definition, definitions), definitions, place.vault)
+    return Subject(sink.lake, Scope(sink.spec.table, sink.spec.branch, sink.spec.write))
+
+
+def maintain(subject: Subject, jobs: Collection[Job], *, dry_run: bool = False) -> Iterator[str]:
+    """Do the jobs, or say what they would do; a line for each. Raises TransientError, InvalidInput."""
+    on_main = subject.scope.branch == "main"
+    if Job.CONVERT in jobs and Job.COMPACT not in jobs and not on_main:
+        raise InvalidInput("deletes are converted on main only", detail=f'The branch is "{subject.scope.branch}".')
+    if Job.COMPACT in jobs:
+        yield f"compact: {_would_compact(subject) if dry_run else _compacted(subject)}"
+    if Job.CONVERT in jobs and on_main:
+        yield f"convert: {_would_convert(subject) if dry_run else _converted(subject)}"
+
+
+def _compacted(subject: Subject) -> str:
+    done = compact_files(subject.lake.open(), subject.scope, _tools(subject.lake))
+    if done is None:
+        return "nothing to do"
+    return (
+        f"{done.files_before:,} files with {done.rows_before:,} rows became {done.files_after:,} with "
+        f"{done.rows_after:,}, snapshot {done.snapshot_id}"
+    )
+
+
+def _would_compact(subject: Subject) -> str:
+    groups = due_files(subject.lake.open(), subject.scope, _tools(subject.lake))
+    if groups is None:
+        return "nothing to do"
+    more = ", and more after that" if groups.more else ""
+    return f"{groups.files:,} files with {groups.rows:,} rows would be written anew as {len(groups.groups):,}{more}"
+
+
+def _converted(subject: Subject) -> str:
+    done = convert(subject.lake.open(), subject.scope.name, _tools(subject.lake))
+    if done is None:
+        return "nothing to do"
+    return (
+        f"{done.equality_delete_files:,} files of equality deletes became {done.position_delete_files:,} of "
+        f"{done.position_deletes:,} position deletes, snapshot {done.snapshot_id}"
+    )
+
+
+def _would_convert(subject: Subject) -> str:
+    plan = plan_conversion(load_table(subject.lake.open(), subject.scope.name))
+    return "nothing to do" if plan is None else f"{len(plan.equality):,} files of equality deletes would be converted"
+
+
+def _tools(lake: Lake) -> Tools:
+    return Tools(lake.spark, SystemClock(), RandomIds())

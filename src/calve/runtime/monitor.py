@@ -16,6 +16,7 @@ from calve import metrics
 from calve.clock import Clock, SystemClock
 from calve.commit.ports import Waiting
 from calve.errors import CalveError, CommitConflict, FencedError
+from calve.maintain.compact import Compacted
 from calve.model.files import Committable
 from calve.model.frontier import Frontier
 from calve.model.health import CommitReport, Health, Status
@@ -152,6 +153,22 @@ class RunMonitor:
     def wrote(self, seconds: float) -> None:
         """The files of a checkpoint are there."""
         metrics.WRITE_SECONDS.labels(self._sink).observe(seconds)
+
+    def compacted(self, done: Compacted) -> None:
+        """Files of the table became fewer."""
+        metrics.COMPACTIONS.labels(self._sink).inc()
+        metrics.COMPACTED_FILES.labels(self._sink).inc(done.files_before)
+        metrics.COMPACTED_ROWS.labels(self._sink).inc(done.rows_after)
+        said = (
+            f"{done.files_before:,} files with {done.rows_before:,} rows became "
+            f"{done.files_after:,} with {done.rows_after:,}"
+        )
+        with self._lock:
+            self._set(
+                compactions=self._status.compactions + 1,
+                last_compaction=said,
+                last_compaction_ms=self._clock.now_ms(),
+            )
 
     def violated(self, keys: int, sample: str) -> None:
         """A checkpoint has keys with more than one last row."""

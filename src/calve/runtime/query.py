@@ -85,6 +85,12 @@ class Query:
                 detail=f"{self._run.pending} batches are pending after {timeout:g} s. {self.status().cause}".strip(),
             )
 
+    def await_maintained(self, timeout: float) -> None:
+        """Wait until no maintenance is under way, or time ran out; what is not done then is left for another time."""
+        deadline = self._clock.monotonic() + timeout
+        while self.active and self._committer.tending and self._clock.monotonic() < deadline:
+            self._signals.await_call(self._signals.calls, 0.1)
+
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the end; False when time ran out. Raises why the sink ended, if not by a stop or a seal."""
         if not self._ended.wait(timeout):

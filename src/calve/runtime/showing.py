@@ -9,7 +9,7 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import is_kept
 from calve.model.connection import CatalogConnection
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
-from calve.model.spec import Envelope, WriteOptions
+from calve.model.spec import Envelope, Maintenance, WriteOptions
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required
@@ -174,6 +174,7 @@ def _explained(plan: SinkPlan, definitions: Definitions) -> list[tuple[str, str]
         ("checkpoints", every),
         ("commits", commits),
         ("files", _files(spec.write)),
+        *([("maintenance", "off")] if spec.maintenance is Maintenance.OFF else []),
         ("foreign commits", spec.on_foreign_commit.value),
         *([("bad rows", f"dead letters in {spec.dead_letters}")] if spec.dead_letters else []),
         ("state", plan.state or "below the home folder"),

@@ -8,8 +8,9 @@ from pyspark.sql.types import StructField, StructType
 
 from calve.catalog.tables import check_found_by_all, load_or_create_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock
-from calve.commit.committer import Committer, Signals
+from calve.commit.committer import Between, Committer, Signals
 from calve.commit.journal import Journal
+from calve.commit.ports import NothingToTend, Tending
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
 from calve.iceberg.dead_letters import LetterTable
@@ -18,10 +19,13 @@ from calve.iceberg.schema import iceberg_schema, reserved
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
 from calve.index.key_index import KeyIndex
+from calve.maintain.compact import Compactor, Scope
+from calve.maintain.convert import Tools
 from calve.model.change import ORDER
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.spec import (
     Deletes,
+    Maintenance,
     OnSchemaChange,
     SinkSpec,
 )
@@ -39,6 +43,7 @@ from calve.runtime.pipeline import Around, Intake, Pipeline
 from calve.runtime.query import Query
 from calve.runtime.registry import Registry, Written
 from calve.runtime.sparkfeed import SparkFeed
+from calve.runtime.upkeep import Upkeep
 from calve.source.bounded import BoundedFrame
 from calve.source.envelope import check_envelope, table_schema
 from calve.source.files import Files
@@ -168,9 +173,8 @@ class Start:
         letters = self._letters(monitor)
         around = Around(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
         pipeline = Pipeline(spec, reading.intake, run, around)
-        committer = Committer(
-            run, self._signals, pipeline.close_due, resolver.look_ahead, idle_check_seconds=IDLE_CHECK_SECONDS
-        )
+        between = Between(pipeline.close_due, resolver.look_ahead, self._upkeep(monitor, resolver))
+        committer = Committer(run, self._signals, between, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
         known = table_id(TableRef(self._sink.lake, spec.table))
         query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
@@ -181,6 +185,14 @@ class Start:
             return OrderedResolver(table, self._ids)
         index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), self._spec.key_index)
         return PositionResolver(table, Jobs(lambda: self._spark, self._spec.sink_id), self._ids, index)
+
+    def _upkeep(self, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver) -> Tending:
+        """With a client of its own: it works beside the commits."""
+        spec, lake = self._spec, self._sink.lake
+        if spec.maintenance is Maintenance.OFF:
+            return NothingToTend()
+        scope, tools = Scope(spec.table, spec.branch, spec.write), Tools(lambda: self._spark, self._clock, self._ids)
+        return Upkeep(lambda: Compactor(lake.open(), scope, tools), resolver, monitor, self._clock, self._signals.wake)
 
     def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
         """A client of its own: letters are written by the feed's thread, commits by another."""

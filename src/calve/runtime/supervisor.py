@@ -33,6 +33,8 @@ FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 """Seconds before a sink is started again after a transient failure: doubled each time."""
 PATIENCE = 120.0
 """Seconds that a sink may be stalled before `until_caught_up` leaves it with its work pending."""
+MAINTENANCE_SECONDS = 10.0
+"""Seconds that `until_caught_up` waits for maintenance that a commit gave rise to."""
 
 
 MadeOf = tuple[tuple[str, int], ...]
@@ -150,6 +152,8 @@ class SinkRunner:
         behind = None
         if self._until_caught_up and query.active:
             behind = self._catch_up(query)
+            if not self._stop.is_set():
+                query.await_maintained(MAINTENANCE_SECONDS)
             query.stop()
         query.await_termination()
         if behind is not None:

@@ -143,6 +143,13 @@ def positions_by_path(
     return {wanted[n]: positions[numbers == n] for n in distinct(numbers) if n >= 0}
 
 
+def paths_named(location: str, io_properties: Mapping[str, str]) -> frozenset[str]:
+    """The data files that a file of position deletes is about. Raises OSError."""
+    with _opened(location, io_properties, read_dictionary=[_PATH]) as parquet:
+        paths = parquet.read([_PATH]).column(_PATH)
+    return frozenset(path for chunk in paths.chunks for path in chunk.dictionary.to_pylist())
+
+
 def _file_numbers(paths: pa.ChunkedArray, wanted: Sequence[str]) -> NDArray[np.int64]:
     """The place of each path among the wanted ones, -1 for others; looked up once for each path."""
     known = pa.array(wanted, pa.string())

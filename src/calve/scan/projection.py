@@ -127,7 +127,8 @@ class Projection:
         """A column that the file does not have."""
         if number is not None and number in self._constants:
             value = self._constants[number]
-            scalar = pa.scalar(str(value) if isinstance(value, UUID) else value, kind)
+            plain = not isinstance(value, UUID) or isinstance(kind, pa.BaseExtensionType)
+            scalar = pa.scalar(value if plain else str(value), kind)
         elif number is not None and number in self._target.defaults:
             scalar = self._target.defaults[number]
         else:

@@ -4,7 +4,9 @@ Of each row group the columns that deletes compare are read first, and only if a
 for, in batches. So memory is bounded by one row group's keys and, compressed, its columns.
 """
 
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from calve.iceberg.readable import ReadTarget
 from calve.iceberg.store import open_input
-from calve.model.scan import Split
+from calve.model.scan import ScanFile, Split
 from calve.scan.deletes import FileDeletes, TaskDeletes
 from calve.scan.groups import GroupTest
 from calve.scan.projection import Projection, field_id
@@ -41,6 +43,41 @@ def read_split(split: Split, target: ReadTarget, deletes: TaskDeletes) -> Iterat
             first += rows
 
 
+@dataclass(frozen=True)
+class Live:
+    """The rows of a file that are left."""
+
+    positions: NDArray[np.int64]
+    """Ascending."""
+    rows: int
+    """Of the file, deleted ones included."""
+    row_bytes: int
+    """What one takes in memory, about."""
+
+
+def live_rows(file: ScanFile, target: ReadTarget, deletes: TaskDeletes) -> Live:
+    """Where `read_split` of a whole file finds its rows. Raises OSError, TerminalError."""
+    split = whole(file)
+    file_deletes = deletes.of(file)
+    with (
+        open_input(file.path, target.io_properties) as source,
+        pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us") as parquet,
+    ):
+        reader = _FileReader(parquet, target, split, file_deletes)
+        parts, first, size = [np.zeros(0, np.int64)], 0, 0
+        for group in range(parquet.metadata.num_row_groups):
+            rows = parquet.metadata.row_group(group).num_rows
+            parts.append(first + np.flatnonzero(~reader.deleted(group, first, rows)))
+            first += rows
+            size += parquet.metadata.row_group(group).total_byte_size
+    return Live(np.concatenate(parts), first, size // max(1, first))
+
+
+def whole(file: ScanFile) -> Split:
+    """All of a file."""
+    return Split(file, 0, sys.maxsize)
+
+
 class _FileReader:
     """Reads row groups of one open file."""
 
@@ -53,7 +90,7 @@ class _FileReader:
         self.may_match = GroupTest(parquet, self._projection.sources, target.where).may_match
 
     def group(self, group: int, first: int, rows: int) -> Iterator[pa.RecordBatch]:
-        deleted = self._deletes.of(first, rows, partial(self._keys, group, rows))
+        deleted = self.deleted(group, first, rows)
         gone = int(deleted.sum())
         if gone == rows:
             return
@@ -62,6 +99,10 @@ class _FileReader:
             piece = deleted[done : done + batch.num_rows]
             done += batch.num_rows
             yield from self._left(self._projection.batch(batch), piece if gone else None)
+
+    def deleted(self, group: int, first: int, rows: int) -> NDArray[np.bool_]:
+        """Which rows of a group are deleted; `first` is the position of the first one."""
+        return self._deletes.of(first, rows, partial(self._keys, group, rows))
 
     def _left(self, batch: pa.RecordBatch, deleted: NDArray[np.bool_] | None) -> Iterator[pa.RecordBatch]:
         if deleted is not None and deleted.any():

@@ -1,0 +1,290 @@
+"""Data files of a table, whoever wrote them, replaced by fewer files with the same rows and without deletes.
+
+    plan ──► groups of files with their deletes ──► new files (elsewhere) ──► head ──► one `replace` snapshot
+
+New files have the sequence number of the snapshot that was planned on: equality deletes that came later go on to reach
+them, and those before are applied. Position deletes that came later are about files that leave; `Head.later` names
+them, so that whoever wrote the new files can say where the rows are now. So the stream may go on all the time and
+nothing of it is lost, and neither is the work. What reaches no file any more leaves with the files that it was about.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.sorting import SortDirection
+from pyiceberg.table.update import TableUpdate
+from pyiceberg.transforms import IdentityTransform
+
+from calve.catalog.connect import Catalog
+from calve.catalog.failures import committing, trying
+from calve.catalog.rest import removes_old_metadata
+from calve.clock import Clock, IdSource
+from calve.errors import CommitConflict, CommitUnknown, InvalidInput
+from calve.faults import reached
+from calve.iceberg.compaction_groups import Groups, Policy, due_groups
+from calve.iceberg.delete_index import DeleteIndex
+from calve.iceberg.draft import Draft, new_draft, requirements, snapshot_updates
+from calve.iceberg.key_scan import KeyScans, place_of
+from calve.iceberg.listing import Line
+from calve.iceberg.manifest_reader import ManifestReader
+from calve.iceberg.manifests import data_file, manifest_file, write_manifests
+from calve.iceberg.options import file_options
+from calve.iceberg.position_deletes import DeletePlace
+from calve.iceberg.readable import ReadTarget, every_field, rewrite_target
+from calve.iceberg.removal import remove_named
+from calve.iceberg.scan import scan_file
+from calve.iceberg.snapshots import added_counts, ancestors_of, head_of, new_summary
+from calve.iceberg.store import io_properties_of, remove_new
+from calve.iceberg.table import remove_old_metadata
+from calve.model.files import Totals, WriteResult, WrittenFile
+from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.model.spec import WriteOptions
+from calve.model.target import WriteTarget
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """What is to be written anew of one snapshot."""
+
+    table: Table
+    snapshot_id: int
+    sequence_number: int
+    groups: Groups
+    """None where files of deletes reach nothing, and only they leave the table."""
+    reading: ReadTarget
+    """All columns as they are written, and the fields that deletes and the order of rows need."""
+    sort_ids: tuple[int, ...]
+    """Fields that rows are sorted by."""
+    place: DeletePlace
+    options: WriteOptions
+
+    def target(self, spec_id: int) -> WriteTarget:
+        """Where and how files of one partition spec are written."""
+        table, spec = self.table, self.table.specs()[spec_id]
+        keys = [name for i in self.sort_ids if (name := table.schema().find_column_name(i))]
+        return WriteTarget(
+            schema_json=table.schema().model_dump_json(),
+            key_ids=self.sort_ids,
+            data_location=self.place.data_location,
+            data_spec_id=spec_id,
+            delete_spec_id=spec_id,
+            data_spec_json="" if spec.is_unpartitioned() else spec.model_dump_json(),
+            table_properties=dict(self.place.table_properties),
+            io_properties=io_properties_of(table.io.properties),
+            options=file_options(self.options, table.properties, keys),
+        )
+
+
+@dataclass(frozen=True)
+class Head:
+    """A table as it is when new files are about to be committed."""
+
+    table: Table
+    lines: tuple[Line, ...]
+    data: Mapping[str, ManifestEntry]
+    """Live data files by path."""
+    deletes: tuple[ManifestEntry, ...]
+    index: DeleteIndex
+
+    def has(self, files: Sequence[ScanFile]) -> bool:
+        """Whether all of these files are live."""
+        return all(file.path in self.data for file in files)
+
+    def later(self, file: ScanFile) -> tuple[DeleteFile, ...]:
+        """Deletes by position that a file got since it was planned with those that it has."""
+        known = {(delete.path, delete.offset) for delete in file.deletes}
+        return tuple(
+            delete
+            for delete in self.index.of(self.data[file.path])
+            if delete.kind is not DeleteKind.EQUALITY and (delete.path, delete.offset) not in known
+        )
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What goes out of the table, and what comes in."""
+
+    inputs: tuple[ScanFile, ...]
+    files: tuple[WrittenFile, ...]
+    """With the rows of the inputs."""
+    deletes: tuple[WrittenFile, ...]
+    """Of rows in `files` that were deleted since the plan."""
+    named: Mapping[str, frozenset[str]]
+    """Files of position deletes -> the data files that they are about, as far as that is known."""
+
+
+NOTHING = Exchange((), (), (), {})
+
+_MANY = 200_000
+"""Pairs of a data file and a file of deletes that a commit takes the time to look at."""
+
+
+class Compactions:
+    """Plans and commits for one branch of one table, again and again: manifests that were read stay in memory."""
+
+    def __init__(
+        self, clock: Clock, ids: IdSource, branch: str = MAIN_BRANCH, options: WriteOptions | None = None
+    ) -> None:
+        self._clock, self._ids, self._branch = clock, ids, branch
+        self._options = options or WriteOptions()
+        self._lists, self._entries = ManifestReader(), KeyScans()
+
+    def plan(self, table: Table, policy: Policy) -> CompactionPlan | None:
+        """None when there is nothing to do. Raises TransientError; InvalidInput for what cannot be compacted."""
+        _check_version(table)
+        snapshot = head_of(table.metadata, self._branch)
+        if snapshot is None:
+            return None
+        head = self._head(table, snapshot)
+        specs = table.specs()
+        files = [scan_file(entry, head.index.of(entry), specs[entry.data_file.spec_id]) for entry in head.data.values()]
+        groups = due_groups(files, file_options(self._options, table.properties).target_file_size, policy)
+        if not groups.groups and (policy.tiers or not _dangling(head, NOTHING, 0)):
+            return None
+        compared = {number for entry in head.deletes for number in entry.data_file.equality_ids or ()}
+        sort_ids = _sort_ids(table)
+        return CompactionPlan(
+            table=table,
+            snapshot_id=snapshot.snapshot_id,
+            sequence_number=snapshot.sequence_number or 0,
+            groups=groups,
+            reading=rewrite_target(table, {*compared, *sort_ids}),
+            sort_ids=sort_ids,
+            place=place_of(table),
+            options=self._options,
+        )
+
+    def head(self, plan: CompactionPlan, table: Table) -> Head | None:
+        """The branch as it is now; None when it does not contain what was planned on. Raises TransientError."""
+        snapshot = head_of(table.metadata, self._branch)
+        before = {s.snapshot_id for s in ancestors_of(table.metadata, snapshot)}
+        same = table.metadata.table_uuid == plan.table.metadata.table_uuid
+        return self._head(table, snapshot) if snapshot and same and plan.snapshot_id in before else None
+
+    def commit(self, catalog: Catalog, plan: CompactionPlan, head: Head, exchange: Exchange) -> int:
+        """One attempt on exactly `head`: a snapshot with the new files instead of the inputs; its id.
+
+        Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known even after a look
+        at the table, TransientError when nothing was sent.
+        """
+        table, name = head.table, ".".join(head.table.name())
+        draft = new_draft(table, self._clock, self._ids, self._branch)
+        gone = {file.path for file in exchange.inputs} | _dangling(head, exchange, plan.sequence_number)
+        with trying(f'writing manifests of "{name}"'):
+            stem = f"{draft.snapshot_id}-compacted"
+            rows = write_manifests(table, exchange.files, stem, plan.sequence_number) if exchange.files else ()
+            deletes = write_manifests(table, exchange.deletes, f"{stem}-deletes") if exchange.deletes else ()
+            own = (draft.snapshot_id, draft.sequence_number)
+            new = [Line.of(manifest_file(manifest, *own, plan.sequence_number)) for manifest in rows]
+            new += [Line.of(manifest_file(manifest, *own)) for manifest in deletes]
+            removal = remove_named(draft, head.lines, gone, lambda m: self._entries.entries_of(table.io, m))
+            self._lists.lists.write(table.io, draft.list_location, draft.list_header, (*new, *removal.lines))
+        counts = added_counts(Totals.of(WriteResult((*exchange.files, *exchange.deletes), 0)))
+        summary = new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts)
+        reached("maintain.before")
+        try:
+            self._send(catalog, draft, snapshot_updates(draft, summary))
+        except CommitConflict:
+            kept = {line.manifest.manifest_path for line in head.lines}
+            written = [line.manifest.manifest_path for line in (*new, *removal.lines)]
+            new_ones = [draft.list_location, *(path for path in written if path not in kept)]
+            remove_new(new_ones, io_properties_of(table.io.properties))
+            raise
+        reached("maintain.after")
+        return draft.snapshot_id
+
+    def _send(self, catalog: Catalog, draft: Draft, updates: tuple[TableUpdate, ...]) -> None:
+        table, name = draft.table, ".".join(draft.table.name())
+        try:
+            with committing(f'the compaction of "{name}"'):
+                response = catalog.commit_table(table, requirements(table.metadata, self._branch), updates)
+        except CommitUnknown:
+            with trying(f'loading table "{name}"'):
+                now = catalog.load_table(table.name())
+            if now.metadata.snapshot_by_id(draft.snapshot_id) is None:
+                raise
+            return
+        if not removes_old_metadata(catalog):
+            remove_old_metadata(table.io, table.metadata, response.metadata)
+
+    def _head(self, table: Table, snapshot: Snapshot) -> Head:
+        with trying(f'reading the manifests of "{".".join(table.name())}"'):
+            lines = self._lists.lines_of(table.io, snapshot)
+            data = [line.manifest for line in lines if line.manifest.content is ManifestContent.DATA]
+            others = [line.manifest for line in lines if line.manifest.content is ManifestContent.DELETES]
+            entries = self._entries.entries_of(table.io, *data)
+            deletes = self._entries.entries_of(table.io, *others)
+        return Head(
+            table=table,
+            lines=lines,
+            data={entry.data_file.file_path: entry for entry in entries},
+            deletes=tuple(deletes),
+            index=DeleteIndex(deletes, table.specs(), every_field(table).fields),
+        )
+
+
+def _dangling(head: Head, exchange: Exchange, sequence_number: int) -> set[str]:
+    """Files of deletes that reach no file which is left; of very many, only those that were about inputs are looked at.
+
+    They may be what others left behind.
+    """
+    inputs = {file.path for file in exchange.inputs}
+    entries = {entry.data_file.file_path: entry for entry in head.deletes}
+    if len(entries) * len(head.data) > _MANY:
+        about = {delete.path for path in inputs for delete in head.index.of(head.data[path])}
+        entries = {path: entry for path, entry in entries.items() if path in about}
+    left = [entry for path, entry in head.data.items() if path not in inputs]
+    live = {entry.data_file.file_path for entry in left}
+    gone = {path for path in entries if path in exchange.named and not exchange.named[path] & live}
+    open_ones = [entry for path, entry in entries.items() if path not in gone]
+    index = DeleteIndex(open_ones, head.table.specs(), every_field(head.table).fields)
+    waiting = {entry.data_file.file_path for entry in open_ones}
+    for entry in (*_entries_of(exchange.files, sequence_number), *left):
+        if not waiting:
+            break
+        waiting -= {
+            delete.path
+            for delete in index.of(entry)
+            if delete.kind is DeleteKind.EQUALITY or entry.data_file.file_path in live
+        }
+    return gone | waiting
+
+
+def _entries_of(files: Sequence[WrittenFile], sequence_number: int) -> list[ManifestEntry]:
+    return [
+        ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED,
+            snapshot_id=None,
+            sequence_number=sequence_number,
+            file_sequence_number=None,
+            data_file=data_file(file),
+        )
+        for file in files
+    ]
+
+
+def _sort_ids(table: Table) -> tuple[int, ...]:
+    """The table's own order where it is one of plain columns, else the key's; none: rows stay in their order."""
+    columns = {field.field_id for field in table.schema().fields if field.field_type.is_primitive}
+    order = table.sort_order().fields
+    plain = all(
+        f.source_id in columns and isinstance(f.transform, IdentityTransform) and f.direction is SortDirection.ASC
+        for f in order
+    )
+    if order and plain:
+        return tuple(f.source_id for f in order)
+    key = tuple(table.schema().identifier_field_ids)
+    return key if columns.issuperset(key) else ()
+
+
+def _check_version(table: Table) -> None:
+    version = table.metadata.format_version
+    if version != 2:
+        raise InvalidInput(
+            f'table "{".".join(table.name())}" cannot be compacted',
+            detail=f"It has format version {version}; calve compacts tables of version 2.",
+        )

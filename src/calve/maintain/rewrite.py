@@ -1,0 +1,288 @@
+"""The rows of some data files -> new files, sorted, deletes applied; and where every row went.
+
+    files ──► live positions ──► order by key ──► slices of rows, read along ──► rolling files
+                                     └──► places: old position -> new position
+
+Files of calve are sorted already, so they are read as streams and merged, a slice at a time. One that is not is held in
+memory; where these are too large, rows stay in the order that they have. Memory: keys and places of the rows of a
+group, and a slice.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from calve.errors import TerminalError, TransientError
+from calve.iceberg.position_deletes import Found
+from calve.iceberg.readable import ReadTarget
+from calve.iceberg.store import remove_new
+from calve.model.files import WrittenFile
+from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.model.target import WriteTarget
+from calve.scan.deletes import TaskDeletes, paths_named
+from calve.scan.positions import key_columns_at
+from calve.scan.rows import Live, live_rows, read_split, whole
+from calve.write.partitioned import partitioner_for
+from calve.write.rolling import FileKind, FileNames, RollingFiles
+
+SORTED_ROWS = 40_000_000
+"""Rows of a group whose keys are sorted in memory."""
+HELD_BYTES = 512 << 20
+"""Rows of files that are not sorted."""
+SLICE_BYTES = 64 << 20
+SLICE_ROWS = 1 << 18
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GroupWork:
+    """One group of files of one partition, and all it takes to write them anew."""
+
+    inputs: tuple[ScanFile, ...]
+    """With their deletes."""
+    reading: ReadTarget
+    sort_ids: tuple[int, ...]
+    target: WriteTarget
+    name: str
+    """Nobody else's: names of new files are derived from it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rewritten:
+    """New files of a group."""
+
+    inputs: tuple[ScanFile, ...]
+    files: tuple[WrittenFile, ...]
+    places: tuple[NDArray[np.int32], ...]
+    """Of each input: for each row its place among the rows of all new files, -1 for a row that was deleted."""
+    named: Mapping[str, frozenset[str]]
+    """Files of position deletes of the inputs -> all data files that they are about."""
+
+    @property
+    def rows(self) -> int:
+        """In the new files."""
+        return sum(file.record_count for file in self.files)
+
+    def moved(self, number: int, positions: Numbers) -> list[Found]:
+        """Where rows of an input are now, which were deleted after it was read; those that were before are left out."""
+        places = self.places[number]
+        now = places[positions[positions < len(places)]]
+        now = np.sort(now[now >= 0]).astype(np.int64)
+        ends = np.cumsum([file.record_count for file in self.files])
+        cuts = [0, *np.searchsorted(now, ends).tolist()]
+        return [
+            Found(
+                ScanFile(file.path, file.size, file.record_count, 0, spec_id=file.spec_id, partition=file.partition),
+                now[low:high] - (end - file.record_count),
+            )
+            for file, end, low, high in zip(self.files, ends, cuts, cuts[1:], strict=False)
+            if low < high
+        ]
+
+
+def rewrite(work: GroupWork, check: Callable[[], None]) -> Rewritten:
+    """Write a group anew. `check` is called now and then, and raises to end it.
+
+    What was written is removed when it fails. Raises TransientError; TerminalError when rows would be lost.
+    """
+    names = _Names(work.target, work.name)
+    try:
+        with _working(work):
+            return _rewritten(work, names, check)
+    except BaseException:
+        names.forget()
+        raise
+
+
+def _rewritten(work: GroupWork, names: "_Names", check: Callable[[], None]) -> Rewritten:
+    deletes = TaskDeletes(work.reading, work.inputs)
+    live: list[Live] = []
+    for file in work.inputs:
+        check()
+        live.append(live_rows(file, work.reading, deletes))
+    starts = np.cumsum([0, *(len(one.positions) for one in live)])
+    order = _order(work, live)
+    places = np.empty(starts[-1], np.int32)
+    places[order] = np.arange(starts[-1], dtype=np.int32)
+    spans = list(itertools.pairwise(starts.tolist()))
+    sources: list[_Source] = []
+    for file, (low, high) in zip(work.inputs, spans, strict=True):
+        batches = read_split(whole(file), work.reading, deletes)
+        source = _Stream if _ascends(places[low:high]) else _Held
+        sources.append(source(batches, work.reading.schema))
+    with RollingFiles(_kind(work), work.target, names) as out:
+        for rows in _slices(order, starts, sources, _slice_rows(live)):
+            check()
+            out.write(rows)
+    _check_counts(work, live, out.files)
+    return Rewritten(
+        inputs=work.inputs,
+        files=out.files,
+        places=tuple(
+            _by_position(file.rows, one.positions, places[low:high])
+            for file, one, (low, high) in zip(work.inputs, live, spans, strict=True)
+        ),
+        named=_named(work),
+    )
+
+
+def _order(work: GroupWork, live: Sequence[Live]) -> Numbers:
+    """The rows of all files, numbered as they come, in the order in which they are written."""
+    total = sum(len(one.positions) for one in live)
+    as_they_are = np.arange(total)
+    if not work.sort_ids or not total or total > SORTED_ROWS:
+        return as_they_are
+    parts = [
+        key_columns_at(work.reading, Found(file, one.positions), work.sort_ids)
+        for file, one in zip(work.inputs, live, strict=True)
+        if len(one.positions)
+    ]
+    columns = [pa.chunked_array([c for part in parts for c in part[at].chunks]) for at in range(len(work.sort_ids))]
+    table = pa.table(columns, names=[str(at) for at in range(len(columns))])
+    order: Numbers = pc.sort_indices(table, sort_keys=[(n, "ascending") for n in table.column_names]).to_numpy()
+    order = order.astype(np.int64)
+    places = np.empty(total, np.int64)
+    places[order] = as_they_are
+    held, start = 0, 0
+    for one in live:
+        end = start + len(one.positions)
+        if not _ascends(places[start:end]):
+            held += one.row_bytes * len(one.positions)
+        start = end
+    return order if held <= HELD_BYTES else as_they_are
+
+
+def _ascends(places: NDArray[np.integer]) -> bool:
+    return bool((places[1:] > places[:-1]).all())
+
+
+def _slice_rows(live: Sequence[Live]) -> int:
+    rows = sum(len(one.positions) for one in live)
+    size = sum(one.row_bytes * len(one.positions) for one in live)
+    return int(min(SLICE_ROWS, max(256, SLICE_BYTES * rows // max(1, size))))
+
+
+class _Source(Protocol):
+    """Live rows of one file."""
+
+    def rows(self, numbers: Numbers) -> pa.Table:
+        """Those with these numbers, which were not asked for before."""
+        ...
+
+
+class _Stream:
+    """Rows that are asked for in their order."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+        self._batches, self._rest = batches, schema.empty_table()
+
+    def rows(self, numbers: Numbers) -> pa.Table:
+        parts, missing = [], len(numbers)
+        while True:
+            part = self._rest.slice(0, missing)
+            self._rest = self._rest.slice(len(part))
+            parts.append(part)
+            missing -= len(part)
+            if not missing:
+                return pa.concat_tables(parts)
+            self._rest = pa.Table.from_batches([next(self._batches)])
+
+
+class _Held:
+    """Rows of a file that is not sorted: all in memory, once one is asked for."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+        self._batches, self._schema = batches, schema
+        self._table: pa.Table | None = None
+
+    def rows(self, numbers: Numbers) -> pa.Table:
+        if self._table is None:
+            self._table = pa.Table.from_batches(self._batches, self._schema).combine_chunks()
+        return self._table.take(pa.array(numbers))
+
+
+def _slices(order: Numbers, starts: Numbers, sources: Sequence[_Source], step: int) -> Iterator[pa.Table]:
+    for start in range(0, len(order), step):
+        piece = order[start : start + step]
+        owners = np.searchsorted(starts, piece, side="right") - 1
+        by_owner = np.argsort(owners, kind="stable")
+        cuts = np.searchsorted(owners[by_owner], np.arange(len(sources) + 1))
+        parts = [
+            source.rows(piece[by_owner[low:high]] - starts[number])
+            for number, (source, low, high) in enumerate(zip(sources, cuts, cuts[1:], strict=False))
+            if low < high
+        ]
+        if len(parts) == 1:
+            yield parts[0]
+            continue
+        back = np.empty(len(piece), np.int64)
+        back[by_owner] = np.arange(len(piece))
+        yield pa.concat_tables(parts).combine_chunks().take(pa.array(back))
+
+
+def _by_position(rows: int, positions: Numbers, places: NDArray[np.int32]) -> NDArray[np.int32]:
+    found = np.full(rows, -1, np.int32)
+    found[positions] = places
+    return found
+
+
+def _named(work: GroupWork) -> dict[str, frozenset[str]]:
+    """A file that is about one data file says so in its bounds; others are looked into."""
+    files: dict[str, DeleteFile] = {
+        delete.path: delete for file in work.inputs for delete in file.deletes if delete.kind is DeleteKind.POSITION
+    }
+    return {path: paths_named(path, work.reading.io_properties) for path in files}
+
+
+def _kind(work: GroupWork) -> FileKind:
+    kind, partitioner = FileKind.data(work.target), partitioner_for(work.target)
+    values = work.inputs[0].partition
+    return replace(kind, partition=values, folder=partitioner.folder(values) if partitioner else "")
+
+
+def _check_counts(work: GroupWork, live: Sequence[Live], files: Sequence[WrittenFile]) -> None:
+    listed, read = sum(file.rows for file in work.inputs), sum(one.rows for one in live)
+    left, found = sum(len(one.positions) for one in live), sum(file.record_count for file in files)
+    if (listed, left) != (read, found):
+        raise TerminalError(
+            "a compaction would have changed the number of rows",
+            detail=f"{len(work.inputs)} files have {listed:,} rows by their manifests and {read:,} by themselves; "
+            f"{left:,} of them are not deleted, {found:,} were written.",
+            hint="Nothing was committed.",
+        )
+
+
+class _Names(FileNames):
+    """Locations of new files, remembered for as long as it may be necessary to remove them."""
+
+    def __init__(self, target: WriteTarget, name: str) -> None:
+        super().__init__(target, name, "compaction")
+        self._io_properties = target.io_properties
+        self._given: list[str] = []
+
+    def fresh(self, partition_folder: str = "") -> str:
+        location = super().fresh(partition_folder)
+        self._given.append(location)
+        return location
+
+    def forget(self) -> None:
+        remove_new(self._given, self._io_properties)
+
+
+@contextmanager
+def _working(work: GroupWork) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise TransientError(
+            "data files could not be written anew",
+            detail=f'"{work.inputs[0].path}" and {len(work.inputs) - 1} others: {type(error).__name__}: {error}',
+        ) from error

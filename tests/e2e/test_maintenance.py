@@ -1,0 +1,94 @@
+"""A sink keeps the files of its table few while it commits, and no reader sees another row for it."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import calve
+from calve import faults
+from calve.errors import TransientError
+from calve.model.spec import Upsert
+from calve.runtime.lake import TableRef
+from calve.runtime.query import Query
+from tests.support.changes import Batches
+from tests.support.readers import datafusion_rows, duckdb_rows, spark_iceberg_rows
+
+UPSERT = Upsert(order_by=("seq",), delete_when="op = 'd'", columns="id, day, value")
+DDL = "id BIGINT, day INT, value STRING, op STRING, seq BIGINT"
+
+
+class Stream:
+    """Random changes of few keys, and what they come to."""
+
+    def __init__(self, seed: int, batches: int) -> None:
+        rng = random.Random(seed)
+        self.contents: dict[int, str] = {}
+        rows: list[list[tuple[Any, ...]]] = []
+        for number in range(batches):
+            batch: list[tuple[Any, ...]] = []
+            for key in rng.sample(range(200), 40):
+                gone = rng.random() < 0.2
+                value = f"{number}-{key}"
+                batch.append((key, rng.randrange(2), value, "d" if gone else "u", number))
+                self.contents.pop(key, None) if gone else self.contents.update({key: value})
+            rows.append(batch)
+        self.source = Batches(rows, DDL, UPSERT)
+
+
+@pytest.fixture
+def ref(spark: SparkSession, tmp_path: Path) -> TableRef:
+    del spark  # the active session
+    return calve.connect(home=str(tmp_path / "home")).table("x.t")
+
+
+def run(ref: TableRef, stream: Stream, *partitions: str, **options: Any) -> Query:
+    sink = calve.sink(stream.source, name="s", into=ref, key=["id"]).options(**options).partition_by(*partitions)
+    query = sink.start()
+    assert query.await_termination(200)
+    return query
+
+
+def replaced(ref: TableRef) -> int:
+    snapshots = ref.lake.open().load_table(ref.name.identifier).snapshots()
+    return sum(s.summary is not None and s.summary.operation.value == "replace" for s in snapshots)
+
+
+@pytest.mark.parametrize(
+    ("deletes", "key_index", "partitions"), [("position", "on", ()), ("equality", "auto", ("day",))], ids=str
+)
+def test_a_sink_that_never_rests_has_few_files_and_the_right_rows(
+    ref: TableRef, deletes: str, key_index: str, partitions: tuple[str, ...]
+) -> None:
+    stream = Stream(7, batches=30)
+    query = run(ref, stream, *partitions, deletes=deletes, key_index=key_index)
+    table = ref.lake.open().load_table(ref.name.identifier)
+    readers = [duckdb_rows, spark_iceberg_rows, *([datafusion_rows] if deletes == "position" else [])]
+    for reader in readers:
+        rows = reader(table.metadata_location)
+        assert {row["id"]: row["value"] for row in rows} == stream.contents
+        assert len(rows) == len(stream.contents), "no key is there twice"
+    assert query.status().compactions == replaced(ref) >= 1
+    assert " files with " in query.status().last_compaction
+    assert len(table.inspect.data_files()) < 30 * max(1, 2 * len(partitions)), "or nothing was joined"
+
+
+def test_maintenance_that_fails_is_no_failure_of_the_sink(ref: TableRef) -> None:
+    def hook(point: str) -> None:
+        if point == "maintain.after":
+            raise TransientError("the answer was lost")
+
+    faults.install(hook)
+    stream = Stream(8, batches=12)
+    run(ref, stream)
+    faults.install(None)
+    rows = duckdb_rows(ref.lake.open().load_table(ref.name.identifier).metadata_location)
+    assert {row["id"]: row["value"] for row in rows} == stream.contents, "what may be in the table was not removed"
+    assert replaced(ref) == 1
+
+
+def test_a_sink_without_maintenance_leaves_its_files_alone(ref: TableRef) -> None:
+    query = run(ref, Stream(9, batches=12), maintenance="off")
+    assert (query.status().compactions, replaced(ref)) == (0, 0)

@@ -1,0 +1,87 @@
+"""Which files are written anew together."""
+
+from calve.iceberg.compaction_groups import AUTOMATIC, BY_HAND, Policy, due_groups
+from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+
+MB = 1_000_000
+TARGET = 512 * MB
+
+
+def file(
+    name: str, size: int = MB // 2, rows: int = 10_000, deletes: tuple[DeleteFile, ...] = (), day: int | None = None
+) -> ScanFile:
+    partition = () if day is None else (day,)
+    return ScanFile(name, size, rows, 1, deletes=deletes, spec_id=len(partition), partition=partition)
+
+
+def deletes(name: str, rows: int) -> DeleteFile:
+    return DeleteFile(DeleteKind.POSITION, name, 100, rows, 2)
+
+
+def names(files: list[ScanFile], policy: Policy = AUTOMATIC) -> list[str]:
+    return [" ".join(f.path for f in group) for group in due_groups(files, TARGET, policy).groups]
+
+
+def test_small_files_of_one_tier_are_joined_when_there_are_eight() -> None:
+    files = [file(f"s{n}") for n in range(7)]
+    large = [file(f"l{n}", 20 * MB, 400_000) for n in range(7)]
+    assert names([*files, *large]) == [], "seven of each are few"
+    assert names([*files, *large, file("s7")]) == ["s0 s1 s2 s3 s4 s5 s6 s7"]
+
+
+def test_every_row_is_written_again_a_few_times_at_most() -> None:
+    sizes: list[int] = []
+    written = 0
+    for _ in range(4096):
+        sizes.append(MB // 2)
+        for group in due_groups([file(str(n), s) for n, s in enumerate(sizes)], TARGET, AUTOMATIC).groups:
+            joined = sum(f.size for f in group)
+            written += joined
+            gone = {int(f.path) for f in group}
+            sizes = [size for n, size in enumerate(sizes) if n not in gone] + [joined]
+    assert len(sizes) < 40
+    assert written <= 4 * 4096 * MB // 2
+
+
+def test_files_of_different_partitions_are_never_joined() -> None:
+    files = [file(f"{day}-{n}", day=day) for n in range(8) for day in (1, 2)]
+    assert names(files) == ["1-0 1-1 1-2 1-3 1-4 1-5 1-6 1-7", "2-0 2-1 2-2 2-3 2-4 2-5 2-6 2-7"]
+    assert names([file(f"{day}", day=day) for day in range(20)]) == []
+
+
+def test_a_file_with_many_deleted_rows_is_written_anew_and_takes_smaller_ones_with_it() -> None:
+    worn = file("worn", 100 * MB, 1_000_000, (deletes("d", 110_000),))
+    assert names([file("worn", 100 * MB, 1_000_000, (deletes("d", 90_000),))]) == []
+    assert names([worn]) == ["worn"]
+    others = [file("small"), file("larger", 380 * MB, 3_000_000)]
+    assert names([worn, *others]) == ["small worn"]
+
+
+def test_deletes_of_several_files_count_in_proportion_to_their_rows() -> None:
+    shared = deletes("d", 150_000)
+    files = [file("a", 400 * MB, 1_000_000, (shared,)), file("b", 400 * MB, 500_000, (shared,))]
+    assert names(files) == ["a", "b"], "a tenth of each"
+    assert names([*files, file("c", 400 * MB, 500_000, (shared,))]) == []
+
+
+def test_a_small_table_is_not_written_anew_with_every_batch() -> None:
+    assert names([file("a", rows=1000, deletes=(deletes("d", 900),)), file("b")]) == []
+
+
+def test_by_hand_everything_is_joined_that_is_small_or_has_deletes() -> None:
+    good = file("good", 500 * MB, 5_000_000)
+    assert names([good, file("a")], BY_HAND) == []
+    assert names([good, file("a"), file("b", 300 * MB)], BY_HAND) == ["a b"]
+    assert names([file("worn", 500 * MB, 5_000_000, (deletes("d", 1),)), file("a")], BY_HAND) == ["worn"]
+
+
+def test_a_group_is_about_as_large_as_a_file_should_be() -> None:
+    assert names([file(f"{n}", 200 * MB) for n in range(5)], BY_HAND) == ["0 1", "2 3"]
+
+
+def test_a_round_is_bounded_and_says_that_there_is_more() -> None:
+    files = [file(f"{day}-{n}", day=day) for day in range(4) for n in range(2)]
+    found = due_groups(files, TARGET, Policy(deleted_share=0, fan=2, rows=50_000, tiers=False))
+    assert (len(found.groups), found.files, found.rows, found.more) == (2, 4, 40_000, True)
+    single = due_groups(files, TARGET, Policy(deleted_share=0, fan=2, rows=1, tiers=False))
+    assert (len(single.groups), single.more) == (1, True), "a round does something"

@@ -1,0 +1,90 @@
+"""Random batches go on while compactions run: rows found by index and by scan are those of a dictionary, always."""
+
+import random
+from pathlib import Path
+
+import pytest
+from pyiceberg.partitioning import PartitionSpec
+
+from calve.clock import RandomIds, SystemClock
+from calve.iceberg.compaction_groups import BY_HAND, Policy
+from calve.maintain.compact import Compactor, Ready, Scope
+from calve.maintain.convert import Tools
+from calve.model.spec import KeyIndexUse, TableName, WriteOptions
+from tests.support.foreign import NAME, Row, in_order
+from tests.support.keyed import KeyedTable, no_session
+from tests.support.readers import duckdb_rows
+from tests.unit.resolve.test_random import CASES, SCHEMA, files_of, random_row
+
+POLICIES = [
+    BY_HAND,
+    Policy(deleted_share=0.2, fan=3, rows=10_000),
+    Policy(deleted_share=0.5, fan=2, rows=20),
+]
+
+
+def compactor(table: KeyedTable, rng: random.Random) -> Compactor:
+    """With files of any size, so that some groups give several."""
+    options = WriteOptions(target_file_size=rng.choice([2_000, 4_000, 1_000_000]))
+    scope = Scope(TableName.parse(NAME), options=options)
+    return Compactor(table.ref.lake.open(), scope, Tools(no_session, SystemClock(), RandomIds()))
+
+
+def change(table: KeyedTable, rng: random.Random, *, equality: bool) -> None:
+    changes = {table.key_of(row): row for row in (random_row(rng) for _ in range(rng.choice([1, 5, 40])))}
+    gone = [row for row in changes.values() if rng.random() < 0.3]
+    kept: list[Row] = [row for row in changes.values() if row not in gone]
+    table.apply(files_of(table, kept, rng), kept, gone, equality=equality)
+
+
+@pytest.mark.parametrize(("key", "spec"), CASES, ids=lambda case: "-".join(case) if isinstance(case, list) else "")
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_changed(
+    key: list[str], spec: PartitionSpec, seed: int, tmp_path: Path
+) -> None:
+    rng = random.Random(seed)
+    table = KeyedTable(tmp_path, SCHEMA, key, spec)
+    waiting: list[tuple[Compactor, Ready]] = []
+    committed = 0
+    for _ in range(10):
+        if rng.random() < 0.5:
+            table.resolver = table.new_resolver(rng.choice([KeyIndexUse.ON, KeyIndexUse.OFF]))
+        change(table, rng, equality=seed == 1 and rng.random() < 0.4)
+        if rng.random() < 0.7:
+            one = compactor(table, rng)
+            plan = one.plan(rng.choice(POLICIES))
+            if plan is not None:
+                waiting.append((one, one.rewrite(plan, lambda: None)))
+        if waiting and rng.random() < 0.5:
+            one, ready = waiting.pop(rng.randrange(len(waiting)))
+            learnt = table.resolver.prepared([file for group in ready.groups for file in group.files])
+            if one.commit(ready) is not None:
+                committed += 1
+                table.resolver.adopt(learnt)
+            assert in_order(table.rows()) == in_order(table.contents.values())
+    assert committed, "or nothing was tested"
+    change(table, rng, equality=False)
+    assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
+    table.close()
+
+
+def test_keys_of_new_files_are_in_the_index_before_a_batch_asks_for_them(tmp_path: Path) -> None:
+    rng = random.Random(6)
+    table = KeyedTable(tmp_path, SCHEMA, ["id"], index=KeyIndexUse.ON)
+    for _ in range(3):
+        change(table, rng, equality=False)
+    one = compactor(table, random.Random(1))
+    plan = one.plan(BY_HAND)
+    assert plan is not None
+    ready = one.rewrite(plan, lambda: None)
+    (file,) = ready.groups[0].files
+    learnt = table.resolver.prepared([file])
+    assert one.commit(ready) is not None
+    table.resolver.adopt(learnt)
+    place, aside = Path(file.path.removeprefix("file://")), tmp_path / "aside"
+    place.rename(aside)
+    gone = list(table.contents.values())[:3]
+    table.apply([], [], gone)
+    aside.rename(place)
+    assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
+    table.close()
