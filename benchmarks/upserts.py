@@ -190,7 +190,7 @@ def main() -> None:
         medians[rows] = {name: statistics.median(t) for name, t in times.items()}
         lates[rows] = {name: _late(t) for name, t in times.items()}
         for name, series in times.items():
-            shown, slowest = [round(t, 2) for t in series[:20]], sorted(series[len(series) // 2 :])[-1]
+            shown, slowest = [round(t, 2) for t in series[:20]], max(series[len(series) // 2 :])
             print(
                 f"{rows:>10,} rows  {name:9} median {medians[rows][name]:.2f} s, "
                 f"of the last half {_late(series):.2f} s, its slowest {slowest:.2f} s  {shown}",
