@@ -82,7 +82,7 @@ def _settings(home: Path, master: str) -> dict[str, str]:
     settings = _ALWAYS | {"spark.master": master, "spark.sql.warehouse.dir": (home / "spark-warehouse").as_uri()}
     if not is_local(master):
         return settings
-    memory = driver_memory(_machine_memory())
+    memory = driver_memory(machine_memory())
     return settings | {
         "spark.driver.bindAddress": _LOOPBACK,
         "spark.driver.defaultJavaOptions": heap_options(memory),
@@ -115,7 +115,8 @@ def heap_options(memory: int) -> str:
     return f"-XX:G1HeapRegionSize={16 if memory >= 2 * _GIB else 4}m"
 
 
-def _machine_memory() -> int:
+def machine_memory() -> int:
+    """Bytes of memory that this process may think of."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")  # of a container
     text = limit.read_text().strip() if limit.is_file() else "max"
