@@ -97,6 +97,7 @@ demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check 
 	@$(PY) -m calve.cli.main demo
 
 soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random tests at length
+	@$(PY) scripts/fetch_servers.py .cache/servers --at-length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
 
 bench: $(INSTALLED) $(JAR) servers ## measure what the documentation claims

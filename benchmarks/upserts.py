@@ -169,6 +169,11 @@ def _read_by_pyiceberg(table: str) -> tuple[int, float]:
 OTHERS = {"DuckDB": _read_by_duckdb, "pyiceberg": _read_by_pyiceberg}
 
 
+def _late(series: Sequence[float]) -> float:
+    """The median of the last half: every JVM gets faster for some dozens of batches."""
+    return statistics.median(series[len(series) // 2 :])
+
+
 def main() -> None:
     """Print medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -179,24 +184,30 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args()
     medians: dict[int, dict[str, float]] = {}
+    lates: dict[int, dict[str, float]] = {}
     for rows in options.rows:
         times = run_size(rows, options)
         medians[rows] = {name: statistics.median(t) for name, t in times.items()}
+        lates[rows] = {name: _late(t) for name, t in times.items()}
         for name, series in times.items():
-            shown, later = [round(t, 2) for t in series[:20]], sorted(series[10:] or series)
-            slowest = ", ".join(f"{t:.2f}" for t in later[-3:])
+            shown, slowest = [round(t, 2) for t in series[:20]], max(series[len(series) // 2 :])
             print(
-                f"{rows:>10,} rows  {name:9} median {medians[rows][name]:.2f} s, slowest when warm {slowest}  {shown}",
+                f"{rows:>10,} rows  {name:9} median {medians[rows][name]:.2f} s, "
+                f"of the last half {_late(series):.2f} s, its slowest {slowest:.2f} s  {shown}",
                 flush=True,
             )
         for name in [name for name in options.systems if name != "merge" and "merge" in options.systems]:
-            ratio = medians[rows]["merge"] / medians[rows][name]
-            print(f"{rows:>10,} rows  calve ({name}) is {ratio:.1f}x as fast as MERGE INTO", flush=True)
+            ratio, late = medians[rows]["merge"] / medians[rows][name], _late(times["merge"]) / _late(times[name])
+            print(
+                f"{rows:>10,} rows  calve ({name}) is {ratio:.1f}x as fast as MERGE INTO, "
+                f"{late:.1f}x in the last half of the batches",
+                flush=True,
+            )
     if len(medians) > 1:
         small, large = min(medians), max(medians)
         for name in options.systems:
-            flat = medians[large][name] / medians[small][name]
-            print(f"{name} on {large:,} rows takes {flat:.2f}x of what it takes on {small:,}")
+            flat, late = medians[large][name] / medians[small][name], lates[large][name] / lates[small][name]
+            print(f"{name} on {large:,} rows takes {flat:.2f}x of what it takes on {small:,}, {late:.2f}x when warm")
 
 
 if __name__ == "__main__":

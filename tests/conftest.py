@@ -11,9 +11,11 @@ from calve.runtime.session import embedded_session
 from tests.support.jvm import QUICK
 from tests.support.readers import stop_iceberg_process
 from tests.support.servers import kafka as kafka_server
+from tests.support.servers import trino as trino_server
 from tests.support.servers.kafka import Kafka
 from tests.support.servers.lakehouse import Lakehouse, started
 from tests.support.servers.postgres import NOT_THERE
+from tests.support.servers.trino import NO_JAVA, Trino
 
 # Examples with files or Spark in them take as long as they take; how many there are is what bounds a run.
 # Where a change is decided on, the same examples come every time.
@@ -30,6 +32,7 @@ settings.load_profile("test")
 
 SKIPS_ALLOWED_IN_CI: tuple[str, ...] = (
     NOT_THERE,  # no registry has it: it is tested where the machine brings it
+    NO_JAVA,  # the same
 )
 """Reasons of skips that are no failure with CI=true; each with why the machine that decides cannot run the test."""
 
@@ -54,6 +57,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakehouse]:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """One broker for all tests of a worker."""
     running = kafka_server.started(tmp_path_factory.mktemp("kafka"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def trino(tmp_path_factory: pytest.TempPathFactory, servers: Lakehouse) -> Iterator[Trino]:
+    """A reader of what is in the REST catalog."""
+    running = trino_server.started(tmp_path_factory.mktemp("trino"), servers)
     yield running
     running.stop()
 

@@ -19,6 +19,7 @@ from calve.runtime.query import Query, exit_code
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
 from tests.support.changes import Batches, at
+from tests.support.pipelines import until_stalled
 from tests.support.readers import duckdb_rows
 
 KAFKA = "key STRING, value STRING, topic STRING, partition INT, offset BIGINT"
@@ -174,16 +175,6 @@ def test_a_disk_in_trouble_stalls_the_sink_until_it_is_mended(
     assert query.await_termination(120)
     location = lake.open().load_table("x.orders").metadata_location
     assert rows_of(duckdb_rows(location)) == expected_orders(ORDERS, 1000)
-
-
-def until_stalled(query: Query, words: str) -> None:
-    for _ in range(600):
-        status = query.status()
-        if status.health == "stalled" and words in status.cause:
-            return
-        if query.await_termination(0.1):
-            break
-    raise AssertionError(f"not stalled: {query.status()}")
 
 
 def test_errors_say_what_happened_and_what_to_do(lake: Lake) -> None:

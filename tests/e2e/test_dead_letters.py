@@ -1,8 +1,14 @@
 """Files with bad rows: the table has the others, and the letters say which, where and why."""
 
+import json
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 from pyspark.sql import SparkSession
 
 from calve.errors import BadRow
@@ -74,3 +80,71 @@ def test_a_bad_row_stops_the_sink_unless_told_otherwise(pipelines: Pipelines, tm
     assert isinstance(result.cause, BadRow)
     assert result.cause.primary == 'column "id" is "x", which is not BIGINT'
     assert "lines/1.json" in result.cause.detail
+
+
+KEYED = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SOURCE lines (id BIGINT NOT NULL, ref UUID, PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '{0}/lines', FORMAT = 'json') ENVELOPE DEBEZIUM (ORDER BY ts_ms);
+CREATE SOURCE rows (id BIGINT, ref UUID) FROM FILES (PATH = '{0}/rows', FORMAT = '{1}');
+CREATE VIEW by_ref AS SELECT ref, id FROM lines;
+CREATE VIEW nexts AS SELECT id + 1 AS next, ref FROM rows WHERE ref IS NOT NULL;
+"""
+UUIDS = ("3f2504e0-4f89-11d3-9a0c-0305e82c3301", "3F2504E0-4F89-11D3-9A0C-0305E82C3302")
+
+
+def change(op: str, seq: int, before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    return json.dumps({"op": op, "ts_ms": seq, "before": before, "after": after})
+
+
+def test_rows_of_a_view_without_a_key_are_letters_and_leave_nothing_behind(
+    pipelines: Pipelines, tmp_path: Path
+) -> None:
+    first, second = ({"id": n, "ref": ref} for n, ref in enumerate(UUIDS, 1))
+    without = {"id": 3, "ref": None}
+    records = [
+        change("c", 1, None, first),
+        change("c", 2, None, second),
+        change("c", 3, None, without),
+        change("c", 4, None, {"id": 4, "ref": "no uuid"}),
+    ]
+    (tmp_path / "lines" / "1.json").write_text("\n".join(records))
+    pipelines.apply(KEYED.format(tmp_path, "csv"))
+    pipelines.apply(SINK.format("by_ref", "KEY (ref)", ""))
+    assert [(r.cause, r.pending) for r in pipelines.run()] == [(None, 0)]
+    later = [change("u", 5, without, {"id": 3, "ref": UUIDS[0]}), change("u", 6, first, {"id": 1, "ref": None})]
+    (tmp_path / "lines" / "2.json").write_text("\n".join(later))
+    assert [(r.cause, r.pending) for r in pipelines.run()] == [(None, 0)]
+
+    assert pipelines.rows("x.by_ref", "id") == [(2,), (3,)]
+    letters = pipelines.rows("x.by_ref_dead_letters", "value", "reason", "file")
+    no_key = 'view "by_ref" has a row whose key (ref) is null'
+    assert [letter[:2] for letter in letters] == [
+        (b'{"id":1}', no_key),
+        (b'{"id":3}', no_key),
+        (records[3].encode(), 'column "ref" is "no uuid", which is not UUID'),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_texts_that_are_no_uuids_are_letters(kind: str, pipelines: Pipelines, tmp_path: Path) -> None:
+    rows = {"id": [1, 2, None, 3], "ref": [UUIDS[0], UUIDS[1] + "0", UUIDS[1], None]}
+    table = pa.table(rows, schema=pa.schema([("id", pa.int64()), ("ref", pa.string())]))
+    write = {
+        "csv": partial(csv.write_csv, write_options=csv.WriteOptions(include_header=False)),
+        "parquet": pq.write_table,
+    }
+    write[kind](table, tmp_path / "rows" / f"1.{kind}")
+    pipelines.apply(KEYED.format(tmp_path, kind))
+    pipelines.apply(SINK.format("rows", "KEY (id)", "") + SINK.format("nexts", "KEY (next)", ""))
+    assert [(r.cause, r.pending) for r in pipelines.run()] == [(None, 0)] * 2
+    assert [(n, str(ref) if ref else None) for n, ref in pipelines.rows("x.rows")] == [(1, UUIDS[0]), (3, None)]
+    assert [key for key, _ in pipelines.rows("x.nexts")] == [2]
+    reasons = [
+        'column "id" is missing or null, and is NOT NULL',
+        f'column "ref" is "{UUIDS[1]}0", which is not UUID',
+    ]
+    assert sorted(reason for (reason,) in pipelines.rows("x.rows_dead_letters", "reason")) == reasons
+    no_key = 'view "nexts" has a row whose key (next) is null'
+    assert pipelines.rows("x.nexts_dead_letters", "reason") == [(reasons[1],), (no_key,)]
+    assert verify(pipelines.place, "nexts").none

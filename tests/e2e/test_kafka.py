@@ -19,7 +19,17 @@ from calve.runtime.supervisor import Ending, SinkResult
 from calve.runtime.verifying import verify
 from tests.support.pipelines import Pipelines
 from tests.support.readers import ROOT, spark_iceberg_rows
-from tests.support.servers.kafka import AUTHORITY, PASSWORD, STRANGER, USER, Kafka, Message
+from tests.support.servers.kafka import (
+    AUTHORITY,
+    CLIENT,
+    CLIENT_KEY,
+    CLIENT_KEY_PASSWORD,
+    PASSWORD,
+    STRANGER,
+    USER,
+    Kafka,
+    Message,
+)
 from tests.support.servers.registry import PASSWORD as REGISTRY_PASSWORD
 from tests.support.servers.registry import USER as REGISTRY_USER
 from tests.support.servers.registry import SchemaRegistry
@@ -268,8 +278,21 @@ def test_brokers_and_topics_that_cannot_be_reached_are_refused_when_they_are_nam
     pipelines.apply(SINK.replace("s FROM o", "e FROM p").replace('"t"', '"e"'))
     assert all(result.cause is None for result in pipelines.run())
     assert pipelines.rows("x.e") == pipelines.rows("x.t") == [(1, "a")]
-    kept = [path for path in pipelines.home.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
-    assert {path.parent.name for path in kept} == {"secrets"}
+    certified = f"""CREATE CONNECTION c TO KAFKA (BROKER = '{kafka.certified}', SECURITY PROTOCOL = 'ssl',
+        SSL CERTIFICATE AUTHORITY = '{AUTHORITY}'"""
+    with pytest.raises(TransientError):
+        pipelines.apply(f"{certified})")
+    login = f"""SSL CERTIFICATE = '{CLIENT.read_text()}', SSL KEY = '{CLIENT_KEY.read_text()}', SSL KEY PASSWORD = """
+    with pytest.raises(InvalidInput, match=r"wrong password(.|\n)*Check SSL KEY PASSWORD"):
+        pipelines.apply(f"{certified}, {login} 'wolfram-wrong-password')")
+    pipelines.apply(f"{certified}, {login} '{CLIENT_KEY_PASSWORD}')")
+    pipelines.apply(f"CREATE SOURCE q ({COLUMNS}) FROM KAFKA CONNECTION c (TOPIC = '{topic}') {UPSERT}")
+    pipelines.apply(SINK.replace("s FROM o", "c FROM q").replace('"t"', '"c"'))
+    assert all(result.cause is None for result in pipelines.run())
+    assert pipelines.rows("x.c") == pipelines.rows("x.t")
+    for secret in (PASSWORD, CLIENT_KEY_PASSWORD, CLIENT_KEY.read_text().splitlines()[1]):
+        kept = [path for path in pipelines.home.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+        assert {path.parent.name for path in kept} == {"secrets"}
 
 
 def test_bad_rows_stop_the_sink_or_become_letters(pipelines: Pipelines, kafka: Kafka) -> None:

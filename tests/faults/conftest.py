@@ -1,11 +1,13 @@
 """A fresh sink per test; whatever it started is gone afterwards.
 
-Every test that uses `where` is one of two catalogs: the embedded one, and a REST catalog with everything in S3. The
-latter is for those that are marked `representative` in `make test`, and for all in `make soak`. Those marked `embedded`
-are about local files, those marked `remote` about servers.
+Every test that uses `where` is one of two catalogs, the embedded one and a REST catalog with everything in S3, and of
+two encodings of deletes, by position and by equality. In `make test` the servers are for those that are marked
+`representative`, and equality deletes for none; in `make soak` all of it is for all. Tests marked `embedded` are about
+local files, those marked `remote` about servers, those marked `positions` about deletes by position.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -21,15 +23,26 @@ from tests.faults.where import Where
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "where" in metafunc.fixturenames:
         marks = {mark.name for mark in metafunc.definition.iter_markers()}
-        slow = [] if marks & {"representative", "remote"} else [pytest.mark.slow]
-        places: list[object] = [] if "remote" in marks else ["embedded"]
-        places += [] if "embedded" in marks else [pytest.param("rest", marks=slow)]
+        catalogs = [name for name, other in (("embedded", "remote"), ("rest", "embedded")) if other not in marks]
+        encodings = ["position"] if "positions" in marks else ["position", "equality"]
+        usual = {"embedded", "rest"} if marks & {"representative", "remote"} else {"embedded"}
+        places = [
+            pytest.param(
+                (catalog, deletes),
+                marks=[] if catalog in usual and deletes == "position" else [pytest.mark.slow],
+                id=catalog if deletes == "position" else f"{catalog} {deletes}",
+            )
+            for catalog in catalogs
+            for deletes in encodings
+        ]
         metafunc.parametrize("where", places, indirect=True)
 
 
 @pytest.fixture
 def where(request: pytest.FixtureRequest) -> Where:
-    return Where() if request.param == "embedded" else Where.of(request.getfixturevalue("lakehouse"))
+    catalog, deletes = request.param
+    place = Where() if catalog == "embedded" else Where.of(request.getfixturevalue("lakehouse"))
+    return replace(place, deletes=deletes)
 
 
 @pytest.fixture(autouse=True)

@@ -82,8 +82,8 @@ def main() -> int:
             reader = spark.readStream.format("partitions").schema(schema)
             frame = reader.option("folder", str(Path(home) / "in")).load()
         sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
-    told = {name: os.environ.get(f"CALVE_TEST_{name.upper()}") for name in ("deletes", "key_index")}
-    sink = sink.options(**told)  # type: ignore[arg-type]
+    deletes = os.environ.get("CALVE_TEST_DELETES", where.deletes)
+    sink = sink.options(deletes=deletes, key_index=os.environ.get("CALVE_TEST_KEY_INDEX"))
     try:
         commit, checkpoint = os.environ.get("CALVE_TEST_INTERVALS", "2s 200ms").split()
         every = {"commit_interval": commit, "checkpoint_interval": checkpoint} if feed == "windows" else {}

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table import Table
 
 import calve
 from calve.runtime.java import find_java
 from calve.source.generator import expected_changes, expected_orders, orders
 from tests.faults.harness import KILLED, rows_of
 from tests.support.jvm import QUICK
-from tests.support.readers import ROOT, duckdb_rows, spark_rest_rows
+from tests.support.readers import ROOT, Rows, duckdb_rows, spark_rest_rows
 from tests.support.servers import cluster as clusters
 from tests.support.servers.cluster import SPARK_HOME, SparkCluster
 from tests.support.servers.java import free_port
@@ -31,6 +32,7 @@ from tests.support.servers.listening import Answer, Request
 from tests.support.servers.logins import basic
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.store import KEY, REGION, SECRET
+from tests.support.servers.trino import Trino
 
 USER, PASSWORD = "calve", "wolfram-cluster-password"
 WAIT_SECONDS = 240
@@ -177,23 +179,51 @@ class Together:
         return forward(request)
 
 
+def by_duckdb(lakehouse: Lakehouse, table: Table) -> Rows:
+    return duckdb_rows(table.metadata_location, s3=lakehouse.duckdb)
+
+
+def by_spark(lakehouse: Lakehouse, table: Table) -> Rows:
+    return spark_rest_rows(lakehouse.spark, ".".join(table.name()))
+
+
+@pytest.fixture(params=["duckdb and spark", pytest.param("trino as well", marks=pytest.mark.slow)])
+def readers(request: pytest.FixtureRequest) -> list[Callable[[Lakehouse, Table], Rows]]:
+    if request.param == "duckdb and spark":
+        return [by_duckdb, by_spark]
+    trino: Trino = request.getfixturevalue("trino")
+    return [by_duckdb, by_spark, lambda _, table: trino.table_rows(".".join(table.name()))]
+
+
 def test_a_machine_and_then_the_driver_die_and_every_row_is_there_once(
-    machines: Machines, lakehouse: Lakehouse, door: Proxy, kafka: Kafka
+    machines: Machines,
+    lakehouse: Lakehouse,
+    door: Proxy,
+    kafka: Kafka,
+    readers: list[Callable[[Lakehouse, Table], Rows]],
 ) -> None:
     namespace, page, told = new_namespace(), free_port(), list[str]()
+    machines.spark.whole(2)
     topic = Topic(kafka)
     topic.send(0, 700)
     (machines.folder / "p.sql").write_text(pipeline(topic.source, lakehouse, door, namespace))
-    events = machines.folder / "events"
-    events.mkdir()
+    place = machines.folder / namespace
+    events = place / "events"
+    events.mkdir(parents=True)
     shown = ["spark.ui.enabled=true", f"spark.ui.port={page}", "spark.eventLog.enabled=true"]
     shown += [f"spark.eventLog.dir={events.as_uri()}", "spark.eventLog.compress=false"]
     secrets = {"STORE_SECRET": SECRET, "LAKE_PASSWORD": PASSWORD, "BROKER_PASSWORD": BROKER_PASSWORD}
-    arguments = ["p.sql", "--until-caught-up", *(part for text in shown for part in ("--conf", text))]
+    arguments = [
+        "p.sql",
+        "--until-caught-up",
+        "--home",
+        str(place / "home"),
+        *(part for text in shown for part in ("--conf", text)),
+    ]
 
     def machine_dies() -> None:
         told.append(environment_page(page))
-        machines.spark.workers[0].kill()
+        machines.spark.workers.pop(0).kill()
 
     in_the_middle = Together(machine_dies)
     lakehouse.store.proxy.faults.append(Fault(is_data_file, in_the_middle, times=2))
@@ -208,13 +238,13 @@ def test_a_machine_and_then_the_driver_die_and_every_row_is_there_once(
     told += second.communicate(timeout=WAIT_SECONDS)
     assert second.returncode == 0, told[-1]
     table = calve.connect(**lakehouse.properties).open().load_table(f"{namespace}.orders")
-    assert rows_of(duckdb_rows(table.metadata_location, s3=lakehouse.duckdb)) == EXPECTED
-    assert rows_of(spark_rest_rows(lakehouse.spark, f"{namespace}.orders")) == EXPECTED
+    for rows in readers:
+        assert rows_of(rows(lakehouse, table)) == EXPECTED
     summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
     told_by = {(s["calve.offsets-digest"], s["calve.commit-id"]) for s in summaries if s.get("calve.commit-id")}
     assert len({digest for digest, _ in told_by}) == len(told_by), "no batch is committed twice"
 
-    kept = [*machines.spark.logs, *machines.folder.glob("events/**/*"), *machines.folder.glob("home/logs/*")]
+    kept = [*machines.spark.logs, *place.glob("events/**/*"), *place.glob("home/logs/*")]
     told += [path.read_bytes().decode(errors="replace") for path in kept if path.is_file()]
     assert any("SparkListenerEnvironmentUpdate" in text for text in told)
     assert [secret for secret in secrets.values() if any(secret in text for text in told)] == []

@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
-from calve.catalog.connect import connect_embedded
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
+from tests.faults.where import TABLE, Where, files_of
 from tests.support.jvm import QUICK
 from tests.support.pipelines import eventually
-from tests.support.readers import ROOT, duckdb_rows
+from tests.support.readers import ROOT
 
 ROWS, CHANGES, STEP = 3_000, 9_000, 500
-PIPELINE = f"""
+SOURCE = f"""
 CREATE SECRET unused AS 'wolfram-carbide';
-CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
 CREATE SOURCE orders
   FROM LOAD GENERATOR orders (ROWS = {ROWS}, UPDATES = {CHANGES}, MAX ROWS PER CHECKPOINT = {STEP});
-CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders;
 """
 WAIT_SECONDS = 300
 
@@ -36,6 +36,7 @@ class Command:
     """A home folder, and the processes that were started in it."""
 
     folder: Path
+    where: Where
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -48,7 +49,7 @@ class Command:
         process = subprocess.Popen(
             [*command, "--home", str(self.home), "--master", "local[2]", *conf],
             cwd=ROOT,
-            env={**os.environ, **environment},
+            env={**os.environ, **self.where.environment, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -56,17 +57,32 @@ class Command:
         self.processes.append(process)
         return process
 
-    def rows(self) -> dict[int, Any]:
-        return rows_of(duckdb_rows(connect_embedded(self.home).load_table("shop.orders").metadata_location))
+    def table(self) -> Table:
+        return self.where.lake(self.home).open().load_table(TABLE)
 
-    def metadata(self, pattern: str) -> list[Path]:
-        return list((self.home / "warehouse/shop/orders/metadata").glob(pattern))
+    def rows(self) -> list[dict[str, Any]]:
+        return self.where.rows(self.table().metadata_location)
+
+    def orders(self) -> dict[int, Any]:
+        return rows_of(self.rows())
+
+    def snapshots(self) -> int:
+        """How many there are or are about to be: their lists of manifests are written; none before there is a table."""
+        try:
+            found = files_of(self.table())
+        except NoSuchTableError:
+            return 0
+        return sum("/metadata/snap-" in path for path in found)
+
+    def write(self, *statements: str) -> None:
+        """The file that is run."""
+        (self.folder / "p.sql").write_text("\n".join(statements))
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    made = Command(tmp_path)
-    (tmp_path / "p.sql").write_text(PIPELINE)
+def command(tmp_path: Path, where: Where) -> Iterator[Command]:
+    made = Command(tmp_path, where)
+    made.write(where.connections, SOURCE, where.sink("orders", TABLE))
     yield made
     for process in made.processes:
         if process.poll() is None:
@@ -78,7 +94,7 @@ def test_sigterm_during_a_commit_lets_it_finish_and_a_restart_goes_on(command: C
     gate = command.folder / "gate"
     gate.touch()
     process = command.start("--log-format", "json", CALVE_FAULTS="commit.before:3=pause", CALVE_FAULTS_GATE=str(gate))
-    eventually(lambda: len(command.metadata("snap-*.avro")) >= 3)
+    eventually(lambda: command.snapshots() >= 3)
     process.send_signal(signal.SIGTERM)
     gate.unlink()
     out, err = process.communicate(timeout=WAIT_SECONDS)
@@ -86,23 +102,23 @@ def test_sigterm_during_a_commit_lets_it_finish_and_a_restart_goes_on(command: C
     lines = [json.loads(line) for line in err.splitlines()]
     assert [line for line in lines if "committed snapshot" in line["message"]], err
     assert "wolfram" not in out + err
-    landed = command.rows()
+    landed = command.orders()
     assert landed
     assert len(landed) < len(expected_orders(orders(rows=ROWS, changes=CHANGES), ROWS + CHANGES))
     done = command.start("--until-caught-up")
     done.communicate(timeout=WAIT_SECONDS)
     assert done.returncode == 0
-    assert command.rows() == expected_orders(orders(rows=ROWS, changes=CHANGES), ROWS + CHANGES)
+    assert command.orders() == expected_orders(orders(rows=ROWS, changes=CHANGES), ROWS + CHANGES)
 
 
 def test_killed_at_random_moments_the_table_is_right_in_the_end(command: Command) -> None:
     chance = random.Random(20261116)
     for _ in range(2):
         process = command.start("--until-caught-up")
-        snapshots = len(command.metadata("snap-*.avro")) + chance.randrange(1, 5)
+        snapshots = command.snapshots() + chance.randrange(1, 5)
 
         def far_enough(process: subprocess.Popen[str] = process, snapshots: int = snapshots) -> bool:
-            return process.poll() is not None or len(command.metadata("snap-*.avro")) >= snapshots
+            return process.poll() is not None or command.snapshots() >= snapshots
 
         eventually(far_enough)
         process.kill()
@@ -110,11 +126,13 @@ def test_killed_at_random_moments_the_table_is_right_in_the_end(command: Command
     last = command.start("--until-caught-up")
     out, err = last.communicate(timeout=WAIT_SECONDS)
     assert last.returncode == 0, out + err
-    assert command.rows() == expected_orders(orders(rows=ROWS, changes=CHANGES), ROWS + CHANGES)
+    assert command.orders() == expected_orders(orders(rows=ROWS, changes=CHANGES), ROWS + CHANGES)
 
 
+@pytest.mark.embedded
+@pytest.mark.positions
 def test_a_mistake_in_the_file_is_shown_with_its_place_and_exits_2(command: Command) -> None:
-    (command.folder / "p.sql").write_text(PIPELINE.replace("SINK s FROM orders", "SINK s FROM ordres"))
+    command.write(command.where.connections, SOURCE, command.where.sink("ordres", TABLE))
     process = command.start()
     out, err = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 2
@@ -124,10 +142,8 @@ def test_a_mistake_in_the_file_is_shown_with_its_place_and_exits_2(command: Comm
 
 
 PEOPLE = """
-CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
 CREATE SOURCE people (id INT NOT NULL, age INT, PRIMARY KEY (id) NOT ENFORCED)
   FROM FILES (PATH = '{folder}', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq, DELETE WHEN op = 'd');
-CREATE SINK s FROM people TO ICEBERG CATALOG lake NAMESPACE crm TABLE people;
 """
 
 
@@ -144,13 +160,12 @@ def test_killed_after_a_change_of_columns_the_table_and_its_rows_agree_in_the_en
     files = command.folder / "in"
     files.mkdir()
     add(1, *({"id": n, "age": n} for n in (1, 2, 3)))
-    (command.folder / "p.sql").write_text(PEOPLE.format(folder=files))
+    command.write(command.where.connections, PEOPLE.format(folder=files), command.where.sink("people", TABLE))
     assert run() == 0
     add(2, {"id": 1, "age": 2**40, "mail": "a@b"}, {"id": 2, "op": "d"})
-    (command.folder / "p.sql").write_text("ALTER SOURCE people SET COLUMNS (id INT NOT NULL, age BIGINT, mail STRING)")
+    command.write("ALTER SOURCE people SET COLUMNS (id INT NOT NULL, age BIGINT, mail STRING)")
     assert [run("schema.after=kill"), run()] == [-signal.SIGKILL, 0]
-    found = duckdb_rows(connect_embedded(command.home).load_table("crm.people").metadata_location)
-    assert sorted(found, key=lambda row: int(row["id"])) == [
+    assert sorted(command.rows(), key=lambda row: int(row["id"])) == [
         {"id": 1, "age": 2**40, "mail": "a@b"},
         {"id": 3, "age": 3, "mail": None},
     ]

@@ -41,9 +41,11 @@ STREAM = ["files.after:2", "record.before:2", "record.after:2", "spark-commit.be
 BOTH = ("position", "equality")
 
 
-def survives(sink: Sink, steps: list[str], deletes: Sequence[str] = ("position",), **environment: str) -> None:
-    """`deletes` are taken in turns, one for each process."""
-    for step, encoding in zip(steps, cycle(deletes)):
+def survives(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **environment: str) -> None:
+    """`deletes` are taken in turns, one for each process; nothing is looked up for those by equality."""
+    encodings = deletes or [sink.where.deletes]
+    reached = [step for step in steps if "position" in encodings or not step.startswith("resolve.")]
+    for step, encoding in zip(reached, cycle(encodings)):
         ended = sink.run(f"{step}=kill", CALVE_TEST_DELETES=encoding, **environment)
         assert ended.code == KILLED, f"{step} was not reached: {ended}"
     ended = sink.run(**environment)
@@ -56,22 +58,32 @@ def survives(sink: Sink, steps: list[str], deletes: Sequence[str] = ("position",
     [(START, BOTH), (COMMIT, BOTH[:1]), (MAINTENANCE, BOTH[:1])],
     ids=["start and first checkpoint", "commit", "maintenance"],
 )
+@pytest.mark.positions
 def test_a_sink_survives_kills_around_its(steps: list[str], deletes: Sequence[str], make_sink: MakeSink) -> None:
     survives(make_sink("orders", changes=4600), steps, deletes)
 
 
 @pytest.mark.slow
+@pytest.mark.positions
+def test_a_sink_that_deletes_by_equality_survives_kills_around_its_commit(make_sink: MakeSink) -> None:
+    survives(make_sink("orders", changes=4600), COMMIT, BOTH[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.positions
 @pytest.mark.parametrize("around", THE_REST)
 def test_a_sink_survives_kills_around_the_rest_of_its(around: str, make_sink: MakeSink) -> None:
     index = {"CALVE_TEST_KEY_INDEX": "on"} if around == "key index" else {}
     survives(make_sink("orders", changes=4600), THE_REST[around], BOTH[:1] if index else BOTH, **index)
 
 
+@pytest.mark.positions
 def test_a_sink_survives_kills_around_its_key_index(make_sink: MakeSink) -> None:
     survives(make_sink("orders", changes=4600), INDEX, CALVE_TEST_KEY_INDEX="on")
 
 
 @pytest.mark.remote
+@pytest.mark.positions
 def test_a_sink_with_everything_in_s3_survives_kills_between_its_steps(make_sink: MakeSink) -> None:
     survives(make_sink("orders", changes=850), IN_SHORT, CALVE_TEST_KEY_INDEX="on")
 

@@ -27,8 +27,9 @@ from tests.support.changes import at
 ORDERS = orders(rows=300, changes=700, per_checkpoint=200)
 
 
-def definition(lake: Lake, **options: str) -> Definition:
-    return calve.sink(ORDERS, name="orders", into=lake.table("shop.orders"), key=["id"]).options(**options)  # type: ignore[arg-type]
+def definition(lake: Lake, where: Where, on_foreign_commit: str | None = None) -> Definition:
+    sink = calve.sink(ORDERS, name="orders", into=lake.table("shop.orders"), key=["id"])
+    return sink.options(deletes=where.deletes, on_foreign_commit=on_foreign_commit)
 
 
 def append_row(lake: Lake, key: int) -> None:
@@ -66,13 +67,15 @@ def test_a_rewrite_between_load_and_commit_is_a_conflict_that_is_retried(
 ) -> None:
     monkeypatch.setattr("calve.iceberg.merging.FAN_IN", 2)
     at("commit.before", nth, lambda: rewrite_manifests(lake))
-    completed(definition(lake).start())
+    completed(definition(lake, where).start())
     assert contents(lake, where) == expected_orders(ORDERS, 1000)
 
 
 @pytest.mark.filterwarnings("ignore:Merge on read is not yet supported")
 @pytest.mark.parametrize("operation", ["append", "delete", "overwrite"])
-def test_a_foreign_change_of_rows_halts_the_sink_and_names_the_snapshot(lake: Lake, operation: str) -> None:
+def test_a_foreign_change_of_rows_halts_the_sink_and_names_the_snapshot(
+    lake: Lake, where: Where, operation: str
+) -> None:
     def interfere() -> None:
         table = lake.open().load_table("shop.orders")
         if operation == "append":
@@ -85,7 +88,7 @@ def test_a_foreign_change_of_rows_halts_the_sink_and_names_the_snapshot(lake: La
             table.overwrite(pa.Table.from_pylist([row], schema=schema), overwrite_filter="id = 1")
 
     at("commit.before", 3, interfere)  # after the first batch: pyiceberg refuses tables with equality deletes
-    query = definition(lake).start()
+    query = definition(lake, where).start()
     with pytest.raises(ForeignCommit, match="is not from this sink"):
         completed(query)
     assert (query.status().health, exit_code(query)) == ("halted", 1)
@@ -94,7 +97,7 @@ def test_a_foreign_change_of_rows_halts_the_sink_and_names_the_snapshot(lake: La
 @pytest.mark.representative
 def test_accepted_foreign_rows_stay_and_the_stream_goes_on(lake: Lake, where: Where) -> None:
     at("commit.before", 3, lambda: append_row(lake, 10**9))
-    completed(definition(lake, on_foreign_commit="accept").start())
+    completed(definition(lake, where, on_foreign_commit="accept").start())
     found = contents(lake, where)
     assert found.pop(10**9)[3] == "foreign"
     assert found == expected_orders(ORDERS, 1000)
@@ -110,9 +113,9 @@ def forge(lake: Lake, **values: object) -> None:
 
 @pytest.mark.representative
 @pytest.mark.parametrize("nth", [2, 4])
-def test_a_newer_epoch_in_the_table_fences_the_run_at_once(lake: Lake, nth: int) -> None:
+def test_a_newer_epoch_in_the_table_fences_the_run_at_once(lake: Lake, where: Where, nth: int) -> None:
     at("commit.before", nth, lambda: forge(lake, fence=Fence(1, 99, "newer")))
-    query = definition(lake).start()
+    query = definition(lake, where).start()
     with pytest.raises(FencedError, match="epoch 99"):
         completed(query)
     assert (query.status().health, exit_code(query)) == ("fenced", 3)
@@ -122,7 +125,7 @@ def test_a_newer_epoch_in_the_table_fences_the_run_at_once(lake: Lake, nth: int)
     assert head.summary["calve.run-id"] == "newer", "a fenced run writes nothing more"
 
 
-def test_a_peer_that_committed_a_prefix_of_the_batch_fences_it(lake: Lake) -> None:
+def test_a_peer_that_committed_a_prefix_of_the_batch_fences_it(lake: Lake, where: Where) -> None:
     """Lower < the peer's frontier < upper: the batch must not be committed on top, even under the same fence."""
 
     def interfere() -> None:
@@ -133,11 +136,11 @@ def test_a_peer_that_committed_a_prefix_of_the_batch_fences_it(lake: Lake) -> No
 
     at("commit.before", 3, interfere)
     with pytest.raises(CheckpointGap, match="not where this batch begins"):
-        completed(definition(lake).start())
+        completed(definition(lake, where).start())
 
 
 @pytest.mark.representative
-def test_a_rollback_under_a_running_sink_halts_it(lake: Lake) -> None:
+def test_a_rollback_under_a_running_sink_halts_it(lake: Lake, where: Where) -> None:
     def interfere() -> None:
         table = lake.open().load_table("shop.orders")
         first = table.snapshots()[1].snapshot_id
@@ -145,29 +148,29 @@ def test_a_rollback_under_a_running_sink_halts_it(lake: Lake) -> None:
 
     at("commit.before", 4, interfere)
     with pytest.raises(TableRolledBack):
-        completed(definition(lake).start())
+        completed(definition(lake, where).start())
 
 
-def test_a_table_that_was_dropped_and_created_again_halts_the_sink(lake: Lake) -> None:
-    query = definition(lake).start()
+def test_a_table_that_was_dropped_and_created_again_halts_the_sink(lake: Lake, where: Where) -> None:
+    query = definition(lake, where).start()
     completed(query)
     catalog = lake.open()
     schema = catalog.load_table("shop.orders").schema()
     catalog.drop_table("shop.orders")
     catalog.create_table("shop.orders", schema)
     with pytest.raises(TableRecreated, match="dropped and created again"):
-        definition(lake).start()
+        definition(lake, where).start()
 
 
-def test_a_lost_property_is_replaced_by_the_records(lake: Lake) -> None:
-    query = definition(lake).start()
+def test_a_lost_property_is_replaced_by_the_records(lake: Lake, where: Where) -> None:
+    query = definition(lake, where).start()
     completed(query)
     table = lake.open().load_table("shop.orders")
     key = next(k for k in table.properties if k.startswith(property_key("")))
     assert Progress.from_property(table.properties[key]).frontier.sealed
     with table.transaction() as change:
         change.remove_properties(key)
-    again = definition(lake).start()
+    again = definition(lake, where).start()
     assert again.status().health == "sealed"
 
 

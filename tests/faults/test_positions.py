@@ -1,10 +1,8 @@
 """Positions hold in one snapshot only: whatever comes between looking them up and committing them."""
 
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import pytest
-from pyspark.sql import SparkSession
 
 import calve
 from calve import faults
@@ -12,9 +10,10 @@ from calve.errors import TransientError
 from calve.model.spec import Upsert
 from calve.runtime.lake import Lake, TableRef
 from calve.runtime.query import Query
+from tests.faults.where import TABLE, Where, files_of
 from tests.support.changes import Batches
 from tests.support.compaction import compact
-from tests.support.readers import datafusion_rows, duckdb_rows, spark_iceberg_rows
+from tests.support.readers import datafusion_rows
 
 UPSERT = Upsert(order_by=("seq",), delete_when="op = 'd'", columns="id, value")
 
@@ -38,45 +37,60 @@ WANTED = dict.fromkeys(range(20), "first") | {1: "c", 2: "c", 3: "b"}
 del WANTED[4]
 
 
+pytestmark = pytest.mark.positions
+
+
+@dataclass(frozen=True)
+class Sink:
+    """One sink into a table of its own."""
+
+    ref: TableRef
+    where: Where
+
+    def start(self, key_index: str | None = None) -> Query:
+        sink = calve.sink(SOURCE, name="s", into=self.ref, key=["id"]).options(key_index=key_index)
+        return sink.start(state=self.where.state)
+
+    def compact(self) -> None:
+        compact(self.ref, ["id"])
+
+    def check(self) -> None:
+        table = self.ref.lake.open().load_table(TABLE)
+        seen = {
+            "duckdb": self.where.rows(table.metadata_location),
+            "spark": self.where.spark_rows(table.metadata_location),
+            "pyiceberg": table.scan().to_arrow().to_pylist(),
+        }
+        if self.where.state is None:
+            seen["datafusion"] = datafusion_rows(table.metadata_location)
+        for reader, rows in seen.items():
+            assert {row["id"]: row["value"] for row in rows} == WANTED, reader
+            assert len(rows) == len(WANTED), reader
+        left = [path for path in files_of(table) if "-keys-" in path]
+        assert not left, "keys are removed once their batch is in the table"
+
+
 @pytest.fixture
-def ref(spark: SparkSession, tmp_path: Path) -> TableRef:
-    del spark  # the active session
-    lake: Lake = calve.connect(home=str(tmp_path / "home"))
-    return lake.table("x.t")
+def sink(lake: Lake, where: Where) -> Sink:
+    return Sink(lake.table(TABLE), where)
 
 
-def start(ref: TableRef, **options: Any) -> Query:
-    return calve.sink(SOURCE, name="s", into=ref, key=["id"]).options(**options).start()
-
-
-def check(ref: TableRef) -> None:
-    table = ref.lake.open().load_table(ref.name.identifier)
-    for reader in (duckdb_rows, spark_iceberg_rows, datafusion_rows):
-        rows = reader(table.metadata_location)
-        assert {row["id"]: row["value"] for row in rows} == WANTED
-        assert len(rows) == len(WANTED)
-    rows = table.scan().to_arrow().to_pylist()
-    assert {row["id"]: row["value"] for row in rows} == WANTED, "pyiceberg reads it as well"
-    left = [path.name for path in (ref.lake.home / "warehouse").rglob("*-keys-*")]
-    assert not left, "keys are removed once their batch is in the table"
-
-
-def test_a_compaction_between_look_up_and_commit_is_met_by_another_look_up(ref: TableRef) -> None:
+def test_a_compaction_between_look_up_and_commit_is_met_by_another_look_up(sink: Sink) -> None:
     points: list[str] = []
 
     def hook(point: str) -> None:
         points.append(point)
         if (point, points.count(point)) in {("resolve.after", 2), ("commit.before", 5)}:
-            compact(ref, ["id"])
+            sink.compact()
 
     faults.install(hook)
-    assert start(ref).await_termination(120)
+    assert sink.start().await_termination(120)
     assert points.count("resolve.after") == 5, "three batches with deletes, one of them three times"
-    check(ref)
+    sink.check()
 
 
 @pytest.mark.parametrize("key_index", ["off", "on"])
-def test_pending_batches_of_the_same_keys_go_out_in_order_after_a_compaction(ref: TableRef, key_index: str) -> None:
+def test_pending_batches_of_the_same_keys_go_out_in_order_after_a_compaction(sink: Sink, key_index: str) -> None:
     state = {"down": False, "recorded": 0}
 
     def hook(point: str) -> None:
@@ -85,16 +99,16 @@ def test_pending_batches_of_the_same_keys_go_out_in_order_after_a_compaction(ref
             state["down"] = state["recorded"] < 4  # the catalog is gone as soon as the first batch is in
         if point == "load" and state["recorded"] >= 4 and state["down"]:
             state["down"] = False
-            compact(ref, ["id"])
+            sink.compact()
         if point == "commit.before" and state["down"]:
             raise TransientError("the catalog is down")
 
     faults.install(hook)
-    assert start(ref, key_index=key_index).await_termination(120)
-    check(ref)
+    assert sink.start(key_index).await_termination(120)
+    sink.check()
 
 
-def test_a_lost_answer_is_not_looked_up_again_on_the_same_snapshot(ref: TableRef) -> None:
+def test_a_lost_answer_is_not_looked_up_again_on_the_same_snapshot(sink: Sink) -> None:
     points: list[str] = []
 
     def hook(point: str) -> None:
@@ -103,6 +117,6 @@ def test_a_lost_answer_is_not_looked_up_again_on_the_same_snapshot(ref: TableRef
             raise TransientError("the request was never sent")
 
     faults.install(hook)
-    assert start(ref).await_termination(120)
+    assert sink.start().await_termination(120)
     assert points.count("resolve.after") == 3
-    check(ref)
+    sink.check()

@@ -1,5 +1,6 @@
 """A catalog and a store behind a proxy that fails in all the ways that networks do: nothing lost, nothing twice."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
 from tests.faults.where import TABLE, Where
 from tests.support.changes import at
-from tests.support.pipelines import eventually
+from tests.support.pipelines import eventually, until_stalled
 from tests.support.servers.lakehouse import Lakehouse
 from tests.support.servers.listening import Request
 from tests.support.servers.logins import TokenServer, bearer
@@ -36,7 +37,8 @@ EXPECTED = expected_orders(ORDERS, 1000)
 
 
 def started(lake: Lake, where: Where) -> Query:
-    return calve.sink(ORDERS, name="orders", into=lake.table(TABLE), key=["id"]).start(state=where.state)
+    sink = calve.sink(ORDERS, name="orders", into=lake.table(TABLE), key=["id"]).options(deletes=where.deletes)
+    return sink.start(state=where.state)
 
 
 def check(lake: Lake, where: Where) -> None:
@@ -51,6 +53,10 @@ def loads(request: Request) -> bool:
     return request.method == "GET" and "/tables/" in request.path
 
 
+def reads(request: Request) -> bool:
+    return request.method in {"GET", "HEAD"} and "/orders/" in request.path
+
+
 def test_a_catalog_that_fails_in_every_way(lake: Lake, where: Where, lakehouse: Lakehouse) -> None:
     hit = [
         Fault(commits, lost_with(502), after=1),
@@ -58,12 +64,15 @@ def test_a_catalog_that_fails_in_every_way(lake: Lake, where: Where, lakehouse: 
         Fault(commits, refused(500), after=2),
         Fault(commits, reset, after=2),
         Fault(commits, refused(429), after=3),
+        Fault(commits, refused(503, **{"Retry-After": "1"}), after=3),
+        Fault(commits, slow(3), after=3),
         Fault(loads, refused(503, **{"Retry-After": "1"}), after=3, times=2),
         Fault(loads, reset, after=4),
-        Fault(loads, slow(1), after=5),
+        Fault(loads, slow(3), after=5),
     ]
     lakehouse.catalog_proxy.faults += hit
-    assert started(lake, where).await_termination(120)
+    impatient = where.lake(lake.home, **{"rest.client.socket-timeout-ms": "1000"})
+    assert started(impatient, where).await_termination(120)
     assert [fault for fault in hit if fault.met <= fault.after] == []
     lakehouse.calm()
     check(lake, where)
@@ -76,11 +85,16 @@ def test_a_store_that_fails_in_every_way(lake: Lake, where: Where, lakehouse: La
         Fault(writes, reset, after=12, times=4),
         Fault(writes, refused(500), after=18, times=4),
         Fault(writes, lost, after=24),
+        Fault(writes, slow(4), after=25),
+        Fault(reads, refused(500), after=2, times=4),
+        Fault(reads, refused(503, **{"Retry-After": "1"}), after=4, times=4),
+        Fault(reads, reset, after=6, times=4),
         Fault(anything, refused(429), after=30, times=4),
         Fault(anything, slow(1), after=40),
     ]
     lakehouse.store.proxy.faults += hit
-    assert started(lake, where).await_termination(120)
+    impatient = where.lake(lake.home, **{"s3.request-timeout": "2"})
+    assert started(impatient, where).await_termination(120)
     assert [fault for fault in hit if fault.met <= fault.after] == []
     lakehouse.calm()
     check(lake, where)
@@ -94,6 +108,51 @@ def test_a_sink_says_that_its_catalog_is_not_available_and_goes_on_later(
     eventually(lambda: query.status().health == "stalled")
     assert "The catalog is not available. It is tried again" in query.status().cause
     lakehouse.calm()
+    assert query.await_termination(120)
+    check(lake, where)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, "The catalog does not accept the login"),
+        (403, "The catalog knows the login and forbids this"),
+        (429, "The catalog asks for fewer requests"),
+    ],
+)
+def test_a_catalog_that_lets_nobody_in_for_a_while_stalls_the_sink_and_says_why(
+    lake: Lake, where: Where, lakehouse: Lakehouse, status: int, said: str
+) -> None:
+    lakehouse.catalog_proxy.faults.append(Fault(commits, refused(status), after=4, times=10_000))
+    query = started(lake, where)
+    until_stalled(query, said)
+    lakehouse.calm()
+    assert query.await_termination(120)
+    check(lake, where)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"expired": True}, "The session token has expired"),
+        ({"secret": "rotated"}, "The secret key is wrong"),
+        ({"skew": timedelta(hours=1)}, "The clock of this machine is wrong"),
+    ],
+    ids=["expired", "rotated", "skewed"],
+)
+def test_a_store_that_lets_nobody_in_for_a_while_stalls_the_sink_and_says_why(
+    lake: Lake, where: Where, lakehouse: Lakehouse, change: dict[str, Any], said: str
+) -> None:
+    signatures = lakehouse.store.signatures
+    before = {name: getattr(signatures, name) for name in change}
+    at("files.before", 3, lambda: vars(signatures).update(change))
+    query = started(lake, where)
+    try:
+        until_stalled(query, said)
+    finally:
+        vars(signatures).update(before)
     assert query.await_termination(120)
     check(lake, where)
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from calve.catalog.connect import connect_embedded
 from calve.runtime.creation import apply
+from calve.runtime.query import Query
 from calve.runtime.statements import execute
 from calve.runtime.supervisor import SinkResult, Supervisor
 from calve.runtime.workplace import Workplace, workplace
@@ -25,9 +26,9 @@ PATIENCE = 120.0
 class Pipelines:
     """One home folder."""
 
-    def __init__(self, home: Path, spark: SparkSession) -> None:
+    def __init__(self, home: Path, spark: SparkSession, environment: Mapping[str, str] | None = None) -> None:
         self.home = home
-        self.place: Workplace = workplace(home, lambda: spark, {})
+        self.place: Workplace = workplace(home, lambda: spark, environment or {})
 
     def apply(self, text: str) -> None:
         for statement in parse(text):
@@ -86,6 +87,17 @@ class Running:
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         return self.results
+
+
+def until_stalled(query: Query, words: str) -> None:
+    """Wait until a query says that it waits, and why."""
+    for _ in range(600):
+        status = query.status()
+        if status.health == "stalled" and words in status.cause:
+            return
+        if query.await_termination(0.1):
+            break
+    raise AssertionError(f"not stalled: {query.status()}")
 
 
 def eventually(claim: Callable[[], bool]) -> None:

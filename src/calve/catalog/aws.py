@@ -1,4 +1,4 @@
-"""AWS beyond what pyarrow does: credentials for signing requests, and writes that must be the first of their name.
+"""AWS beyond what pyarrow does: credentials for signing requests, roles, and writes that must be first of their name.
 
 Credentials are found as the properties say (keys, a role to assume, a profile) or where AWS's own tools look for them,
 and are renewed before they expire. Needs boto3, the extra `aws`.
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from calve.errors import InvalidInput
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 60
+_PREFIXES = ("s3.", "client.")
 _TAKEN = 412
 _BUSY = 409
 
@@ -38,6 +39,24 @@ def glue_properties(properties: Mapping[str, str]) -> dict[str, Any]:
     return {"botocore.session": session, **keys}  # else the keys of the files would be taken, without the role
 
 
+def assumed(io_properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Properties of a store with the credentials of its role in the place of the role. Raises OSError.
+
+    They are good for ten minutes at least; whoever keeps files open for longer asks again.
+    """
+    if not any(io_properties.get(f"{prefix}role-arn") for prefix in _PREFIXES):
+        return io_properties
+    errors = _module("botocore.exceptions")
+    try:
+        found = _session(_of_store(io_properties)).get_credentials().get_frozen_credentials()
+    except (errors.ClientError, errors.BotoCoreError) as error:
+        raise OSError(str(error)) from error
+    named = {"access-key-id": found.access_key, "secret-access-key": found.secret_key, "session-token": found.token}
+    replaced = {prefix + name for prefix in _PREFIXES for name in (*named, "role-arn", "role-session-name")}
+    kept = {name: value for name, value in io_properties.items() if name not in replaced}
+    return kept | {f"s3.{name}": value for name, value in named.items()}
+
+
 def put_first(location: str, data: bytes, io_properties: Mapping[str, str]) -> bool:
     """Write an S3 object unless there is one of that name; False when there is. Raises OSError."""
     parts = urlsplit(location, allow_fragments=False)
@@ -57,16 +76,21 @@ def put_first(location: str, data: bytes, io_properties: Mapping[str, str]) -> b
 @lru_cache(maxsize=16)
 def _client(io_properties: tuple[tuple[str, str], ...]) -> Any:
     given = dict(io_properties)
-    own = _named(given, "s3.")
-    named = own if {"access-key-id", "role-arn"} & own.keys() else _named(given, "client.") | own
     config = _module("botocore.config").Config(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=ANSWER_SECONDS,
         retries={"total_max_attempts": 3, "mode": "standard"},
         s3={"addressing_style": "path" if given.get("s3.endpoint") else "auto"},
     )
-    session = _session(tuple(sorted(named.items())))
+    session = _session(_of_store(given))
     return session.create_client("s3", endpoint_url=given.get("s3.endpoint"), config=config)
+
+
+def _of_store(io_properties: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """What credentials of files are made of: names of their own win."""
+    own = _named(io_properties, "s3.")
+    named = own if {"access-key-id", "role-arn"} & own.keys() else _named(io_properties, "client.") | own
+    return tuple(sorted(named.items()))
 
 
 def _named(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
@@ -105,6 +129,6 @@ def _module(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise InvalidInput(
-            "signed requests and state locations in S3 need the package boto3",
+            "signed requests, roles and state locations in S3 need the package boto3",
             hint='Install it with pip install "calve[aws]".',
         ) from error

@@ -72,6 +72,8 @@ _CODES = {
 }
 _EXPIRED = ("Signature expired", "Signature not yet current", "Request has expired")
 """Words of AWS for signatures of another time, under codes that say less."""
+_ASSUMING = "calling the AssumeRole operation"
+"""Words of botocore where it is not the store that refuses."""
 _NAMES = {
     "EndpointConnectionError": "Nothing answers at that address: check it, and the network.",
     "NoCredentialsError": "Name an AWS CONNECTION with keys or a role.",
@@ -91,7 +93,10 @@ def hint_for(error: BaseException) -> str:
         return _NUMBERS[number or 0]
     if any(words in str(error) for words in _EXPIRED):
         return _by_clock(error) or _CLOCK
-    return _CODES.get(code_of(error)) or _by_clock(error) or _by_class(error)
+    code = code_of(error)
+    if code == "ACCESSDENIED" and _ASSUMING in str(error):
+        return "These credentials may not assume the role: check ASSUME ROLE ARN, and whom the role trusts."
+    return _CODES.get(code) or _by_clock(error) or _by_class(error)
 
 
 def code_of(error: BaseException) -> str:

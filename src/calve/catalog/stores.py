@@ -6,10 +6,13 @@ in the folder `a b%20c`; a location without a scheme is a local path (see `conne
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from pyarrow.fs import FileSelector, FileSystem, S3FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from calve.catalog.aws import assumed
 from calve.catalog.hints import code_of
 
 _IO_PREFIXES = ("adls.", "client.", "gcs.", "hdfs.", "hf.", "oss.", "s3.", "DEFAULT_")
@@ -29,6 +32,11 @@ def io_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in properties.items() if k.startswith(_IO_PREFIXES) or k in _IO_NAMES}
 
 
+def task_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same for tasks. Of a role they get credentials that expire, not those that assume it. Raises OSError."""
+    return dict(assumed(io_properties_of(properties)))
+
+
 def expires_soon(properties: Mapping[str, str], since_ms: int, now_ms: int) -> bool:
     """Whether credentials that a catalog handed out at `since_ms` are about to expire, or may be for all it said."""
     end = properties.get("s3.session-token-expires-at-ms")
@@ -40,7 +48,12 @@ def expires_soon(properties: Mapping[str, str], since_ms: int, now_ms: int) -> b
 def filesystem_of(location: str, io_properties: Mapping[str, str]) -> tuple[FileSystem, str]:
     """The filesystem of a location, and its path there. Filesystems are reused within a process."""
     scheme, host, path = PyArrowFileIO.parse_location(location, dict(io_properties))
-    return _filesystem(scheme, host, tuple(sorted(io_properties.items()))), path
+    return _filesystem_with(scheme, host, io_properties), path
+
+
+def _filesystem_with(scheme: str, host: str, io_properties: Mapping[str, str]) -> FileSystem:
+    """With the credentials that a role has now: another one once they are renewed."""
+    return _filesystem(scheme, host, tuple(sorted(assumed(io_properties).items())))
 
 
 @lru_cache(maxsize=64)
@@ -55,8 +68,16 @@ def _filesystem(scheme: str, host: str, io_properties: tuple[tuple[str, str], ..
 class StoreIO(PyArrowFileIO):
     """For pyiceberg, which would make new filesystems, with new connections, every time that it loads a table."""
 
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        super().__init__(properties)
+        self.fs_by_scheme = self._initialize_fs  # each time anew: credentials of a role change
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.fs_by_scheme = self._initialize_fs
+
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
-        return _filesystem(scheme, netloc or "", tuple(sorted(io_properties_of(self.properties).items())))
+        return _filesystem_with(scheme, netloc or "", io_properties_of(self.properties))
 
 
 def try_bucket(location: str, io_properties: Mapping[str, str]) -> None:
@@ -68,11 +89,9 @@ def try_bucket(location: str, io_properties: Mapping[str, str]) -> None:
 
 def try_keys(io_properties: Mapping[str, str]) -> None:
     """List all buckets; keys that are known and may not do that are fine. Raises OSError."""
-    region = io_properties.get("client.region", _ANY_REGION)
+    settings = assumed({"client.region": _ANY_REGION, **io_properties})
     try:
-        _filesystem("s3", "", tuple(sorted({**io_properties, "client.region": region}.items()))).get_file_info(
-            FileSelector("")
-        )
+        _filesystem_with("s3", "", settings).get_file_info(FileSelector(""))
     except OSError as error:
         if code_of(error) != "ACCESSDENIED":
             raise

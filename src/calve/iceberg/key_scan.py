@@ -19,6 +19,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, Manif
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from calve.catalog.stores import task_properties_of
 from calve.iceberg.delete_index import DeleteIndex, bounds_of
 from calve.iceberg.delete_tiers import DeleteGroup, due_groups
 from calve.iceberg.key_partitions import KeyPartitions
@@ -27,7 +28,6 @@ from calve.iceberg.metrics import order_ids
 from calve.iceberg.position_deletes import DeletePlace
 from calve.iceberg.readable import EveryField, ReadTarget, every_field, read_target
 from calve.iceberg.scan import live_entries_of, scan_file
-from calve.iceberg.store import io_properties_of
 from calve.model.files import Manifest
 from calve.model.scan import EVERYTHING, DeleteFile, DeleteKind, ScanFile
 
@@ -160,7 +160,8 @@ class KeyScans:
 def key_target(table: Table, ids: Iterable[int]) -> ReadTarget:
     """How keys of these fields are read, in whichever file."""
     wanted = tuple(ids)
-    return read_target(table, Schema(), set(wanted), EVERYTHING)
+    target = read_target(table, Schema(), set(wanted), EVERYTHING)
+    return replace(target, io_properties=task_properties_of(table.io.properties))
 
 
 def place_of(table: Table) -> DeletePlace:
@@ -168,7 +169,7 @@ def place_of(table: Table) -> DeletePlace:
     return DeletePlace(
         table.location_provider().data_path,
         {k: v for k, v in table.properties.items() if k.startswith("write.")},
-        io_properties_of(table.io.properties),
+        task_properties_of(table.io.properties),
     )
 
 

@@ -28,7 +28,7 @@ from calve.catalog.failures import committing, trying
 from calve.catalog.fields import field_named
 from calve.catalog.fitting import as_known
 from calve.catalog.rest import removes_old_metadata
-from calve.catalog.stores import expires_soon
+from calve.catalog.stores import expires_soon, task_properties_of
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError
@@ -247,6 +247,8 @@ class IcebergTable:
         delete_spec_id = unpartitioned_spec_id(table)
         if delete_spec_id is None:
             raise InvalidInput(f'table "{self._name}" has no unpartitioned spec for deletes')
+        with trying(f'asking for credentials of "{self._name}"'):
+            settings = task_properties_of(table.io.properties)
         return WriteTarget(
             schema_json=self._written_schema(table, given).model_dump_json(),
             key_ids=self._key_ids,
@@ -255,7 +257,7 @@ class IcebergTable:
             delete_spec_id=delete_spec_id,
             data_spec_json="" if table.spec().is_unpartitioned() else table.spec().model_dump_json(),
             table_properties={k: v for k, v in table.properties.items() if k.startswith("write.")},
-            io_properties=io_properties_of(table.io.properties),
+            io_properties=settings,
             options=file_options(options, table.properties, [table.schema().find_field(i).name for i in self._key_ids]),
         )
 

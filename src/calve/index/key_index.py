@@ -32,14 +32,18 @@ from calve.state import StateStore
 _MANIFESTS, _PARTS = "manifests", "parts"
 _POSITION = np.uint64(0xFFFF_FFFF)
 _FILE_SHIFT = np.uint64(32)
-_MEMORY = 256 << 20
-"""Bytes of parts that stay in memory."""
+_LEAST_MEMORY, _MOST_MEMORY = 128 << 20, 1 << 30
 
 _LOOKUPS = os.cpu_count() or 1
 
 _log = logging.getLogger(__name__)
 
 Positions = NDArray[np.int64]
+
+
+def memory_on(machine: int) -> int:
+    """Bytes of parts that stay in memory, on a machine with so many: it may have several sinks."""
+    return min(max(machine // 32, _LEAST_MEMORY), _MOST_MEMORY)
 
 
 @dataclass
@@ -68,7 +72,7 @@ class Base:
 class KeyIndex:
     """`inline` merges at once, for whoever cannot wait for a thread."""
 
-    def __init__(self, store: StateStore, ids: IdSource, *, memory: int = _MEMORY, inline: bool = False) -> None:
+    def __init__(self, store: StateStore, ids: IdSource, *, memory: int = _LEAST_MEMORY, inline: bool = False) -> None:
         self._store, self._ids, self._inline = store, ids, inline
         self._parts = Parts(store, memory)
         self._opened: tuple[str, IndexManifest] | None = None

@@ -8,7 +8,6 @@ to, and one of many keys all of them. Checksums depend on the name of the part: 
 """
 
 import zlib
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -142,11 +141,15 @@ def _checksums(name: str, pages: Words) -> Words:
 
 
 class Parts:
-    """Reads parts, and keeps what fits. Several threads may ask."""
+    """Reads parts, and keeps the first ones that fit. Several threads may ask.
+
+    Nothing makes room for something else: a batch of any size asks all parts, one after the other, and of an index that
+    is larger than the memory the last ones that were read would always be those that are not needed next.
+    """
 
     def __init__(self, store: StateStore, most_bytes: int) -> None:
         self._store, self._most = store, most_bytes
-        self._whole: OrderedDict[str, Entries] = OrderedDict()
+        self._whole: dict[str, Entries] = {}
         self._footers: dict[str, tuple[Words, Words]] = {}
         self._bytes = 0
         self._lock = Lock()
@@ -246,16 +249,10 @@ class Parts:
 
     def _kept(self, name: str) -> Entries | None:
         with self._lock:
-            entries = self._whole.get(name)
-            if entries is not None:
-                self._whole.move_to_end(name)
-            return entries
+            return self._whole.get(name)
 
     def _keep(self, name: str, entries: Entries) -> None:
         with self._lock:
-            if name in self._whole or entries.size > self._most:
-                return
-            self._whole[name] = entries
-            self._bytes += entries.size
-            while self._bytes > self._most:
-                self._bytes -= self._whole.popitem(last=False)[1].size
+            if name not in self._whole and self._bytes + entries.size <= self._most:
+                self._whole[name] = entries
+                self._bytes += entries.size

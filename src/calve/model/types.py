@@ -17,6 +17,10 @@ _EXACT = (*_BUCKET, "truncate")
 _DAYS = (*_BUCKET, "year", "month", "day")
 _MOMENTS = (*_DAYS, "hour")
 
+UUID_MARK = "calve:uuid"
+"""Comment of a declared column, in Spark's notation, whose texts are uuids."""
+UUID_PATTERN = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+
 
 @dataclass(frozen=True)
 class ColumnType:

@@ -305,7 +305,7 @@ FILES = SettingGroup(
         ),
         Setting("HEADER", Kind.BOOLEAN, "CSV files have a first line with names.", default="false"),
         Setting("DELIMITER", Kind.TEXT, "Separator of CSV values.", default="','"),
-        Setting("NULL VALUE", Kind.TEXT, "Text that stands for null in CSV files.", default="''"),
+        Setting("NULL VALUE", Kind.TEXT, "Text that stands for null in CSV files.", default="''", may_be_empty=True),
     ),
 )
 

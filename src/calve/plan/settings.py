@@ -53,6 +53,8 @@ class Setting:
     later: tuple[str, ...] = ()
     """Choices that are planned and refused today; ("*",) refuses the option altogether."""
     required: bool = False
+    may_be_empty: bool = False
+    """Whether an empty text means something."""
 
     @property
     def planned(self) -> bool:
@@ -191,6 +193,9 @@ def _typed(setting: Setting, option: Option) -> Typed:
         found = _converted(setting, value)
     except InvalidInput as error:
         raise SqlError.at(option.value_where, f"{setting.name}: {error.primary}", hint=error.hint) from error
+    if not found and setting.kind is Kind.TEXT and not setting.may_be_empty:
+        usual = f"Leave it out for the default: {setting.default}." if setting.default else _example(setting)
+        raise SqlError.at(option.value_where, f"{setting.name} is empty", hint=usual)
     return _bounded(setting, found, option)
 
 

@@ -16,7 +16,7 @@ from calve.model.relation import (
     SourcePlan,
 )
 from calve.model.spec import Debezium, Diff, Envelope, EpochUnit, NoEnvelope, Upsert
-from calve.model.types import leaves
+from calve.model.types import UUID_MARK, leaves
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required_connection, secret
@@ -236,8 +236,8 @@ def ddl(columns: tuple[KnownColumn, ...]) -> str:
 
 
 def _declared(column: KnownColumn) -> str:
-    kind = "STRING" if column.type == "UUID" else column.type
-    return f"`{column.name.replace('`', '``')}` {kind}" + (" NOT NULL" if column.not_null else "")
+    kind, mark = ("STRING", f" COMMENT '{UUID_MARK}'") if column.type == "UUID" else (column.type, "")
+    return f"`{column.name.replace('`', '``')}` {kind}" + (" NOT NULL" if column.not_null else "") + mark
 
 
 def _envelope(statement: CreateSource, columns: tuple[KnownColumn, ...], form: str) -> Envelope:

@@ -13,7 +13,7 @@ from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
 from calve.resolve.indexed import Asking, IndexedSearch
 from calve.resolve.merging import merge_deletes
-from calve.resolve.search import Jobs, Search, search_by_tasks, search_here, written
+from calve.resolve.search import Jobs, Search, reading, search_by_tasks, search_here, written
 from calve.scan.positions import Limits as MemoryLimits
 from calve.scan.positions import PositionFinder, Remembered
 
@@ -133,8 +133,9 @@ def proposed(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...],
 
 
 def reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
-    """Files that the keys reach by the values of every key column, and by their partitions."""
-    ((_, keys),) = finder.keys_of(scan.candidates[0].file)
+    """Files that the keys reach by the values of every key column, and by their partitions. Raises TransientError."""
+    with reading("keys of the batch"):
+        ((_, keys),) = finder.keys_of(scan.candidates[0].file)
     within = [
         candidate.file
         for candidate in scan.candidates

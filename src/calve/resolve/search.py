@@ -20,6 +20,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from calve.catalog.hints import hint_for
 from calve.errors import CalveError, TransientError, decode
 from calve.iceberg.position_deletes import DeletePlace, Found, write_position_deletes
 from calve.iceberg.readable import ReadTarget
@@ -61,7 +62,8 @@ def search_here(files: Sequence[ScanFile], finder: PositionFinder) -> list[Found
     """By threads of this process; nothing is written. Raises TransientError, TerminalError."""
     if not files:
         return []
-    finder.prepare(files)
+    with reading("keys of the batch"):
+        finder.prepare(files)
     splits = [split for task in read_tasks(files, THREADS) for split in task.splits]
     with ThreadPoolExecutor(THREADS) as pool:
         return _joined(pool.map(finder.find, splits))
@@ -122,7 +124,7 @@ def _trying(failure: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise TransientError(failure, detail=f"{type(error).__name__}: {error}") from error
+        raise TransientError(failure, detail=f"{type(error).__name__}: {error}", hint=hint_for(error)) from error
 
 
 def _joined(parts: Iterable[Found]) -> list[Found]:

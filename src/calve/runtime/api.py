@@ -121,6 +121,8 @@ class Sink:
         maintenance: str | None = None,
     ) -> "Sink":
         """The same sink with other options. Dead letters go to the table `<table>_dead_letters`."""
+        if branch == "":
+            raise InvalidInput("branch is empty", hint="Leave it out for main.")
         before = self.spec.write
         write = replace(
             before,

@@ -71,6 +71,8 @@ class Intake:
             changes = letters.sift(changes, identity)
         if self.view is not None:
             changes = self.view.changes(changes, identity)
+            if letters is not None and self.view.plan.may_lack_keys:
+                changes = letters.sift(changes, identity)
         elif self.ordered_globally:
             changes = with_order(changes, frame.schema)
         if self.time_field:

@@ -16,6 +16,7 @@ from calve.errors import InvalidInput
 from calve.iceberg.scan import Scan
 from calve.iceberg.travel import AsOf
 from calve.model.scan import ScanPlan
+from calve.runtime.executors import refuse_connect
 from calve.runtime.lake import TableRef
 from calve.scan.conditions import Where
 from calve.scan.frame import frame_of
@@ -48,8 +49,7 @@ def read(
     tag. Only `columns` are read, and of `where`, a condition of Spark SQL, what partitions and bounds of columns can
     tell decides which files are read.
     """
-    if not hasattr(spark, "_jsparkSession"):
-        raise InvalidInput("Spark Connect is not supported", hint="Use a classic Spark session.")
+    refuse_connect(spark)
     if isinstance(columns, str):
         raise InvalidInput("columns is a list", detail=f'Got "{columns}".', hint=f'Write columns=["{columns}"].')
     return frame_of(spark, _scan(table, at), columns, where).frame

@@ -18,7 +18,7 @@ from calve.iceberg.evolution import Shape, creation_properties
 from calve.iceberg.schema import iceberg_schema, reserved
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
-from calve.index.key_index import KeyIndex
+from calve.index.key_index import KeyIndex, memory_on
 from calve.maintain.compact import Compactor, Scope
 from calve.maintain.convert import Tools
 from calve.model.change import ORDER
@@ -42,6 +42,7 @@ from calve.runtime.narrowing import narrow
 from calve.runtime.pipeline import Around, Intake, Pipeline
 from calve.runtime.query import Query
 from calve.runtime.registry import Registry, Written
+from calve.runtime.session import machine_memory
 from calve.runtime.sparkfeed import SparkFeed
 from calve.runtime.upkeep import Upkeep
 from calve.source.bounded import BoundedFrame
@@ -183,8 +184,9 @@ class Start:
     def _resolver(self, table: IcebergTable) -> OrderedResolver | PositionResolver:
         if self._spec.ordered:
             return OrderedResolver(table, self._ids)
-        index = IndexedSearch(KeyIndex(Folder(self._state, "index"), self._ids), self._spec.key_index)
-        return PositionResolver(table, Jobs(lambda: self._spark, self._spec.sink_id), self._ids, index)
+        index = KeyIndex(Folder(self._state, "index"), self._ids, memory=memory_on(machine_memory()))
+        search = IndexedSearch(index, self._spec.key_index)
+        return PositionResolver(table, Jobs(lambda: self._spark, self._spec.sink_id), self._ids, search)
 
     def _upkeep(self, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver) -> Tending:
         """With a client of its own: it works beside the commits."""

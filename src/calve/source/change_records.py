@@ -14,11 +14,12 @@ from calve.model.change import DELETE, UPSERT
 from calve.model.spec import Debezium, OnTruncate, OnUnavailableValue
 from calve.source import frames, order
 from calve.source.arrowmap import Columns, bad_row
+from calve.source.columns import is_uuid
 from calve.source.documents import Codings, Malformed, field_of, image_codings, is_wrapped, parsed
 from calve.source.frames import STEP
 from calve.source.scalars import Settings
 from calve.source.strict import Columns as Typed
-from calve.source.strict import Misfit
+from calve.source.strict import Misfit, uuid_text
 from calve.source.upsert_json import keyed
 
 RECORD = f"{STEP}record"
@@ -251,6 +252,7 @@ class _Values:
     def __init__(self, fields: Sequence[T.StructField], settings: Settings, *, typed: bool) -> None:
         self._names = [f.name for f in fields]
         self._required = [f.name for f in fields if not f.nullable]
+        self._uuids = [f.name for f in fields if is_uuid(f)]
         self._columns = None if typed else Typed.of(fields, settings)
 
     def of(self, image: Image, codings: Codings) -> list[Any]:
@@ -260,6 +262,9 @@ class _Values:
         for name in self._required:
             if image.get(name) is None:
                 raise Misfit(name, None, "NOT NULL")
+        for name in self._uuids:
+            if image.get(name) is not None:
+                uuid_text(image[name], name)
         return [image.get(name) for name in self._names]
 
 

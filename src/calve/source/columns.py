@@ -9,8 +9,11 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
 from calve.model.change import RESERVED_PREFIX
+from calve.model.types import UUID_MARK
 from calve.sparkversion import schema_of_ddl
 
+_UUID = "calve.uuid"
+"""Metadata of a column of texts that must be uuids."""
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s,`()<>:]+))\s*")
 
 
@@ -27,7 +30,10 @@ def declared_names(text: str) -> tuple[str, ...] | None:
 
 
 def declared_schema(text: str) -> T.StructType:
-    """The schema in Spark DDL. Lengths of VARCHAR and CHAR are dropped: tables know only STRING."""
+    """The schema in Spark DDL. Lengths of VARCHAR and CHAR are dropped: tables know only STRING.
+
+    A column with the comment `UUID_MARK` has texts that are uuids, see `is_uuid`.
+    """
     try:
         schema = schema_of_ddl(text)
     except ParseException as error:
@@ -40,8 +46,14 @@ def declared_schema(text: str) -> T.StructType:
     return T.StructType([_without_lengths(f) for f in schema.fields])
 
 
+def is_uuid(field: T.StructField) -> bool:
+    """Whether the texts of a column must be uuids."""
+    return isinstance(field.dataType, T.StringType) and _UUID in field.metadata
+
+
 def _without_lengths(field: T.StructField) -> T.StructField:
-    return T.StructField(field.name, _type_without_lengths(field.dataType), field.nullable, field.metadata)
+    metadata = {_UUID: True} if field.metadata.get("comment") == UUID_MARK else field.metadata
+    return T.StructField(field.name, _type_without_lengths(field.dataType), field.nullable, metadata)
 
 
 def _type_without_lengths(data_type: T.DataType) -> T.DataType:

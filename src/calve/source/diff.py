@@ -21,6 +21,7 @@ from calve.source.columns import field_at, table_fields, table_of
 from calve.source.finish import applied, missing_problems, named
 from calve.source.frames import STEP
 from calve.source.problem import bad_row, first_problem, problem
+from calve.source.retype import Retyped
 from calve.source.times import millis_of, time_type
 from calve.sparktext import coalesce, ident, literal
 from calve.sparkversion import is_variant
@@ -87,6 +88,7 @@ def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
             f"if({DIFF} is null, {_said('the diff field', envelope.diff, 'is missing or null')}, null)",
             f"if(abs({DIFF}) > {_LARGEST}, {_said('the diff field', envelope.diff, 'is too large')}, null)",
             *missing_problems(table, values, table.names),
+            *(text.misfit(text.converted) for text in map(_retyped, table.fields) if text.uuid),
         ]
     )
     unread = [frames.SOURCE_PROBLEM] if frames.SOURCE_PROBLEM in schema.names else []
@@ -102,6 +104,10 @@ def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
         ["*", f"if({PROGRESS}, null, {found}) as {_PROBLEM}"],
     ]
     return applied(frame, steps).where(kept).selectExpr(*named(made))
+
+
+def _retyped(field: T.StructField) -> Retyped:
+    return Retyped.of(field, field.dataType)
 
 
 def _said(what: str, field: str, wrong: str) -> str:

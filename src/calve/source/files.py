@@ -138,7 +138,7 @@ class FileSource:
             return self._found_schema(spark)
         declared = declared_schema(definition.schema)
         if not definition.strict:  # Spark's readers know no NOT NULL
-            return T.StructType([T.StructField(f.name, f.dataType) for f in declared.fields])
+            return T.StructType([T.StructField(f.name, f.dataType, metadata=f.metadata) for f in declared.fields])
         check_fields(declared.fields, nested=definition.format == "json")
         return record_schema(declared.fields)
 

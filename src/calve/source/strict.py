@@ -10,6 +10,7 @@ Spark's `from_json` turns what it cannot convert into null, and its casts are le
     DECIMAL(p,s)        a number that fits without rounding, also as text; {"scale": n, "value": base64};
                         bytes in base64 where the record's schema says so
     STRING              a text; the text of a number or a boolean; the JSON of an object or an array
+    UUID                a text: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12
     BINARY              base64 with padding
     DATE                YYYY-MM-DD; a number counts days since 1970
     TIMESTAMP           YYYY-MM-DD[T| ]hh:mm[:ss[.f]][Z|+hh:mm], without a zone in the session's zone; digits after the
@@ -22,6 +23,7 @@ Spark's `from_json` turns what it cannot convert into null, and its casts are le
 Years are 0001 to 9999. Null is null; whether it may be is asked elsewhere, except for NOT NULL fields inside a STRUCT.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +31,12 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
-from calve.source.columns import declared_names, declared_schema
+from calve.model.types import UUID_PATTERN
+from calve.source.columns import declared_names, declared_schema, is_uuid
 from calve.source.scalars import PLAIN, Coding, Convert, Settings, is_scalar, scalar
+
+UUID = "UUID"
+_UUID = re.compile(UUID_PATTERN)
 
 
 class Misfit(ValueError):
@@ -102,6 +108,24 @@ def converter(data_type: T.DataType, path: str, settings: Settings) -> Convert:
     return checked
 
 
+def _of_field(field: T.StructField, path: str, settings: Settings) -> Convert:
+    convert = converter(field.dataType, path, settings)
+    if not is_uuid(field):
+        return convert
+
+    def checked(value: Any, coding: Coding) -> Any:
+        return uuid_text(convert(value, coding), path)
+
+    return checked
+
+
+def uuid_text(text: str, path: str) -> str:
+    """The text, if it is a uuid; raises Misfit."""
+    if _UUID.fullmatch(text) is None:
+        raise Misfit(path, text, UUID)
+    return text
+
+
 def _array(data_type: T.ArrayType, path: str, settings: Settings) -> Convert:
     inner = converter(data_type.elementType, f"{path}[]", settings)
 
@@ -150,7 +174,7 @@ class Columns:
         """Columns with these names and types."""
         return cls(
             tuple(f.name for f in fields),
-            tuple(converter(f.dataType, f"{prefix}{f.name}", settings) for f in fields),
+            tuple(_of_field(f, f"{prefix}{f.name}", settings) for f in fields),
             tuple(f.name for f in fields if not f.nullable),
             prefix,
         )

@@ -90,7 +90,7 @@ def _from_columns(frame: DataFrame, checked: UpsertPlan) -> DataFrame:
     orders = {f"{STEP}order_{i}": sql for i, sql in enumerate(ordered)}
     condition = "false" if envelope.delete_when is None else f"coalesce({envelope.delete_when}, false)"
     types = {f.name: f.dataType for f in schema.fields}
-    retyped = [Retyped(f.name, ident(f.name), types[f.name], f.dataType) for f in table.fields]
+    retyped = [Retyped.of(f, types[f.name]) for f in table.fields]
     converted = {c.name: f"{STEP}value_{i}" for i, c in enumerate(retyped) if not c.same}
     values = {c.name: converted.get(c.name, ident(c.name)) for c in retyped}
     misfits = {c.name: c.misfit(converted[c.name]) for c in retyped if not c.same}

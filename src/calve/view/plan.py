@@ -89,6 +89,11 @@ class ViewPlan:
         return self.queries[-1].name
 
     @property
+    def may_lack_keys(self) -> bool:
+        """Whether a row may come without a key, and is a bad row then; else the key is the input's, or a group's."""
+        return bool(self.key) and self.mode in {Mode.INSERT, Mode.REKEY}
+
+    @property
     def needs_before(self) -> bool:
         """Whether changes must bring the row as it was before."""
         return self.source.changes is Changes.IMAGES and self.mode in {Mode.REKEY, Mode.GROUP}

@@ -8,6 +8,9 @@
 Several rows of a static table that match one row would be several rows with one key, of which one would win by chance:
 they are bad rows. So are two rows of the input that come to one key of a REKEY view in one checkpoint.
 
+A row that comes without a value in a column of the key is a bad row as well; its letter holds it as JSON. One that goes
+is nothing: it never came.
+
 Order columns go through as they are; a REKEY view puts the side in front of them.
 """
 
@@ -18,6 +21,7 @@ from pyspark.sql import DataFrame
 
 from calve.errors import BadRow, TerminalError
 from calve.model.change import BAD, DELETE, OP, ORDER_PREFIX, UPSERT, order_columns
+from calve.model.letter import ORIGIN_CLOSE, ORIGIN_OPEN
 from calve.sparktext import ident, literal
 from calve.view.catalyst import Catalyst, Node, outputs
 from calve.view.plan import Mode, ViewPlan
@@ -110,7 +114,7 @@ def finished(plan: ViewPlan, rows: DataFrame, rewriter: Rewriter) -> DataFrame:
 
 
 def _with_errors(plan: ViewPlan, rows: DataFrame, comes: str, copies: Sequence[str] | None) -> DataFrame:
-    """The rows with their errors: the record's own, or that several rows come to one key at once.
+    """The rows with their errors: the record's own, that the key is null, or that several rows come to one at once.
 
     Of several matches of one row, those that do not pass are dropped if another one does.
     """
@@ -125,8 +129,24 @@ def _with_errors(plan: ViewPlan, rows: DataFrame, comes: str, copies: Sequence[s
         if plan.mode in _FOLLOWING:
             rows = rows.where(f"({comes}) or {_COMING} = 0 or {BAD} is not null")
         found = f"{_COMING} > 1"
-    error = literal(_twice(plan).encode())
-    return rows.selectExpr("*", f"coalesce({BAD}, if({comes} and ({found}), {error}, null)) as {_BAD}")
+    errors = [f"when {comes} and ({found}) then {literal(_twice(plan).encode())}"]
+    if plan.may_lack_keys:
+        lacking = " or ".join(f"{ident(name)} is null" for name in plan.key)
+        rows = rows.where(f"({comes}) or not ({lacking}) or {BAD} is not null")
+        errors.insert(0, f"when {comes} and ({lacking}) then {_keyless(plan)}")
+    return rows.selectExpr("*", f"coalesce({BAD}, case {' '.join(errors)} end) as {_BAD}")
+
+
+def _keyless(plan: ViewPlan) -> str:
+    """SQL of the error, and the row behind it."""
+    error = BadRow(
+        f'view "{plan.name}" has a row whose key ({", ".join(plan.key)}) is null',
+        detail="A row without a key cannot be found in the table again.",
+        hint="Leave such rows out of the view: WHERE ... IS NOT NULL.",
+    )
+    row = f"to_json(struct({', '.join(ident(name) for name in plan.schema.names)}))"
+    origin = f"to_json(named_struct('value', base64(encode({row}, 'UTF-8'))))"
+    return f"concat({literal(error.encode())}, '{ORIGIN_OPEN}', {origin}, '{ORIGIN_CLOSE}')"
 
 
 def _twice(plan: ViewPlan) -> BadRow:

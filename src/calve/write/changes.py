@@ -14,11 +14,10 @@ from pyspark.sql import types as T  # noqa: N812 - as above
 from calve.errors import BadRow, InvalidInput
 from calve.model.change import BAD, DIFF, OP, PROGRESS, TIME, UPSERT
 from calve.model.letter import ORIGIN_OPEN
+from calve.model.types import UUID_PATTERN
 from calve.sparktext import ident, literal
 from calve.sparkversion import is_interval, is_variant
 from calve.write.columns import Column, Layout
-
-_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
 def quoted(name: str) -> SparkColumn:
@@ -71,7 +70,7 @@ def _stored(column: Column, value: str, found: T.DataType) -> str:
     if column.kind == "uuid" and isinstance(found, T.StringType):
         bytes_of = f"unhex(regexp_replace({value}, '-', ''))"
         wrong = f"when {value} is not null then {_raised(_no_uuid(column))}"
-        return f"case when {value} rlike {literal(_UUID)} then {bytes_of} {wrong} end"
+        return f"case when {value} rlike {literal(UUID_PATTERN)} then {bytes_of} {wrong} end"
     if column.kind.startswith("fixed"):
         size = int(column.kind[len("fixed[") : -1])
         return _unless(f"octet_length({value}) != {size}", _raised(_other_length(column, size)), value)

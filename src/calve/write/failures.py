@@ -12,6 +12,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from calve.catalog.hints import hint_for
 from calve.errors import BadRow, CalveError, TerminalError, TransientError, decode
 
 CAUGHT = (PySparkException, Py4JError, OSError, pa.ArrowException)
@@ -60,7 +61,8 @@ def failure_of(error: BaseException) -> CalveError:
         return BadRow("a record cannot be read", detail=f"{_line_with(text, _FILE)} {line}".strip())
     if _is_data_exception(error):
         return BadRow("a value of the changes cannot be computed", detail=_first_line(text))
-    return TransientError("the batch could not be written", detail=_first_line(text) or type(error).__name__)
+    said = _first_line(text) or type(error).__name__
+    return TransientError("the batch could not be written", detail=said, hint=hint_for(error))
 
 
 def executor_failure(text: str) -> CalveError | None:

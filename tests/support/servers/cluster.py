@@ -54,7 +54,8 @@ class SparkCluster:
 
     def add_worker(self) -> JavaServer:
         """Another machine; it is not there yet when this returns."""
-        name, port = f"worker-{len(self.workers)}", free_port()
+        port = free_port()
+        name = f"worker-{port}"
         arguments = ["org.apache.spark.deploy.worker.Worker", "--host", _LOOPBACK, "--webui-port", str(port)]
         arguments += ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / name), self.url]
         launcher = _hiding(self.hidden) if self.isolated else ()
@@ -62,6 +63,12 @@ class SparkCluster:
         worker = JavaServer(name, arguments, port, self.folder, _ENVIRONMENT, jars=jars, launcher=launcher)
         self.workers.append(worker)
         return worker
+
+    def whole(self, count: int) -> None:
+        """Wait until so many workers are there; those that were killed are replaced."""
+        while len(self.workers) < count:
+            self.add_worker()
+        self.await_workers(count)
 
     def await_workers(self, count: int) -> None:
         """Wait until so many are there."""
@@ -91,9 +98,7 @@ def started(folder: Path, hidden: Path, workers: int = 2) -> SparkCluster:
     cluster = SparkCluster(folder, hidden, _can_hide(), master, port)
     try:
         master.await_answer("/json/")
-        for _ in range(workers):
-            cluster.add_worker()
-        cluster.await_workers(workers)
+        cluster.whole(workers)
     except BaseException:
         cluster.stop()
         raise

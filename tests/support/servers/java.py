@@ -49,11 +49,15 @@ class JavaServer:
         *,
         jars: Path | None = None,
         launcher: Sequence[str] = (),
+        java: Path | None = None,
     ) -> None:
-        """`jars` are those of the server if they are not fetched ones; `launcher` is put before the command."""
+        """`jars` are those of the server if they are not fetched ones; `launcher` is put before the command.
+
+        `java` is the home of another Java than Spark's.
+        """
         self.uri = f"http://127.0.0.1:{port}"
         self.log = folder / f"{name}.log"
-        java = find_java(folder / "java", os.environ) / "bin" / "java"
+        java = (java or find_java(folder / "java", os.environ)) / "bin" / "java"
         command = [*launcher, str(java), *_OPTIONS, "-cp", f"{jars or jars_of(name)}/*", *arguments]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(

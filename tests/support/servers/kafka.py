@@ -1,7 +1,7 @@
 """Apache Kafka: one broker that is its own controller; topics of one test have names of their own.
 
-It speaks plainly at one port, asks for a name and a password (SASL, PLAIN) at another, and at a third one does so over
-TLS (SCRAM-SHA-256).
+It speaks plainly at one port, asks for a name and a password (SASL, PLAIN) at another, at a third one does so over TLS
+(SCRAM-SHA-256), and at a fourth one wants a certificate of the client instead.
 """
 
 import json
@@ -24,19 +24,26 @@ _CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 _LOGIN = "org.apache.kafka.common.security"
 AUTHORITY, STRANGER = (Path(__file__).with_name("tls") / name for name in ("server.pem", "other.pem"))
 """Who vouches for the broker, and somebody who does not."""
+CLIENT, CLIENT_KEY = (AUTHORITY.with_name(f"client.{kind}") for kind in ("pem", "key"))
+"""The certificate that lets a client in, and its key, which the next one protects."""
+CLIENT_KEY_PASSWORD = "wolfram-key-password"  # noqa: S105 - it protects nothing
 _QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners={listeners},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners={listeners}
+controller.quorum.voters=1@{controller}
+listeners={listeners}
+advertised.listeners={advertised}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=\
+PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:PLAINTEXT
 listener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config={login}.plain.PlainLoginModule required user_{user}="{password}";
 listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config={login}.scram.ScramLoginModule required;
 listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-256
+listener.name.ssl.ssl.client.auth=required
+listener.name.ssl.ssl.truststore.type=PEM
+listener.name.ssl.ssl.truststore.location={client}
 ssl.keystore.type=PEM
 ssl.keystore.location={certificate}
 log.dirs={folder}
@@ -57,25 +64,28 @@ class Kafka:
     """One broker."""
 
     def __init__(self, folder: Path) -> None:
-        ports = [free_port() for _ in range(4)]
-        self.brokers, self.guarded, self.encrypted = (f"127.0.0.1:{port}" for port in ports[:3])
-        words = ("PLAINTEXT", self.brokers), ("SASL_PLAINTEXT", self.guarded), ("SASL_SSL", self.encrypted)
-        listeners = ",".join(f"{word}://{place}" for word, place in words)
+        ports = [free_port() for _ in range(5)]
+        places = [f"127.0.0.1:{port}" for port in ports]
+        self.brokers, self.guarded, self.encrypted, self.certified, controller = places
+        words = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL", "CONTROLLER")
+        listeners = [f"{word}://{place}" for word, place in zip(words, places, strict=True)]
         certificate = folder / "broker.pem"
         certificate.write_text(AUTHORITY.with_name("server.key").read_text() + AUTHORITY.read_text())
-        settings = folder / "kafka.properties"
-        settings.write_text(
+        self._folder, self._port, self._settings = folder, ports[0], folder / "kafka.properties"
+        self._settings.write_text(
             _SETTINGS.format(
-                listeners=listeners,
-                controller=ports[3],
+                listeners=",".join(listeners),
+                advertised=",".join(listeners[:-1]),
+                controller=controller,
                 certificate=certificate,
+                client=CLIENT,
                 login=_LOGIN,
                 user=USER,
                 password=PASSWORD,
                 folder=folder / "kafka",
             )
         )
-        format_storage = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings)]
+        format_storage = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._settings)]
         format_storage += ["--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
         java = find_java(folder / "java", os.environ) / "bin" / "java"
         subprocess.run(
@@ -83,8 +93,11 @@ class Kafka:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        self._server = JavaServer("kafka", [_QUIET, "kafka.Kafka", str(settings)], ports[0], folder, {})
+        self._server = self._started()
         self._admin = AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
+
+    def _started(self) -> JavaServer:
+        return JavaServer("kafka", [_QUIET, "kafka.Kafka", str(self._settings)], self._port, self._folder, {})
 
     def await_answer(self) -> None:
         """Wait until it takes orders."""
@@ -102,6 +115,15 @@ class Kafka:
     def stop(self) -> None:
         """End it."""
         self._server.stop()
+
+    def kill(self) -> None:
+        """End it as if its machine were gone."""
+        self._server.kill()
+
+    def come_back(self) -> None:
+        """After `kill`: with the same records, at the same ports."""
+        self._server = self._started()
+        self.await_answer()
 
     def topic(self, partitions: int = 1, name: str | None = None) -> str:
         """A new topic; of this name, or of one that no other test has."""

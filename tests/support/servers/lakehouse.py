@@ -61,6 +61,7 @@ class Lakehouse:
         """No faults, and nothing seen."""
         signatures = self.store.signatures
         signatures.expired, signatures.skew, signatures.session_tokens = False, timedelta(), frozenset({""})
+        signatures.issued.clear()
         for proxy in (self.store.proxy, self.catalog_proxy):
             proxy.faults.clear()
             proxy.seen.clear()

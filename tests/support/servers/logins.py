@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs
 
@@ -47,6 +47,15 @@ def bearer(valid: Callable[[str], bool]) -> Check:
     return check
 
 
+@dataclass(frozen=True)
+class Temporary:
+    """Credentials that a role has for a while."""
+
+    secret: str
+    token: str
+    end: datetime
+
+
 @dataclass
 class Signatures:
     """Requests signed with one pair of keys, for one region and service. Tests may change all of it."""
@@ -61,17 +70,21 @@ class Signatures:
     """Whether the credentials are of the past."""
     skew: timedelta = timedelta()
     """How far the clock of the server is ahead."""
+    issued: dict[str, Temporary] = field(default_factory=dict)
+    """By access key: others that are good as well."""
 
     def problem(self, request: Request) -> tuple[str, str] | None:
         """Code and text of what is wrong; None lets the request pass."""
         found = _SIGNED.fullmatch(request.header("Authorization"))
         if found is None:
             return "AccessDenied", "Missing Authentication Token"
-        if found["key"] != self.key:
+        temporary = self.issued.get(found["key"])
+        if found["key"] != self.key and temporary is None:
             return "InvalidAccessKeyId", "The access key id does not exist in our records."
-        if self.expired:
+        if temporary.end < datetime.now(UTC) if temporary else self.expired:
             return "ExpiredToken", "The provided token has expired."
-        if request.header("X-Amz-Security-Token") not in self.session_tokens:
+        tokens = frozenset({temporary.token}) if temporary else self.session_tokens
+        if request.header("X-Amz-Security-Token") not in tokens:
             return "InvalidToken", "The provided token is malformed or otherwise invalid."
         if (found["region"], found["service"]) != (self.region, self.service):
             detail = f"the region '{found['region']}' is wrong; expecting '{self.region}'"
@@ -80,11 +93,11 @@ class Signatures:
         then = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         if abs(datetime.now(UTC) + self.skew - then) > MOST_SKEW or not stamp.startswith(found["day"]):
             return "RequestTimeTooSkewed", "The difference between the request time and the current time is too large."
-        if not self._right(request, found):
+        if not self._right(request, found, temporary.secret if temporary else self.secret):
             return "SignatureDoesNotMatch", "The request signature we calculated does not match."
         return None
 
-    def _right(self, request: Request, found: "re.Match[str]") -> bool:
+    def _right(self, request: Request, found: "re.Match[str]", secret: str) -> bool:
         digest = hashlib.sha256(request.body).hexdigest()
         stated = request.header("X-Amz-Content-SHA256")
         if stated and stated != digest and stated not in _UNSIGNED:
@@ -94,7 +107,7 @@ class Signatures:
             again.headers[name] = request.header(name)
         again.context["timestamp"] = request.header("X-Amz-Date")
         kind = S3SigV4Auth if self.service == "s3" else SigV4Auth
-        auth = kind(Credentials(found["key"], self.secret), found["service"], found["region"])
+        auth = kind(Credentials(found["key"], secret), found["service"], found["region"])
         auth.headers_to_sign = lambda signed: signed.headers  # those that the client signed, and no others
         auth.payload = lambda _: stated or digest
         computed = auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again)

@@ -60,18 +60,39 @@ def test_entries_of_one_key_may_fill_many_pages(tmp_path: Path) -> None:
         assert stored.places([key]) == [at for at, value in enumerate(values) if value == key]
 
 
-def test_few_keys_read_few_bytes_of_a_large_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = Stored(tmp_path, list(range(200 * PAGE)))
+def read_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Grows with every range that is read from now on: of which object, how many bytes."""
     really = LocalState.read_ranges
-    read: list[int] = []
+    read: list[tuple[str, int]] = []
 
     def watched(store: LocalState, name: str, ranges: list[tuple[int, int]]) -> list[bytes] | None:
-        read.extend(length for _, length in ranges)
+        read.extend((name, length) for _, length in ranges)
         return really(store, name, ranges)
 
     monkeypatch.setattr(LocalState, "read_ranges", watched)
+    return read
+
+
+def test_of_parts_that_do_not_fit_together_the_same_ones_stay_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries, widths = entries_of(list(range(20 * PAGE)))
+    writer = Parts(LocalState(tmp_path), 0)
+    parts = [writer.put(name, entries) for name in ("one", "two", "three")]
+    reader = Parts(LocalState(tmp_path), 2 * entries.size)
+    keys, read = wanted(list(range(0, 20 * PAGE, 7))), read_by(monkeypatch)
+    for _ in range(3):
+        read.clear()
+        for part in parts:
+            assert len(reader.lookup(part, keys, widths)) == len(keys.hashes)
+    assert {name for name, _ in read} == {"three"}
+
+
+def test_few_keys_read_few_bytes_of_a_large_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = Stored(tmp_path, list(range(200 * PAGE)))
+    read = read_by(monkeypatch)
     assert stored.places([7, 70_000]) == [7, 70_000]
-    assert sum(read) <= stored.part.pages * 16 + 4 * stored.part.page_bytes
+    assert sum(length for _, length in read) <= stored.part.pages * 16 + 4 * stored.part.page_bytes
 
 
 def cut(path: Path) -> None:

@@ -2,8 +2,7 @@ from typing import Any, cast
 
 import pytest
 
-from calve.errors import InvalidInput
-from calve.runtime.executors import refuse_connect, warn_of_local_place
+from calve.runtime.executors import warn_of_local_place
 
 
 class Session:
@@ -28,12 +27,3 @@ def test_a_folder_of_one_machine_is_warned_of_on_a_cluster(
 ) -> None:
     warn_of_local_place(cast("Any", Session(master)), 'the input of sink "s"', location)
     assert ("every machine has to see that folder at the same path" in caplog.text) is warned
-
-
-def test_what_is_of_spark_connect_is_refused_with_a_hint() -> None:
-    class Frame:
-        __module__ = "pyspark.sql.connect.dataframe"
-
-    with pytest.raises(InvalidInput, match="Spark Connect is not supported") as caught:
-        refuse_connect(Frame())
-    assert "classic session" in caught.value.hint

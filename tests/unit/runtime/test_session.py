@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from calve.errors import InvalidInput
-from calve.runtime.session import _open_log, driver_memory, is_local, local_cores
+from calve.runtime.session import _open_log, driver_memory, heap_options, is_local, local_cores
 from calve.runtime.workers import archives_of_spark
 
 GIB = 1 << 30
@@ -43,6 +43,11 @@ def test_a_master_is_local_where_driver_and_executors_are_one_process(master: st
 @pytest.mark.parametrize(("machine", "heap"), [(1 * GIB, 1 * GIB), (3 * GIB, 3 * GIB // 2), (64 * GIB, 4 * GIB)])
 def test_the_heap_is_half_of_the_machine_within_bounds(machine: int, heap: int) -> None:
     assert driver_memory(machine) == heap
+
+
+@pytest.mark.parametrize(("heap", "region"), [(1 * GIB, "4m"), (4 * GIB, "16m")])
+def test_a_heap_has_regions_that_pieces_of_rows_fit_into_and_still_many_of_them(heap: int, region: str) -> None:
+    assert heap_options(heap) == f"-XX:G1HeapRegionSize={region}"
 
 
 def test_only_archives_of_spark_itself_leave_the_import_path(tmp_path: Path) -> None:

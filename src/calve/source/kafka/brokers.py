@@ -179,7 +179,7 @@ def _configured(make: Callable[[], T], access: Access) -> T:
         raise InvalidInput(
             f"the connection to Kafka at {access.brokers} cannot work",
             detail=f"{error.args[0].str()}.",
-            hint="Files of certificates and keys must be readable.",
+            hint="Check SSL KEY PASSWORD; files of certificates and keys must be PEM, and readable.",
         ) from error
 
 

@@ -1,0 +1,62 @@
+"""Trino reads what sinks write: types, both kinds of deletes, partitions, through the REST catalog."""
+
+import random
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import calve
+from calve.model.spec import NoEnvelope
+from calve.source.generator import expected_orders, orders
+from tests.faults.harness import rows_of
+from tests.integration.write.every_type import COLUMNS, random_rows
+from tests.support.changes import Batches
+from tests.support.readers import Rows, duckdb_rows
+from tests.support.servers.lakehouse import BUCKET, Lakehouse, new_namespace
+from tests.support.servers.trino import Trino
+
+pytestmark = pytest.mark.slow
+ORDERS = orders(rows=400, changes=1_200, per_checkpoint=400)
+PARTITIONS = [(), ("bucket(4, id)",), ("customer", "truncate(2, status)"), ("day(updated_at)",)]
+
+
+@pytest.mark.parametrize("deletes", ["position", "equality"])
+@pytest.mark.parametrize("fields", PARTITIONS, ids=lambda fields: " ".join(fields) or "none")
+def test_trino_sees_the_rows_that_are_left_after_deletes(
+    deletes: str, fields: tuple[str, ...], lakehouse: Lakehouse, trino: Trino, spark: SparkSession, tmp_path: Path
+) -> None:
+    del spark  # the active session
+    namespace = new_namespace()
+    into = calve.connect(home=tmp_path, **lakehouse.properties).table(f"{namespace}.orders")
+    sink = calve.sink(ORDERS, name="s", into=into, key=["id"]).options(deletes=deletes).partition_by(*fields)
+    assert sink.start(state=f"s3://{BUCKET}/state/{namespace}").await_termination(120)
+    assert rows_of(trino.table_rows(f"{namespace}.orders")) == expected_orders(ORDERS, 1_600)
+    kinds = {row["content"] for row in trino.rows(f'SELECT DISTINCT content FROM iceberg.{namespace}."orders$files"')}
+    assert kinds == {0, 1 if deletes == "position" else 2}, "there are deletes of that kind to be applied"
+
+
+def test_trino_reads_every_flat_type(lakehouse: Lakehouse, trino: Trino, spark: SparkSession, tmp_path: Path) -> None:
+    del spark  # the active session
+    namespace, rows = new_namespace(), random_rows(random.Random(20261116), 300)
+    source = Batches([rows[:200], rows[100:]], COLUMNS, NoEnvelope())
+    lake = calve.connect(home=tmp_path, **lakehouse.properties)
+    sink = calve.sink(source, name="s", into=lake.table(f"{namespace}.t"), key=["id"])
+    assert sink.start(state=f"s3://{BUCKET}/state/{namespace}").await_termination(120)
+    metadata = lake.open().load_table(f"{namespace}.t").metadata_location
+    expected = in_order(duckdb_rows(metadata, s3=lakehouse.duckdb))
+    assert [row["id"] for row in expected] == list(range(300))
+    for seen, row in zip(in_order(trino.table_rows(f"{namespace}.t")), expected, strict=True):
+        assert comparable(seen) == comparable(row)
+
+
+def in_order(rows: Rows) -> Rows:
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def comparable(row: dict[str, Any]) -> list[tuple[str, str]]:
+    """NaN is equal to NaN here, and 0.0 not to -0.0; zones have several names."""
+    zoned = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+    return sorted((name, repr(value)) for name, value in zoned.items())
