@@ -41,7 +41,7 @@ class Policy:
     """Whether only small files of about one size are joined; else all of them."""
 
 
-AUTOMATIC = Policy(deleted_share=0.1, fan=8, rows=20_000_000, deleted_least=10_000)
+AUTOMATIC = Policy(deleted_share=0.1, fan=8, rows=10_000_000, deleted_least=10_000)
 BY_HAND = Policy(deleted_share=0.0, fan=2, rows=50_000_000, tiers=False)
 """Whatever makes the table better."""
 
