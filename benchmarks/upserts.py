@@ -6,10 +6,11 @@
 calve deletes by position (`positions`; `searched`: without a key index) and by equality, each in a table of its own.
 Each system runs in a process of its own with its own local Spark; they take turns batch by batch, so that noise of the
 machine falls on all. Where several do, and with `--settle`, what a sink does beside its batches ends before the next
-system has its turn, and its time is printed apart: no other system pays for it. The tables are then read by Spark with the Iceberg runtime, and those with position deletes by
-DuckDB and pyiceberg as well; all are checked against the reference. `--fresh` reads a copy of the first table, too,
-that was written at once, and the table with position deletes once more after `calve maintain` (`by hand`): before, it
-is what the sink itself makes of it. Of the key index its size and the time to make it anew are printed.
+system has its turn, and its time is printed apart: no other system pays for it. The tables are then read by Spark with
+the Iceberg runtime, and those with position deletes by DuckDB and pyiceberg as well; all are checked against the
+reference. `--fresh` reads a copy of the first table, too, that was written at once, and the table with position deletes
+once more after `calve maintain` (`by hand`): before, it is what the sink itself makes of it. Of the key index its size
+and the time to make it anew are printed.
 """
 
 import argparse
