@@ -118,6 +118,10 @@ def main() -> None:
         if line.strip() == "table":
             query.await_maintained(120)
             answer = shape_of(lake.open().load_table("b.orders")) | {"compactions": query.status().compactions}
+        elif line.strip() == "settle":
+            began = time.perf_counter()
+            query.await_maintained(120)
+            answer = {"seconds": time.perf_counter() - began}
         elif line.strip() == "maintain":
             began = time.perf_counter()
             calve.compact(lake.table("b.orders"))

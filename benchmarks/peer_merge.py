@@ -50,6 +50,8 @@ def main() -> None:
             case ["batch", number]:
                 spark.read.parquet(workload.batch(int(number))).createOrReplaceTempView("changes")
                 spark.sql(MERGE)
+            case ["settle"]:
+                pass
             case ["table"]:
                 answer = {"table": _newest(spark, "i.b.orders")}
             case ["fresh", table]:

@@ -1,14 +1,16 @@
 """Seconds per batch of changes on tables of several sizes: calve beside `MERGE INTO` (merge-on-read).
 
     python benchmarks/upserts.py [--rows 1000000 5000000] [--batches 10] [--changes 100000]
-                                 [--systems positions searched equality merge] [--fresh]
+                                 [--systems positions searched equality merge] [--settle] [--fresh]
 
 calve deletes by position (`positions`; `searched`: without a key index) and by equality, each in a table of its own.
 Each system runs in a process of its own with its own local Spark; they take turns batch by batch, so that noise of the
-machine falls on all. The tables are then read by Spark with the Iceberg runtime, and those with position deletes by
-DuckDB and pyiceberg as well; all are checked against the reference. `--fresh` reads a copy of the first table, too,
-that was written at once, and the table with position deletes once more after `calve maintain` (`by hand`): before, it
-is what the sink itself makes of it. Of the key index its size and the time to make it anew are printed.
+machine falls on all. Where several do, and with `--settle`, what a sink does beside its batches ends before the next
+system has its turn, and its time is printed apart: no other system pays for it. The tables are then read by Spark with
+the Iceberg runtime, and those with position deletes by DuckDB and pyiceberg as well; all are checked against the
+reference. `--fresh` reads a copy of the first table, too, that was written at once, and the table with position deletes
+once more after `calve maintain` (`by hand`): before, it is what the sink itself makes of it. Of the key index its size
+and the time to make it anew are printed.
 """
 
 import argparse
@@ -73,9 +75,13 @@ def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
         loads = {name: peers[name].ask("load")["seconds"] for name in options.systems}
         print(f"{rows:>10,} rows  initial load " + "  ".join(f"{n} {s:.2f} s" for n, s in loads.items()), flush=True)
         times: dict[str, list[float]] = {name: [] for name in options.systems}
+        beside = dict.fromkeys(options.systems, 0.0)
         for number in range(options.batches):
             for name in options.systems:
                 times[name].append(peers[name].ask(f"batch {number}")["seconds"])
+                if options.settle or len(options.systems) > 1:
+                    beside[name] += peers[name].ask("settle")["seconds"]
+        print(f"{rows:>10,} rows  beside batches " + "  ".join(f"{n} {s:.1f} s" for n, s in beside.items()), flush=True)
         tables = _tables(rows, peers, options)
         reads = _Reads(peers["merge"], workload.reference(options.batches))
         for _ in range(3):  # in turns, so that none is always the one that finds everything cold
@@ -181,6 +187,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--changes", type=int, default=CHANGES)
     parser.add_argument("--systems", nargs="+", choices=PEERS, default=["positions", "equality", "merge"])
+    parser.add_argument("--settle", action="store_true")
     parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args()
     medians: dict[int, dict[str, float]] = {}

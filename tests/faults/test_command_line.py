@@ -111,6 +111,7 @@ def test_sigterm_during_a_commit_lets_it_finish_and_a_restart_goes_on(command: C
     assert command.orders() == expected_orders(orders(rows=ROWS, changes=CHANGES), ROWS + CHANGES)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_the_table_is_right_in_the_end(command: Command) -> None:
     chance = random.Random(20261116)
     for _ in range(2):

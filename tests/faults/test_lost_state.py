@@ -79,6 +79,7 @@ def test_a_source_that_was_made_anew_stops_the_sink_with_the_reason(make_sink: M
     assert sink.table().metadata_location == before
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_put_back_is_continued(make_sink: MakeSink, tmp_path: Path) -> None:
     sink = started(make_sink, "stream")
     copy = tmp_path / "copy"

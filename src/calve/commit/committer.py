@@ -96,7 +96,8 @@ class Committer:
     ) -> None:
         self._run = run
         self._close_due, self._look_ahead, self._upkeep = between.close_due, between.look_ahead, between.upkeep
-        self._committed = False
+        self._busy = False
+        """From the begin of a commit until everything that follows it was looked at."""
         self._signals = signals
         self._idle_check = idle_check_seconds
         self._thread = threading.Thread(target=self._main, name="calve-committer", daemon=True)
@@ -117,7 +118,7 @@ class Committer:
     @property
     def tending(self) -> bool:
         """True while the table is worked on beside its batches."""
-        return self.alive and self._upkeep.busy
+        return self.alive and (self._busy or self._upkeep.busy)
 
     @property
     def alive(self) -> bool:
@@ -151,14 +152,16 @@ class Committer:
                     return
                 if self._signals.stopping:
                     self._signals.await_last_call(calls, FIRST_WAIT)
-                elif self._committed:
-                    self._committed = False
+                elif self._busy:
                     self._trying("a look ahead", self._look_ahead)
+                    self._busy = False
+                    self._signals.wake()
                 else:
                     self._idle(calls)
-            elif self._run.commit_next() is not None:
+                continue
+            self._busy = True
+            if self._run.commit_next() is not None:
                 delay = FIRST_WAIT
-                self._committed = True
                 self._signals.wake()
             else:  # absorbed: the work stays pending and goes out later, in order
                 self._signals.pause(delay)

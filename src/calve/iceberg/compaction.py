@@ -9,7 +9,7 @@ nothing of it is lost, and neither is the work. What reaches no file any more le
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table import Table
@@ -75,7 +75,7 @@ class CompactionPlan:
             data_spec_json="" if spec.is_unpartitioned() else spec.model_dump_json(),
             table_properties=dict(self.place.table_properties),
             io_properties=io_properties_of(table.io.properties),
-            options=file_options(self.options, table.properties, keys),
+            options=replace(file_options(self.options, table.properties, keys), target_file_size=self.groups.file_size),
         )
 
 

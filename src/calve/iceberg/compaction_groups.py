@@ -1,8 +1,11 @@
 """Which data files are written anew together (pure).
 
 Readers pay for every file that they open and for every row that they read and leave out. So files of one partition are
-joined into files of the target size, in tiers: as soon as there are several of about one size, and each row is written
-again a few times at most, however many batches there were. A file with many deleted rows is written again as well.
+joined into larger ones, in tiers: as soon as there are several of about one size, and each row is written again a few
+times at most, however many batches there were. A file with many deleted rows is written again as well.
+
+Files are as large as the target size says in tables that have many of them. A smaller table has some smaller files
+instead of one: most readers read a file with one core, and some take the square of its rows to apply its deletes.
 
 How many rows of a file are deleted is estimated where a file of deletes is about several: in proportion to their rows.
 """
@@ -14,7 +17,10 @@ from dataclasses import dataclass
 from calve.model.scan import ScanFile
 
 _SMALL = 0.75
-"""A file below this part of the target size is small."""
+"""A file below this part of the size that it should have is small."""
+_FILES = 8
+"""Files that a table has at least, unless they would be smaller than this:"""
+_LEAST = 16 << 20
 _SMALLEST = 1 << 20
 """Bytes below which sizes do not matter."""
 
@@ -35,7 +41,7 @@ class Policy:
     """Whether only small files of about one size are joined; else all of them."""
 
 
-AUTOMATIC = Policy(deleted_share=0.1, fan=8, rows=20_000_000, deleted_least=10_000)
+AUTOMATIC = Policy(deleted_share=0.1, fan=8, rows=10_000_000, deleted_least=10_000)
 BY_HAND = Policy(deleted_share=0.0, fan=2, rows=50_000_000, tiers=False)
 """Whatever makes the table better."""
 
@@ -47,6 +53,8 @@ class Groups:
     groups: tuple[tuple[ScanFile, ...], ...]
     more: bool
     """Whether the round left groups for the next one."""
+    file_size: int
+    """Of new files, in bytes."""
 
     @property
     def files(self) -> int:
@@ -59,23 +67,34 @@ class Groups:
         return sum(file.rows for group in self.groups for file in group)
 
 
+@dataclass(frozen=True)
+class _Sizes:
+    """In bytes."""
+
+    file: int
+    """Of a file as it should be."""
+    group: int
+    """Of files that are sorted together; it may give several."""
+
+
 def due_groups(files: Sequence[ScanFile], target_size: int, policy: Policy) -> Groups:
     """What to do about the files of a snapshot; nothing most of the time."""
     deleted = deleted_rows(files)
+    sizes = _Sizes(min(target_size, max(_LEAST, sum(file.size for file in files) // _FILES)), target_size)
     partitions: dict[tuple[object, ...], list[ScanFile]] = defaultdict(list)
     for file in files:
         partitions[file.spec_id, *map(repr, file.partition)].append(file)
     chosen: list[tuple[ScanFile, ...]] = []
     rows, more = 0, False
     for members in partitions.values():
-        for group in _groups(members, deleted, target_size, policy):
+        for group in _groups(members, deleted, sizes, policy):
             size = sum(file.rows for file in group)
             if chosen and rows + size > policy.rows:
                 more = True
                 continue
             chosen.append(group)
             rows += size
-    return Groups(tuple(chosen), more)
+    return Groups(tuple(chosen), more, sizes.file)
 
 
 def deleted_rows(files: Iterable[ScanFile]) -> Mapping[str, float]:
@@ -95,19 +114,19 @@ def deleted_rows(files: Iterable[ScanFile]) -> Mapping[str, float]:
 
 
 def _groups(
-    members: Sequence[ScanFile], deleted: Mapping[str, float], target_size: int, policy: Policy
+    members: Sequence[ScanFile], deleted: Mapping[str, float], sizes: _Sizes, policy: Policy
 ) -> Iterator[tuple[ScanFile, ...]]:
     """Groups of one partition."""
     worn = {f.path for f in members if f.path in deleted and deleted[f.path] >= _many(f, policy)}
     tiers: dict[int, list[ScanFile]] = defaultdict(list)
     for file in members:
-        if file.size < _SMALL * target_size:
+        if file.size < _SMALL * sizes.file:
             tiers[_tier(file) if policy.tiers else 0].append(file)
     # what is written again anyway takes with it what is smaller
-    carried = max((file.size for small in tiers.values() for file in small if file.path in worn), default=-1)
+    carried = max((f.size for f in members if f.path in worn and f.size < _SMALL * sizes.group), default=-1)
     joined = [f for small in tiers.values() for f in small if len(small) >= policy.fan or f.size <= carried]
     candidates = {file.path: file for file in (*joined, *(f for f in members if f.path in worn))}
-    for group in _bins(sorted(candidates.values(), key=lambda f: (f.sequence_number, f.path)), deleted, target_size):
+    for group in _bins(sorted(candidates.values(), key=lambda f: (f.sequence_number, f.path)), deleted, sizes.group):
         if len(group) > 1 or group[0].path in worn:
             yield group
 
@@ -124,16 +143,16 @@ def _tier(file: ScanFile) -> int:
     return tier
 
 
-def _bins(files: Iterable[ScanFile], deleted: Mapping[str, float], target_size: int) -> Iterator[tuple[ScanFile, ...]]:
-    """Neighbours by age that give a file of about the target size together; large ones stay alone."""
+def _bins(files: Iterable[ScanFile], deleted: Mapping[str, float], most: int) -> Iterator[tuple[ScanFile, ...]]:
+    """Neighbours by age with so many bytes together; large ones stay alone."""
     group: list[ScanFile] = []
     filled = 0.0
     for file in files:
         left = file.size * (1 - deleted.get(file.path, 0.0) / max(1, file.rows))
-        if left >= _SMALL * target_size:
+        if left >= _SMALL * most:
             yield (file,)
             continue
-        if group and filled + left > target_size:
+        if group and filled + left > most:
             yield tuple(group)
             group, filled = [], 0.0
         group.append(file)

@@ -11,12 +11,14 @@ from calve.errors import TransientError
 from calve.iceberg.readable import ReadTarget
 from calve.index.manifest import IndexedFile, Run
 from calve.index.parts import Entries, Part, rows_per_part
-from calve.index.words import Keys, NotIndexable, Words, widened, widest
+from calve.index.words import Keys, NotIndexable, Words, is_short, widened, widest
 from calve.model.scan import ScanFile
 from calve.scan.positions import Remembered, key_columns
 
 MOST_FILE_ROWS = 20_000_000
 """The keys of one file are sorted in memory."""
+_PARTS_PER_RUN = 4
+"""Of short keys: few runs need no merge, and that many entries are sorted in some hundred megabytes."""
 _NONE: Words = np.empty(0, np.uint64)
 
 
@@ -59,7 +61,7 @@ def build(reader: KeyReader, files: Sequence[ScanFile]) -> Iterator[Built]:
     Raises TransientError.
     """
     with ThreadPoolExecutor(reader.threads) as pool:
-        for group in file_groups(files):
+        for group in file_groups(files, reader.target, reader.key_ids):
             read = [one for one in pool.map(lambda file: _read(reader, file), group) if one.keys is not None]
             if read:
                 yield _built(read)
@@ -73,10 +75,11 @@ def run_of(built: Built, put: Callable[[Entries], Part]) -> Run:
     return Run(tuple(map(indexed, built.files)), built.widths, built.exact, parts)
 
 
-def file_groups(files: Sequence[ScanFile]) -> Iterator[list[ScanFile]]:
-    """Files whose entries make a part, about."""
+def file_groups(files: Sequence[ScanFile], target: ReadTarget, key_ids: Sequence[int]) -> Iterator[list[ScanFile]]:
+    """Files whose entries make a run; where keys may be long, no more than a part."""
     group: list[ScanFile] = []
-    most = rows_per_part(0)
+    short = all(is_short(target.keys[number].kind) for number in key_ids)
+    most = rows_per_part(0) * (_PARTS_PER_RUN if short else 1)
     for file in files:
         if group and sum(f.rows for f in group) + file.rows > most:
             yield group

@@ -53,7 +53,7 @@ class BuildTasks:
 
 def taken_in_by_tasks(work: BuildTasks, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
     """Runs of all files. Raises TransientError."""
-    groups = tuple(pickle.dumps(group) for group in file_groups(files))
+    groups = tuple(pickle.dumps(group) for group in file_groups(files, work.target, work.key_ids))
     numbers = spark.range(0, len(groups), 1, len(groups))
     try:
         reports = numbers.mapInArrow(partial(_build_partition, work, groups), f"{_REPORT} binary").collect()

@@ -53,6 +53,11 @@ class Keys:
         return cls(hashes, words, widths, rows, exact)
 
 
+def is_short(kind: pa.DataType) -> bool:
+    """Whether every value of a type takes two words at most."""
+    return not (pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
 @dataclass(frozen=True)
 class _Column:
     """One column of keys: its words, and the bytes of each text."""

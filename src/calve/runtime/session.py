@@ -57,6 +57,7 @@ def embedded_session(home: Path, *, master: str = "local[*]", conf: Mapping[str,
             return _submitted()
         home = home.absolute()
         settings = _settings(home, master) | dict(conf or {})
+        settings = _heap_settings(settings) | settings
         spark_conf = SparkConf().setAll(list(settings.items()))
         log = _open_log(home)
         before = log.stat().st_size
@@ -82,12 +83,10 @@ def _settings(home: Path, master: str) -> dict[str, str]:
     settings = _ALWAYS | {"spark.master": master, "spark.sql.warehouse.dir": (home / "spark-warehouse").as_uri()}
     if not is_local(master):
         return settings
-    memory = driver_memory(machine_memory())
     return settings | {
         "spark.driver.bindAddress": _LOOPBACK,
-        "spark.driver.defaultJavaOptions": heap_options(memory),
         "spark.driver.host": _LOOPBACK,
-        "spark.driver.memory": f"{memory >> 20}m",
+        "spark.driver.memory": f"{driver_memory(machine_memory()) >> 20}m",
         "spark.python.daemon.module": "calve.runtime.workers",
         "spark.sql.shuffle.partitions": str(local_cores(master, os.cpu_count() or 1)),
     }
@@ -106,13 +105,21 @@ def driver_memory(machine: int) -> int:
     return min(max(machine // 2, _GIB), 4 * _GIB)
 
 
-def heap_options(memory: int) -> str:
-    """Options of a JVM with so many bytes of heap.
+def _heap_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Options of a JVM that does all the work and has a heap that is large enough for them.
 
     Rows come out of Spark in pieces of several megabytes. With its usual small regions G1 takes each for a humongous
     object, and begins to mark the whole heap with nearly every small batch.
     """
-    return f"-XX:G1HeapRegionSize={16 if memory >= 2 * _GIB else 4}m"
+    if not is_local(settings["spark.master"]) or heap_of(settings["spark.driver.memory"]) < 2 * _GIB:
+        return {}
+    return {"spark.driver.defaultJavaOptions": "-XX:G1HeapRegionSize=16m"}
+
+
+def heap_of(memory: str) -> int:
+    """Bytes of a size as Spark has it: `6g`, `512m`, or a number of mebibytes."""
+    found = re.fullmatch(r"(\d+)([kmgt]?)b?", memory.strip().lower())
+    return int(found[1]) << {"k": 10, "": 20, "m": 20, "g": 30, "t": 40}[found[2]] if found else 0
 
 
 def machine_memory() -> int:

@@ -79,8 +79,9 @@ class Upkeep:
 
     @property
     def busy(self) -> bool:
-        """Whether something is done, or waits to be committed."""
-        return self._working or self._ready is not None
+        """Whether something is done, or can be committed now."""
+        resting = self._off or self._clock.monotonic() < self._not_before
+        return self._working or (self._ready is not None and not resting)
 
     def tend(self) -> None:
         """Commit what is ready, or begin to look. Never raises for what maintenance alone concerns."""
@@ -111,7 +112,7 @@ class Upkeep:
         try:
             self._look()
         except _Ended:
-            pass
+            _log.info("a compaction for sink %s was not finished; `calve maintain` does it", self._monitor.status.sink)
         except TransientError as error:
             self._monitor.warned("maintenance", error)
             self._rest()

@@ -67,7 +67,7 @@ def changes_of_ops(contents: dict[int, Row], ops: Sequence[tuple[int, Row | None
     [(FOLLOWED, ORDERS, None), (CHOSEN, ORDERS, None), (REKEYED, IMAGES, ["customer", "id"]), (GROUPED, IMAGES, None)],
     ids=["follow", "choose", "rekey", "group"],
 )
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(stream=streams)
 def test_a_view_is_its_select_over_the_contents(
     spark: SparkSession,

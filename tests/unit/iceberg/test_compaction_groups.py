@@ -71,12 +71,17 @@ def test_a_small_table_is_not_written_anew_with_every_batch() -> None:
 def test_by_hand_everything_is_joined_that_is_small_or_has_deletes() -> None:
     good = file("good", 500 * MB, 5_000_000)
     assert names([good, file("a")], BY_HAND) == []
-    assert names([good, file("a"), file("b", 300 * MB)], BY_HAND) == ["a b"]
+    assert names([good, file("a"), file("b", 30 * MB)], BY_HAND) == ["a b"]
     assert names([file("worn", 500 * MB, 5_000_000, (deletes("d", 1),)), file("a")], BY_HAND) == ["worn"]
 
 
-def test_a_group_is_about_as_large_as_a_file_should_be() -> None:
-    assert names([file(f"{n}", 200 * MB) for n in range(5)], BY_HAND) == ["0 1", "2 3"]
+def test_files_of_a_large_table_have_the_target_size_and_those_of_a_small_one_are_some() -> None:
+    large = due_groups([file(f"{n:02}", 200 * MB) for n in range(40)], TARGET, BY_HAND)
+    assert (large.file_size, {len(group) for group in large.groups}) == (TARGET, {2})
+    small = due_groups([file(f"{n}", 5 * MB) for n in range(40)], TARGET, BY_HAND)
+    assert (small.file_size, [len(group) for group in small.groups]) == (25 * MB, [40]), "sorted together"
+    assert due_groups([file(f"{n}", 24 * MB) for n in range(8)], TARGET, BY_HAND).groups == (), "eight are good"
+    assert due_groups([file("a"), file("b")], TARGET, BY_HAND).file_size == 16 << 20
 
 
 def test_a_round_is_bounded_and_says_that_there_is_more() -> None:

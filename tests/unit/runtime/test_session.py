@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from calve.errors import InvalidInput
-from calve.runtime.session import _open_log, driver_memory, heap_options, is_local, local_cores
+from calve.runtime.session import _open_log, driver_memory, heap_of, is_local, local_cores
 from calve.runtime.workers import archives_of_spark
 
 GIB = 1 << 30
@@ -45,9 +45,11 @@ def test_the_heap_is_half_of_the_machine_within_bounds(machine: int, heap: int) 
     assert driver_memory(machine) == heap
 
 
-@pytest.mark.parametrize(("heap", "region"), [(1 * GIB, "4m"), (4 * GIB, "16m")])
-def test_a_heap_has_regions_that_pieces_of_rows_fit_into_and_still_many_of_them(heap: int, region: str) -> None:
-    assert heap_options(heap) == f"-XX:G1HeapRegionSize={region}"
+@pytest.mark.parametrize(
+    ("text", "heap"), [("6g", 6 * GIB), ("2048m", 2 * GIB), ("2048", 2 * GIB), ("1GB", GIB), ("much", 0)]
+)
+def test_the_heap_that_a_user_asks_for_is_read_as_spark_reads_it(text: str, heap: int) -> None:
+    assert heap_of(text) == heap
 
 
 def test_only_archives_of_spark_itself_leave_the_import_path(tmp_path: Path) -> None:
