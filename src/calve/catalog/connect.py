@@ -52,7 +52,7 @@ def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> 
             raise InvalidInput(
                 "a package for this catalog is missing",
                 detail=f"{error}.",
-                hint='Install it: pip install "calve[postgres]", "calve[aws]" for Glue, or "pyiceberg[hive]" for Hive.',
+                hint='Install it: pip install "calve[postgres]", "calve[aws]" for Glue, or "calve[hive]" for Hive.',
             ) from error
         except (ValueError, NoSuchPropertyException, NotInstalledError) as error:
             raise InvalidInput("the catalog's properties are not complete", detail=str(error)) from error

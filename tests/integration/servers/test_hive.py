@@ -20,8 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def hive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
-    server = HiveMetastore(tmp_path_factory.mktemp("hive"))
-    server.await_answer()
+    server = HiveMetastore.prepared(tmp_path_factory.mktemp("hive"))
     yield server
     server.stop()
 

@@ -1,8 +1,15 @@
-"""Hive's metastore: a catalog of tables in Derby, which speaks Thrift."""
+"""Hive's metastore: a catalog of tables in Derby, which speaks Thrift.
+
+It makes the tables of its locks by itself only when it is told that it is being tested, and then refuses locks as
+clients of today ask for them: so it is started twice.
+"""
 
 import socket
 import time
 from pathlib import Path
+from typing import Self
+
+from pyiceberg.catalog.hive import _HiveClient  # with all calls of the metastore, not those of a catalog alone
 
 from tests.support.servers.java import START_SECONDS, JavaServer, free_port, jars_of
 
@@ -11,7 +18,7 @@ _SETTINGS = {
     "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
     "datanucleus.schema.autoCreateAll": "true",
     "metastore.schema.verification": "false",
-    "hive.in.test": "true",  # it makes the tables of its locks by itself then
+    "hive.in.test": "{preparing}",
     "metastore.client.capability.check": "false",
     "metastore.warehouse.dir": "file://{folder}/warehouse",
     "metastore.thrift.bind.host": "127.0.0.1",
@@ -25,11 +32,12 @@ _OPENED = ("java.net", "java.lang", "java.util", "java.util.concurrent.atomic")
 class HiveMetastore:
     """One metastore."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, preparing: bool = False) -> None:
         self._port, settings = free_port(), folder / "conf"
-        settings.mkdir()
-        (folder / "warehouse").mkdir()
-        named = [_PROPERTY.format(name, value.format(folder=folder)) for name, value in _SETTINGS.items()]
+        settings.mkdir(exist_ok=True)
+        (folder / "warehouse").mkdir(exist_ok=True)
+        values = {"folder": folder, "preparing": str(preparing).lower()}
+        named = [_PROPERTY.format(name, value.format(**values)) for name, value in _SETTINGS.items()]
         (settings / "metastore-site.xml").write_text(f"<configuration>{''.join(named)}</configuration>")
         opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
         classes = ["-cp", f"{settings}:{jars_of('hive-metastore')}/*"]
@@ -37,6 +45,20 @@ class HiveMetastore:
         self._server = JavaServer("hive-metastore", arguments, self._port, folder, {})
         self.uri = f"thrift://127.0.0.1:{self._port}"
         self.warehouse = f"file://{folder}/warehouse"
+
+    @classmethod
+    def prepared(cls, folder: Path) -> Self:
+        """One with all its tables, which takes connections."""
+        first = cls(folder, preparing=True)
+        try:
+            first.await_answer()
+            with _HiveClient(first.uri) as client:
+                client.get_open_txns()
+        finally:
+            first.stop()
+        server = cls(folder)
+        server.await_answer()
+        return server
 
     def await_answer(self) -> None:
         """Wait until it takes connections."""
