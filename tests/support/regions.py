@@ -56,3 +56,8 @@ def random_commit(table: ForeignTable, rng: random.Random) -> None:
     files.append(table.equality(fields, [{n: random_row(rng, "eu")[n] for n in fields}]))
     files.append(table.positions([(files[-2], rng.randrange(20)) for _ in range(3)]))
     table.commit(*files)
+
+
+def row(number: int, v: int = 0) -> dict[str, Any]:
+    """A row of one region."""
+    return {"id": number, "region": "eu", "price": None, "day": None, "v": v}

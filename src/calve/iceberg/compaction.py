@@ -11,7 +11,7 @@ nothing of it is lost, and neither is the work. What reaches no file any more le
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -31,7 +31,7 @@ from calve.iceberg.draft import Draft, new_draft, requirements, snapshot_updates
 from calve.iceberg.key_scan import KeyScans, place_of
 from calve.iceberg.listing import Line
 from calve.iceberg.manifest_reader import ManifestReader
-from calve.iceberg.manifests import data_file, manifest_file, write_manifests
+from calve.iceberg.manifests import added_entries, manifest_file, write_manifests
 from calve.iceberg.options import file_options
 from calve.iceberg.position_deletes import DeletePlace
 from calve.iceberg.readable import ReadTarget, every_field, rewrite_target
@@ -243,7 +243,7 @@ def _dangling(head: Head, exchange: Exchange, sequence_number: int) -> set[str]:
     open_ones = [entry for path, entry in entries.items() if path not in gone]
     index = DeleteIndex(open_ones, head.table.specs(), every_field(head.table).fields)
     waiting = {entry.data_file.file_path for entry in open_ones}
-    for entry in (*_entries_of(exchange.files, sequence_number), *left):
+    for entry in (*added_entries(exchange.files, sequence_number), *left):
         if not waiting:
             break
         waiting -= {
@@ -252,19 +252,6 @@ def _dangling(head: Head, exchange: Exchange, sequence_number: int) -> set[str]:
             if delete.kind is DeleteKind.EQUALITY or entry.data_file.file_path in live
         }
     return gone | waiting
-
-
-def _entries_of(files: Sequence[WrittenFile], sequence_number: int) -> list[ManifestEntry]:
-    return [
-        ManifestEntry.from_args(
-            status=ManifestEntryStatus.ADDED,
-            snapshot_id=None,
-            sequence_number=sequence_number,
-            file_sequence_number=None,
-            data_file=data_file(file),
-        )
-        for file in files
-    ]
 
 
 def _sort_ids(table: Table) -> tuple[int, ...]:

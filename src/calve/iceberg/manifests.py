@@ -201,8 +201,9 @@ def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: s
     return ManifestPlace(table.io, location, table.schema(), table.specs()[spec_id], content)
 
 
-def _write_added(place: ManifestPlace, files: Sequence[WrittenFile], sequence_number: int | None) -> Manifest:
-    entries = [
+def added_entries(files: Sequence[WrittenFile], sequence_number: int | None) -> list[ManifestEntry]:
+    """Entries of files that come into a table; without a sequence number they get that of their snapshot."""
+    return [
         ManifestEntry.from_args(
             status=ManifestEntryStatus.ADDED,
             snapshot_id=None,
@@ -212,6 +213,10 @@ def _write_added(place: ManifestPlace, files: Sequence[WrittenFile], sequence_nu
         )
         for file in files
     ]
+
+
+def _write_added(place: ManifestPlace, files: Sequence[WrittenFile], sequence_number: int | None) -> Manifest:
+    entries = added_entries(files, sequence_number)
     length = _write_entries(place, entries)
     summaries = construct_partition_summaries(place.spec, place.schema, [e.data_file.partition for e in entries])
     return Manifest(

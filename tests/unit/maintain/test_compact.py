@@ -1,7 +1,6 @@
 """Small files and deletes leave a table: no row changes, whoever writes meanwhile."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +18,7 @@ from calve.model.files import Content
 from tests.support.foreign import ForeignTable, in_order
 from tests.support.keyed import no_session
 from tests.support.readers import duckdb_rows
-from tests.support.regions import SCHEMA, random_commit, table_of_regions
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[ForeignTable]:
-    made = table_of_regions(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def at_maintenance() -> Iterator[Any]:
-    yield lambda act: faults.install(lambda point: act() if point == "maintain.before" else None)
-    faults.install(None)
-
-
-def row(number: int, v: int = 0) -> dict[str, Any]:
-    return {"id": number, "region": "eu", "price": None, "day": None, "v": v}
+from tests.support.regions import SCHEMA, random_commit, row
 
 
 def files_of(table: ForeignTable, content: Content = Content.DATA) -> list[dict[str, Any]]:

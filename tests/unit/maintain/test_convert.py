@@ -1,7 +1,6 @@
 """Equality deletes become position deletes: no row changes, and readers that refused the table read it."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +8,10 @@ import pytest
 from pyiceberg.table.snapshots import Operation
 
 import calve
-from calve import faults
 from calve.errors import CommitConflict, InvalidInput
 from tests.support.foreign import ForeignTable, in_order
 from tests.support.readers import duckdb_rows
-from tests.support.regions import SCHEMA, random_commit, table_of_regions
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[ForeignTable]:
-    made = table_of_regions(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def at_maintenance() -> Iterator[Any]:
-    yield lambda act: faults.install(lambda point: act() if point == "maintain.before" else None)
-    faults.install(None)
-
-
-def row(number: int, v: int = 0) -> dict[str, Any]:
-    return {"id": number, "region": "eu", "price": None, "day": None, "v": v}
+from tests.support.regions import SCHEMA, random_commit, row
 
 
 @pytest.mark.parametrize("seed", range(3))
