@@ -3,24 +3,33 @@
 Every file carries field ids on every level: readers resolve columns by id, and DuckDB fails without them.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
+    StatsAggregator,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
+    match_metrics_mode,
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, StructType, TimestampType, TimestamptzType
+from pyiceberg.types import StructType
 
 from calve.model.change import ORDER
 from calve.model.files import ColumnMetrics
 
-_MODE_OF = "write.metadata.metrics.column."
+_MODES = ("write.metadata.metrics.default", "write.metadata.metrics.column.")
+_COUNTS = MetricsMode(MetricModeTypes.COUNTS)
+_BOUNDED = frozenset({MetricModeTypes.TRUNCATE, MetricModeTypes.FULL})
+_FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
 
 
 def parse_schema(schema_json: str) -> Schema:
@@ -61,35 +70,83 @@ def metrics_of(
     """Metrics of the columns of a file and the offsets of its row groups.
 
     `schema` is the one the file was written with (`key_schema` for a file of equality deletes); the table's properties
-    `write.metadata.metrics.*` say which metrics are kept and where bounds are cut.
+    `write.metadata.metrics.*` say which metrics are kept and where bounds are cut. A column has bounds only if they
+    cover every value: readers skip files by them.
     """
-    try:
-        statistics = _statistics(footer, schema, dict(table_properties))
-    except (OverflowError, ValueError):
-        # Python's dates end with the year 9999, Spark's do not: such columns get counts and no bounds.
-        without_bounds = {f"{_MODE_OF}{name}": "counts" for name in _columns_of_time(schema)}
-        statistics = _statistics(footer, schema, {**table_properties, **without_bounds})
+    modes = {name: value for name, value in table_properties.items() if _is_mode_or_other(name, value)}
+    paths, plan = parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, modes)
+    for field_id in _without_bounds(footer, paths, plan):
+        plan[field_id] = replace(plan[field_id], mode=_COUNTS)
+    statistics = data_file_statistics_from_parquet_metadata(footer, plan, paths)
+    bounds = statistics.column_aggregates
     metrics = ColumnMetrics(
-        column_sizes=statistics["column_sizes"],
-        value_counts=statistics["value_counts"],
-        null_value_counts=statistics["null_value_counts"],
-        nan_value_counts=statistics["nan_value_counts"],
-        lower_bounds=statistics["lower_bounds"],
-        upper_bounds=statistics["upper_bounds"],
+        column_sizes=statistics.column_sizes,
+        value_counts=statistics.value_counts,
+        null_value_counts=statistics.null_value_counts,
+        nan_value_counts=statistics.nan_value_counts,
+        lower_bounds={i: bound for i, b in bounds.items() if (bound := b.min_as_bytes()) is not None},
+        upper_bounds={i: bound for i, b in bounds.items() if (bound := _upper_bound(b)) is not None},
     )
-    return metrics, tuple(statistics["split_offsets"])
+    return metrics, tuple(statistics.split_offsets)
 
 
-def _statistics(footer: pq.FileMetaData, schema: Schema, table_properties: dict[str, str]) -> dict[str, Any]:
-    return data_file_statistics_from_parquet_metadata(
-        footer, compute_statistics_plan(schema, table_properties), parquet_path_to_id_mapping(schema)
-    ).to_serialized_dict()
+def _is_mode_or_other(name: str, value: str) -> bool:
+    """False for a mode that nobody knows: as in Iceberg's own writers, the default holds then."""
+    if not name.startswith(_MODES):
+        return True
+    try:
+        match_metrics_mode(value)
+    except ValueError:
+        return False
+    return True
 
 
-def _columns_of_time(schema: Schema) -> list[str]:
-    times = (DateType, TimestampType, TimestamptzType)
-    return [
-        name
-        for field_id in schema.field_ids
-        if isinstance(schema.find_type(field_id), times) and (name := schema.find_column_name(field_id))
-    ]
+def _without_bounds(
+    footer: pq.FileMetaData, paths: Mapping[str, int], plan: Mapping[int, StatisticsCollector]
+) -> set[int]:
+    """Columns whose bounds the footer does not tell, or tells of some of the row groups only.
+
+    Writers leave out the bounds of values of more than 4 kB and, some, of NaN. Python's dates end with the year 9999,
+    Spark's do not.
+    """
+    found = set()
+    for number in range(footer.num_columns):
+        field_id = paths[footer.schema.column(number).path]
+        if plan[field_id].mode.type in _BOUNDED and not all(
+            _tells_bounds(footer.row_group(group).column(number).statistics) for group in range(footer.num_row_groups)
+        ):
+            found.add(field_id)
+    return found
+
+
+def _tells_bounds(statistics: pq.Statistics | None) -> bool:
+    if statistics is None:
+        return False
+    if not statistics.has_min_max:
+        return bool(statistics.num_values == 0)
+    try:
+        return (statistics.min, statistics.max) != (None, None)
+    except (OverflowError, ValueError):
+        return False
+
+
+def _upper_bound(found: StatsAggregator) -> bytes | None:
+    if isinstance(found.current_max, str) and found.trunc_length is not None:
+        text = text_above(found.current_max, found.trunc_length)
+        return None if text is None else text.encode()
+    return found.max_as_bytes()
+
+
+def text_above(text: str, length: int) -> str | None:
+    """A text of at most `length` characters that is not below this one; None if there is none.
+
+    What is cut off is made up for by the next code point in the place of the last one that has a next.
+    """
+    if len(text) <= length:
+        return text
+    for end in range(length, 0, -1):
+        code_point = ord(text[end - 1])
+        if code_point < sys.maxunicode:
+            following = _AFTER_SURROGATES if code_point + 1 == _FIRST_SURROGATE else code_point + 1
+            return text[: end - 1] + chr(following)
+    return None

@@ -4,9 +4,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
-from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema
+from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema, text_above
 from calve.iceberg.schema import iceberg_schema
 from calve.model.files import ColumnMetrics
 
@@ -17,6 +20,8 @@ COLUMNS = spark.StructType(
         spark.StructField("list", spark.ArrayType(spark.IntegerType())),
         spark.StructField("day", spark.DateType()),
         spark.StructField("price", spark.DecimalType(9, 2)),
+        spark.StructField("data", spark.BinaryType()),
+        spark.StructField("share", spark.DoubleType()),
     ]
 )
 SCHEMA = iceberg_schema(COLUMNS, ["k"])
@@ -62,3 +67,71 @@ def test_a_file_of_keys_has_the_key_columns_with_their_ids_in_key_order() -> Non
     schema = iceberg_schema(COLUMNS, ["text", "k"])
     keys = key_schema(parse_schema(schema.model_dump_json()), schema.identifier_field_ids)
     assert [(f.name, f.field_id, f.required) for f in keys.fields] == [("text", 2, True), ("k", 1, True)]
+
+
+def ids(*names: str) -> list[int]:
+    return [SCHEMA.find_field(name).field_id for name in names]
+
+
+@pytest.mark.parametrize("edge", ["\ud7ff", "\ue000", "\uffff", "\U0010fffe", "\U0010ffff", "\x00", "\x7f"])
+@pytest.mark.parametrize("before", [14, 15, 16])
+def test_any_text_has_an_upper_bound_that_is_text(edge: str, before: int) -> None:
+    text = "a" * before + edge * 3
+    upper = metrics(rows({"k": 1, "text": text}))[0].upper_bounds[2]
+    assert text < upper.decode()
+    assert len(upper.decode()) <= 16
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1), st.integers(1, 6))
+@example(["\ud7ff" * 3], 2)
+@example(["a\U0010ffff\U0010ffff"], 2)
+def test_bounds_enclose_every_text(texts: list[str], length: int) -> None:
+    table = rows(*({"k": i, "text": text, "data": text.encode()} for i, text in enumerate(texts)))
+    found, _ = metrics(table, {"write.metadata.metrics.default": f"truncate({length})"})
+    encoded = [text.encode() for text in texts]
+    for column in ids("text", "data"):
+        assert found.lower_bounds[column] <= min(encoded)
+        upper = found.upper_bounds.get(column)
+        assert upper is None or upper >= max(encoded)
+
+
+def test_the_greatest_texts_have_no_upper_bound() -> None:
+    assert text_above("\U0010ffff" * 3, 2) is None
+    assert text_above("\U0010ffff" * 2, 2) == "\U0010ffff" * 2
+    found, _ = metrics(rows({"k": 1, "text": "\U0010ffff" * 17, "data": b"\xff" * 17}))
+    for column in ids("text", "data"):
+        assert column in found.lower_bounds
+        assert column not in found.upper_bounds
+
+
+def test_a_row_group_without_bounds_leaves_the_column_without_them() -> None:
+    # Parquet's writers leave out the bounds of values of more than 4 kB; row groups have two rows here.
+    long = {"text": "z" * 5000, "data": b"z" * 5000}
+    short = {"text": "b", "data": b"b"}
+    found, _ = metrics(rows({"k": 1, **long}, {"k": 2, **long}, {"k": 3, **short}))
+    for column in ids("text", "data"):
+        assert column not in found.lower_bounds
+        assert column not in found.upper_bounds
+        assert (found.value_counts[column], found.null_value_counts[column]) == (3, 0)
+    assert 1 in found.lower_bounds
+
+
+def test_a_row_group_of_nulls_alone_does_not_take_the_bounds_of_others() -> None:
+    found, _ = metrics(rows({"k": 1}, {"k": 2}, {"k": 3, "text": "b", "share": 1.5}))
+    for column in ids("text", "share"):
+        assert column in found.lower_bounds
+        assert column in found.upper_bounds
+
+
+def test_text_that_is_no_utf_8_has_counts_and_no_bounds() -> None:
+    table = rows({"k": 1, "text": "a"})
+    broken = pa.array([b"\xff\xfe"]).cast(pa.large_binary()).view(pa.large_string())
+    found, _ = metrics(table.set_column(1, table.schema.field(1), broken))
+    assert found.value_counts[2] == 1
+    assert 2 not in found.lower_bounds
+
+
+@pytest.mark.parametrize("mode", ["truncate(0)", "truncate(x)", "some", ""])
+def test_a_metrics_mode_that_is_unknown_is_taken_for_the_default(mode: str) -> None:
+    said = {"write.metadata.metrics.default": mode, "write.metadata.metrics.column.text": mode}
+    assert metrics(rows({"k": 1, "text": "a" * 20}), said) == metrics(rows({"k": 1, "text": "a" * 20}))
