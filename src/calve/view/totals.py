@@ -14,7 +14,7 @@ A piece is a Parquet file with a row per group that it touched:
     n                 rows
     c0, ...           by aggregate function: rows with a value
     s0, ...           the sum of the values, DECIMAL(38) or DOUBLE
-    lo0, hi0, ...     the least and the greatest
+    lo0, hi0, ...     the least and the greatest, in Spark's order: NaN is above all other numbers
 
 Totals are held in the driver's memory, and so are the groups that one checkpoint touches.
 """
@@ -40,6 +40,7 @@ _BEGINNING = offsets_digest(None)
 _SUFFIX = ".parquet"
 _STATIC = b"calve.static"
 _TOUCHED = "_calve__touched"
+_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 _KEPT = 2
 """Totals of the last two positions stay in memory: a checkpoint that fails begins anew at the one before."""
 
@@ -220,18 +221,40 @@ def merged(tables: Sequence[pa.Table]) -> pa.Table:
     whole = pa.concat_tables([t.cast(schema) for t in tables])
     groups = [name for name in schema.names if name.startswith(GROUP)]
     rest = [name for name in schema.names if name not in groups]
-    wide = whole.cast(pa.schema([pa.field(f.name, _wide(f.type)) for f in schema]))
-    sums = wide.group_by(groups, use_threads=False).aggregate([(name, _how(name)) for name in rest])
+    comparable = pa.table([_comparable(whole[name], name) for name in schema.names], schema.names)
+    sums = comparable.group_by(groups, use_threads=False).aggregate([(name, _how(name)) for name in rest])
     ordered = sums.select([*groups, *(f"{name}_{_how(name)}" for name in rest)]).rename_columns([*groups, *rest])
     try:
-        return ordered.select(schema.names).cast(schema)
+        columns = [_restored(ordered[field.name], field) for field in schema]
+        return pa.table(columns, schema=schema)
     except pa.ArrowInvalid as error:
         raise TerminalError("a sum has more than 38 digits", detail=str(error)) from error
 
 
-def _wide(data_type: pa.DataType) -> pa.DataType:
-    """Room for any sum of decimals, so that one that does not fit is noticed."""
-    return pa.decimal256(76, data_type.scale) if pa.types.is_decimal128(data_type) else data_type
+def _comparable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """A column as Arrow adds it up or compares it rightly."""
+    kind = column.type
+    if pa.types.is_decimal128(kind):
+        return column.cast(pa.decimal256(76, kind.scale))  # room for any sum: one that does not fit is noticed
+    if _how(name) != "sum" and kind in _BITS:
+        # Arrow leaves NaN out of minima and maxima, and takes either of 0.0 and -0.0.
+        nan = pa.scalar(float("nan"), kind)
+        whole = pc.if_else(pc.is_nan(column), nan, column).combine_chunks()  # there are many NaN, some of them negative
+        return pa.chunked_array([_in_order(whole.view(_BITS[kind]))])
+    return column
+
+
+def _restored(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """Inverse of `_comparable`."""
+    if _how(field.name) != "sum" and field.type in _BITS:
+        return pa.chunked_array([_in_order(column.combine_chunks()).view(field.type)])
+    return column.cast(field.type)
+
+
+def _in_order(bits: pa.Array) -> pa.Array:
+    """The bits of floats as integers of the same order, from -Infinity over -0.0 and 0.0 to NaN; and the way back."""
+    magnitude = pa.scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
+    return pc.if_else(pc.less(bits, 0), pc.bit_wise_xor(bits, magnitude), bits)
 
 
 def _how(name: str) -> str:

@@ -70,6 +70,23 @@ def test_inserts_have_minimum_maximum_and_floating_point_sums(spark: SparkSessio
     assert table.contents() == selected(spark, rows, text)
 
 
+@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
+def test_nan_is_the_greatest_number_whichever_checkpoint_brings_it(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    value = f"coalesce(CAST(amount AS {kind}), CAST('NaN' AS {kind}))"
+    text = f"SELECT status, string(min({value})) AS lo, string(max({value})) AS hi FROM orders GROUP BY status"
+    rows = [
+        *[order(1, 1, None, "first"), order(2, 1, "5", "last"), order(3, 1, None, "only"), order(4, 1, "-1", "never")],
+        *[order(5, 1, "5", "first"), order(6, 1, None, "last"), order(7, 1, None, "only"), order(8, 1, "-2", "never")],
+    ]
+    table = target(spark, text, source=INSERTS, state=LocalState(tmp_path))
+    table.take([(i, None, row) for i, row in enumerate(rows[:4])])
+    table.take([(i, None, row) for i, row in enumerate(rows[4:])])
+    assert table.contents() == selected(spark, rows, text)
+    assert ("first", "5.0", "NaN") in table.contents()
+
+
 def test_group_by_without_functions_is_a_distinct_that_follows_deletes(spark: SparkSession, tmp_path: Path) -> None:
     table = target(spark, "SELECT status FROM orders GROUP BY status", source=IMAGES, state=LocalState(tmp_path))
     table.take([(1, None, order(1, 1, "4")), (2, None, order(2, 1, "4"))])

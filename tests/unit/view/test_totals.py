@@ -1,12 +1,13 @@
 """Totals as sums of pieces: durable, merged in tiers, never silently incomplete."""
 
+import math
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calve.errors import CheckpointGap, TerminalError
@@ -132,3 +133,45 @@ def test_a_way_is_found_where_there_is_one_and_it_is_unbroken(edges: set[tuple[i
         assert way[0].start == beginning
         assert way[-1].end == "p6"
         assert all(a.end == b.start for a, b in pairwise(way))
+
+
+FLOATS = [float("-inf"), -1.5, -5e-324, -0.0, 0.0, 5e-324, 2.5, float("inf"), float("nan"), None]
+
+
+def in_spark(value: float) -> tuple[bool, float]:
+    """As Spark orders floats: NaN is above all others."""
+    return math.isnan(value), 0.0 if math.isnan(value) else value
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(FLOATS)), min_size=1),
+    st.sampled_from([pa.float32(), pa.float64()]),
+)
+@example([("a", float("nan")), ("a", 5.0)], pa.float64())
+@example([("a", 5.0), ("a", float("nan"))], pa.float32())
+def test_extremes_of_floats_are_those_of_spark(rows: list[tuple[str, float | None]], kind: pa.DataType) -> None:
+    pieces = [
+        pa.table({"_calve__g0": [group], "n": [1], "lo0": pa.array([value], kind), "hi1": pa.array([value], kind)})
+        for group, value in rows
+    ]
+    for found in merged(pieces).to_pylist():
+        values = [piece["hi1"][0].as_py() for piece in pieces if piece["_calve__g0"][0].as_py() == found["_calve__g0"]]
+        known = [value for value in values if value is not None]
+        expected = (min(known, key=in_spark), max(known, key=in_spark)) if known else (None, None)
+        assert found["lo0"] == pytest.approx(expected[0], rel=0, abs=0, nan_ok=True)
+        assert found["hi1"] == pytest.approx(expected[1], rel=0, abs=0, nan_ok=True)
+
+
+def test_extremes_do_not_depend_on_the_order_of_pieces() -> None:
+    zeros = [pa.table({"_calve__g0": ["a"], "n": [1], "lo0": [zero], "hi1": [zero]}) for zero in (0.0, -0.0)]
+    for pieces in (zeros, zeros[::-1]):
+        (found,) = merged(pieces).to_pylist()
+        assert (math.copysign(1, found["lo0"]), math.copysign(1, found["hi1"])) == (-1, 1)
+
+
+def test_every_nan_is_the_same() -> None:
+    negative = pa.array([-1], pa.int64()).view(pa.float64())
+    tables = [pa.table({"_calve__g0": ["a"], "n": [1], "lo0": v, "hi1": v}) for v in (negative, pa.array([1.0]))]
+    (found,) = merged(tables).to_pylist()
+    assert found["lo0"] == 1.0
+    assert math.isnan(found["hi1"])
