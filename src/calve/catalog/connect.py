@@ -1,21 +1,34 @@
 """Connections to catalogs. A catalog object is used by one sink: pyiceberg's REST client is not made for sharing."""
 
+import importlib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchPropertyException
 from sqlalchemy import URL, make_url
 
 from calve.catalog.aws import glue_properties
 from calve.catalog.embedded import EmbeddedCatalog
 from calve.catalog.failures import trying
+from calve.catalog.guarded import Guarded, local_files
+from calve.catalog.names import suggestion
 from calve.catalog.rest import RestClient
 from calve.catalog.stores import StoreIO
 from calve.errors import InvalidInput
 
 __all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog", "sqlite_uri"]
 
+_SQL, _GLUE = "sql", "glue"
+_CLASSES: Mapping[str, tuple[str, str]] = {
+    "rest": ("calve.catalog.rest", "RestClient"),
+    _SQL: ("pyiceberg.catalog.sql", "SqlCatalog"),
+    _GLUE: ("pyiceberg.catalog.glue", "GlueCatalog"),
+    "hive": ("pyiceberg.catalog.hive", "HiveCatalog"),
+}
+_EXTRAS: Mapping[str, str] = {_SQL: "postgres", _GLUE: "aws"}
+"""Extras of calve that bring what a catalog needs, where they are not named as its type."""
 DEFAULT_NAME = "calve"
 """SQL catalogs keep this name beside every table: others find the tables under the same name only."""
 
@@ -37,25 +50,48 @@ def sqlite_uri(file: Path) -> str:
 def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:
     """A catalog of any type that pyiceberg knows, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...)."""
     settings = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}", **properties}
+    kind = settings.setdefault("type", _type_of(settings.get("uri", ""))).lower()
+    if kind not in _CLASSES:
+        raise InvalidInput(
+            f'invalid catalog type "{kind}"',
+            detail=f"Expected one of: {', '.join(_CLASSES)}.",
+            hint=suggestion(kind, _CLASSES),
+        )
     with trying(f"connecting to the catalog at {_shown(settings.get('uri', 'no uri'))}"):
-        if settings.get("type", "sql") == "sql" and settings.get("uri", "").startswith("sqlite:"):
-            return EmbeddedCatalog(name, **settings)
         try:
-            if settings.get("uri", "").startswith("postgresql"):
-                settings["uri"] = _with_time_out(settings["uri"])
-            if settings.get("type") == "rest":
-                return RestClient(name, **settings)
-            if settings.get("type") == "glue":
-                return load_catalog(name, **settings, **glue_properties(settings))
-            return load_catalog(name, **settings)
+            return _opened(kind, name, settings | local_files(settings))
         except ModuleNotFoundError as error:
             raise InvalidInput(
-                "a package for this catalog is missing",
+                f"a package for catalogs of type {kind} is missing",
                 detail=f"{error}.",
-                hint='Install it: pip install "calve[postgres]", "calve[aws]" for Glue, or "calve[hive]" for Hive.',
+                hint=f'Install it with pip install "calve[{_EXTRAS.get(kind, kind)}]".',
             ) from error
-        except (ValueError, NoSuchPropertyException, NotInstalledError) as error:
+        except KeyError as error:
+            raise InvalidInput("the catalog's properties are not complete", detail=f"There is no {error}.") from error
+        except (ValueError, NoSuchPropertyException) as error:
             raise InvalidInput("the catalog's properties are not complete", detail=str(error)) from error
+
+
+def _type_of(uri: str) -> str:
+    """What an address without a type leads to."""
+    scheme = uri.partition(":")[0]
+    return {"http": "rest", "https": "rest", "thrift": "hive"}.get(scheme, _SQL)
+
+
+def _opened(kind: str, name: str, settings: dict[str, str]) -> Catalog:
+    if kind == _SQL and settings.get("uri", "").startswith("sqlite:"):
+        return EmbeddedCatalog(name, **settings)
+    if kind == _SQL and settings.get("uri", "").startswith("postgresql"):
+        settings["uri"] = _with_time_out(settings["uri"])
+    return _catalog_class(kind)(name, **settings, **(glue_properties(settings) if kind == _GLUE else {}))
+
+
+@cache
+def _catalog_class(kind: str) -> type[Catalog]:
+    """The class of pyiceberg, behind the guard. Raises ModuleNotFoundError when what it needs is not installed."""
+    module, name = _CLASSES[kind]
+    found: type[Catalog] = getattr(importlib.import_module(module), name)
+    return found if issubclass(found, RestClient) else type(name, (Guarded, found), {})
 
 
 def _shown(uri: str) -> str:

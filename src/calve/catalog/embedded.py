@@ -19,7 +19,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     TableRequirement,
@@ -31,6 +30,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Identifier
 from sqlalchemy import event, select, update
 
+from calve.catalog.guarded import Guarded
 from calve.catalog.metadata_text import MetadataTexts
 
 BUSY_MS = 30_000
@@ -49,7 +49,7 @@ class TableCommit:
     updates: tuple[TableUpdate, ...]
 
 
-class EmbeddedCatalog(SqlCatalog):
+class EmbeddedCatalog(Guarded, SqlCatalog):
     """A catalog in one SQLite file."""
 
     def _init_catalog(self) -> None:
@@ -134,9 +134,7 @@ class EmbeddedCatalog(SqlCatalog):
     def _stage(self, table: Table, updates: tuple[TableUpdate, ...]) -> tuple[str, TableMetadata]:
         """Write the metadata that the updates give; its location and itself."""
         metadata = _updated(table.metadata, updates, table.metadata_location)
-        version = self._parse_metadata_version(table.metadata_location) + 1
-        provider = load_location_provider(metadata.location, metadata.properties)
-        location = provider.new_table_metadata_file_location(version)
+        location = self._next_metadata_location(metadata, table.metadata_location)
         text = self._texts.setdefault(table.name(), MetadataTexts()).text(metadata)
         with table.io.new_output(location).create() as stream:
             stream.write(text.encode())
@@ -189,7 +187,7 @@ class EmbeddedCatalog(SqlCatalog):
                 del self._known[next(iter(self._known))]
 
     def _table(self, name: Identifier, location: str, metadata: TableMetadata) -> Table:
-        return Table(name, metadata, location, self._load_file_io(metadata.properties, location), self)
+        return Table(name, metadata, location, self._load_file_io(location=location), self)
 
 
 def _remove(staged: Sequence[tuple[Table, str]]) -> None:

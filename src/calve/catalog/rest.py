@@ -1,8 +1,9 @@
-"""The client of REST catalogs: pyiceberg's, with five differences.
+"""The client of REST catalogs: pyiceberg's, with six differences.
 
 Every request has a time-out. A server that asks to be left alone for a while is. Tokens are fetched when they are
 needed and renewed before they expire. Requests are signed with credentials that renew themselves. What was said about
-the store of files wins over what the catalog hands out.
+the store of files wins over what the catalog hands out. Neither a table nor the catalog names code to run
+(`guarded.py`).
 """
 
 import threading
@@ -22,7 +23,9 @@ from requests import HTTPError, PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
 from calve.catalog.aws import credentials_of
+from calve.catalog.guarded import names_code, without_code
 from calve.catalog.pace import Pace
+from calve.catalog.stores import NO_LOCAL_FILES
 from calve.clock import Clock, SystemClock
 
 CONNECT_MS, ANSWER_MS = "rest.client.connection-timeout-ms", "rest.client.socket-timeout-ms"
@@ -33,6 +36,9 @@ _DEFAULT_CONNECT_MS, _DEFAULT_ANSWER_MS = 10_000, 60_000
 _DEFAULT_SCOPE = "catalog"
 _RENEW_SECONDS = 60.0
 _CREDENTIALS = ("access-key-id", "secret-access-key", "session-token", "role-arn", "remote-signing-enabled")
+_TLS = "ssl"
+_LOGINS = frozenset({_TLS, "credential", "token", "oauth2-server-uri", "header.Authorization", NO_LOCAL_FILES})
+"""Settings of the user that no answer of the catalog replaces: they say who is trusted, and with what."""
 _EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
@@ -70,21 +76,34 @@ class RestClient(RestCatalog):
         session.mount("http://", adapter)
         session.mount("https://", adapter)
 
+    def _fetch_config(self) -> None:
+        """The catalog's settings, but for code, and for logins that the user gave."""
+        super()._fetch_config()
+        own = {name: value for name, value in self._given.items() if names_code(name) or name in _LOGINS}
+        self.properties = {**without_code(self.properties), **own}
+        if _TLS not in own:
+            self.properties.pop(_TLS, None)
+
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        """S3 Tables names the metadata file as the location of a new table: files would go below a file."""
+        """S3 Tables names the metadata file as the location of a new table: files would go below a file.
+
+        Credentials of files are those of the answer, never those that the table's properties name.
+        """
         metadata = table_response.metadata
         folder, marker, file = metadata.location.rpartition("/metadata/")
         if marker and file.endswith(".metadata.json"):
-            moved = metadata.model_copy(update={"location": folder})
-            table_response = table_response.model_copy(update={"metadata": moved})
-        return super()._response_to_table(identifier_tuple, table_response)
+            metadata = metadata.model_copy(update={"location": folder})
+        silent = metadata.model_copy(update={"properties": {}})
+        table = super()._response_to_table(identifier_tuple, table_response.model_copy(update={"metadata": silent}))
+        table.metadata = metadata
+        return table
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
-        own = {name: value for name, value in self._given.items() if name.startswith("s3.")}
-        offered = properties
+        own = {name: value for name, value in self._given.items() if name.startswith("s3.") or name == NO_LOCAL_FILES}
+        offered = without_code(properties)
         if GIVEN_STORE in self._given or any(f"s3.{name}" in own for name in ("access-key-id", "role-arn")):
             refused = {f"{prefix}.{name}" for prefix in ("s3", "client") for name in _CREDENTIALS}
-            offered = {name: value for name, value in properties.items() if name not in refused}
+            offered = {name: value for name, value in offered.items() if name not in refused}
         return super()._load_file_io({**offered, **own}, location)
 
 

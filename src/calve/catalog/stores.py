@@ -7,6 +7,7 @@ in the folder `a b%20c`; a location without a scheme is a local path (see `conne
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyarrow.fs import FileSelector, FileSystem, S3FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -14,12 +15,19 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from calve.catalog.aws import assumed
 from calve.catalog.hints import code_of
+from calve.errors import InvalidInput
 
 _IO_PREFIXES = ("adls.", "client.", "gcs.", "hdfs.", "hf.", "oss.", "s3.", "DEFAULT_")
-_IO_NAMES = frozenset({"buffer-size", "py-io-impl"})
+NO_LOCAL_FILES = "calve.no-local-files"
+"""Says that locations on this machine are refused: the files are those of a catalog elsewhere."""
+_IO_NAMES = frozenset({"buffer-size", "py-io-impl", NO_LOCAL_FILES})
+_LOCAL = frozenset({"", "file"})
 _EARLY_MS = 5 * 60 * 1000
 _UNTOLD_MS = 10 * 60 * 1000
 """Least lifetime of credentials whose end is not told: no store gives less than a quarter of an hour."""
+_SCHEMES = frozenset(
+    {*_LOCAL, "abfs", "abfss", "gcs", "gs", "hdfs", "oss", "s3", "s3a", "s3n", "viewfs", "wasb", "wasbs"}
+)
 _BUCKETS = ("s3://", "s3a://", "s3n://")
 _ANY_REGION = "us-east-1"
 TIME_OUTS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-timeout": "30"}
@@ -51,8 +59,21 @@ def filesystem_of(location: str, io_properties: Mapping[str, str]) -> tuple[File
     return _filesystem_with(scheme, host, io_properties), path
 
 
+def is_local_location(location: str) -> bool:
+    """Whether a location is on this machine."""
+    return urlsplit(location).scheme.lower() in _LOCAL
+
+
 def _filesystem_with(scheme: str, host: str, io_properties: Mapping[str, str]) -> FileSystem:
-    """With the credentials that a role has now: another one once they are renewed."""
+    """With the credentials that a role has now: another one once they are renewed. Raises InvalidInput."""
+    if scheme in _LOCAL and io_properties.get(NO_LOCAL_FILES) == "true":
+        raise InvalidInput(
+            "a table names a file of this machine",
+            detail="Its catalog is on another machine: calve reads and writes no local files for such a table.",
+            hint="If the files are on a disk that all machines share, connect with a local WAREHOUSE.",
+        )
+    if scheme not in _SCHEMES:
+        raise InvalidInput(f'there are no files at locations that start with "{scheme}:"')
     return _filesystem(scheme, host, tuple(sorted(assumed(io_properties).items())))
 
 

@@ -19,6 +19,7 @@ from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, Stri
 
 from calve import faults
 from calve.catalog.failures import trying
+from calve.catalog.guarded import locations_of
 from calve.catalog.tables import load_or_create_table
 from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict, CommitUnknown
@@ -76,7 +77,7 @@ class LetterTable:
             if not fresh:
                 return 0
             rows = [self._row(letter, checkpoint) for letter in fresh]
-            location = table.location_provider().new_data_location(f"calve-letters-{self._ids.new_id()}.parquet")
+            location = locations_of(table).new_data_location(f"calve-letters-{self._ids.new_id()}.parquet")
             written = write_rows(table, location, (), rows)
         faults.reached("deadletter.before")
         try:

@@ -24,6 +24,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from calve.catalog.guarded import locations_of
 from calve.clock import Clock, IdSource
 from calve.iceberg.listing import ListHeader
 from calve.iceberg.retention import BATCH, Aged, Retention, expired
@@ -72,7 +73,7 @@ def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRAN
         snapshot_id=snapshot_id,
         sequence_number=metadata.next_sequence_number(),
         timestamp_ms=max(clock.now_ms(), metadata.last_updated_ms),
-        list_location=table.location_provider().new_metadata_location(f"snap-{snapshot_id}-{unique}.avro"),
+        list_location=locations_of(table).new_metadata_location(f"snap-{snapshot_id}-{unique}.avro"),
         branch=branch,
     )
 

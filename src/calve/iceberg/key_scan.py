@@ -19,6 +19,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, Manif
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from calve.catalog.guarded import locations_of
 from calve.catalog.stores import task_properties_of
 from calve.iceberg.delete_index import DeleteIndex, bounds_of
 from calve.iceberg.delete_tiers import DeleteGroup, due_groups
@@ -167,7 +168,7 @@ def key_target(table: Table, ids: Iterable[int]) -> ReadTarget:
 def place_of(table: Table) -> DeletePlace:
     """Where files of deletes of a table go."""
     return DeletePlace(
-        table.location_provider().data_path,
+        locations_of(table).data_path,
         {k: v for k, v in table.properties.items() if k.startswith("write.")},
         task_properties_of(table.io.properties),
     )

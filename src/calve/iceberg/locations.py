@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from pyiceberg.partitioning import PartitionKey
-from pyiceberg.table.locations import load_location_provider
+
+from calve.catalog.guarded import location_provider
 
 _DATA_PATH = "write.data.path"
 
@@ -24,7 +25,7 @@ class DataLocations:
     """Locations of new files below the folder `data_location`."""
 
     def __init__(self, data_location: str, table_properties: Mapping[str, str]) -> None:
-        self._provider = load_location_provider(data_location, {**table_properties, _DATA_PATH: data_location})
+        self._provider = location_provider(data_location, {**table_properties, _DATA_PATH: data_location})
 
     def of(self, name: str, partition_folder: str = "") -> str:
         """The location of a file, in the folder of its partition if it has one."""

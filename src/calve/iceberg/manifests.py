@@ -34,6 +34,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
+from calve.catalog.guarded import locations_of
 from calve.iceberg.avro import RecordFormat, read_entries
 from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
 
@@ -197,7 +198,7 @@ def named_files(io: FileIO, manifest: Manifest) -> tuple[str, ...]:
 
 def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: str) -> ManifestPlace:
     """A new manifest among a table's metadata files."""
-    location = table.location_provider().new_metadata_location(name)
+    location = locations_of(table).new_metadata_location(name)
     return ManifestPlace(table.io, location, table.schema(), table.specs()[spec_id], content)
 
 

@@ -27,6 +27,7 @@ from pyiceberg.table.update import TableUpdate
 from calve.catalog.failures import committing, trying
 from calve.catalog.fields import field_named
 from calve.catalog.fitting import as_known
+from calve.catalog.guarded import location_provider, locations_of
 from calve.catalog.rest import removes_old_metadata
 from calve.catalog.stores import expires_soon, task_properties_of
 from calve.catalog.tables import unpartitioned_spec_id
@@ -252,7 +253,7 @@ class IcebergTable:
         return WriteTarget(
             schema_json=self._written_schema(table, given).model_dump_json(),
             key_ids=self._key_ids,
-            data_location=table.location_provider().data_path,
+            data_location=locations_of(table).data_path,
             data_spec_id=table.metadata.default_spec_id,
             delete_spec_id=delete_spec_id,
             data_spec_json="" if table.spec().is_unpartitioned() else table.spec().model_dump_json(),
@@ -343,13 +344,21 @@ def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:
 
 
 def remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
-    """Delete metadata files that left the log, as the table's properties ask. A file that stays does no harm."""
+    """Delete metadata files that left the log, as the table's properties ask. A file that stays does no harm.
+
+    Others write the log, too: what is no metadata file of this table stays, whatever the log says.
+    """
     if after.properties.get(_DELETE_OLD_METADATA, "false").lower() != "true":
         return
     gone = {entry.metadata_file for entry in before.metadata_log} - {
         entry.metadata_file for entry in after.metadata_log
     }
+    folder = f"{location_provider(before.location, before.properties).metadata_path}/"
     for location in gone:
+        if not (
+            location.startswith(folder) and ".metadata.json" in location and "/" not in location.removeprefix(folder)
+        ):
+            continue
         try:
             io.delete(location)
         except FileNotFoundError:

@@ -1,4 +1,5 @@
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import text
 
 from calve.catalog import embedded
-from calve.catalog.connect import connect_embedded, location_of, open_catalog
+from calve.catalog.connect import _catalog_class, connect_embedded, location_of, open_catalog
 from calve.catalog.embedded import EmbeddedCatalog
 from calve.errors import CommitUnknown, InvalidInput, TransientError
 from tests.unit.catalog.rights import as_an_ordinary_user
@@ -46,8 +47,20 @@ def test_a_sqlite_catalog_by_properties_is_the_embedded_one(tmp_path: Path) -> N
 
 
 def test_properties_that_name_no_catalog_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="the catalog's properties are not complete"):
+    with pytest.raises(InvalidInput, match='invalid catalog type "carrier pigeon"') as raised:
         open_catalog({"type": "carrier pigeon", "uri": "x"})
+    assert raised.value.detail == "Expected one of: rest, sql, glue, hive."
+    with pytest.raises(InvalidInput, match="the catalog's properties are not complete"):
+        open_catalog({"type": "sql"})
+
+
+def test_a_missing_package_is_named_by_the_extra_of_calve_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "thrift.protocol", None)
+    monkeypatch.delitem(sys.modules, "pyiceberg.catalog.hive", raising=False)
+    _catalog_class.cache_clear()
+    with pytest.raises(InvalidInput, match="a package for catalogs of type hive is missing") as raised:
+        open_catalog({"type": "hive", "uri": "thrift://127.0.0.1:1"})
+    assert raised.value.hint == 'Install it with pip install "calve[hive]".'
 
 
 def test_another_client_sees_the_same_table(tmp_path: Path) -> None:

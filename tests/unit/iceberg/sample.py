@@ -55,9 +55,11 @@ class Sample:
     clock: SetClock = field(default_factory=SetClock)
     ids: IdSource = field(default_factory=RandomIds)
     batches: int = 0
+    opened: Catalog | None = None
+    """Another catalog than the one of `home`."""
 
     def __post_init__(self) -> None:
-        self.catalog: Catalog = connect_embedded(self.home)
+        self.catalog: Catalog = self.opened or connect_embedded(self.home)
         created = load_or_create_table(self.catalog, NAME, iceberg_schema(COLUMNS, ["id"]), ["id"], self.properties)
         self.iceberg = IcebergTable(created, self.sink_id, ["id"], self.clock, self.ids)
 

@@ -1,0 +1,114 @@
+"""What a table or a catalog's answer may decide, and what it may not.
+
+pyiceberg imports and calls what certain properties name (`py-io-impl`, `write.py-location-provider.impl`,
+`s3.retry-strategy-impl`, `auth`), and takes the address and the credentials of the store from the properties of a table
+before those of the connection. Whoever may write to a table could run code on the driver, or have its requests sent,
+signed, to a store of theirs. Here the connection alone names code, stores and logins:
+
+- Properties of a table never reach a store's client, and no location provider is imported.
+- What a REST catalog hands out may name a store and credentials, which is its task, but no code.
+- Tables of a catalog elsewhere cannot name files of this machine.
+
+All catalogs that `connect.py` opens are made of these classes; nothing else loads a FileIO or a location provider.
+"""
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.io import FileIO
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.locations import LocationProvider, ObjectStoreLocationProvider, SimpleLocationProvider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+
+from calve.catalog.stores import NO_LOCAL_FILES, is_local_location
+
+_OBJECT_STORE = "write.object-storage.enabled"
+_CODE = frozenset({"auth"})
+"""Names a class by an entry of its own (`impl`)."""
+
+if TYPE_CHECKING:
+    _Base = MetastoreCatalog
+else:
+    _Base = object
+
+
+def names_code(name: str) -> bool:
+    """Whether pyiceberg imports what a property of this name says."""
+    last = name.rpartition(".")[2]
+    return name in _CODE or last.startswith("py-") or ".py-" in name or last == "impl" or last.endswith("-impl")
+
+
+def without_code(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties of somebody else: those that name code are left out."""
+    return {name: value for name, value in properties.items() if not names_code(name)}
+
+
+def location_provider(location: str, table_properties: Mapping[str, str]) -> LocationProvider:
+    """Where files of a table go, by Iceberg's own rules: a provider that the table names is not taken."""
+    properties = without_code(table_properties)
+    hashed = properties.get(_OBJECT_STORE, "false").lower() == "true"
+    return (ObjectStoreLocationProvider if hashed else SimpleLocationProvider)(location.rstrip("/"), properties)
+
+
+def locations_of(table: Table) -> LocationProvider:
+    """The same for a table. To be used in place of `Table.location_provider`."""
+    return location_provider(table.metadata.location, table.metadata.properties)
+
+
+def local_files(properties: Mapping[str, str]) -> dict[str, str]:
+    """What says whether tables of this catalog may have files on this machine; the user's own word wins.
+
+    They may if the warehouse is a local folder or, where that is not told, if the catalog runs on this machine.
+    """
+    if NO_LOCAL_FILES in properties:
+        return {}
+    warehouse, uri = properties.get("warehouse", ""), properties.get("uri", "")
+    if "/" in warehouse:
+        here = is_local_location(warehouse)
+    else:
+        here = uri.startswith("sqlite:") or _is_loopback(urlsplit(uri).hostname or "")
+    return {NO_LOCAL_FILES: "false" if here else "true"}
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+class Guarded(_Base):
+    """Goes before a catalog of pyiceberg that keeps metadata files: SQL, Glue, Hive."""
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        del properties  # the table's
+        return super()._load_file_io(EMPTY_DICT, location)
+
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        """As pyiceberg's, whose location provider is the one that the table names."""
+        if current_table is None:
+            return super()._update_and_stage_table(None, table_identifier, requirements, updates)
+        for requirement in requirements:
+            requirement.validate(current_table.metadata)
+        metadata = update_table_metadata(
+            current_table.metadata, updates, metadata_location=current_table.metadata_location
+        )
+        location = self._next_metadata_location(metadata, current_table.metadata_location)
+        io = self._load_file_io(location=location)
+        return StagedTable(table_identifier, metadata, location, io, self)
+
+    def _next_metadata_location(self, metadata: TableMetadata, location: str) -> str:
+        version = self._parse_metadata_version(location) + 1
+        provider = location_provider(metadata.location, metadata.properties)
+        return provider.new_table_metadata_file_location(version)
