@@ -3,22 +3,33 @@
 A location is a folder with everything below it, a single file, or a pattern: `*` stands for any part of a name, `**`
 for any number of folders. Names that start with `_` or `.` (of files, or of folders on the way), and endings of
 copies under way, are left alone.
+
+On this machine links are followed, and no file is listed twice: what a link leads to is listed under its own name where
+that is an input itself, else under the first name of a link to it.
 """
 
+import errno
 import os
 import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from calve.errors import InvalidInput, TransientError
+from calve.errors import InvalidInput, TerminalError, TransientError
 
 _UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", "._COPYING_", ".inprogress", "~")
 _SPARK_PATTERN = re.compile(r"([\[\]{}*?\\])")
 """Characters that Spark takes for a pattern. Its switch against patterns reads such files twice."""
 _SPARK_SCHEMES = {"s3": "s3a"}
+_HIDDEN = ("_", ".")
+_WITHOUT_CHECKSUMS = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -64,19 +75,18 @@ class Listing:
         """All files that are there now, in no order."""
         try:
             here = self.store.get_file_info(self.base)
-            alone = here.type == fs.FileType.File
-            infos = [here] if alone else self.store.get_file_info(self._below())
+            if here.type == fs.FileType.File:
+                return [_readable(_known(here))]
+            if isinstance(self.store, fs.LocalFileSystem):
+                return [_readable(file) for file in _local_files(self.base, self._is_input)]
+            infos = self.store.get_file_info(fs.FileSelector(self.base, recursive=True, allow_not_found=True))
         except OSError as error:
             raise TransientError(f"could not list {self.location}", detail=str(error)) from error
-        files = [i for i in infos if i.is_file and (alone or self._is_input(i.path))]
-        return [KnownFile(i.mtime_ns or 0, i.path, i.size) for i in files]
-
-    def _below(self) -> fs.FileSelector:
-        return fs.FileSelector(self.base, recursive=True, allow_not_found=True)
+        return [_readable(_known(info)) for info in infos if info.is_file and self._is_input(info.path)]
 
     def _is_input(self, path: str) -> bool:
         below = path.removeprefix(self.base).strip("/")
-        if any(part.startswith(("_", ".")) for part in below.split("/")) or below.endswith(_UNFINISHED):
+        if any(part.startswith(_HIDDEN) for part in below.split("/")) or below.endswith(_UNFINISHED):
             return False
         return self.pattern is None or self.pattern.fullmatch(below) is not None
 
@@ -92,6 +102,111 @@ class Listing:
         """The name of a file as Spark takes it."""
         scheme = _SPARK_SCHEMES.get(self.scheme, self.scheme or "file")
         return f"{scheme}://" + _SPARK_PATTERN.sub(r"\\\1", path)
+
+
+def spark_options(names: Iterable[str]) -> dict[str, str]:
+    """Options that Spark needs to read files by these names.
+
+    Hadoop looks for a checksum beside every local file, and fails to name it where the file's own name has a colon.
+    """
+    return _WITHOUT_CHECKSUMS if any(":" in name.rpartition("/")[2] for name in names) else {}
+
+
+def _known(info: fs.FileInfo) -> KnownFile:
+    return KnownFile(info.mtime_ns or 0, info.path, info.size)
+
+
+def _readable(file: KnownFile) -> KnownFile:
+    """A file that Spark can find by its path."""
+    if not file.path.isascii() and not _is_text(file.path):
+        raise TerminalError(
+            "the name of a file is not UTF-8",
+            detail=f"It is {os.fsencode(file.path)!r}.",
+            hint="Rename it, or give it a name that starts with a dot to leave it out.",
+        )
+    if ":" in file.path and _SPARK_PATTERN.search(file.path):
+        raise TerminalError(
+            "Spark cannot read a file whose path has a colon and one of the characters [ ] { } * ? \\ in it",
+            detail=f"It is {file.path!r}.",
+            hint="Rename it or its folder, or give it a name that starts with a dot to leave it out.",
+        )
+    return file
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _local_files(base: str, is_input: Callable[[str], bool]) -> Iterator[KnownFile]:
+    """The inputs below a folder of this machine."""
+    links: list[tuple[str, str]] = []
+    taken: set[str] = set()
+    for path, real, entry in _local_entries(base):
+        if not is_input(path):
+            continue
+        if entry.is_symlink():
+            links.append((path, real))
+        elif real not in taken and (file := _file_at(path)):
+            taken.add(real)
+            yield file
+    for path, real in sorted(links):
+        if real not in taken and (file := _file_at(path)):
+            taken.add(real)
+            yield file
+
+
+def _local_entries(base: str) -> Iterator[tuple[str, str, os.DirEntry[str]]]:
+    """What is in a folder and all those below it that is no folder: the path, the path without links, the entry.
+
+    Every folder is looked at once: first those that no link leads to, then the others by the names of their links.
+    """
+    waiting, links, visited = [(base, os.path.realpath(base))], list[str](), set[str]()
+    while waiting or links:
+        if not waiting:
+            links.sort(reverse=True)
+            link = links.pop()
+            waiting.append((link, os.path.realpath(link)))
+        folder, real = waiting.pop()
+        if real in visited:
+            continue
+        visited.add(real)
+        above, real_above = folder.rstrip("/"), real.rstrip("/")
+        for entry in _entries(folder):
+            path, below = f"{above}/{entry.name}", f"{real_above}/{entry.name}"
+            if not entry.is_symlink():
+                if not entry.is_dir():
+                    yield path, below, entry
+                elif not entry.name.startswith(_HIDDEN):
+                    waiting.append((path, below))
+            elif not os.path.isdir(path):  # noqa: PTH112 - that of pathlib fails for a link to itself
+                yield path, os.path.realpath(path), entry
+            elif not entry.name.startswith(_HIDDEN):
+                links.append(path)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:  # it never was, or is gone by now
+        return []
+
+
+def _file_at(path: str) -> KnownFile | None:
+    """None for what is gone, and for what is no file: a pipe, a link that leads nowhere."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a path is text here
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
+    return KnownFile(found.st_mtime_ns, path, found.st_size) if stat.S_ISREG(found.st_mode) else None
 
 
 def _pattern(text: str) -> re.Pattern[str]:

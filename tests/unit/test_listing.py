@@ -1,9 +1,13 @@
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from calve.errors import InvalidInput
-from calve.listing import Listing, absolute
+from calve.errors import InvalidInput, TerminalError
+from calve.listing import Listing, absolute, spark_options
 
 
 def names(location: str | Path, root: Path) -> list[str]:
@@ -58,3 +62,107 @@ def test_spark_gets_names_and_no_patterns(tree: Path) -> None:
 def test_a_store_that_nobody_knows_is_refused() -> None:
     with pytest.raises(InvalidInput, match="cannot be opened"):
         Listing.of("nfs5://somewhere/in")
+
+
+LOOPS = {
+    "itself": ("loop", "."),
+    "a folder above": ("x/y/loop", "../.."),
+    "the folder above": ("x/loop", ".."),
+    "a folder beside": ("z", "x"),
+    "a link to itself": ("z", "z"),
+    "nothing": ("z", "nowhere"),
+    "a file that is listed": ("z.json", "x/c.json"),
+    "a file below a hidden link": (".z", "x"),
+}
+
+
+@pytest.mark.parametrize("link", LOOPS.values(), ids=LOOPS)
+def test_a_link_into_the_tree_does_not_multiply_its_files(tree: Path, link: tuple[str, str]) -> None:
+    before = names(tree, tree)
+    (tree / link[0]).symlink_to(link[1])
+    assert names(tree, tree) == before
+
+
+def test_a_link_above_the_listed_folder_does_not_lead_into_it_again(tree: Path) -> None:
+    (tree / "x" / "up").symlink_to("..")
+    assert names(tree / "x", tree) == ["x/c.json", "x/up/a.json", "x/up/b.csv", "x/y/d.json"]
+
+
+def test_a_link_out_of_the_tree_is_followed_once(tree: Path) -> None:
+    outside = tree.with_name(f"{tree.name}-outside")
+    (outside / "deep").mkdir(parents=True)
+    (outside / "deep" / "k.json").touch()
+    (outside / "deep" / "back").symlink_to(outside)
+    (outside / "again").symlink_to("deep")
+    (tree / "x" / "there").symlink_to(outside)
+    (tree / "x" / "to").symlink_to(outside)
+    (tree / "k2.json").symlink_to(outside / "deep" / "k.json")
+    assert names(tree / "x", tree) == ["x/c.json", "x/there/deep/k.json", "x/y/d.json"]
+    assert "k2.json" not in names(tree, tree)
+    (tree / "x" / "there").unlink()
+    assert "x/to/deep/k.json" in names(tree, tree)
+
+
+def test_a_link_to_what_is_hidden_is_followed(tree: Path) -> None:
+    (tree / "now").symlink_to("x/.part")
+    (tree / "g.json").symlink_to("g.json.tmp")
+    assert set(names(tree, tree)) >= {"now/f.json", "g.json"}
+
+
+def test_what_is_no_file_is_left_alone(tree: Path) -> None:
+    os.mkfifo(tree / "pipe.json")
+    (tree / "gone.json").symlink_to("nowhere")
+    (tree / "self.json").symlink_to("self.json")
+    assert names(tree, tree) == ["a.json", "b.csv", "x/c.json", "x/y/d.json"]
+
+
+def test_a_name_that_is_not_utf_8_is_named(tree: Path) -> None:
+    odd = os.fsencode(tree) + b"/\xff\xfe.json"
+    Path(os.fsdecode(odd)).touch()
+    with pytest.raises(TerminalError, match="the name of a file is not UTF-8") as raised:
+        names(tree, tree)
+    assert raised.value.detail == f"It is {odd!r}."
+    Path(os.fsdecode(odd)).rename(os.fsdecode(os.fsencode(tree) + b"/.\xff.json"))
+    assert "a.json" in names(tree, tree)
+
+
+def test_a_path_that_spark_takes_for_a_pattern_and_cannot_escape_is_named(tree: Path) -> None:
+    odd = tree / "[x]" / "10:30.json"
+    odd.parent.mkdir()
+    odd.touch()
+    with pytest.raises(TerminalError, match=r"has a colon and one of the characters") as raised:
+        names(tree, tree)
+    assert raised.value.detail == f"It is '{odd}'."
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), min_size=1, unique=True))
+def test_any_names_are_listed_or_one_of_them_is_named(given_names: list[bytes]) -> None:
+    usable = [name.translate(None, b"\0/") for name in given_names]
+    usable = [name for name in usable if name not in {b"", b".", b".."}]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in usable:
+            Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).touch()  # noqa: PTH118 - bytes
+        shown = {name for name in usable if not name.startswith((b"_", b".")) and not name.endswith(b"~")}
+        odd = [name for name in shown if not _is_utf_8(name)]
+        if any(b":" in name and set(name) & set(b"[]{}*?\\") for name in shown):
+            with pytest.raises(TerminalError):
+                Listing.of(folder).files()
+        elif odd:
+            with pytest.raises(TerminalError, match="not UTF-8") as raised:
+                Listing.of(folder).files()
+            assert any(repr(name)[2:-1] in raised.value.detail for name in odd)
+        else:
+            assert {os.fsencode(Path(file.path).name) for file in Listing.of(folder).files()} == shown
+
+
+def _is_utf_8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def test_only_names_with_a_colon_are_read_without_checksums() -> None:
+    assert spark_options(["file:///in/a.json", "file:///x:y/b.json"]) == {}
+    assert "fs.file.impl" in spark_options(["file:///in/a.json", "file:///in/10:30.json"])

@@ -24,7 +24,7 @@ from calve.analyze.footers import Footers, read_footers
 from calve.analyze.records import look_at_records
 from calve.analyze.subject import FileLook, ListedFile, Wanted
 from calve.errors import InvalidInput
-from calve.listing import KnownFile, Listing, absolute
+from calve.listing import KnownFile, Listing, absolute, spark_options
 from calve.metastore.statistics import ColumnStatistics, ColumnType
 from calve.metastore.tables import TableId
 from calve.sparkversion import quiet_analysis
@@ -69,7 +69,7 @@ class FolderFormat:
 
     def frame(self, spark: SparkSession, paths: list[str], schema: T.StructType | None, base: str | None) -> DataFrame:
         """The records of files; with a base, columns for the folders below it. Raises what Spark raises."""
-        reader = spark.read.format(self.format).options(**self.options)
+        reader = spark.read.format(self.format).options(**self.options, **spark_options(paths))
         reader = reader.option("basePath", base) if base else reader.option("recursiveFileLookup", "true")
         reader = reader if self.format == "parquet" else reader.option("mode", "FAILFAST")
         if schema is not None:

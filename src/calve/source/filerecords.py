@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
+from calve.listing import spark_options
 from calve.model.letter import Origin
 from calve.source.arrowmap import Columns, bad_row, mapped
 from calve.source.documents import Malformed, parsed
@@ -49,7 +50,7 @@ def json_records(
     spark: SparkSession, paths: list[str], fields: Sequence[T.StructField], unit: str | None = None
 ) -> DataFrame:
     """The records in files with one JSON object on each line. `unit` is what numbers count in TIMESTAMP columns."""
-    lines = spark.read.format("text").options(**_MUST_EXIST).load(paths)
+    lines = _lines(spark, paths)
     reader = Reader(tuple(fields), Settings(unit, _zone(spark)), csv=False)
     chosen = lines.selectExpr(f"cast({_LINE} as binary) as {_LINE}", _FILE)  # what is not UTF-8 is not lost
     return mapped(chosen, [_LINE, SOURCE_FILE], reader.rows, record_schema(fields))
@@ -57,7 +58,7 @@ def json_records(
 
 def json_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
     """The lines themselves, for an envelope that reads the records; without the blank ones."""
-    lines = spark.read.format("text").options(**_MUST_EXIST).load(paths).where(f"trim({_LINE}) != ''")
+    lines = _lines(spark, paths).where(f"trim({_LINE}) != ''")
     return lines.selectExpr(f"cast({_LINE} as binary) as {_LINE}", _FILE)
 
 
@@ -72,7 +73,7 @@ def csv_records(
     texts = T.StructType(
         [*(T.StructField(f.name, T.StringType()) for f in fields), T.StructField(_CORRUPT, T.StringType())]
     )
-    settings = {"enforceSchema": "false", **options, **_MUST_EXIST, "mode": "PERMISSIVE"}
+    settings = {"enforceSchema": "false", **options, **_MUST_EXIST, **spark_options(paths), "mode": "PERMISSIVE"}
     rows = spark.read.format("csv").options(**settings, columnNameOfCorruptRecord=_CORRUPT).schema(texts).load(paths)
     reader = Reader(tuple(fields), Settings(zone=_zone(spark)), csv=True)
     names = [f.name for f in fields]
@@ -80,8 +81,13 @@ def csv_records(
     return mapped(chosen, [ident(n) for n in [*names, _CORRUPT, SOURCE_FILE]], reader.rows, record_schema(fields))
 
 
-_FILE = f"_metadata.file_path as {SOURCE_FILE}"
+_FILE = f"regexp_replace(_metadata.file_path, '^file:/+', 'file:///') as {SOURCE_FILE}"
+"""The same, whichever of Hadoop's local file systems reads it: letters are told apart by it."""
 _MUST_EXIST = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+
+
+def _lines(spark: SparkSession, paths: list[str]) -> DataFrame:
+    return spark.read.format("text").options(**_MUST_EXIST, **spark_options(paths)).load(paths)
 
 
 def _zone(spark: SparkSession) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost, TerminalError
-from calve.listing import KnownFile, Listing, absolute
+from calve.listing import KnownFile, Listing, absolute, spark_options
 from calve.model.checkpoint import Offsets
 from calve.model.size import SizeHint
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
@@ -150,8 +150,9 @@ class FileSource:
                 raise InvalidInput(
                     "there is no file to take a schema from", detail=self._definition.path, hint="Give a schema."
                 )
-            reader = spark.read.format(self._definition.format).options(**self._definition.options)
-            self._schema = reader.load(self._listing.for_spark(first.path)).schema
+            path = self._listing.for_spark(first.path)
+            options = {**self._definition.options, **spark_options([path])}
+            self._schema = spark.read.format(self._definition.format).options(**options).load(path).schema
         return self._schema
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
@@ -217,7 +218,7 @@ class FileSource:
         strictest = {"mode": "FAILFAST"} if definition.format in _NEEDS_SCHEMA else {}
         return (
             spark.read.format(definition.format)
-            .options(**strictest | dict(definition.options))
+            .options(**strictest | dict(definition.options) | spark_options(paths))
             .schema(self.schema(spark))
             .load(paths)
         )

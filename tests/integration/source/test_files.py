@@ -2,8 +2,12 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from pyspark.sql import SparkSession
 
 import calve
@@ -11,6 +15,7 @@ from calve.clock import SystemClock
 from calve.errors import BadRow, InvalidInput, SourceLost, TerminalError
 from calve.model.checkpoint import Offsets
 from calve.source.files import FileSource, files
+from calve.source.frames import SOURCE_FILE, SOURCE_PROBLEM
 from calve.state import LocalState
 from tests.support.changes import until_done
 from tests.support.readers import duckdb_rows
@@ -57,6 +62,44 @@ def test_every_file_is_read_once_whatever_its_time_stamp(spark: SparkSession, fo
     again = opened(folder, tmp_path)  # a restart
     assert again.next_end(second) is None
     assert ids(spark, again, None, first) == [1, 2], "a range is the same every time"
+
+
+NAMES = (
+    *("10:30.json", "a%20b.json", "%.json", "%zz.json", "a#b.json", "a?b.json", "a b.json", " a.json", "a\nb.json"),
+    *("a\tb.json", "ü.json", "u\u0308.json", "[1].json", "{b}.json", "*.json", "a\\b.json", "a'b\".json", "k=v.json"),
+    *("a,b;c&d.json", "\U0001f600.json", "\u202e.json", "a\x1b[31m.json", f"{'x' * 250}.json", "ends with a dot."),
+)
+
+
+def test_a_file_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    for number, name in enumerate(NAMES):
+        put(folder, name, {"id": number}, {"id": -1, "value": ["no", "text"], "more": 1}, {"id": "x"})
+    source = opened(folder, tmp_path)
+    rows = source.frame(spark, None, source.next_end(None)).collect()
+    assert sorted(row.id for row in rows if row.id is not None and row.id >= 0) == list(range(len(NAMES)))
+    named = {row[SOURCE_FILE] for row in rows if row[SOURCE_PROBLEM] is not None}
+    assert {unquote(file).removeprefix("file://") for file in named} == {f"{folder}/{name}" for name in NAMES}
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc", "csv"])
+def test_a_colon_in_a_name_is_read_in_every_format(
+    spark: SparkSession,
+    tmp_path: Path,
+    format: str,  # noqa: A002 - the option's name
+) -> None:
+    path = tmp_path / "in" / "2024-01-01T10:30:00"
+    path.parent.mkdir()
+    match format:
+        case "parquet":
+            pq.write_table(pa.table({"id": [7]}), path)
+        case "orc":
+            orc.write_table(pa.table({"id": [7]}), path)
+        case _:
+            path.write_text("7\n")
+    schema = "id BIGINT" if format == "csv" else None
+    source = files(path.parent, format=format, schema=schema).open(LocalState(tmp_path / "state"), SystemClock())
+    assert ids(spark, source, None, source.next_end(None)) == [7]
 
 
 def test_checkpoints_take_files_in_order_and_no_more_than_they_may(folder: Path, tmp_path: Path) -> None:
