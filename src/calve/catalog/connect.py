@@ -10,6 +10,7 @@ from pyiceberg.exceptions import NoSuchPropertyException
 from sqlalchemy import URL, make_url
 
 from calve.catalog.aws import glue_properties
+from calve.catalog.checked import Checked
 from calve.catalog.embedded import EmbeddedCatalog
 from calve.catalog.failures import trying
 from calve.catalog.guarded import Guarded, local_files
@@ -24,7 +25,7 @@ _SQL, _GLUE = "sql", "glue"
 _CLASSES: Mapping[str, tuple[str, str]] = {
     "rest": ("calve.catalog.rest", "RestClient"),
     _SQL: ("pyiceberg.catalog.sql", "SqlCatalog"),
-    _GLUE: ("pyiceberg.catalog.glue", "GlueCatalog"),
+    _GLUE: ("calve.catalog.glue", "GlueClient"),
     "hive": ("pyiceberg.catalog.hive", "HiveCatalog"),
 }
 _EXTRAS: Mapping[str, str] = {_SQL: "postgres", _GLUE: "aws"}
@@ -88,10 +89,10 @@ def _opened(kind: str, name: str, settings: dict[str, str]) -> Catalog:
 
 @cache
 def _catalog_class(kind: str) -> type[Catalog]:
-    """The class of pyiceberg, behind the guard. Raises ModuleNotFoundError when what it needs is not installed."""
+    """The class of pyiceberg, guarded and checked. Raises ModuleNotFoundError when what it needs is not installed."""
     module, name = _CLASSES[kind]
     found: type[Catalog] = getattr(importlib.import_module(module), name)
-    return found if issubclass(found, RestClient) else type(name, (Guarded, found), {})
+    return found if issubclass(found, RestClient) else type(name, (Checked, Guarded, found), {})
 
 
 def _shown(uri: str) -> str:

@@ -10,7 +10,6 @@ metadata location.
 import fcntl
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,8 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Identifier
 from sqlalchemy import event, select, update
 
+from calve.catalog.checked import Checked, NotSent
+from calve.catalog.discard import discard
 from calve.catalog.guarded import Guarded
 from calve.catalog.metadata_text import MetadataTexts
 
@@ -49,7 +50,7 @@ class TableCommit:
     updates: tuple[TableUpdate, ...]
 
 
-class EmbeddedCatalog(Guarded, SqlCatalog):
+class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
     """A catalog in one SQLite file."""
 
     def _init_catalog(self) -> None:
@@ -92,10 +93,9 @@ class EmbeddedCatalog(Guarded, SqlCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Apply updates when the requirements hold."""
+        """Apply updates when the requirements hold. Raises NotSent when they do not, or others were faster."""
         try:
-            for requirement in requirements:
-                requirement.validate(table.metadata)
+            _check(table, requirements)
             return self._commit_on(table, updates)
         except CommitFailedException:
             # `table` is not the newest: what the updates need may hold for the newest all the same.
@@ -106,16 +106,15 @@ class EmbeddedCatalog(Guarded, SqlCatalog):
     def commit_tables(self, commits: Sequence[TableCommit], unchanged: Sequence[Table] = ()) -> list[TableMetadata]:
         """Apply the updates of all tables or of none, if these and the tables `unchanged` are still as they are here.
 
-        Raises CommitFailedException when nothing was applied.
+        Raises NotSent when nothing was applied.
         """
         for commit in commits:
-            for requirement in commit.requirements:
-                requirement.validate(commit.table.metadata)
+            _check(commit.table, commit.requirements)
         staged: list[tuple[str, TableMetadata]] = []
         try:
             for commit in commits:
                 staged.append(self._stage(commit.table, commit.updates))  # noqa: PERF401 - what was staged is removed
-        except OSError:
+        except (OSError, CommitFailedException):
             _remove([(c.table, location) for c, (location, _) in zip(commits, staged, strict=False)])
             raise
         swaps = [(c.table, location) for c, (location, _) in zip(commits, staged, strict=True)]
@@ -133,7 +132,10 @@ class EmbeddedCatalog(Guarded, SqlCatalog):
 
     def _stage(self, table: Table, updates: tuple[TableUpdate, ...]) -> tuple[str, TableMetadata]:
         """Write the metadata that the updates give; its location and itself."""
-        metadata = _updated(table.metadata, updates, table.metadata_location)
+        try:
+            metadata = _updated(table.metadata, updates, table.metadata_location)
+        except ValueError as error:
+            raise NotSent(str(error)) from error
         location = self._next_metadata_location(metadata, table.metadata_location)
         text = self._texts.setdefault(table.name(), MetadataTexts()).text(metadata)
         with table.io.new_output(location).create() as stream:
@@ -191,14 +193,21 @@ class EmbeddedCatalog(Guarded, SqlCatalog):
 
 
 def _remove(staged: Sequence[tuple[Table, str]]) -> None:
-    """Delete metadata files that nothing refers to."""
     for table, location in staged:
-        with suppress(OSError):
-            table.io.delete(location)
+        discard(table.io, [location], "the metadata was written for a commit that was not applied")
 
 
-def _overtaken(table: Table) -> CommitFailedException:
-    return CommitFailedException(f"Table has been updated by another process: {'.'.join(table.name())}")
+def _check(table: Table, requirements: Sequence[TableRequirement]) -> None:
+    try:
+        for requirement in requirements:
+            requirement.validate(table.metadata)
+    except CommitFailedException as error:
+        raise NotSent(str(error)) from error
+
+
+def _overtaken(table: Table) -> NotSent:
+    """The transaction that found it is rolled back by this very process."""
+    return NotSent(f"Table has been updated by another process: {'.'.join(table.name())}")
 
 
 def _prepare(connection: Any, _record: Any) -> None:

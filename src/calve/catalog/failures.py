@@ -1,7 +1,6 @@
 """What a failing catalog or store means: the errors of pyiceberg, SQL drivers, HTTP and filesystems as calve's own.
 
-Classes and error numbers decide, never texts. Whatever is not known to be harmless after a commit was sent counts as
-unknown: the table alone tells then whether it was applied.
+Classes and error numbers decide, never texts. What became of a commit that failed is decided in `outcome.py`.
 """
 
 import importlib
@@ -12,11 +11,7 @@ from pydantic_core import ValidationError
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
-    CommitFailedException,
-    CommitStateUnknownException,
     ForbiddenError,
-    NoSuchNamespaceError,
-    NoSuchTableError,
     OAuthError,
     RESTError,
     TooManyRequestsError,
@@ -26,7 +21,7 @@ from pyiceberg.exceptions import (
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from calve.catalog.hints import hint_for, is_local
-from calve.errors import CommitConflict, CommitUnknown, TransientError
+from calve.errors import TransientError
 
 
 def _of_extra(module: str, *names: str) -> tuple[type[Exception], ...]:
@@ -69,32 +64,18 @@ def trying(what: str) -> Iterator[None]:
         raise transient(f"{what} failed", error) from error
 
 
-@contextmanager
-def committing(what: str) -> Iterator[None]:
-    """Turn failures of a catalog commit into CommitConflict, CommitUnknown or TransientError."""
-    try:
-        yield
-    except (CommitFailedException, NoSuchTableError, NoSuchNamespaceError, ValueError) as error:
-        # ValueError: an update that does not fit the table any more, found before anything was sent.
-        raise CommitConflict(f"{what} met another change of the table", detail=_text(error)) from error
-    except CommitStateUnknownException as error:
-        raise _unknown(what, error) from error
-    except FAILURES as error:
-        if isinstance(error, _REFUSED) or is_local(error):
-            raise transient(f"{what} failed", error) from error
-        raise _unknown(what, error) from error
+def is_refused(error: BaseException) -> bool:
+    """Whether the catalog let nobody in, or a local filesystem refused: the table has nothing to do with it."""
+    return isinstance(error, _REFUSED) or is_local(error)
 
 
 def transient(primary: str, error: BaseException) -> TransientError:
     """A TransientError that names its cause, with a hint for causes that a person can take away."""
-    return TransientError(primary, detail=_text(error), hint=hint_for(error))
+    return TransientError(primary, detail=text_of(error), hint=hint_for(error))
 
 
-def _unknown(what: str, error: BaseException) -> CommitUnknown:
-    return CommitUnknown(f"the answer to {what} was lost", detail=_text(error), hint=hint_for(error))
-
-
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """An error in one line, not too long."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     text = " ".join(str(cause).split())
     return f"{type(cause).__name__}: {text[:_MOST_TEXT]}{'…' if len(text) > _MOST_TEXT else ''}"

@@ -22,10 +22,11 @@ from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransf
 from pyiceberg.types import UUIDType
 from sqlalchemy.exc import IntegrityError
 
-from calve.catalog.failures import committing, trying
+from calve.catalog.failures import trying
 from calve.catalog.fields import field_named
 from calve.catalog.fitting import as_known, fit
 from calve.catalog.names import suggestion
+from calve.catalog.outcome import Change, send
 from calve.errors import InvalidInput
 from calve.model.progress import Progress, property_key
 from calve.model.spec import TableName
@@ -125,9 +126,10 @@ def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
     if unpartitioned_spec_id(table) is not None:
         return table
     spec = PartitionSpec(spec_id=max(table.specs()) + 1)
-    with committing(f'adding a spec for deletes to "{name}"'):
-        requirements = (AssertTableUUID(uuid=table.metadata.table_uuid),)
-        table.catalog.commit_table(table, requirements, (AddPartitionSpecUpdate(spec=spec),))
+    requirements = (AssertTableUUID(uuid=table.metadata.table_uuid),)
+    updates = (AddPartitionSpecUpdate(spec=spec),)
+    change = Change(table, requirements, updates, done=lambda now: unpartitioned_spec_id(now) is not None)
+    send(change, f'adding a spec for deletes to "{name}"')
     with trying(f'loading table "{name}"'):
         return table.catalog.load_table(name.identifier)
 

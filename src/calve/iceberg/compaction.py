@@ -16,18 +16,15 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.sorting import SortDirection
-from pyiceberg.table.update import TableUpdate
 from pyiceberg.transforms import IdentityTransform
 
-from calve.catalog.connect import Catalog
-from calve.catalog.failures import committing, trying
-from calve.catalog.rest import removes_old_metadata
+from calve.catalog.failures import trying
+from calve.catalog.outcome import Change, send
 from calve.clock import Clock, IdSource
-from calve.errors import CommitConflict, CommitUnknown, InvalidInput
-from calve.faults import reached
+from calve.errors import InvalidInput
 from calve.iceberg.compaction_groups import Groups, Policy, due_groups
 from calve.iceberg.delete_index import DeleteIndex
-from calve.iceberg.draft import Draft, new_draft, requirements, snapshot_updates
+from calve.iceberg.draft import new_draft, requirements, snapshot_updates
 from calve.iceberg.key_scan import KeyScans, place_of
 from calve.iceberg.listing import Line
 from calve.iceberg.manifest_reader import ManifestReader
@@ -38,8 +35,7 @@ from calve.iceberg.readable import ReadTarget, every_field, rewrite_target
 from calve.iceberg.removal import remove_named
 from calve.iceberg.scan import scan_file
 from calve.iceberg.snapshots import added_counts, ancestors_of, head_of, new_summary
-from calve.iceberg.store import io_properties_of, remove_new
-from calve.iceberg.table import remove_old_metadata
+from calve.iceberg.store import io_properties_of
 from calve.model.files import Totals, WriteResult, WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.spec import WriteOptions
@@ -165,11 +161,11 @@ class Compactions:
         same = table.metadata.table_uuid == plan.table.metadata.table_uuid
         return self._head(table, snapshot) if snapshot and same and plan.snapshot_id in before else None
 
-    def commit(self, catalog: Catalog, plan: CompactionPlan, head: Head, exchange: Exchange) -> int:
+    def commit(self, plan: CompactionPlan, head: Head, exchange: Exchange) -> int:
         """One attempt on exactly `head`: a snapshot with the new files instead of the inputs; its id.
 
-        Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known even after a look
-        at the table, TransientError when nothing was sent.
+        Raises CommitConflict when it was not applied: then the deletes of the exchange are removed, and its files are
+        not. Raises CommitUnknown, TransientError.
         """
         table, name = head.table, ".".join(head.table.name())
         draft = new_draft(table, self._clock, self._ids, self._branch)
@@ -185,31 +181,11 @@ class Compactions:
             self._lists.lists.write(table.io, draft.list_location, draft.list_header, (*new, *removal.lines))
         counts = added_counts(Totals.of(WriteResult((*exchange.files, *exchange.deletes), 0)))
         summary = new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts)
-        reached("maintain.before")
-        try:
-            self._send(catalog, draft, snapshot_updates(draft, summary))
-        except CommitConflict:
-            kept = {line.manifest.manifest_path for line in head.lines}
-            written = [line.manifest.manifest_path for line in (*new, *removal.lines)]
-            new_ones = [draft.list_location, *(path for path in written if path not in kept)]
-            remove_new(new_ones, io_properties_of(table.io.properties))
-            raise
-        reached("maintain.after")
+        own_files = draft.own_files((*new, *removal.lines), head.lines) + tuple(file.path for file in exchange.deletes)
+        needed = requirements(table.metadata, self._branch)
+        change = Change(table, needed, snapshot_updates(draft, summary), own_files)
+        send(change, f'the compaction of "{name}"', "maintain")
         return draft.snapshot_id
-
-    def _send(self, catalog: Catalog, draft: Draft, updates: tuple[TableUpdate, ...]) -> None:
-        table, name = draft.table, ".".join(draft.table.name())
-        try:
-            with committing(f'the compaction of "{name}"'):
-                response = catalog.commit_table(table, requirements(table.metadata, self._branch), updates)
-        except CommitUnknown:
-            with trying(f'loading table "{name}"'):
-                now = catalog.load_table(table.name())
-            if now.metadata.snapshot_by_id(draft.snapshot_id) is None:
-                raise
-            return
-        if not removes_old_metadata(catalog):
-            remove_old_metadata(table.io, table.metadata, response.metadata)
 
     def _head(self, table: Table, snapshot: Snapshot) -> Head:
         with trying(f'reading the manifests of "{".".join(table.name())}"'):

@@ -14,11 +14,10 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
-from calve.catalog.connect import Catalog
-from calve.catalog.failures import committing, trying
+from calve.catalog.failures import trying
+from calve.catalog.outcome import Change, send
 from calve.clock import Clock, IdSource
-from calve.errors import CommitUnknown, InvalidInput
-from calve.faults import reached
+from calve.errors import InvalidInput
 from calve.iceberg.draft import new_draft, requirements, snapshot_updates
 from calve.iceberg.key_scan import key_target, place_of
 from calve.iceberg.listing import Line
@@ -29,7 +28,6 @@ from calve.iceberg.readable import ReadTarget
 from calve.iceberg.removal import remove_deletes
 from calve.iceberg.scan import Scan
 from calve.iceberg.snapshots import added_counts, head_of, new_summary
-from calve.iceberg.table import remove_old_metadata
 from calve.iceberg.travel import AsOf
 from calve.model.files import Totals, WriteResult, WrittenFile
 from calve.model.scan import DeleteKind, ScanFile
@@ -86,13 +84,10 @@ def plan_conversion(table: Table) -> ConversionPlan | None:
     )
 
 
-def commit_conversion(
-    catalog: Catalog, plan: ConversionPlan, files: Sequence[WrittenFile], clock: Clock, ids: IdSource
-) -> int:
+def commit_conversion(plan: ConversionPlan, files: Sequence[WrittenFile], clock: Clock, ids: IdSource) -> int:
     """One attempt: a snapshot with `files` and without equality deletes; its id.
 
-    Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known even after a look at
-    the table, TransientError when nothing was sent.
+    Raises CommitConflict when it was not applied: then the files are removed. Raises CommitUnknown, TransientError.
     """
     table, name = plan.table, ".".join(plan.table.name())
     draft = new_draft(table, clock, ids)
@@ -104,15 +99,7 @@ def commit_conversion(
         manifests.lists.write(table.io, draft.list_location, draft.list_header, (*new, *removal.lines))
     counts = added_counts(Totals.of(WriteResult(tuple(files), 0)))
     updates = snapshot_updates(draft, new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts))
-    reached("maintain.before")
-    try:
-        with committing(f'the conversion of deletes of "{name}"'):
-            response = catalog.commit_table(table, requirements(table.metadata), updates)
-        remove_old_metadata(table.io, table.metadata, response.metadata)
-    except CommitUnknown:
-        with trying(f'loading table "{name}"'):
-            now = catalog.load_table(table.name())
-        if now.metadata.snapshot_by_id(draft.snapshot_id) is None:
-            raise
-    reached("maintain.after")
+    own_files = draft.own_files((*new, *removal.lines), plan.lines) + tuple(file.path for file in files)
+    change = Change(table, requirements(table.metadata), updates, own_files)
+    send(change, f'the conversion of deletes of "{name}"', "maintain")
     return draft.snapshot_id

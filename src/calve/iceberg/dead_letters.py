@@ -7,6 +7,7 @@ twice. Every addition is one attempt on exactly the table that was looked at.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,13 +19,14 @@ from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from calve import faults
+from calve.catalog.discard import discard
 from calve.catalog.failures import trying
 from calve.catalog.guarded import locations_of
 from calve.catalog.tables import load_or_create_table
 from calve.clock import Clock, IdSource
-from calve.errors import CommitConflict, CommitUnknown
+from calve.errors import CommitConflict, CommitUnknown, TransientError
 from calve.iceberg.manifest_reader import ManifestReader
-from calve.iceberg.partitioned import Keep, Seen, commit_all, prepare, remove_files
+from calve.iceberg.partitioned import Keep, Seen, commit_all, prepare
 from calve.iceberg.rows import write_rows
 from calve.model.letter import Letter, Origin
 from calve.model.spec import TableName
@@ -82,10 +84,10 @@ class LetterTable:
         faults.reached("deadletter.before")
         try:
             prepared = prepare(Seen(table, self._manifests), (), [written], Keep(), (self._clock, self._ids))
-            commit_all([prepared])
-        except CommitConflict:
-            remove_files(table.io, [location])
+        except TransientError:
+            discard(table.io, [location], "the manifest of these dead letters could not be written")
             raise
+        commit_all([replace(prepared, files=(*prepared.files, location))])
         faults.reached("deadletter.after")
         return len(fresh)
 

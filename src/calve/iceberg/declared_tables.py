@@ -21,10 +21,10 @@ from pyiceberg.table.update import (
 from sqlalchemy.exc import IntegrityError
 
 from calve.catalog.embedded import EmbeddedCatalog
-from calve.catalog.failures import committing, trying
-from calve.errors import CommitConflict, InvalidInput, TransientError
+from calve.catalog.failures import trying
+from calve.catalog.outcome import Change, send
+from calve.errors import CommitConflict, CommitUnknown, InvalidInput, TransientError
 from calve.iceberg.declared import DeclaredColumn, declared_schema, declared_spec
-from calve.iceberg.partitioned import remove_old_metadata
 
 ATTEMPTS = 10
 LOADS = 50
@@ -63,11 +63,10 @@ def open_declared(catalog: Catalog, declaration: Declaration) -> Table:
             AssertTableUUID(uuid=table.metadata.table_uuid),
             AssertCurrentSchemaId.model_validate({"current-schema-id": table.metadata.current_schema_id}),
         )
+        change = Change(table, needed, updates, done=lambda now: not _updates(now, declaration))
         try:
-            with committing(f'the change of properties of "{declaration.label}"'):
-                after = catalog.commit_table(table, needed, updates).metadata
-            remove_old_metadata(table.io, table.metadata, after)
-        except CommitConflict:
+            send(change, f'the change of properties of "{declaration.label}"')
+        except (CommitConflict, CommitUnknown):  # the table, loaded again, tells what is left to do
             if attempt == ATTEMPTS - 1:
                 raise
     return load_or_create(catalog, declaration)

@@ -5,6 +5,7 @@ spec. If one of them changed, the catalog applies nothing.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyiceberg.table import Table
@@ -26,7 +27,7 @@ from pyiceberg.table.update import (
 
 from calve.catalog.guarded import locations_of
 from calve.clock import Clock, IdSource
-from calve.iceberg.listing import ListHeader
+from calve.iceberg.listing import Line, ListHeader
 from calve.iceberg.retention import BATCH, Aged, Retention, expired
 from calve.iceberg.snapshots import head_of, protected_snapshots
 from calve.model.progress import Progress, property_key, tag_name
@@ -58,6 +59,12 @@ class Draft:
         """The header of its manifest list."""
         parent = self.parent
         return ListHeader(self.snapshot_id, parent.snapshot_id if parent else None, self.sequence_number)
+
+    def own_files(self, lines: Sequence[Line], before: Sequence[Line]) -> tuple[str, ...]:
+        """Its manifest list, and those manifests of `lines` that were made for it: they are not in `before`."""
+        known = {line.manifest.manifest_path for line in before}
+        paths = (line.manifest.manifest_path for line in lines)
+        return (self.list_location, *(path for path in paths if path not in known))
 
 
 def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRANCH) -> Draft:

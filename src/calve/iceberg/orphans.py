@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 
 from pyarrow.fs import FileSelector, FileType
 
+from calve.catalog.discard import discard
 from calve.iceberg.manifest_reader import references
-from calve.iceberg.partitioned import Seen, remove_files
+from calve.iceberg.partitioned import Seen
 from calve.iceberg.store import filesystem_of, io_properties_of
 
 _ENDINGS = (".parquet", ".avro", ".metadata.json")
@@ -35,5 +36,5 @@ def remove_orphans(seen: Seen, now_ms: int, min_age_ms: int) -> list[str]:
     ]
     # Locations and paths differ in how they begin: `file:///a` and `/a`, `s3://bucket/a` and `bucket/a`.
     prefix = table.location().rstrip("/").removesuffix(root.rstrip("/"))
-    remove_files(table.io, [prefix + path for path in gone])
+    discard(table.io, [prefix + path for path in gone], "they are orphans: nothing refers to them")
     return sorted(gone)

@@ -6,8 +6,8 @@
                 │
     commit_all([Prepared, ...], unchanged=[Seen, ...]) ──► one catalog transaction ──► remove what expired
 
-`prepare` and `commit_all` are one attempt on exactly what was seen. What an attempt wrote is removed when it certainly
-was not applied. Files are removed from the store only after the commit that took the last reference to them away.
+`prepare` and `commit_all` are one attempt on exactly what was seen. What an attempt wrote is removed when it was not
+applied (`catalog/outcome.py`). Files leave the store only after the commit that took the last reference to them away.
 """
 
 import logging
@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -26,10 +24,10 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
-from calve.catalog.embedded import EmbeddedCatalog, TableCommit
-from calve.catalog.failures import FAILURES, committing, trying
+from calve.catalog.discard import discard
+from calve.catalog.failures import FAILURES, trying
+from calve.catalog.outcome import Change, send_all
 from calve.clock import Clock, IdSource
-from calve.errors import CommitConflict, InvalidInput
 from calve.faults import reached
 from calve.iceberg.draft import Draft, new_draft, requirements, snapshot_updates
 from calve.iceberg.listing import Line
@@ -131,14 +129,23 @@ class Prepared:
     seen: Seen
     draft: Draft
     updates: tuple[TableUpdate, ...]
-    written: tuple[str, ...]
-    """Manifests and the list of this attempt."""
+    files: tuple[str, ...]
+    """That this attempt alone refers to: manifests and their list."""
     expired: tuple[Snapshot, ...]
 
     @property
     def label(self) -> str:
         """How messages call the table."""
         return ".".join(self.draft.table.name())
+
+    @property
+    def change(self) -> Change:
+        """As it is sent."""
+        return Change(self.draft.table, requirements(self.draft.metadata), self.updates, self.files)
+
+    def is_in(self, now: Seen) -> bool:
+        """Whether it was applied, as far as the table shows now."""
+        return self.change.is_in(now.table)
 
 
 def prepare(
@@ -150,60 +157,31 @@ def prepare(
         change = _Change.of(seen, frozenset(removed))
         lines = [*_new_lines(draft, change, added), *change.kept]
         seen.manifests.lists.write(draft.table.io, draft.list_location, draft.list_header, lines)
-    known = {line.manifest.manifest_path for line in seen.lines}
-    written = [line.manifest.manifest_path for line in lines if line.manifest.manifest_path not in known]
     expired = keep.expired(draft.metadata, draft.timestamp_ms)
     updates = snapshot_updates(draft, _summary(seen, change, added))
     if expired:
         ids = [snapshot.snapshot_id for snapshot in expired]
         updates += (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}),)
-    return Prepared(seen, draft, updates, (*written, draft.list_location), tuple(expired))
+    return Prepared(seen, draft, updates, draft.own_files(lines, seen.lines), tuple(expired))
 
 
 def commit_all(prepared: Sequence[Prepared], unchanged: Sequence[Seen] = ()) -> None:
     """Commit all of these or none, if nothing of it and of `unchanged` changed since it was seen.
 
-    Raises CommitConflict when it certainly was not applied, CommitUnknown when that is not known, TransientError when
-    the catalog did nothing, InvalidInput when it cannot commit several tables at once.
+    Raises CommitConflict when it was not applied, and what was prepared is removed; CommitUnknown, TransientError;
+    InvalidInput when the catalog cannot commit several tables at once.
     """
-    catalog = prepared[0].draft.table.catalog
     what = f"the change of {', '.join(one.label for one in prepared)}"
-    try:
-        with committing(what):
-            reached("metastore.before")
-            after = _send(catalog, prepared, unchanged)
-            reached("metastore.after")
-    except (CommitConflict, InvalidInput):
-        forget(prepared)
-        raise
+    after = send_all([one.change for one in prepared], what, "metastore", [seen.table for seen in unchanged])
     reached("metastore.expiry")
     for one, metadata in zip(prepared, after, strict=True):
         _clean_up(one, metadata)
 
 
 def forget(prepared: Iterable[Prepared]) -> None:
-    """Remove what was written for snapshots that are certainly not in their tables."""
+    """Remove what was written for snapshots that were never sent."""
     for one in prepared:
-        remove_files(one.draft.table.io, one.written)
-
-
-def was_applied(prepared: Prepared, now: Seen) -> bool:
-    """Whether a commit whose answer was lost is in the table."""
-    return any(s.snapshot_id == prepared.draft.snapshot_id for s in now.table.metadata.snapshots)
-
-
-def _send(catalog: Catalog, prepared: Sequence[Prepared], unchanged: Sequence[Seen]) -> list[TableMetadata]:
-    commits = [TableCommit(p.draft.table, requirements(p.draft.metadata), p.updates) for p in prepared]
-    if isinstance(catalog, EmbeddedCatalog):
-        return catalog.commit_tables(commits, unchanged=[seen.table for seen in unchanged])
-    if len(commits) > 1 or unchanged:
-        raise InvalidInput(
-            "the catalog cannot change several tables at once",
-            detail=f"They are {', '.join(one.label for one in prepared)}, in a catalog of type "
-            f"{catalog.properties.get('type', 'unknown')}.",
-            hint="Keep these components in a SQLite catalog.",
-        )
-    return [catalog.commit_table(one.table, one.requirements, one.updates).metadata for one in commits]
+        discard(one.draft.table.io, one.files, "the snapshot that they were written for was never sent")
 
 
 # ---- manifests
@@ -283,11 +261,9 @@ def _values(entry: ManifestEntry) -> tuple[Any, ...]:
 
 def _clean_up(prepared: Prepared, after: TableMetadata) -> None:
     """Remove files that lost their last reference. A file that stays does no harm: a failure is a warning."""
-    io = prepared.draft.table.io
-    remove_old_metadata(io, prepared.draft.metadata, after)
     try:
         if prepared.expired:
-            remove_files(io, _unreferenced(prepared, after))
+            discard(prepared.draft.table.io, _unreferenced(prepared, after), "they expired")
     except _NOT_REMOVED as error:
         log.warning("expired files were not removed", extra={"table": prepared.label, "error": str(error)})
 
@@ -305,21 +281,3 @@ def _unreferenced(prepared: Prepared, after: TableMetadata) -> list[str]:
             if newer.last_updated_ms == after.last_updated_ms and newer.snapshots == after.snapshots:
                 raise
             after = newer
-
-
-def remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
-    """Remove metadata files that left the log, as the table's properties ask."""
-    if after.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() == "true":
-        kept = {entry.metadata_file for entry in after.metadata_log}
-        remove_files(io, [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept])
-
-
-def remove_files(io: FileIO, locations: Iterable[str]) -> None:
-    """Delete files; one that is gone already is fine, one that cannot be deleted is a warning."""
-    for location in locations:
-        try:
-            io.delete(location)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            log.warning("a file was not removed", extra={"location": location, "error": str(error)})

@@ -45,11 +45,6 @@ def ancestors_of(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Sna
         snapshot = None if snapshot.parent_snapshot_id is None else by_id.get(snapshot.parent_snapshot_id)
 
 
-def shows_no_history(metadata: TableMetadata) -> bool:
-    """Whether there were snapshots before the only one: some catalogs (Nessie) keep them to themselves."""
-    return len(metadata.snapshots) == 1 and (metadata.snapshots[0].sequence_number or 0) > 1
-
-
 def protected_snapshots(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> set[int]:
     """Snapshots that branches and tags need: what they name, and the ancestors of every branch but this one."""
     kept = {ref.snapshot_id for ref in metadata.refs.values()}

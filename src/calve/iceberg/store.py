@@ -1,15 +1,14 @@
-"""Files of a table by location, on the driver and on executors. Nothing here deletes a file that is in a table."""
+"""Files of a table by location, on the driver and on executors. They are removed in `catalog/discard.py` only."""
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import pyarrow as pa
 from pyarrow.fs import FileType
 
 from calve.catalog.stores import filesystem_of, io_properties_of
 
-__all__ = ["absent", "file_sizes", "filesystem_of", "io_properties_of", "open_input", "open_output", "remove_new"]
+__all__ = ["absent", "file_sizes", "filesystem_of", "io_properties_of", "open_input", "open_output"]
 
 _BUFFER = 1 << 20
 _LOOKUPS = 16
@@ -46,11 +45,3 @@ def file_sizes(locations: Iterable[str], io_properties: Mapping[str, str]) -> di
 def absent(locations: Iterable[str], io_properties: Mapping[str, str]) -> tuple[str, ...]:
     """Those locations that have no file. Raises OSError when the store cannot be asked."""
     return tuple(location for location, size in file_sizes(locations, io_properties).items() if size is None)
-
-
-def remove_new(locations: Iterable[str], io_properties: Mapping[str, str]) -> None:
-    """Remove files that were written and are certainly in no snapshot; one that stays is an orphan."""
-    for location in locations:
-        filesystem, path = filesystem_of(location, io_properties)
-        with suppress(OSError):
-            filesystem.delete_file(path)

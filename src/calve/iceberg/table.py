@@ -4,9 +4,10 @@
                 │
     commit: manifest list (new manifests + those of the head) ──► snapshot, refs, property, expiry ──► catalog
 
-`commit` is one attempt on exactly the state it is given: it neither reloads nor retries, and deletes nothing when it
-fails. All requests go through one catalog client: `load`, `commit`, `plan_keys` and `merge_manifests` are called by
-one thread at a time, `standing`, `write_target`, `write_manifests` and `missing_files` by any.
+`commit` is one attempt on exactly the state it is given: it does not retry, and removes nothing when it fails, since
+another attempt goes on with the same manifests. All requests go through one catalog client: `load`, `commit`,
+`plan_keys` and `merge_manifests` are called by one thread at a time, `standing`, `write_target`, `write_manifests` and
+`missing_files` by any.
 """
 
 import logging
@@ -24,11 +25,12 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableUpdate
 
-from calve.catalog.failures import committing, trying
+from calve.catalog.discard import remove
+from calve.catalog.failures import trying
 from calve.catalog.fields import field_named
 from calve.catalog.fitting import as_known
-from calve.catalog.guarded import location_provider, locations_of
-from calve.catalog.rest import removes_old_metadata
+from calve.catalog.guarded import locations_of
+from calve.catalog.outcome import Change, send, shows_no_history
 from calve.catalog.stores import expires_soon, task_properties_of
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
@@ -59,7 +61,6 @@ from calve.iceberg.snapshots import (
     has_data,
     head_of,
     new_summary,
-    shows_no_history,
     stated_progress,
 )
 from calve.iceberg.store import absent, io_properties_of
@@ -70,7 +71,6 @@ from calve.model.spec import WriteOptions
 from calve.model.table import Proposal, TableState
 from calve.model.target import WriteTarget
 
-_DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 _KNOWN_MANIFESTS = 256
 
 log = logging.getLogger(__name__)
@@ -179,9 +179,8 @@ class IcebergTable:
             removed=removal.counts,
         )
         updates = snapshot_updates(draft, summary) + progress_updates(draft, progress) + expiry_updates(draft)
-        reached("commit.before")
-        self._send(draft, updates, f'the commit of batch {progress.lower} to {progress.frontier} to "{self._name}"')
-        reached("commit.after")
+        what = f'the commit of batch {progress.lower} to {progress.frontier} to "{self._name}"'
+        self._send(draft, updates, what, "commit")
         return progress
 
     def _without_deletes(self, draft: Draft, lines: Sequence[Line], gone: frozenset[str]) -> Removal:
@@ -191,17 +190,19 @@ class IcebergTable:
     @property
     def behind(self) -> bool:
         """True when the table has to be changed before it can take rows. Raises InvalidInput when no change helps."""
-        return self._shape is not None and bool(evolution(self._latest.metadata, self._shape, self._sink_id))
+        return bool(self._lacks(self._latest.metadata))
+
+    def _lacks(self, metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+        return evolution(metadata, self._shape, self._sink_id) if self._shape else ()
 
     def evolve(self, state: TableState) -> None:
         """Give the table what it lacks, on exactly `state`. Raises like `commit`."""
         table: Table = state.handle
-        updates = evolution(table.metadata, self._shape, self._sink_id) if self._shape else ()
+        updates = self._lacks(table.metadata)
         if updates:
-            reached("schema.before")
-            with committing(f'a change of the schema of "{self._name}"'):
-                table.catalog.commit_table(table, requirements(table.metadata, self._branch), updates)
-            reached("schema.after")
+            needed = requirements(table.metadata, self._branch)
+            change = Change(table, needed, updates, done=lambda now: not self._lacks(now.metadata))
+            send(change, f'a change of the schema of "{self._name}"', "schema")
             log.info("the schema of table %s was changed", self._name)
         self.load()
 
@@ -228,9 +229,7 @@ class IcebergTable:
             "entries-processed": str(sum(line.manifest.existing_files_count or 0 for line in merged)),
         }
         updates = snapshot_updates(draft, new_summary(Operation.REPLACE, {}, draft.parent, counts))
-        reached("maintain.before")
-        self._send(draft, updates, f'the merge of manifests of "{self._name}"')
-        reached("maintain.after")
+        self._send(draft, updates, f'the merge of manifests of "{self._name}"', "maintain")
         return True
 
     def standing(self) -> Standing:
@@ -297,9 +296,8 @@ class IcebergTable:
             for manifest in keys:
                 with suppress(FileNotFoundError):
                     for location in self._files_of(io, manifest):
-                        with suppress(FileNotFoundError):
-                            io.delete(location)
-                    io.delete(manifest.path)
+                        remove(io, location)
+                    remove(io, manifest.path)
 
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
         """Manifests, and files they name, that no longer exist. Raises TransientError."""
@@ -328,12 +326,8 @@ class IcebergTable:
         with trying(f'writing the manifest list of "{self._name}"'):
             self._lists.write(draft.table.io, draft.list_location, draft.list_header, lines)
 
-    def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str) -> None:
-        with committing(what):
-            response = self._catalog.commit_table(draft.table, requirements(draft.metadata, draft.branch), updates)
-        self._metadata = response.metadata
-        if not removes_old_metadata(self._catalog):
-            remove_old_metadata(draft.table.io, draft.metadata, response.metadata)
+    def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str, point: str) -> None:
+        self._metadata = send(Change(draft.table, requirements(draft.metadata, draft.branch), updates), what, point)
 
 
 def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:
@@ -341,27 +335,3 @@ def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:
     place = manifest_place(draft.table, group.spec_id, group.content, name)
     entries = [entry for manifest in group.members for entry in entries_of(draft.table.io, manifest)]
     return Line.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
-
-
-def remove_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
-    """Delete metadata files that left the log, as the table's properties ask. A file that stays does no harm.
-
-    Others write the log, too: what is no metadata file of this table stays, whatever the log says.
-    """
-    if after.properties.get(_DELETE_OLD_METADATA, "false").lower() != "true":
-        return
-    gone = {entry.metadata_file for entry in before.metadata_log} - {
-        entry.metadata_file for entry in after.metadata_log
-    }
-    folder = f"{location_provider(before.location, before.properties).metadata_path}/"
-    for location in gone:
-        if not (
-            location.startswith(folder) and ".metadata.json" in location and "/" not in location.removeprefix(folder)
-        ):
-            continue
-        try:
-            io.delete(location)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            log.warning("old metadata file not deleted", extra={"location": location, "error": str(error)})

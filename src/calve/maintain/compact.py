@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from calve.catalog.connect import Catalog
+from calve.catalog.discard import discard
 from calve.catalog.tables import load_table
 from calve.errors import CommitConflict
 from calve.iceberg.compaction import CompactionPlan, Compactions, Exchange, Head
 from calve.iceberg.compaction_groups import BY_HAND, Groups, Policy
 from calve.iceberg.position_deletes import Found
-from calve.iceberg.store import remove_new
 from calve.maintain.convert import Tools
 from calve.maintain.rewrite import GroupWork, Rewritten, rewrite
 from calve.maintain.tasks import rewrite_by_tasks
@@ -110,7 +110,7 @@ class Compactor:
                 check()
                 done.append(rewrite(work, check))
         except BaseException:
-            _forget(plan, done)
+            _forget(plan, done, "the compaction ended before it was complete")
             raise
         return Ready(plan, tuple(done))
 
@@ -137,14 +137,14 @@ class Compactor:
     def abandon(self, ready: Ready) -> None:
         """Remove new files that were not committed."""
         if not ready.unknown:
-            _forget(ready.plan, ready.groups)
+            _forget(ready.plan, ready.groups, "the compaction that made them was given up")
 
     def _leave_stale(self, ready: Ready, head: Head) -> None:
         """Files that others replaced meanwhile need no new ones."""
         stale = [group for group in ready.groups if not head.has(group.inputs)]
         ready.groups = tuple(group for group in ready.groups if group not in stale)
         if stale and not ready.unknown:
-            _forget(ready.plan, stale)
+            _forget(ready.plan, stale, "others replaced the files that they were made of")
 
     def _attempt(self, ready: Ready, head: Head) -> Compacted:
         inputs = tuple(file for group in ready.groups for file in group.inputs)
@@ -152,10 +152,9 @@ class Compactor:
         exchange = Exchange(inputs, files, *self._later(ready, head))
         before, ready.unknown = ready.unknown, True
         try:
-            snapshot_id = self._compactions.commit(self._catalog, ready.plan, head, exchange)
+            snapshot_id = self._compactions.commit(ready.plan, head, exchange)
         except CommitConflict:
             ready.unknown = before
-            remove_new([file.path for file in exchange.deletes], ready.plan.reading.io_properties)
             raise
         done = Compacted(
             snapshot_id, len(inputs), len(files), sum(f.rows for f in inputs), sum(f.record_count for f in files)
@@ -216,8 +215,8 @@ def due(catalog: Catalog, scope: Scope, tools: Tools, policy: Policy = BY_HAND) 
     return None if plan is None else plan.groups
 
 
-def _forget(plan: CompactionPlan, groups: Sequence[Rewritten]) -> None:
-    remove_new([file.path for group in groups for file in group.files], plan.reading.io_properties)
+def _forget(plan: CompactionPlan, groups: Sequence[Rewritten], why: str) -> None:
+    discard(plan.table.io, [file.path for group in groups for file in group.files], why)
 
 
 def _joined(found: Sequence[Found]) -> list[Found]:

@@ -59,7 +59,7 @@ def convert_deletes(catalog: Catalog, name: TableName, tools: Tools) -> Converte
             return None
         files = positions_of(plan, tools)
         try:
-            snapshot_id = commit_conversion(catalog, plan, files, tools.clock, tools.ids)
+            snapshot_id = commit_conversion(plan, files, tools.clock, tools.ids)
         except CommitConflict as error:
             if attempt == ATTEMPTS:
                 raise

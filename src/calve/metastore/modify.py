@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from calve.catalog.discard import discard
 from calve.catalog.failures import trying
 from calve.errors import CommitConflict, CommitUnknown, InvalidInput, TransientError
 from calve.faults import reached
-from calve.iceberg.partitioned import Prepared, Seen, commit_all, forget, prepare, remove_files, was_applied
+from calve.iceberg.partitioned import Prepared, Seen, commit_all, forget, prepare
 from calve.iceberg.rows import write_rows
 from calve.metastore.filters import Filter
 from calve.metastore.places import data_location
@@ -100,7 +101,7 @@ class Modify(Generic[U]):
                     location = self._location(partition, f"{self._component.tools[1].new_id()}.parquet")
                     files.append(write_rows(seen.table, location, partition, rows))
         except BaseException:
-            remove_files(seen.table.io, [file.path for file in files])
+            discard(seen.table.io, [file.path for file in files], "not all files of the modification could be written")
             raise
         return files
 
@@ -158,21 +159,18 @@ def execute_together(modifications: Sequence[Modify[Any]], unchanged: Sequence[S
             files.append(one.written(seen))
         reached("metastore.files")
     except BaseException:
-        _remove(first, files)
+        _discard(first, files, "the modification was given up before it was sent")
         raise
     try:
         return _Attempts(modifications, files, unchanged).until_done(first)
-    except (
-        CommitConflict,
-        InvalidInput,
-    ):  # only these are certain: a commit that may have been applied needs its files
-        _remove(first, files)
+    except (CommitConflict, InvalidInput):  # raised only if none of its attempts can have been applied
+        _discard(first, files, "the modification was not applied")
         raise
 
 
-def _remove(seen: Sequence[Seen], files: Sequence[list[WrittenFile]]) -> None:
+def _discard(seen: Sequence[Seen], files: Sequence[list[WrittenFile]], why: str) -> None:
     for one, written in zip(seen, files, strict=False):
-        remove_files(one.table.io, [file.path for file in written])
+        discard(one.table.io, [file.path for file in written], why)
 
 
 class _Attempts:
@@ -185,7 +183,9 @@ class _Attempts:
         self._files = files
         self._unchanged = unchanged
         self._lost: CommitUnknown | None = None
-        """An attempt that may have been applied all the same."""
+        """Why it is not known whether an attempt was applied."""
+        self._open: list[list[Prepared | None]] = []
+        """Attempts that may have been applied, or may be yet."""
         self._missed: list[str] = []
         """What was seen when a file was found missing: the second time it is lost."""
 
@@ -209,6 +209,8 @@ class _Attempts:
 
     def _attempt(self, seen: list[Seen]) -> list[int] | None:
         """The versions, or None when another attempt is to be made."""
+        if any(_landed(prepared, seen) for prepared in self._open):
+            return [one.version for one in seen]
         prepared = self._prepared(seen)
         if prepared is None:
             return None
@@ -226,9 +228,8 @@ class _Attempts:
             return None
         except CommitUnknown as error:
             self._lost = error
-            now = [one.component.see() for one in self._modifications]
-            landed = all(was_applied(p, s) for p, s in zip(prepared, now, strict=True) if p is not None)
-            return [one.version for one in now] if landed else None
+            self._open.append(prepared)
+            return None
         return [p.draft.sequence_number if p else s.version for p, s in zip(prepared, seen, strict=True)]
 
     def _prepared(self, seen: Sequence[Seen]) -> list[Prepared | None] | None:
@@ -249,3 +250,7 @@ class _Attempts:
             self._missed = moments
             return None
         return prepared
+
+
+def _landed(prepared: Sequence[Prepared | None], seen: Sequence[Seen]) -> bool:
+    return all(one.is_in(now) for one, now in zip(prepared, seen, strict=True) if one is not None)

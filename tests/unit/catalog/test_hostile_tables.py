@@ -9,11 +9,11 @@ from pyiceberg.catalog import Catalog, hive
 from pyiceberg.table.snapshots import MetadataLogEntry
 
 from calve.catalog.connect import _catalog_class, connect_embedded, location_of, open_catalog, sqlite_uri
+from calve.catalog.discard import discard_old_metadata
 from calve.catalog.guarded import Guarded, local_files, locations_of, names_code
 from calve.catalog.rest import RestClient
 from calve.catalog.stores import NO_LOCAL_FILES, StoreIO, filesystem_of
 from calve.errors import InvalidInput
-from calve.iceberg.table import remove_old_metadata
 from calve.model.spec import WriteOptions
 from tests.support import traps
 from tests.support.readers import duckdb_rows
@@ -190,8 +190,9 @@ def test_a_metadata_log_cannot_name_files_to_delete(tmp_path: Path) -> None:
     outside = f"{metadata.location}/metadata/../../../../../other.metadata.json"
     for location in (own, f"file://{other}", outside, head.manifest_list):
         left = [*metadata.metadata_log, MetadataLogEntry.model_validate({"metadata-file": location, "timestamp-ms": 1})]
-        before = metadata.model_copy(update={"metadata_log": left})
-        remove_old_metadata(sample.table.io, before, metadata)
+        before = sample.table
+        before.metadata = metadata.model_copy(update={"metadata_log": left})
+        discard_old_metadata(before, metadata)
     assert not Path(own.removeprefix("file://")).exists()
     assert other.exists()
     assert sample.rows() == {1: "a"}

@@ -1,0 +1,65 @@
+"""Removes files of tables. No other module of calve does.
+
+A file that a table's metadata may ever name is removed by its maker while nobody else can know it: before the commit
+or the record that names it is sent, or after a commit that was certainly not applied (`outcome.py` decides that).
+Besides, files go when they expire, when they are orphans, and when their only purpose ended (files of keys). Files that
+stay behind do no harm, a file that is missing does: what cannot be removed is a warning.
+"""
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from calve.catalog.guarded import locations_of
+
+_DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
+_NAMED = 20
+"""Files that a line of the log names."""
+
+_log = logging.getLogger(__name__)
+
+
+def discard(io: FileIO, locations: Iterable[str], why: str) -> None:
+    """Remove files and log them with the reason. One that is gone is fine, one that cannot be removed is a warning."""
+    removed: list[str] = []
+    for location in locations:
+        try:
+            remove(io, location)
+        except OSError as error:
+            _log.warning("a file was not removed", extra={"location": location, "why": why, "error": str(error)})
+        else:
+            removed.append(location)
+    if removed:
+        fields = {"why": why, "files": len(removed), "among them": removed[:_NAMED]}
+        _log.info("removed %d files: %s", len(removed), why, extra=fields)
+
+
+def remove(io: FileIO, location: str) -> None:
+    """Remove one file; one that is gone is fine. Raises OSError."""
+    with suppress(FileNotFoundError):
+        io.delete(location)
+
+
+def discard_old_metadata(table: Table, after: TableMetadata) -> None:
+    """Remove metadata files that left the log of `table`, as its properties ask. REST catalogs own theirs.
+
+    Others write the log, too: what is no metadata file of this table stays, whatever the log says.
+    """
+    if isinstance(table.catalog, RestCatalog):
+        return
+    if after.properties.get(_DELETE_OLD_METADATA, "false").lower() != "true":
+        return
+    kept = {entry.metadata_file for entry in after.metadata_log}
+    folder = f"{locations_of(table).metadata_path}/"
+    log = (entry.metadata_file for entry in table.metadata.metadata_log)
+    gone = [file for file in log if file not in kept and _is_metadata_file(file, folder)]
+    discard(table.io, gone, "they left the log of the table's metadata")
+
+
+def _is_metadata_file(location: str, folder: str) -> bool:
+    return location.startswith(folder) and ".metadata.json" in location and "/" not in location.removeprefix(folder)
