@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
-from calve import faults
+from calve import durable, faults
 from calve.catalog.aws import put_first
 from calve.catalog.hints import hint_for
 from calve.catalog.stores import filesystem_of
@@ -66,7 +66,7 @@ def open_state(location: str, io_properties: Mapping[str, str] | None = None) ->
 
 
 class LocalState:
-    """A folder. A record is written beside its place, synced, and renamed into it."""
+    """A folder. A record is written beside its place, synced, and renamed into it; then its name is synced."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -81,6 +81,14 @@ class LocalState:
             self._put(name, data, _link)
         except _Taken:
             _check_same(name, self.read(name), data)
+            self._sync(name)  # whoever wrote it may have ended before that
+
+    def _sync(self, name: str) -> None:
+        path = self._root / name
+        try:
+            durable.sync([path])
+        except OSError as error:
+            raise _cannot("write", str(path), error) from error
 
     def _put(self, name: str, data: bytes, place: Callable[[Path, Path], object]) -> None:
         path = self._root / name
@@ -92,6 +100,7 @@ class LocalState:
                 out.flush()
                 os.fsync(out.fileno())
             place(part, path)
+            durable.sync_folder(path.parent)
         except FileExistsError as error:
             if path.is_file():
                 raise _Taken from error
@@ -134,6 +143,7 @@ class LocalState:
             path.unlink(missing_ok=True)
             if not any(path.parent.iterdir()):
                 path.parent.rmdir()
+                durable.removed(path.parent)
         except FileNotFoundError:
             pass
         except OSError as error:

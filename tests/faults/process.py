@@ -3,7 +3,8 @@
 FEED is `orders` (a source calve drives), `windows` (the same, its checkpoints staged), `stream` (Spark's streaming file
 source) or `partitions` (a streaming source with Kafka's kind of offsets). The process runs until everything the source
 holds is committed, prints its status as JSON, and exits as the command line would. `CALVE_FAULTS` arms failpoints,
-`CALVE_TEST_DELETES` and `CALVE_TEST_KEY_INDEX` are options of the sink.
+`CALVE_TEST_DELETES` and `CALVE_TEST_KEY_INDEX` are options of the sink, `CALVE_TEST_NOTES` says where to note what is
+synced.
 """
 
 import json
@@ -25,6 +26,7 @@ from calve.source.port import Source
 from calve.state import StateStore
 from tests.faults.where import TABLE, Where
 from tests.support.jvm import QUICK
+from tests.support.powercut import Disk
 
 SINK = "orders"
 
@@ -59,6 +61,8 @@ class Counted:
 
 def main() -> int:
     home, feed, *numbers = sys.argv[1:]
+    if "CALVE_TEST_NOTES" in os.environ:
+        Disk(Path(home), Path(os.environ["CALVE_TEST_NOTES"])).install()
     rows, changes, per_checkpoint = (int(n) for n in numbers or ("400", "1600", "250"))
     where = Where.told()
     lake = where.lake(Path(home))

@@ -33,6 +33,9 @@ _EXTRAS: Mapping[str, str] = {_SQL: "postgres", _GLUE: "aws"}
 DEFAULT_NAME = "calve"
 """SQL catalogs keep this name beside every table: others find the tables under the same name only."""
 
+STORE_IO = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}"}
+"""How pyiceberg reads and writes files: with our filesystems, and synced."""
+
 
 def connect_embedded(home: Path) -> Catalog:
     """The catalog of a home folder: `catalog.db` and `warehouse/` in it, both made when missing."""
@@ -40,7 +43,8 @@ def connect_embedded(home: Path) -> Catalog:
     with trying(f'opening the catalog in "{home}"'):
         (home / "warehouse").mkdir(parents=True, exist_ok=True)
         uri = sqlite_uri(home / "catalog.db")
-        return EmbeddedCatalog(DEFAULT_NAME, uri=uri, warehouse=location_of(home / "warehouse"))
+        warehouse = location_of(home / "warehouse")
+        return EmbeddedCatalog(DEFAULT_NAME, uri=uri, warehouse=warehouse, **STORE_IO)
 
 
 def sqlite_uri(file: Path) -> str:
@@ -50,7 +54,7 @@ def sqlite_uri(file: Path) -> str:
 
 def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:
     """A catalog of any type that pyiceberg knows, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...)."""
-    settings = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}", **properties}
+    settings = {**STORE_IO, **properties}
     kind = settings.setdefault("type", _type_of(settings.get("uri", ""))).lower()
     if kind not in _CLASSES:
         raise InvalidInput(

@@ -4,15 +4,19 @@ A location is a URI whose path is written as it is, without percent-encoding: `f
 in the folder `a b%20c`; a location without a scheme is a local path (see `connect.py` for when that is used).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pyarrow.fs import FileSelector, FileSystem, S3FileSystem
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem, S3FileSystem
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from calve import durable
 from calve.catalog.aws import assumed
 from calve.catalog.hints import code_of
 from calve.errors import InvalidInput
@@ -20,7 +24,7 @@ from calve.errors import InvalidInput
 _IO_PREFIXES = ("adls.", "client.", "gcs.", "hdfs.", "hf.", "oss.", "s3.", "DEFAULT_")
 NO_LOCAL_FILES = "calve.no-local-files"
 """Says that locations on this machine are refused: the files are those of a catalog elsewhere."""
-_IO_NAMES = frozenset({"buffer-size", "py-io-impl", NO_LOCAL_FILES})
+_IO_NAMES = frozenset({"buffer-size", NO_LOCAL_FILES})
 _LOCAL = frozenset({"", "file"})
 _EARLY_MS = 5 * 60 * 1000
 _UNTOLD_MS = 10 * 60 * 1000
@@ -30,6 +34,8 @@ _SCHEMES = frozenset(
 )
 _BUCKETS = ("s3://", "s3a://", "s3n://")
 _ANY_REGION = "us-east-1"
+_SYNCS = 8
+"""Local files that are synced at a time: a file system joins syncs that meet."""
 TIME_OUTS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-timeout": "30"}
 """Seconds until a connection that does not open, and an answer of which nothing comes, count as failed. A request is
 tried three times."""
@@ -86,8 +92,34 @@ def _filesystem(scheme: str, host: str, io_properties: tuple[tuple[str, str], ..
     return rebuild({**settings, "allow_delayed_open": True})  # a small file is one request, not three
 
 
+def sync_files(locations: Iterable[str], io_properties: Mapping[str, str]) -> None:
+    """Bring local files onto the disk, whoever wrote them; object stores need no telling. Raises OSError."""
+    parsed = [PyArrowFileIO.parse_location(location, dict(io_properties)) for location in locations]
+    paths = [Path(path) for scheme, _, path in parsed if scheme == "file"]
+    if len(paths) <= 1:
+        durable.sync(paths)
+        return
+    with ThreadPoolExecutor(min(_SYNCS, len(paths))) as pool:
+        list(pool.map(lambda path: durable.sync([path]), paths))
+
+
+class _LocalFile(PyArrowFile):
+    """A local file that is on the disk once it is written."""
+
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 - pyiceberg's signature
+        """The file, to be written in one go."""
+        path = Path(self._path)
+        if not overwrite and path.exists():
+            raise FileExistsError(f"Cannot create file, already exists: {self.location}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return durable.DurableFile(path)
+
+
 class StoreIO(PyArrowFileIO):
-    """For pyiceberg, which would make new filesystems, with new connections, every time that it loads a table."""
+    """For pyiceberg, which would make new filesystems, with new connections, every time that it loads a table.
+
+    What it writes to a local disk (metadata, manifests, lists) is synced before a catalog or a record can name it.
+    """
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         super().__init__(properties)
@@ -96,6 +128,13 @@ class StoreIO(PyArrowFileIO):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.fs_by_scheme = self._initialize_fs
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to be written."""
+        made = super().new_output(location)
+        if not isinstance(made._filesystem, LocalFileSystem):  # noqa: SLF001 - pyiceberg has no other way to ask
+            return made
+        return _LocalFile(location, made._path, made._filesystem, made._buffer_size)  # noqa: SLF001 - the same
 
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
         return _filesystem_with(scheme, netloc or "", io_properties_of(self.properties))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from calve import durable
 from calve.definitions.objects import Definition
 from calve.errors import InvalidInput
 from calve.sql.parts import FromEnvironment, FromFile, FromLiteral
@@ -34,6 +35,7 @@ class Vault:
             file.flush()
             os.fsync(file.fileno())
         part.replace(self._folder / uid)
+        durable.sync_folder(self._folder)
 
     def forget(self, uid: str) -> None:
         """Remove a kept secret, if there is one."""

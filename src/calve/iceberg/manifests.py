@@ -35,6 +35,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from calve.catalog.guarded import locations_of
+from calve.catalog.stores import sync_files
 from calve.iceberg.avro import RecordFormat, read_entries
 from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
 
@@ -65,7 +66,7 @@ def write_manifests(
     """Manifests of the files of one batch: data by spec, split when there are very many; deletes in one for each spec.
 
     `stem` makes their names unique. `sequence_number` is that of files which only hold what was in the table before.
-    Raises OSError.
+    New files of a local table are synced here, before anything names them. Raises OSError.
     """
     groups: dict[tuple[bool, int], list[WrittenFile]] = {}
     for file in files:
@@ -217,6 +218,7 @@ def added_entries(files: Sequence[WrittenFile], sequence_number: int | None) -> 
 
 
 def _write_added(place: ManifestPlace, files: Sequence[WrittenFile], sequence_number: int | None) -> Manifest:
+    sync_files((file.path for file in files), place.io.properties)
     entries = added_entries(files, sequence_number)
     length = _write_entries(place, entries)
     summaries = construct_partition_summaries(place.spec, place.schema, [e.data_file.partition for e in entries])

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from calve import faults
+from calve import durable, faults
 from calve.clock import Clock, IdSource
 from calve.commit.committer import Signals
 from calve.commit.ports import Stopped
@@ -114,7 +114,7 @@ class SparkFeed:
         self._moved = False
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
-            self._on_batch(frame, batch_id, take)
+            self._on_batch(frame, batch_id, run, take)
 
         writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", self._log.folder.as_uri())
         if self._every > 0:
@@ -127,7 +127,7 @@ class SparkFeed:
                 return
             raise self._failure or decode(str(error)) or _broken(error) from error
 
-    def _on_batch(self, frame: DataFrame, batch_id: int, take: Take) -> None:
+    def _on_batch(self, frame: DataFrame, batch_id: int, run: SinkRun, take: Take) -> None:
         with self._state:
             if self._stopping:
                 raise Stopped
@@ -135,6 +135,7 @@ class SparkFeed:
         try:
             batch = self._log.batch(batch_id)
             self._check_forward(batch.identity)
+            run.patiently(self._log.sync)  # the record of this batch relies on what Spark wrote down
             decision = take(Checkpoint(batch.identity, frame, batch.batch_ms, _size_of(frame)))
         except Stopped:
             raise
@@ -194,8 +195,10 @@ class SparkFeed:
         log = SparkLog(self._folder / str(max(used, default=0) + 1))
         log.start_at(offsets, self._ids.new_id(), self._clock.now_ms())
         part = self._folder / f"current.{self._ids.new_id()}"
-        part.write_text(log.folder.name)
+        with durable.DurableFile(part) as out:
+            out.write(log.folder.name.encode())
         part.replace(self._folder / "current")
+        durable.sync_folder(self._folder)
         return log
 
     def _check_forward(self, identity: CheckpointIdentity) -> None:

@@ -10,11 +10,13 @@ numbers of a list that is in the directory itself).
 """
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calve.errors import TerminalError
+from calve import durable
+from calve.errors import TerminalError, TransientError
 from calve.model.checkpoint import CheckpointIdentity, Offsets, canonical_offsets
 
 
@@ -44,6 +46,21 @@ class SparkLog:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._synced_ns = 0
+
+    def sync(self) -> None:
+        """Bring what Spark wrote here since the last time onto the disk: it does not do so. Raises TransientError."""
+        newest = self._synced_ns
+        try:
+            for file in [path for path in self.folder.rglob("*") if path.is_file()]:
+                with suppress(FileNotFoundError):  # Spark removes what it no longer needs
+                    changed = file.stat().st_mtime_ns
+                    if changed >= self._synced_ns:
+                        durable.sync([file])
+                        newest = max(newest, changed)
+        except OSError as error:
+            raise TransientError("could not sync Spark's checkpoint", detail=str(error)) from error
+        self._synced_ns = newest
 
     def position(self) -> SparkPosition | None:
         """Where Spark stands, None in a directory that was never used. Raises DamagedLog."""
@@ -69,12 +86,14 @@ class SparkLog:
         self.folder.mkdir(parents=True)
         (self.folder / "metadata").write_text(json.dumps({"id": query_id}))
         if offsets is None:
+            self.sync()
             return
         header = {"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}
         lines = ["v1", json.dumps(header), *("-" if o is None else json.dumps(o) for o in json.loads(offsets))]
         for name, text in (("offsets", "\n".join(lines)), ("commits", 'v1\n{"nextBatchWatermarkMs":0}')):
             (self.folder / name).mkdir()
             (self.folder / name / "0").write_text(text)
+        self.sync()
 
     def _query_id(self) -> str | None:
         try:

@@ -8,7 +8,14 @@ import pytest
 from pyiceberg.catalog import Catalog, hive
 from pyiceberg.table.snapshots import MetadataLogEntry
 
-from calve.catalog.connect import _catalog_class, connect_embedded, location_of, open_catalog, sqlite_uri
+from calve.catalog.connect import (
+    STORE_IO,
+    _catalog_class,
+    connect_embedded,
+    location_of,
+    open_catalog,
+    sqlite_uri,
+)
 from calve.catalog.discard import discard_old_metadata
 from calve.catalog.guarded import Guarded, local_files, locations_of, names_code
 from calve.catalog.rest import RestClient
@@ -63,7 +70,6 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
         yield client
 
 
-STORE_IO = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}"}
 GLUE_LOGIN = {"client.region": "r", "client.access-key-id": "k", "client.secret-access-key": "s"}
 
 

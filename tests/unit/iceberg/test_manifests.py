@@ -61,6 +61,8 @@ def test_very_many_files_are_split(sample: Sample, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(manifests, "TARGET_BYTES", 20_000)
     (file,) = sample.write({1: "a"})
     many = [replace(file, path=f"{file.path}.{number}") for number in range(250)]
+    for copy in many:
+        Path(copy.path.removeprefix("file://")).touch()
     written = sample.iceberg.write_manifests(many, "c")
     assert len(written) == 3
     assert sum(m.files for m in written) == 250
@@ -77,9 +79,11 @@ def test_partition_values_are_kept_and_summed_up(tmp_path: Path) -> None:
     catalog.create_namespace("n")
     table = catalog.create_table(("n", "t"), schema, partition_spec=spec)
     files = [
-        WrittenFile(Content.DATA, f"file:///f{n}", 1, 10, 0, partition, ColumnMetrics(), (4,))
+        WrittenFile(Content.DATA, f"file://{tmp_path}/f{n}", 1, 10, 0, partition, ColumnMetrics(), (4,))
         for n, partition in enumerate([("de", 3), ("at", 1), (None, 2)])
     ]
+    for n in range(3):
+        (tmp_path / f"f{n}").touch()
     (manifest,) = write_manifests(table, files, "c")
     country, bucket = manifest.partitions
     assert (country.contains_null, country.lower, country.upper) == (True, b"at", b"de")

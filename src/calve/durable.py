@@ -1,0 +1,105 @@
+"""Local files that outlive a power cut: contents and names are on the disk before anything durable refers to them.
+
+A file system writes back when it likes. After a power cut a file that was complete may be cut or empty, and a name that
+was visible may be gone, unless the file and every folder on the way to it were synced. Whoever writes something
+durable that names a file calls `sync` on that file first. It does not matter which process wrote it: syncing flushes
+what the machine holds, not what a process holds.
+"""
+
+import errno
+import io
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+_NOT_FOR_FOLDERS = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF, errno.EACCES, errno.EPERM})
+"""Answers of file systems that keep names by themselves, and of folders that are not ours to sync."""
+
+
+class _KnownFolders:
+    """Folders whose own names are on the disk, by path and inode: one that was made again is another one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inodes: dict[Path, tuple[int, int]] = {}
+
+    def knows(self, folder: Path) -> bool:
+        with self._lock:
+            return self._inodes.get(folder) == _inode(folder)
+
+    def add(self, folder: Path) -> None:
+        with self._lock:
+            self._inodes[folder] = _inode(folder)
+
+    def forget(self, folder: Path) -> None:
+        with self._lock:
+            self._inodes.pop(folder, None)
+
+
+_known = _KnownFolders()
+
+
+class DurableFile(io.BufferedWriter):
+    """A new file that is on the disk, with its name, once it is closed. Closing raises OSError when it is not."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        super().__init__(io.FileIO(path, "wb"))
+
+    def close(self) -> None:
+        """Complete the file."""
+        if self.closed:
+            return
+        try:
+            self.flush()
+            os.fsync(self.fileno())
+        finally:
+            super().close()
+        sync_folder(self._path.parent)
+
+
+def sync(files: Iterable[Path]) -> None:
+    """Bring files, and their names, onto the disk. Raises OSError when that is not certain."""
+    folders: dict[Path, None] = {}
+    for file in files:
+        _sync(file)
+        folders[file.parent.absolute()] = None
+    for folder in folders:
+        sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder onto the disk, and the name of the folder itself. Raises OSError."""
+    folder = folder.absolute()
+    _sync_names(folder)
+    while folder != folder.parent and not _known.knows(folder):
+        _sync_names(folder.parent)
+        _known.add(folder)
+        folder = folder.parent
+
+
+def removed(folder: Path) -> None:
+    """A folder was removed: if it comes back, its name has to be synced again."""
+    _known.forget(folder.absolute())
+
+
+def _sync_names(folder: Path) -> None:
+    try:
+        _sync(folder)
+    except OSError as error:
+        if error.errno not in _NOT_FOR_FOLDERS:
+            raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _inode(folder: Path) -> tuple[int, int]:
+    found = folder.stat()
+    return found.st_dev, found.st_ino
