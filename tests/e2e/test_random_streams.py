@@ -1,10 +1,6 @@
-"""Random change streams and random deaths, against a dictionary: the table is right, as two other engines read it.
-
-`CALVE_EXAMPLES` sets how many streams are tried (`make soak` tries many).
-"""
+"""Random change streams and random deaths, against a dictionary: the table is right, as two other engines read it."""
 
 import json
-import os
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -89,15 +85,14 @@ def table_of(rows: list[dict[str, Any]]) -> dict[int, str]:
     return {row["id"]: row["value"] for row in rows}
 
 
+@pytest.mark.parametrize("examples", [8, pytest.param(150, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("make", [upsert, debezium, inserts], ids=lambda f: f.__name__)
 def test_the_table_equals_the_stream_whatever_dies_on_the_way(
-    make: Any, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    make: Any, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, examples: int
 ) -> None:
     del spark
 
-    @settings(
-        max_examples=int(os.environ.get("CALVE_EXAMPLES", "8")), deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(stream=streams, points=deaths, encodings=st.permutations(["position", "equality"]))
     def check(stream: list[list[Change]], points: list[tuple[str, int]], encodings: list[str]) -> None:
         home: Path = tmp_path_factory.mktemp("home")

@@ -65,14 +65,14 @@ def test_a_catalog_that_fails_in_every_way(lake: Lake, where: Where, lakehouse: 
         Fault(commits, reset, after=2),
         Fault(commits, refused(429), after=3),
         Fault(commits, refused(503, **{"Retry-After": "1"}), after=3),
-        Fault(commits, slow(3), after=3),
+        Fault(commits, slow(6), after=3),
         Fault(loads, refused(503, **{"Retry-After": "1"}), after=3, times=2),
         Fault(loads, reset, after=4),
-        Fault(loads, slow(3), after=5),
+        Fault(loads, slow(6), after=5),
     ]
     lakehouse.catalog_proxy.faults += hit
-    impatient = where.lake(lake.home, **{"rest.client.socket-timeout-ms": "1000"})
-    assert started(impatient, where).await_termination(120)
+    impatient = where.lake(lake.home, **{"rest.client.socket-timeout-ms": "3000"})
+    assert started(impatient, where).await_termination(180)
     assert [fault for fault in hit if fault.met <= fault.after] == []
     lakehouse.calm()
     check(lake, where)
