@@ -7,6 +7,7 @@ records point to table files, and the table itself says how far the sink came.
 
 import errno
 import os
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,7 +21,7 @@ from calve import durable, faults
 from calve.catalog.aws import put_first
 from calve.catalog.hints import hint_for
 from calve.catalog.stores import filesystem_of
-from calve.errors import TerminalError, TransientError
+from calve.errors import InvalidInput, TerminalError, TransientError
 
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _READS = 16
@@ -63,6 +64,29 @@ def open_state(location: str, io_properties: Mapping[str, str] | None = None) ->
     if parts.scheme in {"", "file"}:
         return LocalState(Path(unquote(parts.path) if parts.scheme else location))
     return (S3State if parts.scheme in _S3 else RemoteState)(location, io_properties or {})
+
+
+def check_apart(state: str, table: str) -> None:
+    """Whether a state location and that of a table are apart. Raises InvalidInput.
+
+    Whoever removes orphans of the table would take records for orphans; whoever drops the sink's records, the table.
+    """
+    mine, theirs = _comparable(state), _comparable(table)
+    if f"{mine}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{mine}/"):
+        raise InvalidInput(
+            "the state location and the table are in one folder",
+            detail=f"The state location is {state}, the table is at {table}.",
+            hint="Choose a STATE LOCATION outside of the table, and not above it.",
+        )
+
+
+def _comparable(location: str) -> str:
+    """A location of which each place has one."""
+    parts = urlsplit(location)
+    if parts.scheme in {"", "file"}:
+        return os.path.realpath(location if not parts.scheme else location.removeprefix("file://"))
+    scheme = "s3" if parts.scheme in _S3 else parts.scheme
+    return f"{scheme}:/" + posixpath.normpath(f"/{location.partition('://')[2]}")
 
 
 class LocalState:

@@ -12,8 +12,10 @@ from sqlalchemy import URL, make_url
 from calve.catalog.aws import glue_properties
 from calve.catalog.checked import Checked
 from calve.catalog.embedded import EmbeddedCatalog
+from calve.catalog.encryption import warn_of_open_login
 from calve.catalog.failures import trying
 from calve.catalog.guarded import Guarded, local_files
+from calve.catalog.home import make_private
 from calve.catalog.names import suggestion
 from calve.catalog.rest import RestClient
 from calve.catalog.stores import StoreIO
@@ -28,6 +30,7 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     _GLUE: ("calve.catalog.glue", "GlueClient"),
     "hive": ("pyiceberg.catalog.hive", "HiveCatalog"),
 }
+_LOGINS = frozenset({"credential", "header.Authorization", "token"})
 _EXTRAS: Mapping[str, str] = {_SQL: "postgres", _GLUE: "aws"}
 """Extras of calve that bring what a catalog needs, where they are not named as its type."""
 DEFAULT_NAME = "calve"
@@ -41,7 +44,7 @@ def connect_embedded(home: Path) -> Catalog:
     """The catalog of a home folder: `catalog.db` and `warehouse/` in it, both made when missing."""
     home = home.absolute()
     with trying(f'opening the catalog in "{home}"'):
-        (home / "warehouse").mkdir(parents=True, exist_ok=True)
+        make_private(home / "warehouse")
         uri = sqlite_uri(home / "catalog.db")
         warehouse = location_of(home / "warehouse")
         return EmbeddedCatalog(DEFAULT_NAME, uri=uri, warehouse=warehouse, **STORE_IO)
@@ -84,6 +87,10 @@ def _type_of(uri: str) -> str:
 
 
 def _opened(kind: str, name: str, settings: dict[str, str]) -> Catalog:
+    if _LOGINS & settings.keys():
+        warn_of_open_login(settings.get("uri", ""), "the catalog")
+    if "credential" in settings:
+        warn_of_open_login(settings.get("oauth2-server-uri", ""), "the catalog")
     if kind == _SQL and settings.get("uri", "").startswith("sqlite:"):
         return EmbeddedCatalog(name, **settings)
     if kind == _SQL and settings.get("uri", "").startswith("postgresql"):

@@ -17,7 +17,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.locations import LocationProvider, ObjectStoreLocationProvider, SimpleLocationProvider
@@ -26,6 +27,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_m
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from calve.catalog.stores import NO_LOCAL_FILES, is_local_location
+from calve.model.names import path_segment
 
 _OBJECT_STORE = "write.object-storage.enabled"
 _CODE = frozenset({"auth"})
@@ -71,11 +73,12 @@ def local_files(properties: Mapping[str, str]) -> dict[str, str]:
     if "/" in warehouse:
         here = is_local_location(warehouse)
     else:
-        here = uri.startswith("sqlite:") or _is_loopback(urlsplit(uri).hostname or "")
+        here = uri.startswith("sqlite:") or is_loopback(urlsplit(uri).hostname or "")
     return {NO_LOCAL_FILES: "false" if here else "true"}
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -108,7 +111,34 @@ class Guarded(_Base):
         io = self._load_file_io(location=location)
         return StagedTable(table_identifier, metadata, location, io, self)
 
+    def _get_default_warehouse_location(self, database_name: str, table_name: str) -> str:
+        return self._new_location(database_name, table_name, "")
+
+    def _get_hive_style_warehouse_location(self, database_name: str, table_name: str) -> str:
+        return self._new_location(database_name, table_name, ".db")
+
+    def _new_location(self, namespace: str, table: str, ending: str) -> str:
+        """Where a new table goes; pyiceberg writes names into locations as they are, where `#` and `/` mean more."""
+        base = self.load_namespace_properties(namespace).get("location")
+        if not base:
+            warehouse = self.properties.get("warehouse")
+            if not warehouse:
+                raise ValueError("the catalog has no warehouse, and the namespace no location")
+            base = f"{warehouse.rstrip('/')}/{path_segment(namespace)}{ending}"
+        return f"{base.rstrip('/')}/{path_segment(table)}"
+
     def _next_metadata_location(self, metadata: TableMetadata, location: str) -> str:
         version = self._parse_metadata_version(location) + 1
         provider = location_provider(metadata.location, metadata.properties)
         return provider.new_table_metadata_file_location(version)
+
+
+def new_location(catalog: Catalog, identifier: Identifier) -> str | None:
+    """Where a table would be made by default; None where only the catalog knows."""
+    warehouse = catalog.properties.get("warehouse")
+    if not isinstance(catalog, Guarded) or not warehouse:
+        return None
+    try:
+        return catalog._resolve_table_location(None, ".".join(identifier[:-1]), identifier[-1])  # noqa: SLF001 - pyiceberg's
+    except NoSuchNamespaceError:
+        return f"{warehouse.rstrip('/')}/{path_segment('.'.join(identifier[:-1]))}/{path_segment(identifier[-1])}"

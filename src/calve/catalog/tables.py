@@ -25,6 +25,7 @@ from sqlalchemy.exc import IntegrityError
 from calve.catalog.failures import trying
 from calve.catalog.fields import field_named
 from calve.catalog.fitting import as_known, fit
+from calve.catalog.guarded import new_location
 from calve.catalog.names import suggestion
 from calve.catalog.outcome import Change, send
 from calve.errors import InvalidInput
@@ -85,6 +86,15 @@ def load_table(catalog: Catalog, name: TableName) -> Table:
                 f'there is no table "{name}"',
                 hint=suggestion(str(name), _similar(catalog, name)) or "Tables are made by sinks that write to them.",
             ) from error
+
+
+def planned_location(catalog: Catalog, name: TableName) -> str | None:
+    """Where a table is, or would be made; None where the catalog alone decides that."""
+    with trying(f'loading table "{name}"'):
+        try:
+            return catalog.load_table(name.identifier).location()
+        except NoSuchTableError:
+            return new_location(catalog, name.identifier)
 
 
 def _similar(catalog: Catalog, name: TableName) -> list[str]:

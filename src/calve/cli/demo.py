@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 import calve
+from calve.cli.show import styled
 from calve.errors import CalveError, InvalidInput
 from calve.runtime.lake import Lake
 from calve.runtime.query import Query, exit_code
@@ -53,16 +54,18 @@ def run_demo(console: Console, *, home: Path | None, rows: int, updates: int, qu
         with tempfile.TemporaryDirectory(prefix="calve-demo-", ignore_cleanup_errors=True) as folder:
             code = _run(demo, Path(folder))
         where = "The table was temporary; --home keeps it."
-    console.print(f"\n{where} {time.monotonic() - began:.0f} s in all.", highlight=False, soft_wrap=True)
+    console.print(f"\n{where} {time.monotonic() - began:.0f} s in all.", soft_wrap=True)
     return code
 
 
 def _run(demo: Demo, home: Path) -> int:
     console, definition = demo.console, demo.definition
     console.print(
-        f"[bold]calve demo[/]: {definition.rows:,} orders are inserted, then {definition.changes or 0:,} changes "
-        "(90 % updates, 5 % inserts, 5 % deletes) are applied by key.",
-        highlight=False,
+        styled(
+            ("calve demo", "bold"),
+            f": {definition.rows:,} orders are inserted, then {definition.changes or 0:,} changes "
+            "(90 % updates, 5 % inserts, 5 % deletes) are applied by key.",
+        )
     )
     lake = calve.connect(home=home)
     query = _stream(demo, lake)
@@ -117,7 +120,8 @@ def _show_commits(console: Console, query: Query) -> None:
 def _compare(demo: Demo, location: str) -> bool:
     console = demo.console
     if find_spec("duckdb_extension_iceberg") is None:
-        console.print('\n[yellow]Not compared:[/] DuckDB is not installed (pip install "calve[demo]").')
+        missing = ' DuckDB is not installed (pip install "calve[demo]").'
+        console.print(styled(("\nNot compared:", "yellow"), missing), soft_wrap=True)
         return True
     found = _duckdb_rows(location)
     first = Table(title="\nFirst rows, read by DuckDB", title_justify="left", box=None, pad_edge=False)
@@ -130,15 +134,19 @@ def _compare(demo: Demo, location: str) -> bool:
     table: dict[int, OrderRow] = {row[0]: row for row in found}
     if len(found) == len(table) and table == expected:
         console.print(
-            f"\n[bold green]Right:[/] DuckDB reads {len(found):,} rows, all equal to the reference, no key twice.",
-            highlight=False,
+            styled(
+                ("\nRight:", "bold green"),
+                f" DuckDB reads {len(found):,} rows, all equal to the reference, no key twice.",
+            )
         )
         return True
     wrong = {k for k in table.keys() | expected.keys() if table.get(k) != expected.get(k)}
     console.print(
-        f"\n[bold red]Wrong:[/] DuckDB reads {len(found):,} rows, the reference has {len(expected):,}; "
-        f"{len(wrong):,} keys differ, among them {sorted(wrong)[:5]}.",
-        highlight=False,
+        styled(
+            ("\nWrong:", "bold red"),
+            f" DuckDB reads {len(found):,} rows, the reference has {len(expected):,}; "
+            f"{len(wrong):,} keys differ, among them {sorted(wrong)[:5]}.",
+        )
     )
     return False
 

@@ -211,7 +211,7 @@ def maintain(  # noqa: PLR0913 - a parameter for each option
     for line in maintain_subject(
         chosen, [_job(name) for name in only.split(",")] if only else list(Job), dry_run=dry_run
     ):
-        console().print(line, highlight=False, markup=False, soft_wrap=True)
+        console().print(line, soft_wrap=True)
 
 
 def _job(name: str) -> Job:

@@ -22,8 +22,8 @@ from uuid import UUID
 import pyarrow as pa
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from calve.model.scan import DeleteKind, ScanPlan
 from calve.runtime.folders import FolderRead, read_folder
@@ -36,6 +36,7 @@ TABLE_LIMIT = 20
 
 _MAX_TEXT = 60
 """Characters of a value on a terminal."""
+_NULL = Text("null", style="dim")
 
 
 class Format(StrEnum):
@@ -92,7 +93,7 @@ def is_folder(name: str) -> bool:
 def _show(reading: Readable, explanation: list[str], options: ReadOptions, console: Console) -> None:
     if options.explain:
         for line in explanation:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
     elif options.output is Format.TABLE:
         _print_table(reading, TABLE_LIMIT if options.limit is None else options.limit, console)
     else:
@@ -193,15 +194,15 @@ def _print_table(reading: Readable, limit: int, console: Console) -> None:
     schema = reading.schema
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for field in schema:
-        shown.add_column(escape(field.name), justify="right" if _is_number(field.type) else "left", overflow="fold")
+        shown.add_column(field.name, justify="right" if _is_number(field.type) else "left", overflow="fold")
     rows = list(islice(_rows(reading, limit + 1), limit + 1))
     for row in rows[:limit]:
         cells = zip(row, schema, strict=True)
-        shown.add_row(*["[dim]null[/]" if v is None else escape(_short(text_of(v, f.type))) for v, f in cells])
+        shown.add_row(*[_NULL if v is None else _short(text_of(v, f.type)) for v, f in cells])
     console.print(shown)
     count = min(len(rows), limit)
     more = f"the first {count:,} rows; --limit shows more" if len(rows) > limit else f"{count:,} rows"
-    console.print(more, highlight=False)
+    console.print(more)
 
 
 def _short(text: str) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
+from calve.cli.show import visible
 from calve.errors import InvalidInput
 from calve.runtime.creation import apply
 from calve.runtime.session import embedded_session
@@ -97,7 +98,7 @@ def _progress(console: Console, supervisor: Supervisor) -> "Iterator[_Say]":
             while not ended.wait(_SHOW_EVERY):
                 line = _line(supervisor)
                 if line:
-                    status.update(line)
+                    status.update(Text(visible(line)))
 
         thread = threading.Thread(target=show, name="calve-progress", daemon=True)
         thread.start()
@@ -117,7 +118,7 @@ class _Say:
     def __call__(self, text: str) -> None:
         update = getattr(self._status, "update", None)
         if update is not None:
-            update(text)
+            update(Text(text))
 
 
 def _line(supervisor: Supervisor) -> str:
@@ -127,9 +128,7 @@ def _line(supervisor: Supervisor) -> str:
         if query is not None:
             status = query.status()
             pending = f", {status.pending} pending" if status.pending else ""
-            parts.append(
-                f"{escape(status.sink)} {status.health}: {status.rows:,} changes, {status.commits} commits{pending}"
-            )
+            parts.append(f"{status.sink} {status.health}: {status.rows:,} changes, {status.commits} commits{pending}")
     return "   ".join(parts)
 
 
@@ -138,6 +137,6 @@ def _tell(console: Console, result: SinkResult) -> None:
     text = f"{result.name}: {words[result.ending]}"
     if result.pending:
         text += f", {result.pending} batches pending"
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
     if result.cause is not None:
-        console.print(f"  {result.cause}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  {result.cause}", soft_wrap=True)

@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from unicodedata import category
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from calve.errors import CalveError
 from calve.model.health import Health, Status
@@ -18,32 +20,62 @@ _COLOURS = {
     Health.STARTING: "yellow",
     Health.HALTED: "red",
     Health.FENCED: "red",
+    Health.UNKNOWN: "red",
 }
-
-
+_CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Categories of characters that are no text: control characters, halves of characters, ends of lines."""
+_TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Turn around what follows them, so that it reads as something else."""
 _PLAIN_WIDTH = 200
 """Columns of output that is no terminal: wide enough that no cell is broken into lines."""
 
 
+class PlainConsole(Console):
+    """Prints texts as they are: brackets are no markup, `:smile:` is no emoji, and nothing controls the terminal.
+
+    Styles are given as `rich.text.Text` (`styled`), which holds texts beside their styles.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **settings)
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Every text on its way to the screen, cells of tables among them."""
+        return super().render_str(visible(text), **settings)
+
+
 def console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """Where a command prints."""
-    made = Console(stderr=stderr, quiet=quiet)
-    return made if made.is_terminal else Console(stderr=stderr, quiet=quiet, width=_PLAIN_WIDTH)
+    made = PlainConsole(stderr=stderr, quiet=quiet)
+    return made if made.is_terminal else PlainConsole(stderr=stderr, quiet=quiet, width=_PLAIN_WIDTH)
+
+
+def styled(*parts: tuple[str, str] | str) -> Text:
+    """Texts, some of them with a style."""
+    return Text.assemble(*(visible(p) if isinstance(p, str) else (visible(p[0]), p[1]) for p in parts))
+
+
+def visible(text: str) -> str:
+    """A text without characters that a terminal would obey, or that cannot be encoded: these as Python writes them."""
+    if text.isprintable() and _TURNING.isdisjoint(text):
+        return text
+    hidden = (c not in "\n\t" and (category(c) in _CONTROL or c in _TURNING) for c in text)
+    return "".join(ascii(c)[1:-1] if hide else c for c, hide in zip(text, hidden, strict=True))
 
 
 def show_error(console: Console, error: CalveError) -> None:
     """What happened, the values, what to do."""
-    console.print(f"[bold red]error:[/] {escape(error.primary)}", highlight=False, soft_wrap=True)
+    console.print(styled(("error:", "bold red"), f" {error.primary}"), soft_wrap=True)
     for line in error.detail.splitlines():
-        console.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
+        console.print(f"  {line}", soft_wrap=True)
     if error.hint:
-        console.print(f"  [dim]hint:[/] {escape(error.hint)}", highlight=False, soft_wrap=True)
+        console.print(styled(("  hint:", "dim"), f" {error.hint}"), soft_wrap=True)
 
 
 def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
     """One row per sink, causes below."""
     if not statuses:
-        console.print(f"No sink has run in {home} yet.", highlight=False, soft_wrap=True)
+        console.print(f"No sink has run in {home} yet.", soft_wrap=True)
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("sink", "health", "table", "committed up to", "pending", "commits", "changes", "last commit"):
@@ -51,7 +83,7 @@ def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
     for status in statuses:
         table.add_row(
             status.sink,
-            f"[{_COLOURS.get(status.health, 'white')}]{status.health}[/]",
+            styled((status.health, _COLOURS.get(status.health, "white"))),
             status.table,
             _frontier(status.frontier),
             str(status.pending),
@@ -62,34 +94,33 @@ def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
     console.print(table)
     for status in statuses:
         if status.cause:
-            console.print(f"\n{status.sink}: {escape(status.cause)}", highlight=False, soft_wrap=True)
+            console.print(f"\n{status.sink}: {status.cause}", soft_wrap=True)
         if status.last_compaction_ms is not None:
             words = f"{status.compactions:,} compactions; the last, {_instant(status.last_compaction_ms)}: "
-            console.print(f"\n{status.sink}: {words}{status.last_compaction}", highlight=False, soft_wrap=True)
+            console.print(f"\n{status.sink}: {words}{status.last_compaction}", soft_wrap=True)
         if status.key_violations:
             words = f"{status.key_violations:,} keys had different rows in one checkpoint; see the log"
-            console.print(f"\n{status.sink}: {words}", highlight=False, soft_wrap=True)
+            console.print(f"\n{status.sink}: {words}", soft_wrap=True)
         if status.dead_letters:
             words = f"{status.dead_letters:,} records could not become changes and are dead letters"
-            console.print(f"\n{status.sink}: {words}", highlight=False, soft_wrap=True)
+            console.print(f"\n{status.sink}: {words}", soft_wrap=True)
 
 
 def show_differences(console: Console, sink: str, found: Differences) -> None:
     """What a comparison of a table with its source found."""
     if found.none:
-        console.print(f"{sink}: the table is right, {found.rows:,} rows", highlight=False)
+        console.print(f"{sink}: the table is right, {found.rows:,} rows")
         return
     console.print(
         f"{sink}: of {found.rows:,} rows {found.missing:,} are missing and {found.different:,} differ; "
         f"{found.unexpected:,} are unexpected, {found.repeated:,} keys are there more than once",
-        highlight=False,
         soft_wrap=True,
     )
     table = Table(box=None, pad_edge=False)
     for heading in ("key", "by the source", "in the table"):
         table.add_column(heading)
     for sample in found.samples:
-        table.add_row(*(escape(text) for text in sample))
+        table.add_row(*sample)
     if found.samples:
         console.print(table)
 

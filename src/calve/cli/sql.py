@@ -64,28 +64,40 @@ def show_outcome(console: Console, outcome: Outcome) -> None:
     """A line or a table."""
     match outcome:
         case Message(text):
-            console.print(text, highlight=False, markup=False, soft_wrap=True)
+            console.print(text, soft_wrap=True)
         case Rows(headings, rows):
             table = Table(box=None, pad_edge=False)
             for heading in headings:
                 table.add_column(heading)
             for row in rows:
                 table.add_row(*row)
-            console.print(table, markup=False)
+            console.print(table)
 
 
 class _History(FileHistory):
-    """What was typed before, but for texts with secrets in them."""
+    """Whole statements that were typed before, but for those with secrets in them.
 
-    def store_string(self, string: str) -> None:
-        if not hidden_ranges(SqlText(string), len(string)):
-            super().store_string(string)
+    A line is no statement: one in the middle of a private key does not look like a secret. The file is the user's own.
+    """
+
+    def __init__(self, file: Path) -> None:
+        file.touch(mode=0o600)
+        file.chmod(0o600)
+        super().__init__(str(file))
+
+    def append_string(self, string: str) -> None:
+        """Called for every line."""
+
+    def keep(self, statement: str) -> None:
+        """Remember a complete statement."""
+        if not hidden_ranges(SqlText(statement), len(statement)):
+            super().append_string(f"{statement};")
 
 
 def _prompt(console: Console, place: Workplace) -> int:
     console.print("Statements end with a semicolon. Ctrl-D leaves.", style="dim")
-    place.home.mkdir(parents=True, exist_ok=True)
-    session: PromptSession[str] = PromptSession(history=_History(str(place.home / "history")))
+    history = _History(place.home / "history")
+    session: PromptSession[str] = PromptSession(history=history)
     left = ""
     while True:
         try:
@@ -98,6 +110,7 @@ def _prompt(console: Console, place: Workplace) -> int:
             return 0
         complete, left = split_complete(f"{left}\n{line}" if left else line)
         for text in complete:
+            history.keep(text)
             _answer(console, lambda text=text: _execute_all(console, place, text))  # type: ignore[misc]
 
 

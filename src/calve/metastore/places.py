@@ -9,6 +9,7 @@ from pathlib import Path
 
 from calve.catalog.connect import location_of
 from calve.errors import InvalidInput
+from calve.model.names import path_segment
 
 _LONGEST = 255
 """Bytes in the name of a folder, in the filesystems of most machines."""
@@ -40,14 +41,10 @@ def _levels(text: str) -> list[str]:
 
 
 def _folder(level: str) -> str:
-    name = "".join(c if c.isprintable() and c not in "#?%\\:*" else _escaped(c) for c in level)
+    name = path_segment(level)
     if len(name.encode()) > _LONGEST:
         raise InvalidInput(
             f'"{level[:40]}..." is too long for the name of a folder',
             detail=f"It takes {len(name.encode())} bytes; {_LONGEST} are possible.",
         )
     return name
-
-
-def _escaped(character: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in character.encode())

@@ -1,11 +1,11 @@
 """What a sink says of itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
 class Health(StrEnum):
-    """`stalled` recovers by itself; `halted` and `fenced` do not."""
+    """`stalled` recovers by itself; `halted` and `fenced` do not. `unknown`: the sink's status cannot be read."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -14,6 +14,7 @@ class Health(StrEnum):
     STOPPED = "stopped"
     HALTED = "halted"
     FENCED = "fenced"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -30,28 +31,27 @@ class Status:
     pending: int
     """Committables that are recorded and not in the table yet."""
     commits: int
-    """Commits of this run."""
+    """Commits since the sink was created."""
     last_snapshot_id: int | None
     last_commit_ms: int | None
     """Wall clock of the last receipt."""
     rows: int
-    """Changes recorded by this run."""
+    """Changes recorded since the sink was created."""
     updated_ms: int
     staged: int = 0
     """Checkpoints that wait for their window to close."""
     key_violations: int = 0
-    """Keys with more than one last row in a checkpoint, as far as this run looked for them."""
+    """Keys with more than one last row in a checkpoint, as far as runs looked for them."""
     input: str = ""
     """Frontier of the source as this run knows it: no smaller time is expected."""
     minted: str = ""
     """Frontier up to which batches are recorded."""
     late: int = 0
-    """Rows of this run that came behind the closed frontier and were dropped or advanced."""
+    """Rows that came behind the closed frontier and were dropped or advanced."""
     dead_letters: int = 0
-    """Records of this run that could not become changes and were kept in their own table."""
+    """Records that could not become changes and were kept in their own table."""
 
     compactions: int = 0
-    """Compactions of this run."""
     last_compaction: str = ""
     """Files and rows before and after."""
     last_compaction_ms: int | None = None
@@ -60,6 +60,21 @@ class Status:
     def unknown(cls, sink: str, now_ms: int) -> "Status":
         """Of a sink that has not said anything yet."""
         return cls(sink, "", Health.STARTING, "", "", 0, 0, 0, None, None, 0, now_ms)
+
+    @classmethod
+    def begun(cls, sink: str, table: str, before: "Status | None", now_ms: int) -> "Status":
+        """Of a run that begins: it counts on where the sink's last run ended."""
+        fresh = replace(cls.unknown(sink, now_ms), table=table)
+        if before is None or (before.sink, before.table) != (sink, table):
+            return fresh
+        return replace(fresh, **{name: getattr(before, name) for name in _KEPT})
+
+
+_KEPT = (
+    *("commits", "rows", "last_snapshot_id", "last_commit_ms", "frontier", "key_violations", "late", "dead_letters"),
+    *("compactions", "last_compaction", "last_compaction_ms"),
+)
+"""What stays true when a run ends."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from calve.errors import InvalidInput
+from calve.model.names import check_name
 from calve.model.partitioning import PartitionBy
 
 MAX_FILE_SIZE = 512_000_000
@@ -102,6 +103,12 @@ class TableName:
         if not namespace or not name or not all(namespace):
             raise InvalidInput(f'"{text}" is not a table name', hint='Write "namespace.table".')
         return cls(tuple(namespace), name)
+
+    def check(self) -> None:
+        """Whether a table may be made with this name. Raises InvalidInput."""
+        for level in self.namespace:
+            check_name(level, "a namespace")
+        check_name(self.name, "a table")
 
     @property
     def identifier(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from calve.plan.settings import SettingGroup
 from calve.plan.sinks import plan_sink, read_from, uses_of_sink
 from calve.plan.sources import plan_source
 from calve.runtime.creation import check_source, connection_uses, hide_literals, normalised, try_connection
+from calve.runtime.monitor import forget_status
 from calve.runtime.outcome import Message
 from calve.runtime.viewing import check_sinks_view, plan_view
 from calve.runtime.workplace import Workplace
@@ -81,6 +82,8 @@ def drop(place: Workplace, statement: st.Drop) -> Message:
     for definition in gone:
         if is_kept(definition):
             place.vault.forget(definition.uid)
+        if definition.kind is st.ObjectKind.SINK:
+            forget_status(place.home, definition.name)
     return Message("dropped " + ", ".join(d.label for d in gone if not d.owner or d is found))
 
 

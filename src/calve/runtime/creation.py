@@ -9,12 +9,13 @@ from pathlib import Path
 from calve.catalog.failures import trying
 from calve.catalog.properties import store_properties
 from calve.catalog.stores import io_properties_of, try_bucket, try_keys
-from calve.catalog.tables import sinks_of_table
+from calve.catalog.tables import planned_location, sinks_of_table
 from calve.definitions.objects import Definition, Standing, kind_of, spaces
 from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT, is_kept
 from calve.errors import InvalidInput
 from calve.model.connection import AwsConnection, CatalogConnection
+from calve.model.names import check_name
 from calve.model.relation import KafkaInput
 from calve.model.spec import NoEnvelope, TableName
 from calve.plan.connections import plan_connection, wants_validation
@@ -31,11 +32,13 @@ from calve.sql import statements as st
 from calve.sql.errors import SqlError
 from calve.sql.names import Identifier
 from calve.sql.options import Option, Options, SecretLiteral, SecretName
+from calve.state import check_apart
 
 
 def create(place: Workplace, statement: st.Create) -> Message:
     """Store a new object; one that exists is an error unless the statement says IF NOT EXISTS."""
     kind = kind_of(statement)
+    check_name(statement.name.name, f"a {kind.value.lower()}")
     existing = place.definitions().find(statement.name, *spaces(kind))
     if existing is not None:
         if statement.if_not_exists:
@@ -228,6 +231,8 @@ class _Creation:
         uses = uses_of_sink(statement, self._definitions)
         definition = Definition(self._uid, 1, statement, uses=uses)
         plan = plan_sink(definition, self._definitions)
+        for table in filter(None, (plan.spec.table, plan.spec.dead_letters)):
+            table.check()
         check_sinks_view(self._place, plan)
         self._store(begun(self._place, definition, plan, self._definitions))
 
@@ -253,7 +258,11 @@ def begun(place: Workplace, definition: Definition, plan: SinkPlan, definitions:
     lake = lake_of(place.home, plan.catalog, plan.store, definitions, place.vault)
     with trying(f"looking at the state location {plan.state}"):
         try_bucket(plan.state or "", io_properties_of(lake.properties))
-    stopped = sinks_of_table(lake.open(), table)
+    catalog = lake.open()
+    place_of_table = planned_location(catalog, table)
+    if plan.state is not None and place_of_table is not None:
+        check_apart(plan.state, place_of_table)
+    stopped = sinks_of_table(catalog, table)
     defined = {d.uid for d in definitions.of(st.ObjectKind.SINK)}
     free = {uid: version for uid, version in stopped.items() if uid not in defined}
     if plan.beginning is Beginning.SNAPSHOT:

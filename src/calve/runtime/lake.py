@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 from calve.catalog.connect import Catalog, connect_embedded, open_catalog
+from calve.catalog.home import make_private
 from calve.catalog.stores import io_properties_of
 from calve.metastore.tables import TableId
 from calve.model.spec import TableName
@@ -49,6 +50,8 @@ class Lake:
 
     def state(self, location: str | None, sink_id: str) -> StateStore:
         """Where a sink keeps its records; a store is reached as the files of the tables are."""
+        if location is None:
+            make_private(self.home / "state")
         opened = open_state(location or str(self.home / "state"), io_properties_of(self.properties))
         return Folder(opened, sink_id)
 

@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import get_type_hints
 
 from calve import metrics
+from calve.catalog.home import make_private
 from calve.clock import Clock, SystemClock
 from calve.commit.ports import Waiting
 from calve.errors import CalveError, CommitConflict, FencedError
@@ -20,6 +22,7 @@ from calve.maintain.compact import Compacted
 from calve.model.files import Committable
 from calve.model.frontier import Frontier
 from calve.model.health import CommitReport, Health, Status
+from calve.model.names import name_of_segment, path_segment
 from calve.model.progress import Receipt
 from calve.model.spec import SinkSpec
 
@@ -27,6 +30,8 @@ _log = logging.getLogger("calve")
 
 WRITE_EVERY_MS = 500
 RECENT_COMMITS = 100
+_TYPES = {name: kind for name, kind in get_type_hints(Status).items() if name != "health"}
+"""Types of a status's fields, as JSON has them."""
 
 
 class RunMonitor:
@@ -40,7 +45,7 @@ class RunMonitor:
         self._lock = threading.RLock()
         self._written_ms = 0
         self._recent: deque[CommitReport] = deque(maxlen=RECENT_COMMITS)
-        self._status = replace(Status.unknown(spec.name, clock.now_ms()), table=str(spec.table))
+        self._status = Status.begun(spec.name, str(spec.table), read_status(file), clock.now_ms())
 
     @property
     def status(self) -> Status:
@@ -216,17 +221,18 @@ class RunMonitor:
 
 def report_start(home: Path, sink: str, health: Health, cause: str) -> None:
     """Say of a sink that its run did not come so far as to report by itself; what it said before stays."""
-    known = next((s for s in read_statuses(home) if s.sink == sink), None)
+    file = status_file(home, sink)
+    known = read_status(file)
     now = SystemClock().now_ms()
-    status = replace(known or Status.unknown(sink, now), health=health, cause=cause, updated_ms=now)
-    write_status(status_file(home, sink), status)
+    before = Status.unknown(sink, now) if known is None or known.health is Health.UNKNOWN else known
+    write_status(file, replace(before, health=health, cause=cause, updated_ms=now))
 
 
 def write_status(file: Path, status: Status) -> None:
     """Replace what a sink said last."""
     part = file.with_suffix(".part")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
         part.write_text(json.dumps(asdict(status)))
         part.replace(file)
     except OSError as error:
@@ -235,16 +241,42 @@ def write_status(file: Path, status: Status) -> None:
 
 def read_statuses(home: Path) -> list[Status]:
     """What all sinks of a home folder said last."""
-    found = []
-    for file in sorted((home / "status").glob("*.json")):
-        body = json.loads(file.read_text())
-        found.append(Status(**{**body, "health": Health(body["health"])}))
-    return found
+    found = [read_status(file) for file in sorted((home / "status").glob("*.json"))]
+    return [status for status in found if status is not None]
+
+
+def read_status(file: Path) -> Status | None:
+    """What a sink said last; None if it said nothing. A file that cannot be read is a status that says so.
+
+    Fields of another version of calve are left out, or have their defaults.
+    """
+    sink = name_of_segment(file.stem)
+    try:
+        body = json.loads(file.read_text(encoding="utf-8"))
+        known = {name: body[name] for name in _TYPES if name in body}
+        wrong = [name for name, value in known.items() if not isinstance(value, _TYPES[name])]
+        if wrong:
+            raise ValueError(f"wrong type of {', '.join(wrong)}")  # noqa: TRY301 - as what json and Status raise
+        blank = asdict(Status.unknown(sink, 0))
+        return Status(**{**blank, **known, "health": Health(body["health"])})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        cause = f"its status in {file} cannot be read: {type(error).__name__}: {error}"
+        return replace(Status.unknown(sink, 0), health=Health.UNKNOWN, cause=cause)
+
+
+def forget_status(home: Path, sink: str) -> None:
+    """The sink is gone."""
+    try:
+        status_file(home, sink).unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("the status of sink %s could not be removed: %s", sink, error)
 
 
 def status_file(home: Path, sink: str) -> Path:
     """Where the status of a sink is."""
-    return home / "status" / f"{sink}.json"
+    return home / "status" / f"{path_segment(sink)}.json"
 
 
 def _number(frontier: Frontier) -> int:

@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from calve.catalog.home import make_private
 from calve.errors import InvalidInput, TerminalError
 from calve.runtime.java import find_java
 
@@ -175,7 +176,7 @@ def _open_log(home: Path) -> Path:
     """The log's path; a log that grew large is put aside first."""
     log = home / "logs" / "spark.log"
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_private(log.parent)
         log.touch()
     except OSError as error:
         raise InvalidInput(

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from calve import durable, faults
+from calve.catalog.home import make_private
 from calve.clock import Clock, IdSource
 from calve.commit.committer import Signals
 from calve.commit.ports import Stopped
@@ -190,7 +191,7 @@ class SparkFeed:
         return folder if folder.is_dir() else None
 
     def _new_folder(self, offsets: Offsets) -> SparkLog:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private(self._folder)
         used = [int(p.name) for p in self._folder.iterdir() if p.name.isdigit()]
         log = SparkLog(self._folder / str(max(used, default=0) + 1))
         log.start_at(offsets, self._ids.new_id(), self._clock.now_ms())

@@ -50,7 +50,7 @@ from calve.source.envelope import check_envelope, table_schema
 from calve.source.files import Files
 from calve.source.log import LOG_FIELDS
 from calve.source.port import Source
-from calve.state import Folder, StateStore
+from calve.state import Folder, StateStore, check_apart
 from calve.view.plan import Mode, ViewPlan
 from calve.view.run import View
 
@@ -137,6 +137,7 @@ class Start:
         if state is not None:
             warn_of_local_place(self._spark, f'the state location of sink "{self._spec.name}"', state)
         self._state: StateStore = sink.lake.state(state, self._spec.sink_id)
+        self._state_location = state or str(self._home / "state")
 
     def query(self) -> Query:
         check_executors(self._spark)
@@ -161,6 +162,7 @@ class Start:
             evolves=evolves,
         )
         warn_of_local_place(self._spark, f'the location of table "{spec.table}"', iceberg.location())
+        check_apart(self._state_location, iceberg.location())
         if spec.deletes is Deletes.EQUALITY:
             check_found_by_all(iceberg, spec.key)
         asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None

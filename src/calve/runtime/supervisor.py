@@ -20,7 +20,7 @@ from calve.errors import CalveError, FencedError, InvalidInput, TerminalError, T
 from calve.model.health import Health
 from calve.plan.sinks import plan_sink
 from calve.runtime.defined import sink_of
-from calve.runtime.monitor import report_start
+from calve.runtime.monitor import forget_status, report_start
 from calve.runtime.query import Query
 from calve.runtime.workplace import Workplace
 from calve.sql.statements import ObjectKind
@@ -106,6 +106,14 @@ class SinkRunner:
         self._thread.join()
 
     def _main(self) -> None:
+        """Whatever happens in this thread, there is a result in the end."""
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - nobody else hears of it
+            self.result = SinkResult(self.definition.name, Ending.FAILED, error)
+            _log.exception("sink %s ended unexpectedly", self.definition.name)
+
+    def _run(self) -> None:
         wait = FIRST_WAIT
         while True:
             started = self._clock.monotonic()
@@ -222,7 +230,7 @@ class Supervisor:
             runner.ask_to_stop()
         for runner in self._runners.values():
             runner.join()
-        return [runner.result for runner in self._runners.values() if runner.result]
+        return [runner.result or _without_result(runner) for runner in self._runners.values()]
 
     def _reconcile(self, definitions: Definitions) -> int:
         """Make the runners those of the definitions; the number of sinks that only wait to be resumed."""
@@ -233,13 +241,21 @@ class Supervisor:
         for uid in changed:
             self._runners[uid].ask_to_stop()
         for uid in changed:
-            self._runners.pop(uid).join()
+            runner = self._runners.pop(uid)
+            runner.join()
+            if uid not in wanted:
+                forget_status(self._place.home, runner.definition.name)
         for uid, definition in runnable.items():
             if uid not in self._runners and uid not in self._fenced:
                 self._runners[uid] = SinkRunner(
                     self._place, definition, made_of[uid], until_caught_up=self._until_caught_up
                 )
         return 0 if self._until_caught_up else len(wanted) - len(runnable)
+
+
+def _without_result(runner: SinkRunner) -> SinkResult:
+    name = runner.definition.name
+    return SinkResult(name, Ending.FAILED, TerminalError(f'sink "{name}" ended without a result', hint="See the log."))
 
 
 def _words(error: BaseException) -> str:

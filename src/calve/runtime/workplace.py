@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from calve.catalog.home import make_private
 from calve.clock import IdSource, RandomIds
 from calve.definitions.store import Definitions, DefinitionStore, MetastoreDefinitions
 from calve.definitions.vault import Vault
@@ -38,5 +40,7 @@ class Workplace:
 def workplace(home: Path, spark: Callable[[], SparkSession], environment: Mapping[str, str] | None = None) -> Workplace:
     """The workplace of a home folder."""
     home = home.absolute()
+    with suppress(OSError):  # whoever writes there first says why it cannot be
+        make_private(home)
     given = os.environ if environment is None else environment
     return Workplace(home, MetastoreDefinitions(home, given), Vault(home, given), RandomIds(), spark, given)

@@ -3,6 +3,7 @@
 import os
 import pty
 import select
+import stat
 import subprocess
 import sys
 import time
@@ -92,3 +93,39 @@ def test_names_are_completed_and_earlier_statements_come_back_but_not_those_with
         screen.type("\x1b[A\x1b[A\r")
         screen.until('there is a source "remarkable" already')
         assert screen.close() == 0
+
+
+def test_the_history_has_whole_statements_and_no_line_of_a_private_key(tmp_path: Path) -> None:
+    history = tmp_path / "home" / "history"
+    with terminal(tmp_path / "home") as screen:
+        screen.until("calve>")
+        for line in ("CREATE SECRET k AS '-----BEGIN PRIVATE KEY-----", "MIIwolfram", "-----END PRIVATE KEY-----"):
+            screen.type(f"{line}\r")
+            screen.until("->")
+        screen.type("'; CREATE SOURCE a\r")
+        screen.until("created secret k")
+        screen.until("->")
+        screen.type("FROM LOAD GENERATOR orders;\r")
+        screen.until("created source a")
+        screen.until("calve>")
+        screen.type("CREATE SECRET abandoned AS 'tantalum\r")
+        screen.until("->")
+        screen.type("niobium\r")
+        screen.until("->")
+        screen.type("\x03")
+        assert screen.close() == 0
+    text = history.read_text()
+    assert "+CREATE SOURCE a\n+FROM LOAD GENERATOR orders;\n" in text
+    assert not [word for word in ("wolfram", "PRIVATE", "tantalum", "niobium") if word in text]
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    assert stat.S_IMODE(history.parent.stat().st_mode) == 0o700
+
+
+def test_a_history_that_others_could_read_is_closed(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    history.touch(mode=0o644)
+    history.chmod(0o644)
+    with terminal(tmp_path) as screen:
+        screen.until("calve>")
+        assert stat.S_IMODE(history.stat().st_mode) == 0o600
+        assert screen.process.poll() is None

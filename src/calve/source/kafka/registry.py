@@ -6,6 +6,7 @@ from typing import Any
 
 import requests
 
+from calve.catalog.encryption import warn_of_open_login
 from calve.errors import TransientError
 from calve.source.documents import Malformed
 
@@ -58,6 +59,8 @@ class Registry:
             parse_schema(json.loads(found["schema"]), named_schemas=named)
 
     def _asked(self, path: str) -> Any:
+        if self.login:
+            warn_of_open_login(self.url, "the schema registry")
         try:
             answer = requests.get(f"{self.url.rstrip('/')}/{path}", auth=self.login, timeout=TIMEOUT)
             if answer.status_code == _NOT_FOUND:

@@ -1,0 +1,58 @@
+"""The home is the user's own, and so is a login."""
+
+import logging
+import stat
+from pathlib import Path
+
+import pytest
+
+from calve.catalog.connect import connect_embedded
+from calve.catalog.encryption import warn_of_open_login
+from calve.catalog.home import make_private
+from calve.model.health import Health
+from calve.runtime.lake import connect
+from calve.runtime.monitor import report_start
+from calve.runtime.workplace import workplace
+from tests.integration.servers.test_logins import no_spark
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_whoever_makes_the_home_makes_it_for_this_user_alone(tmp_path: Path) -> None:
+    connect_embedded(tmp_path / "a" / "home").close()
+    report_start(tmp_path / "b" / "home", "s", Health.HALTED, "why")
+    workplace(tmp_path / "c" / "home", no_spark, {})
+    connect(home=tmp_path / "d" / "home").state(None, "sink")
+    for name in ("a", "b", "c", "d"):
+        assert mode(tmp_path / name / "home") == 0o700
+
+
+def test_a_folder_that_exists_stays_as_it_is_and_what_is_made_in_it_is_private(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    make_private(tmp_path / "new" / "newer")
+    make_private(tmp_path / "new" / "newer")
+    assert (mode(tmp_path), mode(tmp_path / "new"), mode(tmp_path / "new" / "newer")) == (0o755, 0o700, 0o700)
+
+
+@pytest.mark.parametrize(
+    ("uri", "warned"),
+    [
+        ("http://catalog.example/api", True),
+        ("http://10.0.0.8:8181", True),
+        ("https://catalog.example", False),
+        ("http://localhost:8181", False),
+        ("http://127.0.0.1:8181", False),
+        ("http://[::1]:8181", False),
+        ("", False),
+    ],
+)
+def test_a_login_without_encryption_is_warned_of_unless_it_stays_here(
+    uri: str, caplog: pytest.LogCaptureFixture, *, warned: bool
+) -> None:
+    warn_of_open_login.cache_clear()
+    with caplog.at_level(logging.WARNING, "calve"):
+        warn_of_open_login(uri, "the catalog")
+        warn_of_open_login(uri, "the catalog")
+    assert caplog.text.count("is sent without encryption") == int(warned)

@@ -1,0 +1,72 @@
+"""What is printed is what is there: no text of a user or an error is markup, an emoji or a command to the terminal."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+from typer.testing import CliRunner
+
+from calve.cli.main import app
+from calve.cli.show import PlainConsole, console, show_error, show_statuses, visible
+from calve.errors import InvalidInput
+from calve.model.health import Health, Status
+from calve.runtime.monitor import status_file, write_status
+from tests.unit.iceberg.sample import Sample
+
+ODD = '[/x] [bold]b[/] :smile: pip install "calve[demo]"'
+
+
+def test_rows_are_printed_as_they_are(tmp_path: Path) -> None:
+    sample = Sample(tmp_path)
+    sample.commit({1: ODD, 2: "\x1b[2Jgone\x07", 3: "\u202eabc"})
+    result = CliRunner().invoke(app, ["read", "shop.orders", "--home", str(tmp_path)], catch_exceptions=False)
+    assert ODD in result.stdout
+    assert "\\x1b[2Jgone\\x07" in result.stdout
+    assert "\\u202eabc" in result.stdout
+    assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout)
+    sample.close()
+
+
+def test_errors_and_hints_keep_their_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    show_error(console(), InvalidInput(ODD, detail=f"{ODD}\n\ud800 [red]", hint=ODD))
+    out = capsys.readouterr().out
+    assert out.splitlines() == [f"error: {ODD}", f"  {ODD}", "  \\ud800 [red]", f"  hint: {ODD}"]
+
+
+def test_one_sink_with_an_odd_name_or_cause_does_not_hide_the_others(tmp_path: Path) -> None:
+    for name in ("[/x]", "a/b", "plain"):
+        status = replace(Status.unknown(name, 1), health=Health.HALTED, cause=f"{name} {ODD}\ud800", dead_letters=2)
+        write_status(status_file(tmp_path, name), status)
+    (tmp_path / "status" / "bad.json").write_text("{")
+    result = CliRunner().invoke(app, ["status", "--home", str(tmp_path)], catch_exceptions=False)
+    assert result.exit_code == 0
+    for name in ("[/x]", "a/b", "plain"):
+        assert f"{name}: {name} {ODD}\\ud800" in result.stdout
+    assert "unknown" in result.stdout
+
+
+def test_a_terminal_gets_styles_but_no_markup_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = PlainConsole(force_terminal=True, width=100)
+    table = Table()
+    table.add_column(ODD)
+    table.add_row(ODD)
+    with screen.capture() as captured:
+        screen.print(table)
+        show_statuses(screen, [replace(Status.unknown("s", 1), cause=ODD)], Path())
+    assert captured.get().count(ODD) == 3
+    monkeypatch.undo()
+
+
+def test_texts_that_control_nothing_stay_as_they_are() -> None:
+    text = "ümläut 漢字 👩‍💻 a\tb\nc"
+    assert visible(text) == text
+
+
+def test_nothing_but_the_one_console_prints() -> None:
+    folder = Path(__file__).parents[3] / "src" / "calve" / "cli"
+    banned = ("rich.markup", "from_markup", "markup=True", " Console(", "[/]")
+    found = [
+        f"{path.name}: {word}" for path in sorted(folder.glob("*.py")) for word in banned if word in path.read_text()
+    ]
+    assert found == []
