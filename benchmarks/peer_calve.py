@@ -45,6 +45,8 @@ class Batches:
         return cast("StructType", StructType.fromDDL(DDL))
 
     took_all = False
+    counts = "batches"
+    unread = 0
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         del whole

@@ -47,7 +47,7 @@ def run_once(home: Path, folder: Path, how: str) -> float:
     )
     sink = calve.sink(source, name="bench", into=lake.table("b.t"), key=["id"])
     started = time.monotonic()
-    query = sink.start(commit_interval=3600, checkpoint_interval=0.01) if how == "stage" else sink.start()
+    query = sink.start() if how == "each" else sink.start(commit_interval=3600, recovery=how)
     query.await_caught_up()
     seconds = time.monotonic() - started
     query.stop()

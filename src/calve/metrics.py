@@ -50,6 +50,12 @@ MINTED_FRONTIER = Gauge(
 INPUT_FRONTIER = Gauge(
     "calve_input_frontier_ms", "No smaller time is expected from the source.", _SINK, registry=REGISTRY
 )
+LAG = Gauge(
+    "calve_lag_seconds", "The table shows all that the source had so long ago; -1: unknown.", _SINK, registry=REGISTRY
+)
+UNREAD = Gauge(
+    "calve_unread", "What the source had and was not read yet: files, rows or offsets.", _SINK, registry=REGISTRY
+)
 LATE = Counter("calve_late_rows", "Rows that came behind the closed frontier.", _SINK, registry=REGISTRY)
 DEAD_LETTERS = Counter(
     "calve_dead_letters", "Records that could not become changes, kept in their own table.", _SINK, registry=REGISTRY

@@ -28,6 +28,8 @@ class Batches:
     envelope: Envelope
 
     name = "batches"
+    counts = "batches"
+    unread = 0
 
     def open(self, _store: StateStore, _clock: Clock) -> "Batches":
         return self

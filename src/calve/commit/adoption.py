@@ -81,6 +81,16 @@ class Position:
         return sum(e.staged.bytes for e in self.staged if e.staged)
 
     @property
+    def held_bytes(self) -> int:
+        """Of all staged checkpoints that are not in the table, whether a batch holds them or not."""
+        return sum(e.staged.bytes for e in self.entries if is_staged(e) and e.staged)
+
+    @property
+    def ready(self) -> int:
+        """Committables that wait to be committed."""
+        return sum(1 for entry in self.entries if entry.committable)
+
+    @property
     def waiting_times(self) -> list[int]:
         """The times of staged rows that no recorded batch holds yet, in order."""
         return sorted({time for entry in self.staged for time in entry.times_from(self.minted.time or 0)})

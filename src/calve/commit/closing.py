@@ -3,6 +3,9 @@
 Looks at a run's position and changes nothing of it. The run calls it with its memory locked.
 """
 
+from dataclasses import dataclass
+from typing import Final
+
 from calve.clock import Clock
 from calve.commit.adoption import Position
 from calve.commit.mint import mint, wait_ms
@@ -11,6 +14,24 @@ from calve.model.spec import SinkSpec
 
 _LEAST_WAIT_MS = 1000
 
+LONGEST_SILENCE: Final = 10.0
+"""Seconds between two answers of a source, beside the sink's pace, that are no break: more means that nobody asked."""
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """A source that was asked again and again and had nothing. Times are monotonic, but for `asked_ms`."""
+
+    first: float
+    last: float
+    asked_ms: int
+    """When it was asked last, by the clock: what came later was not looked for."""
+
+    @property
+    def milliseconds(self) -> float:
+        """How long, without a break."""
+        return (self.last - self.first) * 1000
+
 
 class Closing:
     """The rules of one sink, and what a run knows of its source beside the records."""
@@ -18,11 +39,17 @@ class Closing:
     def __init__(self, spec: SinkSpec, clock: Clock) -> None:
         self._spec, self._clock = spec, clock
         self._flushing = self._sealing = False
-        self._heard_ms = clock.now_ms()
+        self._quiet: Quiet | None = None
 
-    def heard(self) -> None:
-        """A checkpoint came: the source is not idle."""
-        self._heard_ms = self._clock.now_ms()
+    def disturbed(self) -> None:
+        """The source has something, or could not be asked: it is not idle, and the time-out starts over."""
+        self._quiet = None
+
+    def found_nothing(self, asked_ms: int) -> None:
+        """The source was asked at that time, and had nothing."""
+        now, quiet = self._clock.monotonic(), self._quiet
+        unbroken = quiet is not None and now - quiet.last <= LONGEST_SILENCE + 2 * self._spec.pace.every
+        self._quiet = Quiet(quiet.first if quiet and unbroken else now, now, asked_ms)
 
     def flush(self, *, seal: bool) -> None:
         """Everything that is there now is to be closed; with `seal` nothing follows."""
@@ -34,33 +61,34 @@ class Closing:
         self._flushing = self._flushing and bool(position.staged)
 
     def input(self, position: Position) -> int:
-        """No time below it is expected: told by what was recorded, or by the clock where the source is idle."""
-        times, now = self._spec.times, self._clock.now_ms()
+        """No time below it is expected: told by what was recorded or, if the source is idle, by when it was asked."""
+        times, quiet = self._spec.times, self._quiet
         if times is None:
             return position.last_time + 1
-        idle = times.idle_ms is not None and now - self._heard_ms >= times.idle_ms
-        return max(position.input, now - times.delay_ms) if idle else position.input
+        if times.idle_ms is None or quiet is None or quiet.milliseconds < times.idle_ms:
+            return position.input
+        return max(position.input, quiet.asked_ms - times.delay_ms)
 
     def next_batch(self, position: Position) -> BatchDescription | None:
         """The batch that is to be closed now, if one is."""
         times = position.waiting_times
         if not times:
             return None
-        whole = self._flushing or position.final
-        window_ms = None if self._full(position) else self._spec.window_ms
-        reach = times[-1] + 1 if whole else self._reach(position, times, window_ms)
-        coalesce = self._spec.coalesce
-        batch = mint(position.minted, times, reach, window_ms=window_ms, coalesce=coalesce, short=whole)
+        whole, full = self._flushing or position.final, self._full(position)
+        reach = times[-1] + 1 if whole else self._reach(position, times, full=full)
+        window_ms, coalesce = self._spec.window_ms, self._spec.coalesce
+        batch = mint(position.minted, times, reach, window_ms=window_ms, coalesce=coalesce, short=whole or full)
         ends = batch is not None and Frontier(times[-1]) < batch.upper and (self._sealing or position.final)
         return BatchDescription(batch.lower, SEALED) if batch and ends else batch
 
     def _full(self, position: Position) -> bool:
-        return self._spec.commit_bytes is not None and position.staged_bytes >= self._spec.commit_bytes
+        limits = [size for size in (self._spec.commit_bytes, self._spec.staged_limit) if size is not None]
+        return bool(limits) and position.staged_bytes >= min(limits)
 
-    def _reach(self, position: Position, times: list[int], window_ms: int | None) -> int:
+    def _reach(self, position: Position, times: list[int], *, full: bool) -> int:
         if self._spec.times is not None:
             return self.input(position)
-        if window_ms is None:
+        if full or self._spec.window_ms is None:
             return times[-1] + 1
         return max(self._clock.now_ms(), times[-1])  # this clock may be behind the one that gave the times
 
@@ -73,4 +101,6 @@ class Closing:
             return 0.0
         if own is None:
             return (wait_ms(times, now, window_ms=self._spec.window_ms or 1) or 0) / 1000
-        return None if own.idle_ms is None else max(self._heard_ms + own.idle_ms - now, _LEAST_WAIT_MS) / 1000
+        if own.idle_ms is None:
+            return None
+        return max(own.idle_ms - (self._quiet.milliseconds if self._quiet else 0), _LEAST_WAIT_MS) / 1000

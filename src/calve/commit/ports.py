@@ -79,6 +79,10 @@ class Monitor(Protocol):
         """What waits, and how far time is."""
         ...
 
+    def lag(self, current_ms: int | None, unread: int | None) -> None:
+        """The table shows all that the source had at `current_ms`, and `unread` of it was not read; None: not known."""
+        ...
+
     def late(self, rows: int) -> None:
         """Rows came behind the closed frontier and were dropped, or advanced to it."""
         ...

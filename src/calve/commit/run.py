@@ -5,7 +5,8 @@ attempts the pending committables in order. Taking a time and putting its record
 of entries is the order of times and of batches. Nothing computed before the claim is used after it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import takewhile
@@ -17,7 +18,9 @@ from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhe
 from calve.commit.attempt import Attempts
 from calve.commit.closing import Closing
 from calve.commit.journal import Journal, RunRecords
+from calve.commit.lag import Lag
 from calve.commit.ports import Monitor, Resolver, TableStore, Waiter, Waiting
+from calve.commit.room import Room, room_for_more, stage_is_full
 from calve.errors import CheckpointGap, TransientError
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, Staged
 from calve.model.files import Committable, Manifest, Totals
@@ -34,17 +37,14 @@ ATTEMPTS: Final = 5
 MERGE_EVERY: Final = 100
 """Commits between two looks at the number of manifests."""
 
-MOST_READY: Final = 100
-"""Batches that may wait for the catalog before nothing more is read."""
-
-MOST_STAGED_BYTES: Final = 8_000_000_000
-"""Bytes that may wait for their window, or for the catalog, before nothing more is read."""
-
 SETTLE_SECONDS: Final = 0.05
 """Seconds between two looks at whether all that was recorded is committed."""
 
 LONGEST_WAIT: Final = 10.0
 """Seconds between two tries of something that has to work before anything else can."""
+
+FULL_SECONDS: Final = 10.0
+"""Seconds that a stage stays full before the sink ends: somebody may ask for all that is there, or raise the limit."""
 
 
 class Decision(Enum):
@@ -104,6 +104,8 @@ class SinkRun:
         self._merge_turn = 0
         self._has_data = True
         self._closing = Closing(spec, self._clock)
+        self._catching_up = 0
+        self._lag = Lag()
         self._committed_at = self._clock.monotonic()
 
     # ---- what others look at
@@ -151,7 +153,7 @@ class SinkRun:
     def ready(self) -> int:
         """Committables that wait to be committed."""
         with self._memory:
-            return sum(1 for entry in self._position.entries if entry.committable)
+            return self._position.ready
 
     @property
     def staged(self) -> list[CheckpointEntry]:
@@ -301,6 +303,7 @@ class SinkRun:
                 return found
             except TransientError as error:
                 failed = True
+                self.disturbed()
                 self._monitor.failed_attempt(error)
                 self._monitor.stalled(str(error))
             self._waiter.pause(delay * self._ids.jitter())
@@ -390,7 +393,7 @@ class SinkRun:
                 told = replace(staged, frontier=max(staged.frontier, self._position.input))
                 entry = CheckpointEntry(identity, staged.high, None, told, self._spec.generation)
             self._append(entry)
-            self._closing.heard()
+            self.disturbed()
         if staged.late:
             self._monitor.late(staged.late)
         return True
@@ -419,16 +422,51 @@ class SinkRun:
         with self._memory:
             return self._closing.until_due(self._position)
 
-    def check_room(self) -> None:
-        """Raise TransientError while so much waits to be committed that nothing more should be read."""
+    def await_room(self) -> None:
+        """Wait until more of the source may be read. Raises TerminalError where waiting does not help."""
+        full_since: float | None = None
+        while (room := self._room()) is not Room.FREE:
+            self.disturbed()
+            now = self._clock.monotonic()
+            full_since = None if room is Room.WAIT else now if full_since is None else full_since
+            if full_since is not None and now - full_since >= FULL_SECONDS:
+                raise stage_is_full(self._spec, self._position)
+            self._waiter.pause(SETTLE_SECONDS)
+
+    def _room(self) -> Room:
         with self._memory:
-            bytes_staged = self._position.staged_bytes
-        ready = self.ready
-        if ready >= MOST_READY or bytes_staged >= MOST_STAGED_BYTES:
-            raise TransientError(
-                "reading waits until what was read is committed",
-                detail=f"{ready} batches and {bytes_staged:,} staged bytes are waiting.",
-            )
+            closable = self._closing.next_batch(self._position) is not None
+            return room_for_more(self._spec, self._position, closable=closable, catching_up=self._catching_up > 0)
+
+    @contextmanager
+    def catching_up(self) -> Iterator[None]:
+        """Somebody waits for all that the source has now: limits of what is staged wait until that is closed."""
+        with self._memory:
+            self._catching_up += 1
+        try:
+            yield
+        finally:
+            with self._memory:
+                self._catching_up -= 1
+
+    def reads(self, identity: CheckpointIdentity, asked_ms: int, unread: int) -> None:
+        """A checkpoint is about to be read; `unread` of what the source had then is left behind."""
+        with self._memory:
+            self._closing.disturbed()
+            self._lag.read(identity.end, asked_ms, unread)
+        self._monitor.lag(self._lag.current_ms, self._lag.unread)
+
+    def found_nothing(self, asked_ms: int) -> None:
+        """The source was asked at that time, and had nothing."""
+        with self._memory:
+            self._closing.found_nothing(asked_ms)
+            self._lag.found_nothing(asked_ms, pending=bool(self.pending))
+        self._monitor.lag(self._lag.current_ms, self._lag.unread)
+
+    def disturbed(self) -> None:
+        """The source has something, or cannot be asked now: it is not idle."""
+        with self._memory:
+            self._closing.disturbed()
 
     def close(self, batch: BatchDescription, written: Written) -> None:
         """Record the files that were made of everything staged for a batch.
@@ -562,6 +600,7 @@ class SinkRun:
             except TransientError as error:
                 self._monitor.failed_attempt(error)
                 if attempt == ATTEMPTS:
+                    self.disturbed()
                     self._monitor.stalled(str(error))
                     return None
                 self._waiter.pause(delay * self._ids.jitter())
@@ -588,10 +627,12 @@ class SinkRun:
             self._position.committed = landed.with_offsets(committable.offsets)
             self._position.frontier = receipt.frontier
             consumed = self._position.drop_committed(committable)
+            self._lag.committed(committable.offsets)
             self._has_data = self._has_data or committable.totals.data_rows > 0
             self._commits += 1
             self._committed_at = self._clock.monotonic()
         self._monitor.running()
+        self._monitor.lag(self._lag.current_ms, self._lag.unread)
         self._monitor.committed(receipt, self._attempts.counted(committable), seconds)
         self._tell_waiting()
         try:

@@ -55,6 +55,12 @@ class Status:
     last_compaction: str = ""
     """Files and rows before and after."""
     last_compaction_ms: int | None = None
+    lag_ms: int | None = None
+    """The table shows all that the source had so long before `updated_ms`; None when that is not known."""
+    unread: int | None = None
+    """What the source had when it was asked last and that was not read then; None when that is not known."""
+    counts: str = "rows"
+    """What `unread` counts: files, rows or offsets."""
 
     @classmethod
     def unknown(cls, sink: str, now_ms: int) -> "Status":

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from calve.errors import InvalidInput
 from calve.model.names import check_name
+from calve.model.pace import Pace
 from calve.model.partitioning import PartitionBy
 
 MAX_FILE_SIZE = 512_000_000
@@ -188,6 +189,12 @@ Envelope = NoEnvelope | Upsert | Debezium | Diff
 
 HEARTBEAT_MS = 3_600_000
 
+MAX_PENDING_BATCHES = 100
+"""Batches that may wait for the catalog, unless the sink says otherwise."""
+
+MAX_STAGED_SIZE = 8_000_000_000
+"""Bytes that a sink by the clock may stage, unless it says otherwise."""
+
 
 @dataclass(frozen=True)
 class RowTimes:
@@ -201,7 +208,7 @@ class RowTimes:
     delay_ms: int = 0
     """How far the frontier stays behind the highest time."""
     idle_ms: int | None = None
-    """Without new rows for so long, the frontier follows the clock."""
+    """When the source was asked for so long and had nothing, the frontier follows the clock."""
 
 
 EXTENSION_NAME, EXTENSION_METADATA = "ARROW:extension:name", "ARROW:extension:metadata"
@@ -279,6 +286,11 @@ class SinkSpec:
     maintenance: Maintenance = Maintenance.AUTO
     heartbeat_ms: int = HEARTBEAT_MS
     """An idle sink commits an empty snapshot this long after the last one."""
+    pace: Pace = field(default_factory=Pace)
+    max_pending_batches: int = MAX_PENDING_BATCHES
+    """With so many batches waiting for the catalog nothing more is read."""
+    max_staged_size: int | None = None
+    """Staged bytes, as far as the sink says so; see `staged_limit`."""
 
     def __post_init__(self) -> None:
         if self.deletes is Deletes.EQUALITY and (unfound := [name for name in self.key if name in self.uuids]):
@@ -304,6 +316,15 @@ class SinkSpec:
     def ordered(self) -> bool:
         """Whether changes are compared with the rows of the table."""
         return isinstance(self.envelope, Upsert | Debezium) and self.envelope.across_checkpoints
+
+    @property
+    def staged_limit(self) -> int | None:
+        """Staged bytes at which a sink by the clock closes its window early. None: no limit.
+
+        Where rows have times of their own the sink ends there if nothing can be closed.
+        """
+        by_default = MAX_STAGED_SIZE if self.times is None else None
+        return by_default if self.max_staged_size is None else self.max_staged_size
 
     @property
     def stages(self) -> bool:

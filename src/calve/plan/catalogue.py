@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from calve.model.spec import MAX_FILE_SIZE
+from calve.model.spec import MAX_FILE_SIZE, MAX_PENDING_BATCHES
 from calve.plan.settings import Kind, Setting, SettingGroup
 
 _SECOND = timedelta(seconds=1)
@@ -14,14 +14,16 @@ SINK = SettingGroup(
         Setting(
             "COMMIT INTERVAL",
             Kind.DURATION,
-            "Time between two snapshots. Without it every checkpoint becomes one.",
+            "When snapshots are made: at multiples of it, each with all that was read before. It does not hold back "
+            "reading. Without it every checkpoint becomes a snapshot.",
             low=_SECOND,
         ),
         Setting(
             "CHECKPOINT INTERVAL",
             Kind.DURATION,
-            "Time between two checkpoints; the commit interval is a multiple of it.",
-            default="the commit interval, else as data comes",
+            "Least time between two checkpoints of a source that is read to its end; a backlog is read without a rest. "
+            "The commit interval is a multiple of it.",
+            default="as data comes",
             low=_SECOND,
         ),
         Setting(
@@ -136,7 +138,7 @@ SINK = SettingGroup(
         Setting(
             "RECOVERY",
             Kind.CHOICE,
-            "With a commit interval of several checkpoints: stage each one, or take one per commit and read it again.",
+            "With a commit interval: stage every checkpoint, or take one per interval, which a crash reads again.",
             default="'stage'",
             choices=("stage", "replay"),
         ),
@@ -156,6 +158,21 @@ SINK = SettingGroup(
             "COMMIT SIZE",
             Kind.SIZE,
             "Commit before the commit interval is over when this much is staged.",
+            low=1_000_000,
+        ),
+        Setting(
+            "MAX PENDING BATCHES",
+            Kind.INTEGER,
+            "With so many batches waiting for the catalog nothing more is read.",
+            default=str(MAX_PENDING_BATCHES),
+            low=1,
+        ),
+        Setting(
+            "MAX STAGED SIZE",
+            Kind.SIZE,
+            "With so much staged a window is closed early, and reading waits until that is committed. Where rows have "
+            "times of their own, the sink stops if none of them can be committed.",
+            default="'8GB'; no limit where rows have times of their own",
             low=1_000_000,
         ),
         Setting(
@@ -180,7 +197,7 @@ SINK = SettingGroup(
         Setting(
             "IDLE TIMEOUT",
             Kind.DURATION,
-            "Without new rows for so long, logical time follows the clock.",
+            "When the source was asked for so long and had nothing, logical time follows the clock.",
             default="it waits",
             low=_SECOND,
         ),

@@ -8,6 +8,7 @@ from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
 from calve.errors import InvalidInput
 from calve.model.connection import AwsConnection, CatalogConnection
+from calve.model.pace import Pace
 from calve.model.relation import KnownColumn, Relation, SourcePlan
 from calve.model.spec import (
     HEARTBEAT_MS,
@@ -68,7 +69,7 @@ class SinkPlan:
     catalog: CatalogConnection
     store: AwsConnection | None
     every: timedelta | None
-    """Time between checkpoints; None: as data comes."""
+    """Time between checkpoints of a source that is read to its end; None: as data comes."""
     commit_every: timedelta | None
     state: str | None
     beginning: Beginning
@@ -90,8 +91,8 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     times = planned_times(given, source, append=append)
     commit_every = given.duration("COMMIT INTERVAL")
     every = _checkpoint_interval(given, commit_every)
-    several = commit_every is not None and every != commit_every and given.text("RECOVERY") != "replay"
-    staged = several or times is not None or "COMMIT SIZE" in given
+    replay = given.text("RECOVERY") == "replay"
+    staged = (commit_every is not None and not replay) or times is not None or "COMMIT SIZE" in given
     _check_staged(given, staged=staged)
     given.exclude("RESUME", "SNAPSHOT")
     heartbeat = given.duration("HEARTBEAT")
@@ -122,6 +123,9 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         coalesce=given.flag("COALESCE") is not False,
         heartbeat_ms=HEARTBEAT_MS if heartbeat is None else heartbeat // timedelta(milliseconds=1),
         dead_letters=_dead_letters(given, statement),
+        pace=Pace.of(_seconds(commit_every), _seconds(every), replay=replay),
+        max_pending_batches=given.integer("MAX PENDING BATCHES") or SinkSpec.max_pending_batches,
+        max_staged_size=given.integer("MAX STAGED SIZE"),
     )
     if append and statement.key:
         raise SqlError.at(statement.key[0].where, "MODE APPEND keeps every change and has no key", hint="Leave it out.")
@@ -134,7 +138,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         views,
         catalog,
         store,
-        every if staged else commit_every or every,
+        commit_every if replay else every,
         commit_every,
         given.text("STATE LOCATION"),
         _beginning(given),
@@ -188,9 +192,7 @@ def connected(statement: CreateSink, definitions: Definitions) -> tuple[CatalogC
 
 def _checkpoint_interval(given: Given, commit_every: timedelta | None) -> timedelta | None:
     every = given.duration("CHECKPOINT INTERVAL")
-    if every is None or commit_every is None:
-        return every or commit_every
-    if commit_every % every:
+    if every is not None and commit_every is not None and commit_every % every:
         raise given.error(
             "COMMIT INTERVAL",
             f"the commit interval {format_duration(commit_every)} is no multiple of the checkpoint interval "
@@ -200,10 +202,18 @@ def _checkpoint_interval(given: Given, commit_every: timedelta | None) -> timede
     return every
 
 
+def _seconds(duration: timedelta | None) -> float:
+    return 0.0 if duration is None else duration.total_seconds()
+
+
 def _check_staged(given: Given, *, staged: bool) -> None:
     if "COMMIT SIZE" in given and "COMMIT INTERVAL" not in given:
         raise given.error(
             "COMMIT SIZE", "COMMIT SIZE needs a COMMIT INTERVAL", "It says how long less than that may wait."
+        )
+    if "MAX STAGED SIZE" in given and not staged:
+        raise given.error(
+            "MAX STAGED SIZE", "nothing of this sink is staged", "Leave it out, or give a COMMIT INTERVAL."
         )
     if staged and given.text("RECOVERY") == "replay":
         raise given.error(

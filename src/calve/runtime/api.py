@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from calve.clock import sink_id_of
 from calve.errors import InvalidInput
+from calve.model.pace import Pace
 from calve.model.partitioning import PartitionBy
 from calve.model.spec import (
     HEARTBEAT_MS,
@@ -119,6 +120,8 @@ class Sink:
         on_bad_row: str | None = None,
         key_index: str | None = None,
         maintenance: str | None = None,
+        max_pending_batches: int | None = None,
+        max_staged_size: int | str | None = None,
     ) -> "Sink":
         """The same sink with other options. Dead letters go to the table `<table>_dead_letters`."""
         if branch == "":
@@ -132,6 +135,11 @@ class Sink:
             bloom_filter=before.bloom_filter if bloom_filter is None else bloom_filter,
         )
         spec = replace(self.spec, write=write, version=version or self.spec.version, branch=branch or self.spec.branch)
+        spec = replace(
+            spec,
+            max_pending_batches=_positive("max_pending_batches", max_pending_batches) or spec.max_pending_batches,
+            max_staged_size=_positive("max_staged_size", _bytes(max_staged_size)) or spec.max_staged_size,
+        )
         if on_foreign_commit is not None:
             policy = _chosen(OnForeignCommit, on_foreign_commit, "on_foreign_commit")
             spec = replace(spec, on_foreign_commit=policy)
@@ -195,28 +203,42 @@ class Sink:
         state: str | None = None,
         commit_interval: str | timedelta | float | None = None,
         checkpoint_interval: str | timedelta | float | None = None,
+        recovery: str | None = None,
     ) -> Query:
         """Create the table when it is missing, and run until stopped. Returns once the sink knows where to go on.
 
-        `state` is a folder or URI for calve's records (default: below the home folder). `checkpoint_interval` is the
-        least time between two checkpoints; by default they follow the data, or come with each commit. A longer
-        `commit_interval` (a multiple of it) stages checkpoints and commits them together.
+        `state` is a folder or URI for calve's records (default: below the home folder). With a `commit_interval`
+        snapshots are made at its multiples; all that comes before is read at once, and staged checkpoint by checkpoint.
+        `checkpoint_interval`, of which it is a multiple, is the least time between two checkpoints of a source that is
+        read to its end; by default they follow the data. `recovery="replay"` stages nothing: one checkpoint, and one
+        snapshot, for every commit interval.
         """
-        commits = _seconds(commit_interval)
-        every = _seconds(checkpoint_interval) or commits
-        if commits and (commits != every or self.spec.stages):
-            return Start(self._with_windows(commits, every), state, every).query()
-        if self.spec.commit_bytes is not None and self.spec.window_ms is None:
-            raise InvalidInput("a commit size needs a commit interval", hint="It says how long less may wait.")
-        return Start(self, state, every).query()
-
-    def _with_windows(self, commits: float, every: float) -> "Sink":
-        if round(commits * 1000) % round(every * 1000):
+        commits, every = _seconds(commit_interval), _seconds(checkpoint_interval)
+        if recovery not in {None, "stage", "replay"}:
+            raise InvalidInput(f'unknown policy recovery="{recovery}"', hint="Use 'stage' or 'replay'.")
+        if commits and every and round(commits * 1000) % round(every * 1000):
             raise InvalidInput(
                 f"the commit interval {commits:g} s is no multiple of the checkpoint interval {every:g} s",
                 hint="Choose a commit interval that is a whole number of checkpoint intervals.",
             )
-        return replace(self, spec=replace(self.spec, window_ms=round(commits * 1000)))
+        replay = recovery == "replay"
+        spec = self.spec
+        if commits or every:
+            window_ms = round(commits * 1000) if commits and not replay else None
+            spec = replace(spec, window_ms=window_ms, pace=Pace.of(commits, every, replay=replay))
+        if spec.commit_bytes is not None and spec.window_ms is None:
+            raise InvalidInput("a commit size needs a commit interval", hint="It says how long less may wait.")
+        if spec.stages and replay:
+            raise InvalidInput(
+                'recovery="replay" stages nothing', hint="Leave out the commit size and times of rows, or recovery."
+            )
+        return Start(replace(self, spec=spec), state).query()
+
+
+def _positive(name: str, value: int | None) -> int | None:
+    if value is not None and value < 1:
+        raise InvalidInput(f"{name} must be at least 1", detail=f"Got {value}.")
+    return value
 
 
 def _bytes(size: int | str | None) -> int | None:

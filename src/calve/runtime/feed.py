@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,8 +17,12 @@ from calve.commit.committer import Signals
 from calve.commit.ports import Stopped
 from calve.commit.run import Decision, SinkRun
 from calve.model.checkpoint import CheckpointIdentity, Offsets
+from calve.model.pace import Pace
 from calve.model.size import SizeHint
 from calve.source.port import Source
+
+LEAST_POLL: Final = 0.2
+"""Seconds between two questions to a source that has nothing."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Checkpoint:
     batch_ms: int
     size: SizeHint
     final: bool = False
+    unread: int = 0
+    """What the source had then, beside this checkpoint."""
 
 
 Take = Callable[[Checkpoint], Decision]
@@ -73,12 +79,12 @@ def use_pool(spark: SparkSession, sink_id: str) -> None:
 class SourceFeed:
     """Drives a source of calve's own: asks what is new, and takes it checkpoint by checkpoint."""
 
-    def __init__(self, spark: SparkSession, source: Source, signals: Signals, clock: Clock, *, every: float) -> None:
+    def __init__(self, spark: SparkSession, source: Source, signals: Signals, clock: Clock, pace: Pace) -> None:
         self._spark = spark
         self._source = source
         self._signals = signals
         self._clock = clock
-        self._every = every
+        self._pace = pace
         self._idle = threading.Condition()
         self._asked = self._answered = 0
         self._failure: BaseException | None = None
@@ -130,7 +136,7 @@ class SourceFeed:
     def _loop(self, run: SinkRun, take: Take) -> None:
         while not self._signals.stopping and not run.sealed:
             calls, asked, started = self._signals.calls, self._asked, self._clock.monotonic()
-            start = run.end
+            start, asked_ms = run.end, self._clock.now_ms()
             if self._source.ended(start):
                 if run.staged:
                     run.flush(seal=True)
@@ -143,20 +149,24 @@ class SourceFeed:
                 run.empty_table(self._clock.now_ms())
                 continue
             if end is None:
+                run.found_nothing(asked_ms)
                 self._answer(asked)
-                self._signals.await_call(calls, max(self._every, 0.2))
+                self._rest(run, started, least=LEAST_POLL)
                 continue
-            complete = self._source.took_all
+            complete, unread = self._source.took_all, self._source.unread
             take(self._checkpoint(run, start, end))
             if complete:
                 self._answer(asked)
             self._source.committed(run.committed_offsets)
-            self._rest_until(started + self._every)
+            if not unread:
+                self._rest(run, started)
 
-    def _rest_until(self, then: float) -> None:
-        """Wait for the next checkpoint's time, unless somebody waits for all that is there."""
-        while not self._signals.stopping and self._answered >= self._asked:
-            calls, rest = self._signals.calls, then - self._clock.monotonic()
+    def _rest(self, run: SinkRun, started: float, *, least: float = 0.0) -> None:
+        """Wait for the time of the next checkpoint, unless somebody waits for all that is there."""
+        now = self._clock.monotonic()
+        until = now + max(least, self._pace.rest(started, now, self._clock.now_ms()))
+        while not self._signals.stopping and not run.sealed and self._answered >= self._asked:
+            calls, rest = self._signals.calls, until - self._clock.monotonic()
             if rest <= 0:
                 return
             self._signals.await_call(calls, rest)
@@ -164,8 +174,8 @@ class SourceFeed:
     def _checkpoint(self, run: SinkRun, start: Offsets, end: Offsets) -> Checkpoint:
         identity = CheckpointIdentity(self._source.name, run.next_checkpoint, start, end)
         frame = self._source.frame(self._spark, start, end)
-        size = self._source.size(start, end)
-        return Checkpoint(identity, frame, self._clock.now_ms(), size, final=self._source.ended(end))
+        size, final = self._source.size(start, end), self._source.ended(end)
+        return Checkpoint(identity, frame, self._clock.now_ms(), size, final=final, unread=self._source.unread)
 
     def _answer(self, asked: int) -> None:
         with self._idle:

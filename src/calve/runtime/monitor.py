@@ -29,6 +29,8 @@ from calve.model.spec import SinkSpec
 _log = logging.getLogger("calve")
 
 WRITE_EVERY_MS = 500
+LAG_EVERY_MS = 10_000
+"""How often the lag of a sink is written while nothing else changes."""
 RECENT_COMMITS = 100
 _TYPES = {name: kind for name, kind in get_type_hints(Status).items() if name != "health"}
 """Types of a status's fields, as JSON has them."""
@@ -37,7 +39,9 @@ _TYPES = {name: kind for name, kind in get_type_hints(Status).items() if name !=
 class RunMonitor:
     """Fits the port `Monitor`. Called by both threads of a run."""
 
-    def __init__(self, spec: SinkSpec, clock: Clock, file: Path, on_record: Callable[[], None]) -> None:
+    def __init__(
+        self, spec: SinkSpec, clock: Clock, file: Path, on_record: Callable[[], None], *, counts: str = "rows"
+    ) -> None:
         self._sink = spec.name
         self._clock = clock
         self._file = file
@@ -45,13 +49,15 @@ class RunMonitor:
         self._lock = threading.RLock()
         self._written_ms = 0
         self._recent: deque[CommitReport] = deque(maxlen=RECENT_COMMITS)
-        self._status = Status.begun(spec.name, str(spec.table), read_status(file), clock.now_ms())
+        self._current_ms: int | None = None
+        begun = Status.begun(spec.name, str(spec.table), read_status(file), clock.now_ms())
+        self._status = replace(begun, counts=counts)
 
     @property
     def status(self) -> Status:
         """One look at the sink."""
         with self._lock:
-            return self._status
+            return replace(self._status, lag_ms=self._lag_ms(self._clock.now_ms()))
 
     @property
     def recent_commits(self) -> list[CommitReport]:
@@ -78,6 +84,14 @@ class RunMonitor:
             if work.staged != before:
                 self._write()
         self._on_record()
+
+    def lag(self, current_ms: int | None, unread: int | None) -> None:
+        with self._lock:
+            self._current_ms = current_ms
+            changed = unread != self._status.unread
+            now = self._clock.now_ms()
+            if changed or now - self._written_ms >= LAG_EVERY_MS:
+                self._set(unread=unread)
 
     def late(self, rows: int) -> None:
         metrics.LATE.labels(self._sink).inc(rows)
@@ -209,10 +223,16 @@ class RunMonitor:
     def _set(self, **values: object) -> None:
         before = self._status.health
         now = self._clock.now_ms()
-        self._status = replace(self._status, updated_ms=now, **values)  # type: ignore[arg-type]
+        self._status = replace(self._status, updated_ms=now, lag_ms=self._lag_ms(now), **values)  # type: ignore[arg-type]
+        metrics.LAG.labels(self._sink).set(-1 if self._status.lag_ms is None else self._status.lag_ms / 1000)
+        metrics.UNREAD.labels(self._sink).set(-1 if self._status.unread is None else self._status.unread)
         metrics.PENDING.labels(self._sink).set(self._status.pending)
         if before is not self._status.health or now - self._written_ms >= WRITE_EVERY_MS:
             self._write()
+
+    def _lag_ms(self, now: int) -> int | None:
+        """How long ago the source had nothing that the table does not show."""
+        return None if self._current_ms is None else max(0, now - self._current_ms)
 
     def _write(self) -> None:
         self._written_ms = self._clock.now_ms()

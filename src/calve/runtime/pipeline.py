@@ -128,7 +128,8 @@ class Pipeline:
             )
         if decision is not Decision.ACCEPT:
             return decision
-        self._run.patiently(self._run.check_room)
+        self._run.reads(checkpoint.identity, checkpoint.batch_ms, checkpoint.unread)
+        self._run.await_room()
         self._fit_the_table()
         if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
             self._look_for_violations(checkpoint)

@@ -69,9 +69,10 @@ class Query:
     def await_caught_up(self, timeout: float = 3600.0) -> None:
         """Wait until what the source holds now is in the table. Raises why not."""
         deadline = self._clock.monotonic() + timeout
-        if self._feed.await_idle(timeout):
-            self._run.flush()
-            self._signals.wake()
+        with self._run.catching_up():
+            if self._feed.await_idle(timeout):
+                self._run.flush()
+                self._signals.wake()
         while self.active and self._run.pending and self._clock.monotonic() < deadline:
             self._signals.await_call(self._signals.calls, 0.1)
         if not self.active and self._failure:

@@ -8,6 +8,7 @@ uses it.
 
 import threading
 from pathlib import Path
+from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -21,13 +22,21 @@ from calve.commit.ports import Stopped
 from calve.commit.run import Decision, SinkRun
 from calve.errors import SourceLost, TerminalError, decode
 from calve.model.checkpoint import CheckpointIdentity, Offsets
+from calve.model.pace import Pace
 from calve.model.size import UNKNOWN, SizeHint
 from calve.runtime.feed import Checkpoint, Take, use_pool
 from calve.runtime.sparklog import DamagedLog, SparkLog, SparkPosition, behind, self_describing
+from calve.runtime.sparkprogress import unread_of, waits_for_data
 
 _STATISTICS_LIMIT = 1 << 50
 """Spark reports absurd sizes for plans whose size it does not know."""
 
+
+POLL_MS: Final = 100
+"""How often Spark asks a source that has nothing."""
+
+LOOK_SECONDS: Final = 1
+"""How often it is looked whether Spark waits for data."""
 
 _DATA_LOSS = ("some data may have been missed", "failOnDataLoss", "KAFKA_DATA_LOSS")
 """Words of Kafka's connector for offsets that a topic does not have any more."""
@@ -41,13 +50,13 @@ class SparkFeed:
     """One streaming DataFrame. The thread here starts Spark's query and starts it again where the records end."""
 
     def __init__(
-        self, frame: DataFrame, folder: Path, signals: Signals, clock: Clock, ids: IdSource, every: float
+        self, frame: DataFrame, folder: Path, signals: Signals, clock: Clock, ids: IdSource, pace: Pace
     ) -> None:
         self._frame = frame
         self._folder = folder
         self._signals = signals
         self._clock, self._ids = clock, ids
-        self._every = every
+        self._pace = pace
         self._query: StreamingQuery | None = None
         self._log = SparkLog(folder)
         self._failure: BaseException | None = None
@@ -55,6 +64,7 @@ class SparkFeed:
         self._stopping = False
         self._state = threading.Condition()
         self._busy = False
+        self._awaited = 0
         self._thread: threading.Thread | None = None
 
     def can_reread(self, offsets: Offsets) -> bool:
@@ -82,6 +92,16 @@ class SparkFeed:
         return self._failure
 
     def await_idle(self, timeout: float) -> bool:
+        with self._state:
+            self._awaited += 1
+        self._signals.wake()
+        try:
+            return self._await_all(timeout)
+        finally:
+            with self._state:
+                self._awaited -= 1
+
+    def _await_all(self, timeout: float) -> bool:
         deadline = self._clock.monotonic() + timeout
         while self.alive and self._clock.monotonic() < deadline:
             query = self._query
@@ -118,17 +138,31 @@ class SparkFeed:
             self._on_batch(frame, batch_id, run, take)
 
         writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", self._log.folder.as_uri())
-        if self._every > 0:
-            writer = writer.trigger(processingTime=f"{self._every} seconds")
+        if self._pace.every > 0:  # rests are taken in the callback: a trigger's would slow down a backlog, too
+            writer = writer.trigger(processingTime=f"{POLL_MS} milliseconds")
         self._query = writer.start()
         try:
-            self._query.awaitTermination()
+            asked_ms: int | None = None
+            while not self._query.awaitTermination(LOOK_SECONDS):
+                asked_ms = self._look(run, self._query, asked_ms)
         except PySparkException as error:
             if self._stopping or self._moved or run.sealed:
                 return
             raise self._failure or decode(str(error)) or _broken(error) from error
 
+    def _look(self, run: SinkRun, query: StreamingQuery, asked_ms: int | None) -> int | None:
+        """Notice that Spark asked the source and it had nothing; when that was seen, None when it was not.
+
+        Between two such looks Spark asked at least once, so that the first of them is what is known for sure.
+        """
+        if self._busy or not waits_for_data(query.status):
+            return None
+        if asked_ms is not None:
+            run.found_nothing(asked_ms)
+        return self._clock.now_ms()
+
     def _on_batch(self, frame: DataFrame, batch_id: int, run: SinkRun, take: Take) -> None:
+        started, unread = self._clock.monotonic(), self._unread()
         with self._state:
             if self._stopping:
                 raise Stopped
@@ -137,7 +171,7 @@ class SparkFeed:
             batch = self._log.batch(batch_id)
             self._check_forward(batch.identity)
             run.patiently(self._log.sync)  # the record of this batch relies on what Spark wrote down
-            decision = take(Checkpoint(batch.identity, frame, batch.batch_ms, _size_of(frame)))
+            decision = take(Checkpoint(batch.identity, frame, batch.batch_ms, _size_of(frame), unread=unread or 0))
         except Stopped:
             raise
         except Exception as error:
@@ -151,6 +185,23 @@ class SparkFeed:
             self._moved = True
             raise _Moved
         faults.reached("spark-commit.before")
+        if not unread and (unread == 0 or self._pace.required):
+            self._rest(run, started)
+
+    def _unread(self) -> int | None:
+        """What the source had when the batch before this one was planned, beside it; None where it does not say."""
+        progress = self._query.lastProgress if self._query is not None else None
+        return None if progress is None else unread_of(progress["sources"])
+
+    def _rest(self, run: SinkRun, started: float) -> None:
+        """Hold back Spark's next batch until its time, unless somebody waits for all that is there."""
+        now = self._clock.monotonic()
+        until = now + self._pace.rest(started, now, self._clock.now_ms())
+        while not (self._signals.stopping or self._stopping or self._awaited or run.sealed):
+            calls, rest = self._signals.calls, until - self._clock.monotonic()
+            if rest <= 0:
+                return
+            self._signals.await_call(calls, rest)
 
     # ---- where to go on
 

@@ -120,9 +120,8 @@ def source_store(state: StateStore, spec: SinkSpec) -> StateStore:
 class Start:
     """Puts the parts of one run together."""
 
-    def __init__(self, sink: "Sink", state: str | None, every: float) -> None:
+    def __init__(self, sink: "Sink", state: str | None) -> None:
         self._sink, self._spec, self._home = sink, sink.spec, sink.lake.home
-        self._every = every
         self._clock: Clock = SystemClock()
         self._ids: IdSource = RandomIds()
         self._signals = Signals()
@@ -168,7 +167,8 @@ class Start:
         asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
         shape = Shape(schema, asked, evolves, spec.branch)
         table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
-        monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake)
+        counts = source.counts if source else "offsets"
+        monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake, counts=counts)
         feed = self._feed(source)
         resolver = self._resolver(table)
         outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
@@ -216,7 +216,7 @@ class Start:
 
     def _feed(self, source: Source | None) -> Feed:
         if source is not None:
-            return SourceFeed(self._spark, source, self._signals, self._clock, every=self._every)
+            return SourceFeed(self._spark, source, self._signals, self._clock, self._spec.pace)
         folder = self._home / "spark" / self._spec.sink_id
         frame = cast("DataFrame", self._sink.changes)  # what is no source is a streaming frame
-        return SparkFeed(frame, folder, self._signals, self._clock, self._ids, self._every)
+        return SparkFeed(frame, folder, self._signals, self._clock, self._ids, self._spec.pace)

@@ -13,6 +13,8 @@ class BoundedFrame:
     """All rows of one DataFrame. A restart before they are recorded reads them again."""
 
     name = "bounded"
+    counts = "rows"
+    unread = 0
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame

@@ -113,13 +113,15 @@ def _all_of_them(files: list[KnownFile]) -> list[KnownFile]:
 class FileSource:
     """An open file source."""
 
+    counts = "files"
+
     def __init__(self, definition: Files, store: StateStore) -> None:
         self._definition = definition
         self._listing = Listing.of(definition.path)
         self._ledger = Ledger(store, self._listing.location)
         self._schema: T.StructType | None = None
         self._touched: set[KnownFile] = set()
-        self._took_all = False
+        self._unread = 0
         self._needed: Needed = _all_of_them
 
     def narrow(self, needed: Needed) -> None:
@@ -161,12 +163,16 @@ class FileSource:
         for change in changed:
             self._report(change)
         taken = sorted(fresh)[: None if whole else self._definition.max_files]
-        self._took_all = len(taken) == len(fresh)
+        self._unread = len(fresh) - len(taken)
         return self._ledger.add(place, taken).to_offsets() if taken else None
 
     @property
     def took_all(self) -> bool:
-        return self._took_all
+        return not self._unread
+
+    @property
+    def unread(self) -> int:
+        return self._unread
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         listed = self._ledger.files(Place.of(start), Place.of(end))

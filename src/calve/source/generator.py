@@ -79,11 +79,13 @@ def orders(
 class OrdersSource:
     """A running generator."""
 
+    counts = "rows"
+
     def __init__(self, definition: Orders, clock: Clock) -> None:
         self._definition = definition
         self._clock = clock
         self._began: tuple[float, int] | None = None
-        self._took_all = False
+        self._took_all, self._unread = False, 0
 
     @property
     def name(self) -> str:
@@ -100,11 +102,16 @@ class OrdersSource:
         else:
             end = min(position + self._definition.per_checkpoint, available)
         self._took_all = end == available or (self._endless and end >= self._definition.rows)
+        self._unread = self._definition.per_checkpoint if self._endless else available - end
         return offsets_at(end) if end > position else None
 
     @property
     def took_all(self) -> bool:
         return self._took_all
+
+    @property
+    def unread(self) -> int:
+        return self._unread
 
     @property
     def _endless(self) -> bool:

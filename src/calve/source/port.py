@@ -41,6 +41,16 @@ class Source(Protocol):
         """True when the last `next_end` left nothing behind of what was there."""
         ...
 
+    @property
+    def unread(self) -> int:
+        """How much of what was there the last `next_end` left behind: files, rows or offsets, as `counts` says."""
+        ...
+
+    @property
+    def counts(self) -> str:
+        """What `unread` counts."""
+        ...
+
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         """The rows after `start` up to `end`, the same ones every time."""
         ...

@@ -116,12 +116,14 @@ def kafka(  # noqa: PLR0913 - all but the first two are options by name
 class KafkaSource:
     """An open source."""
 
+    counts = "offsets"
+
     def __init__(self, definition: Kafka, store: StateStore) -> None:
         self._definition = definition
         self._store = store
         self._brokers = Brokers(definition.access)
         self._reader = TopicReader(definition.access, definition.topic, definition.included, definition.avro)
-        self._took_all = False
+        self._unread = 0
 
     @property
     def name(self) -> str:
@@ -151,14 +153,18 @@ class KafkaSource:
         begun |= dict.fromkeys(now.high.keys() - begun.keys(), 0)
         self._check_still_there(begun, now)
         end = advanced(begun, now.high, None if whole else self._definition.max_offsets)
-        self._took_all = all(end[p] >= high for p, high in now.high.items())
+        self._unread = sum(max(0, high - end[p]) for p, high in now.high.items())
         if end == begun:
             return None
         return Position(self._definition.topic, now.topic_id, end, first).to_offsets()
 
     @property
     def took_all(self) -> bool:
-        return self._took_all
+        return not self._unread
+
+    @property
+    def unread(self) -> int:
+        return self._unread
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         upper = Position.of(end)

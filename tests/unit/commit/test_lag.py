@@ -1,0 +1,34 @@
+"""How far a table is behind its source."""
+
+from calve.commit.lag import Lag
+
+
+def test_a_table_is_as_current_as_the_last_committed_checkpoint_that_left_nothing_behind() -> None:
+    lag = Lag()
+    assert (lag.current_ms, lag.unread) == (None, None)
+    lag.read("a", 100, 7)
+    lag.read("b", 200, 0)
+    lag.read("c", 300, 4)
+    assert lag.unread == 4
+    lag.committed("a")
+    assert lag.current_ms is None, "the source had more than that"
+    lag.committed("c")
+    assert lag.current_ms == 200
+
+
+def test_a_source_that_has_nothing_makes_a_table_current_only_when_all_is_committed() -> None:
+    lag = Lag()
+    lag.read("a", 100, 0)
+    lag.found_nothing(150, pending=True)
+    assert (lag.current_ms, lag.unread) == (None, 0)
+    lag.committed("a")
+    assert lag.current_ms == 100
+    lag.found_nothing(180, pending=False)
+    assert lag.current_ms == 180
+
+
+def test_offsets_that_another_run_read_tell_nothing() -> None:
+    lag = Lag()
+    lag.read("b", 100, 0)
+    lag.committed("a")
+    assert lag.current_ms is None
