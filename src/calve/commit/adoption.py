@@ -95,6 +95,21 @@ class Position:
         """The times of staged rows that no recorded batch holds yet, in order."""
         return sorted({time for entry in self.staged for time in entry.times_from(self.minted.time or 0)})
 
+    def split(self, *, own_times: bool) -> int | None:
+        """Where the first waiting rows must end a batch: those behind them are of another kind; None where none are.
+
+        Rows with times of their own may share a batch whatever they are. Where the rows to come have such times, rows
+        without wait for nothing more.
+        """
+        filled = [e for e in self.staged if e.staged and e.staged.rows]
+        alike = list(takewhile(lambda e: _alike(e, filled[0]), filled))
+        if not alike or alike[0].timed:
+            return None
+        rest = filled[len(alike) :]
+        if rest and not rest[0].timed:
+            return rest[0].time
+        return alike[-1].time + 1 if rest or own_times else None
+
     @property
     def closed(self) -> int:
         """Rows of a smaller time are late: a batch that holds it is recorded, or about to be."""
@@ -240,6 +255,12 @@ def _hear(position: Position, entry: CheckpointEntry) -> None:
 def is_staged(entry: Entry) -> TypeGuard[CheckpointEntry]:
     """Whether an entry waits for its window."""
     return isinstance(entry, CheckpointEntry) and entry.committable is None
+
+
+def _alike(one: CheckpointEntry, other: CheckpointEntry) -> bool:
+    """Whether rows of two checkpoints that have the times of these may share a batch."""
+    kinds = [entry.staged.kind if entry.staged else None for entry in (one, other)]
+    return one.timed == other.timed and kinds[0] == kinds[1]
 
 
 def generation_of(entry: Entry) -> int:

@@ -74,8 +74,9 @@ class Closing:
         times = position.waiting_times
         if not times:
             return None
-        whole, full = self._flushing or position.final, self._full(position)
-        reach = times[-1] + 1 if whole else self._reach(position, times, full=full)
+        split, full = position.split(own_times=self._spec.times is not None), self._full(position)
+        whole = self._flushing or position.final or split is not None
+        reach = split or (times[-1] + 1 if whole else self._reach(position, times, full=full))
         window_ms, coalesce = self._spec.window_ms, self._spec.coalesce
         batch = mint(position.minted, times, reach, window_ms=window_ms, coalesce=coalesce, short=whole or full)
         ends = batch is not None and Frontier(times[-1]) < batch.upper and (self._sealing or position.final)

@@ -71,6 +71,10 @@ class Journal:
         """Make the epoch of a run visible to later ones."""
         self._put_new(f"runs/{_directory(fence)}", {"format": FORMAT, "version": fence.version})
 
+    def newest(self) -> RunRecords | None:
+        """Records of the newest run that adopted its own predecessor."""
+        return self.predecessor(self.newest_epoch() + 1)
+
     def predecessor(self, epoch: int) -> RunRecords | None:
         """Records of the newest run below `epoch` that adopted its own predecessor."""
         adopted = [n.split("/")[1] for n in self._store.list("rec") if n.endswith(f"/{_ADOPT}") and _epoch(n) < epoch]

@@ -21,8 +21,9 @@ from calve.commit.journal import Journal, RunRecords
 from calve.commit.lag import Lag
 from calve.commit.ports import Monitor, Resolver, TableStore, Waiter, Waiting
 from calve.commit.room import Room, room_for_more, stage_is_full
+from calve.commit.waiting import check_waiting
 from calve.errors import CheckpointGap, TransientError
-from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, Staged
+from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, RowKind, Staged
 from calve.model.files import Committable, Manifest, Totals
 from calve.model.frontier import SEALED, BatchDescription, Frontier
 from calve.model.progress import Fence, Progress, Receipt
@@ -96,6 +97,7 @@ class SinkRun:
         self._memory = self._waiter.lock()  # guards what follows
         self._claiming = self._waiter.lock()  # one claim at a time
         self._recording = self._waiter.lock()  # taking a time and putting its record
+        self._committing = self._waiter.lock()  # one change of the table at a time
         self._claimed = False
         self._position = Position()
         self._records: list[tuple[int, Entry]] = []  # own entries that exist in the state location
@@ -226,7 +228,8 @@ class SinkRun:
 
     def look_again(self) -> None:
         """Before the claim the predecessor may have gone on; later this notices a rollback or a lost fence."""
-        _, progress = self._attempts.observe()
+        with self._committing:
+            _, progress = self._attempts.observe()
         if not self._claimed:
             self._view(progress)
         elif progress and progress.fence.run_id != self.fence.run_id:
@@ -242,7 +245,9 @@ class SinkRun:
     def _adopted(self, progress: Progress | None, records: RunRecords | None, can_reread: CanReread) -> Position:
         spec = self._spec
         own_times = spec.times is not None
-        return adopt(progress, records, self._missing, can_reread, generation=spec.generation, own_times=own_times)
+        found = adopt(progress, records, self._missing, can_reread, generation=spec.generation, own_times=own_times)
+        check_waiting(found.staged, RowKind.of(spec), spec.name)
+        return found
 
     def _missing(self, entry: Entry) -> tuple[str, ...]:
         if entry.committable:
@@ -322,10 +327,16 @@ class SinkRun:
         return self.patiently(checked)
 
     def between_batches(self, change: Callable[[TableState], None]) -> None:
-        """Change the table itself: once all that was recorded is in it, and under this run's fence."""
-        while self.pending:
+        """Change the table itself: between two commits, once no batch is ready, and under this run's fence."""
+        while not self._changed(change):
             self._waiter.pause(SETTLE_SECONDS)
-        self.patiently(lambda: change(self._attempts.held()))
+
+    def _changed(self, change: Callable[[TableState], None]) -> bool:
+        with self._committing:
+            if not self.ready:
+                self.patiently(lambda: change(self._attempts.held()))
+                return True
+        return False
 
     # ---- checkpoints
 
@@ -592,6 +603,10 @@ class SinkRun:
         committable = self._oldest()  # after the claim: what was seen before it does not count
         if committable is None:
             return None
+        with self._committing:
+            return self._commit(committable)
+
+    def _commit(self, committable: Committable) -> Receipt | None:
         delay = 0.05
         for attempt in range(1, ATTEMPTS + 1):
             started = self._clock.monotonic()

@@ -136,7 +136,7 @@ def read_target(table: Table, schema: Schema, equality_ids: Iterable[int], where
     every = every_field(table)
     keys = {i: KeyField(every.paths[i], _key_type(every.fields[i].field_type)) for i in set(equality_ids)}
     return ReadTarget(
-        schema=pa.schema([_arrow_field(f) for f in schema.fields]),
+        schema=arrow_columns(schema),
         keys=keys,
         defaults=dict(_defaults([*schema.fields, *(every.fields[i] for i in keys)])),
         names=_names(table.properties.get(_NAME_MAPPING)),
@@ -182,6 +182,11 @@ def _walk(fields: Iterable[NestedField], above: tuple[int, ...]) -> Iterator[tup
 def _key_type(kind: IcebergType) -> pa.DataType:
     """In the table's own unit: partitions of keys are computed from it."""
     return pa.time64("us") if isinstance(kind, TimeType) else arrow_type(kind)
+
+
+def arrow_columns(schema: Schema) -> pa.Schema:
+    """Arrow's form of columns, with field ids on every level."""
+    return pa.schema([_arrow_field(f) for f in schema.fields])
 
 
 def arrow_type(kind: IcebergType) -> pa.DataType:

@@ -52,6 +52,7 @@ from calve.iceberg.manifests import (
     write_manifests,
 )
 from calve.iceberg.merging import MergeGroup, merge_groups
+from calve.iceberg.metrics import parse_schema
 from calve.iceberg.options import file_options
 from calve.iceberg.removal import NOTHING_REMOVED, Removal, remove_all, remove_deletes
 from calve.iceberg.snapshots import (
@@ -63,8 +64,10 @@ from calve.iceberg.snapshots import (
     new_summary,
     stated_progress,
 )
+from calve.iceberg.staged import columns_of_any
 from calve.iceberg.store import absent, io_properties_of
 from calve.iceberg.written import written_schema
+from calve.model.checkpoint import RowKind
 from calve.model.files import Manifest, WrittenFile
 from calve.model.progress import Progress
 from calve.model.spec import WriteOptions
@@ -236,10 +239,11 @@ class IcebergTable:
         """Place, columns and size, as they were seen last; nothing is asked."""
         return standing_of(self._metadata)
 
-    def write_target(self, options: WriteOptions, given: Schema | None = None) -> WriteTarget:
+    def write_target(self, options: WriteOptions, staged: Sequence[RowKind] = ()) -> WriteTarget:
         """Where and how files are written, by the state that was loaded last, or now if its credentials expire soon.
 
-        `given` are columns of older rows. Raises TransientError.
+        With `staged` these are files of rows that were read before, with the columns that any of them has, and their
+        key. Raises TransientError.
         """
         if expires_soon(self._latest.io.properties, self._loaded_ms, self._clock.now_ms()):
             self.load()
@@ -249,21 +253,30 @@ class IcebergTable:
             raise InvalidInput(f'table "{self._name}" has no unpartitioned spec for deletes')
         with trying(f'asking for credentials of "{self._name}"'):
             settings = task_properties_of(table.io.properties)
+        key_ids = _key_ids(staged[-1]) if staged else self._key_ids
         return WriteTarget(
-            schema_json=self._written_schema(table, given).model_dump_json(),
-            key_ids=self._key_ids,
+            schema_json=self._written_schema(table, staged).model_dump_json(),
+            key_ids=key_ids,
             data_location=locations_of(table).data_path,
             data_spec_id=table.metadata.default_spec_id,
             delete_spec_id=delete_spec_id,
             data_spec_json="" if table.spec().is_unpartitioned() else table.spec().model_dump_json(),
             table_properties={k: v for k, v in table.properties.items() if k.startswith("write.")},
             io_properties=settings,
-            options=file_options(options, table.properties, [table.schema().find_field(i).name for i in self._key_ids]),
+            options=file_options(options, table.properties, [table.schema().find_field(i).name for i in key_ids]),
         )
 
-    def _written_schema(self, table: Table, given: Schema | None) -> Schema:
-        columns = given or (self._shape.given if self._shape else None)
-        return self._first_schema if columns is None else written_schema(as_known(table.metadata, columns), columns)
+    def _written_schema(self, table: Table, staged: Sequence[RowKind]) -> Schema:
+        given = self._shape.given if self._shape else None
+        if staged:
+            theirs = table.schema() if given is None else as_known(table.metadata, given)
+            return columns_of_any(theirs, [parse_schema(kind.columns) for kind in staged])
+        return self._first_schema if given is None else written_schema(as_known(table.metadata, given), given)
+
+    def columns_named(self, given: Schema) -> str:
+        """The table's columns with the names of these, as `RowKind` has them."""
+        metadata = self._latest.metadata
+        return written_schema(as_known(metadata, given), given).model_dump_json()
 
     def write_manifests(self, files: Sequence[WrittenFile], commit_id: str) -> tuple[Manifest, ...]:
         """Manifests of the files of one batch, for any attempt. Raises TransientError."""
@@ -328,6 +341,11 @@ class IcebergTable:
 
     def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str, point: str) -> None:
         self._metadata = send(Change(draft.table, requirements(draft.metadata, draft.branch), updates), what, point)
+
+
+def _key_ids(kind: RowKind) -> tuple[int, ...]:
+    fields = parse_schema(kind.columns).fields
+    return tuple(field_named(fields, name).field_id for name in kind.key)
 
 
 def _merged(draft: Draft, group: MergeGroup, number: int) -> Line:

@@ -11,6 +11,7 @@ from typing import Any
 
 from calve.model.files import Committable
 from calve.model.frontier import BatchDescription, Frontier
+from calve.model.spec import Diff, SinkSpec
 
 Offsets = str | None
 
@@ -39,6 +40,41 @@ class CheckpointIdentity:
 
 
 @dataclass(frozen=True)
+class RowKind:
+    """What staged rows are: all that is needed to read them after source, sink or table changed."""
+
+    columns: str
+    """The table's columns that they have, as the JSON of an Iceberg schema: ids, names, types, nullability."""
+    beside: str
+    """Operation, order, time and multiplicity, as far as they have them, as the JSON of a Spark schema."""
+    order_by: tuple[str, ...]
+    """The fields of the record that order them."""
+    key: tuple[str, ...]
+    envelope: str
+    append: bool
+    time_column: str | None
+    """The field of the record that is their time; None where they have the time of their checkpoint."""
+
+    @classmethod
+    def of(cls, spec: SinkSpec, columns: str = "", beside: str = "") -> "RowKind":
+        """Rows that a sink stages."""
+        envelope = spec.envelope
+        own = envelope.time if isinstance(envelope, Diff) else spec.times.field if spec.times else None
+        ordered = () if isinstance(envelope, Diff) else envelope.order_by
+        return cls(columns, beside, ordered, spec.key, type(envelope).__name__, spec.append, own)
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """What must not change while rows wait for times of their own, as a user calls it."""
+        return {
+            "TIME COLUMN": self.time_column,
+            "KEY": self.key,
+            "ENVELOPE": self.envelope,
+            "MODE": "APPEND" if self.append else "UPSERT",
+        }
+
+
+@dataclass(frozen=True)
 class Staged:
     """The changes of a checkpoint as files of the state location, until the window of its time is closed."""
 
@@ -56,6 +92,8 @@ class Staged:
     """Rows that were behind the closed frontier and dropped or advanced."""
     final: bool = False
     """The input said that nothing follows."""
+    kind: RowKind | None = None
+    """None in records of older versions: the files themselves tell their columns."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +187,10 @@ def entry_from_json(value: dict[str, Any]) -> Entry:
 
 
 def _staged_from_json(value: dict[str, Any]) -> Staged:
-    return Staged(**{**value, "files": tuple(value["files"]), "times": tuple(value.get("times", ()))})
+    kind = value.get("kind")
+    found = RowKind(**{**kind, "order_by": tuple(kind["order_by"]), "key": tuple(kind["key"])}) if kind else None
+    lists = {"files": tuple(value["files"]), "times": tuple(value.get("times", ()))}
+    return Staged(**{**value, **lists, "kind": found})
 
 
 def identity_to_json(identity: CheckpointIdentity) -> list[Any]:

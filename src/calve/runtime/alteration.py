@@ -3,17 +3,21 @@
 from dataclasses import replace
 from typing import TypeVar
 
+from calve.commit.journal import Journal
+from calve.commit.waiting import check_change
 from calve.definitions.objects import Definition
 from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT, is_kept
 from calve.errors import InvalidInput
+from calve.model.checkpoint import RowKind
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required
 from calve.plan.settings import SettingGroup
-from calve.plan.sinks import plan_sink, read_from, uses_of_sink
+from calve.plan.sinks import SinkPlan, plan_sink, read_from, uses_of_sink
 from calve.plan.sources import plan_source
 from calve.runtime.creation import check_source, connection_uses, hide_literals, normalised, try_connection
+from calve.runtime.defined import lake_of
 from calve.runtime.monitor import forget_status
 from calve.runtime.outcome import Message
 from calve.runtime.viewing import check_sinks_view, plan_view
@@ -222,7 +226,18 @@ class _Sink:
         plan = plan_sink(replace(changed, version=changed.version + 1), self._definitions)
         if changed.statement != self._found.statement:
             check_sinks_view(self._place, plan)
+            self._check_waiting(plan)
         return _changed(self._place, self._found, changed)
+
+    def _check_waiting(self, plan: SinkPlan) -> None:
+        """What rows wait by cannot change before they are closed, unless all is to be read again anyway."""
+        before = plan_sink(self._found, self._definitions)
+        was, now = RowKind.of(before.spec), RowKind.of(plan.spec)
+        if was.fixed == now.fixed or plan.spec.generation > before.spec.generation:
+            return
+        lake = lake_of(self._place.home, before.catalog, before.store, self._definitions, self._place.vault)
+        records = Journal(lake.state(before.state, self._found.uid)).newest()
+        check_change(records, was, now, self._found.name)
 
     def _from(self, action: actions.SetFrom) -> Definition:
         found = self._found

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.types import StructType
 
 from calve import faults
 from calve.clock import Clock, IdSource
@@ -19,7 +20,7 @@ from calve.errors import KeyViolation, TerminalError, TransientError
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.table import IcebergTable
 from calve.model.change import TIME, table_columns
-from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, Staged
+from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, RowKind, Staged
 from calve.model.files import Totals, WriteResult
 from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
@@ -36,9 +37,9 @@ from calve.source.violations import key_violations
 from calve.state import StateStore
 from calve.view.run import View
 from calve.write.batch import write_batch
-from calve.write.changes import quoted
+from calve.write.columns import key_names
 from calve.write.consolidate import last_rows, log_rows
-from calve.write.staging import StageFolder, size_of, stage_batch, staged_changes
+from calve.write.staging import StagedRows, StageFolder, schema_of, size_of, stage_batch, staged_changes
 from calve.write.timed import TimeRule
 
 
@@ -157,20 +158,9 @@ class Pipeline:
         return self._run.record(checkpoint.identity, written, time, final=checkpoint.final)
 
     def _fit_the_table(self) -> None:
-        """A table that lacks columns or partitions gets them between two batches: after all rows that came before."""
-        if not self._table.behind:
-            return
-        own_times = self._spec.times is not None
-        while self._run.staged:
-            if not own_times:
-                self._run.flush()
-            if not self.close_due() and own_times and self._run.staged:
-                raise TerminalError(
-                    "the table cannot be changed while rows wait for their time",
-                    detail="Rows that were read with the former columns are ahead of the frontier.",
-                    hint="Go back to the former columns or partitions until the sink has caught up.",
-                )
-        self._run.between_batches(self._table.evolve)
+        """A table that lacks columns or partitions gets them between two batches; staged rows keep what they have."""
+        if self._table.behind:
+            self._run.between_batches(self._table.evolve)
 
     def _look_for_violations(self, checkpoint: Checkpoint) -> None:
         found = key_violations(checkpoint.frame, self._intake.ordered, self._intake.key)
@@ -212,20 +202,30 @@ class Pipeline:
         times = self._spec.times
         rule = TimeRule(times, self._run.closed, coalesce=self._spec.coalesce) if times else None
         folder = StageFolder(self._state, self._run.stage_folder, rule)
-        staged = stage_batch(changes, target, folder, size=checkpoint.size)
+        staged = stage_batch(changes, target, folder, RowKind.of(self._spec), size=checkpoint.size)
         faults.reached("stage.after")
         return staged
 
     def _merge(self, entries: list[CheckpointEntry], batch: BatchDescription) -> Written:
-        changes = staged_changes(self._spark, self._state, entries, batch)
-        if changes is None:
+        rows = [StagedRows(e, self._kind_of(e.staged)) for e in entries if e.staged and e.staged.files]
+        if not rows:
             return Written(self._ids.new_id(), (), Totals())
-        if isinstance(self._intake.envelope, Diff):
-            changes = log_rows(changes) if self._spec.append else last_rows(changes, self._spec.key)
-        names = table_columns(changes.columns, log=self._spec.append)
-        columns = iceberg_schema(changes.select([quoted(name) for name in names]).schema)
-        target = self._table.write_target(self._spec.write, columns)  # they may be older than the input's
+        kinds = list(dict.fromkeys(part.kind for part in rows))
+        target = self._table.write_target(self._spec.write, kinds)  # their columns may be older than the input's
+        changes = staged_changes(self._spark, self._state, rows, target, batch)
+        if kinds[-1].envelope == Diff.__name__:
+            changes = log_rows(changes) if self._spec.append else last_rows(changes, key_names(target))
         return self._written(changes, size_of([entry.staged for entry in entries if entry.staged]), target)
+
+    def _kind_of(self, staged: Staged) -> RowKind:
+        """What the rows of a record are; those of an older version say it by the columns of their files."""
+        if staged.kind is not None:
+            return staged.kind
+        found = schema_of(self._state, staged.files[0])
+        names = table_columns(found.names, log=self._spec.append)
+        columns = self._table.columns_named(iceberg_schema(StructType([found[name] for name in names])))
+        beside = StructType([field for field in found.fields if field.name not in names])
+        return RowKind.of(self._spec, columns, beside.json())
 
     def _write(self, checkpoint: Checkpoint, time: int) -> Written:
         changes = self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters)

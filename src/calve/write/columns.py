@@ -71,6 +71,12 @@ def layout_of(frame_columns: list[str], target: WriteTarget) -> Layout:
     return Layout(columns, tuple(by_id[i] for i in target.key_ids), tuple(order_columns(frame_columns)))
 
 
+def key_names(target: WriteTarget) -> tuple[str, ...]:
+    """Names of the key columns, in key order."""
+    names = {field["id"]: field["name"] for field in json.loads(target.schema_json)["fields"]}
+    return tuple(names[number] for number in target.key_ids)
+
+
 def _column(field: dict[str, Any]) -> Column:
     kind = field["type"]
     if not isinstance(kind, str):

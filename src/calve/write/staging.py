@@ -3,32 +3,39 @@
 Rows are checked before they are kept, so that a record that cannot become a change stops its own checkpoint and no
 later one. They are kept as they come, without a shuffle: whatever the number of tasks was, the close of the window
 shuffles all of them once, by key. A file has the table's columns, the operation and the order columns, or the time and
-the multiplicity of a row.
+the multiplicity of a row. Which columns these are is told by its record (`RowKind`), so that rows of checkpoints with
+different columns or orders can be read together.
 
 Where rows have times of their own, a file may hold rows of several windows: each close takes those of its batch. Rows
 that are late are looked for here, when they come.
 """
 
 import io
+import json
 import pickle
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
 from calve.errors import CalveError, CheckpointGap
-from calve.model.change import BAD, ORDER, ORDER_PREFIX, TIME
-from calve.model.checkpoint import CheckpointEntry, Staged
+from calve.iceberg.readable import Names, ReadTarget
+from calve.iceberg.staged import staged_columns, staged_names
+from calve.model.change import BAD, ORDER, ORDER_PREFIX, TIME, order_columns
+from calve.model.checkpoint import CheckpointEntry, RowKind, Staged
 from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
 from calve.model.target import WriteTarget
+from calve.scan.projection import Projection
 from calve.sparktext import ident
 from calve.sparkversion import collected
 from calve.state import StateStore
@@ -39,7 +46,7 @@ from calve.write.failures import CAUGHT, failure_of
 from calve.write.timed import TimeRule, held_by
 from calve.write.worker import REPORT, TaskFailed
 
-_FILE, _AT = "_calve__file", "_calve__at"
+_FILE, _AT, _KIND = "_calve__file", "_calve__at", "_calve__kind"
 _ROWS_PER_FILE = 1_000_000
 
 
@@ -68,13 +75,18 @@ class StageFolder:
         return timed.told(staged) if timed else staged
 
 
-def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, *, size: SizeHint) -> Staged:
-    """Keep a frame of changes. Raises BadRow, LateRow, or TransientError where another try may succeed."""
+def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, kind: RowKind, *, size: SizeHint) -> Staged:
+    """Keep a frame of changes; `kind` says all of them but their columns, which come from `target`.
+
+    Raises BadRow, LateRow, or TransientError where another try may succeed.
+    """
     layout = layout_of(frame.columns, target)
     try:
         changes = checked(frame, layout)
+        beside = T.StructType(changes.schema.fields[len(layout.columns) :])
+        kind = replace(kind, columns=_columns_of(target), beside=beside.json())
         if fits_the_driver(size):
-            return _together([folder.put(collected(changes))], folder)
+            return replace(_together([folder.put(collected(changes))], folder), kind=kind)
         plain = changes.toDF(*[f"c{i}" for i in range(len(changes.columns))])  # mapInArrow fails for names with a dot
         task = partial(_stage_partition, folder, tuple(changes.columns))
         reports = plain.mapInArrow(task, f"{REPORT} binary").collect()
@@ -83,7 +95,12 @@ def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, *, s
     except CAUGHT as error:
         raise failure_of(error) from error
     parts: list[Staged] = [pickle.loads(row[REPORT]) for row in reports]  # noqa: S301 - of our own tasks
-    return _together(parts, folder)
+    return replace(_together(parts, folder), kind=kind)
+
+
+def _columns_of(target: WriteTarget) -> str:
+    """Without the number of the schema: it also grows by columns that these rows do not have."""
+    return json.dumps({"type": "struct", "fields": json.loads(target.schema_json)["fields"]})
 
 
 def _together(parts: list[Staged], folder: StageFolder) -> Staged:
@@ -126,30 +143,80 @@ def size_of(staged: Sequence[Staged]) -> SizeHint:
     return SizeHint(rows=sum(part.rows for part in staged), stored=sum(part.bytes for part in staged))
 
 
+@dataclass(frozen=True)
+class StagedRows:
+    """The rows of a checkpoint, and what they are."""
+
+    entry: CheckpointEntry
+    kind: RowKind
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Where they are, in the state location."""
+        return self.entry.staged.files if self.entry.staged else ()
+
+
 def staged_changes(
-    spark: SparkSession, store: StateStore, entries: Sequence[CheckpointEntry], batch: BatchDescription
-) -> DataFrame | None:
-    """The changes of a batch out of several checkpoints, in their order, as one frame; None when there are none.
+    spark: SparkSession, store: StateStore, rows: Sequence[StagedRows], target: WriteTarget, batch: BatchDescription
+) -> DataFrame:
+    """The changes of a batch out of several checkpoints (one at least), in their order, as a frame of `target`.
 
     Changes of one key are ordered by their own time or by an order that holds across checkpoints if they have one, then
-    by their checkpoint.
+    by their checkpoint. Other order columns are compared within a checkpoint only: those of another may be different.
     """
-    files = [(e.time, at, n) for at, e in enumerate(entries) if e.staged for n in e.staged.files]
-    if not files:
-        return None
-    kept = _schema_of(store, files[0][-1]).fields
-    plan = _Back(store, tuple(f.name for f in kept), batch, own_times=entries[0].timed)
-    fields = [*kept, T.StructField(_AT, T.LongType())]
+    kinds = list(dict.fromkeys(part.kind for part in rows))
+    columns = staged_columns(target.schema_json)
+    table = T.StructType.fromJson(columns.spark).fields
+    beside = _beside(kinds, {field.name for field in table})
+    reader = _Reader(
+        store,
+        batch,
+        columns.arrow,
+        tuple(staged_names(kind.columns) for kind in kinds),
+        beside,
+        own_times=rows[0].entry.timed,
+    )
+    files = [(p.entry.time, at, kinds.index(p.kind), name) for at, p in enumerate(rows) for name in p.files]
+    found = [*table, *(column.field for column in beside)]
+    fields = [*found, T.StructField(_AT, T.LongType())]
     # mapInArrow fails for names with a dot
     positions = T.StructType([T.StructField(f"c{i}", f.dataType) for i, f in enumerate(fields)])
     tasks = min(len(files), 2 * spark.sparkContext.defaultParallelism)
-    listed = spark.createDataFrame(files, f"{TIME} BIGINT, {_AT} BIGINT, {_FILE} STRING").repartition(tasks)
-    read = listed.mapInArrow(partial(_Back.rows, plan), positions).toDF(*[f.name for f in fields])
-    orders = [f.name for f in kept if f.name.startswith(ORDER_PREFIX)]
-    ordered = [*([TIME] if plan.own_times else []), *_across_checkpoints(kept), _AT, *orders]
-    others = [ident(f.name) for f in kept if f.name not in orders]
+    listed = spark.createDataFrame(files, f"{TIME} BIGINT, {_AT} BIGINT, {_KIND} INT, {_FILE} STRING")
+    read = listed.repartition(tasks).mapInArrow(partial(_Reader.rows, reader), positions)
+    orders = order_columns(field.name for field in found)
+    ordered = [*([TIME] if reader.own_times else []), *_across_checkpoints(table), _AT, *orders]
+    others = [ident(f.name) for f in found if f.name not in orders]
     renamed = [f"{name} as {ORDER_PREFIX}{i}" for i, name in enumerate(ordered)]
-    return read.selectExpr(*others, *renamed, f"cast(null as string) as {BAD}")
+    return read.toDF(*[f.name for f in fields]).selectExpr(*others, *renamed, f"cast(null as string) as {BAD}")
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """A column behind those of the table, and its name in files of each kind; empty where they do not have it."""
+
+    field: T.StructField
+    sources: tuple[str, ...]
+
+
+def _beside(kinds: Sequence[RowKind], table: AbstractSet[str]) -> tuple[_Beside, ...]:
+    """Operation, time and multiplicity are shared; every way to be ordered has columns of its own."""
+    schemas = [T.StructType.fromJson(json.loads(kind.beside)) for kind in kinds]
+    shared = {f.name: f for s in schemas for f in s.fields if not f.name.startswith(ORDER_PREFIX)}
+    found = [
+        _Beside(field, tuple(name if name in schema.names else "" for schema in schemas))
+        for name, field in shared.items()
+        if name not in table
+    ]
+    orders = [[schema[name] for name in order_columns(schema.names)] for schema in schemas]
+    ways = [tuple(field.dataType for field in order) for order in orders]
+    number = count()
+    for way in dict.fromkeys(ways):
+        for at, data_type in enumerate(way):
+            field = T.StructField(f"{ORDER_PREFIX}{next(number)}", data_type)
+            sources = (order[at].name if own == way else "" for order, own in zip(orders, ways, strict=True))
+            found.append(_Beside(field, tuple(sources)))
+    return tuple(found)
 
 
 def _across_checkpoints(fields: Sequence[T.StructField]) -> list[str]:
@@ -161,12 +228,16 @@ def _across_checkpoints(fields: Sequence[T.StructField]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Back:
+class _Reader:
     """How tasks read staged files."""
 
     store: StateStore
-    columns: tuple[str, ...]
     batch: BatchDescription
+    columns: pa.Schema
+    """Of the table, with field ids."""
+    names: tuple[Names, ...]
+    """By kind, how the files have them."""
+    beside: tuple[_Beside, ...]
     own_times: bool
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -176,22 +247,28 @@ class _Back:
                     data = _contents(self.store, file[_FILE])
                 except CalveError as error:
                     raise TaskFailed(error.encode()) from error
-                for rows in pq.ParquetFile(io.BytesIO(data)).iter_batches():
-                    yield self._read(rows, file)
+                parquet = pq.ParquetFile(io.BytesIO(data))
+                target = ReadTarget(self.columns, names=self.names[file[_KIND]])
+                projection = Projection(parquet.schema_arrow, target, {})
+                for rows in parquet.iter_batches():
+                    yield self._read(rows, file, projection)
 
-    def _read(self, rows: pa.RecordBatch, file: dict[str, Any]) -> pa.RecordBatch:
+    def _read(self, rows: pa.RecordBatch, file: dict[str, Any], projection: Projection) -> pa.RecordBatch:
         if self.own_times:
             rows = rows.filter(held_by(self.batch, rows.column(TIME)))
-        count = rows.num_rows
-        arrays = [rows.column(name) for name in self.columns]
-        if TIME in self.columns and not self.own_times:  # a log: the time is that of the checkpoint
-            arrays[self.columns.index(TIME)] = pa.array([file[TIME]] * count, pa.int64())
-        arrays.append(pa.array([file[_AT]] * count, pa.int64()))
+        length = rows.num_rows
+        arrays = list(projection.batch(rows).columns)
+        if TIME in self.columns.names and not self.own_times:  # a log: the time is that of the checkpoint
+            arrays[self.columns.names.index(TIME)] = pa.array([file[TIME]] * length, pa.int64())
+        for column in self.beside:
+            source = column.sources[file[_KIND]]
+            arrays.append(rows.column(source) if source else pa.nulls(length, to_arrow_type(column.field.dataType)))
+        arrays.append(pa.array([file[_AT]] * length, pa.int64()))
         return pa.RecordBatch.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
 
 
-def _schema_of(store: StateStore, name: str) -> T.StructType:
-    """The columns of a staged file, which are those of all."""
+def schema_of(store: StateStore, name: str) -> T.StructType:
+    """The columns of a staged file, as the file tells them."""
     return from_arrow_schema(pq.ParquetFile(io.BytesIO(_contents(store, name))).schema_arrow)
 
 

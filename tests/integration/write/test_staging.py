@@ -5,18 +5,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.types import ByteType, LongType, StructField, StructType
 
 from calve.clock import RandomIds
 from calve.model.change import OP, ORDER_PREFIX, UPSERT
-from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity
+from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, RowKind
 from calve.model.frontier import BatchDescription, Frontier
 from calve.state import open_state
 from calve.write.batch import write_batch
-from calve.write.staging import StageFolder, size_of, staged_changes
+from calve.write.staging import StagedRows, StageFolder, size_of, staged_changes
 from tests.integration.write.test_writers import target_for
 
 CHECKPOINTS, ROWS = 100, 10_000
 ORDER = f"{ORDER_PREFIX}0"
+BESIDE = StructType([StructField(OP, ByteType()), StructField(ORDER, LongType())]).json()
 WINDOW = BatchDescription(Frontier(0), Frontier(CHECKPOINTS))
 
 
@@ -39,10 +41,11 @@ def test_a_window_of_a_hundred_checkpoints_has_as_many_files_as_its_bytes_need(
         CheckpointEntry(CheckpointIdentity("q", at, str(at), str(at + 1)), at, None, part)
         for at, part in enumerate(staged)
     ]
-    frame = staged_changes(spark, store, entries, WINDOW)
-    assert frame is not None
+    columns = spark.createDataFrame([], "id BIGINT, status STRING, amount DOUBLE, customer BIGINT")
     for target_file_size in (512 << 20, 16 << 20):
-        target = target_for(frame, ["id"], tmp_path / "table", target_file_size=target_file_size)
+        target = target_for(columns, ["id"], tmp_path / "table", target_file_size=target_file_size)
+        kind = RowKind(target.schema_json, BESIDE, ("id",), ("id",), "Upsert", append=False, time_column=None)
+        frame = staged_changes(spark, store, [StagedRows(entry, kind) for entry in entries], target, WINDOW)
         result = write_batch(frame, target, deletes=False, size=size_of(staged), ids=RandomIds())
         assert sum(file.record_count for file in result.data_files) == CHECKPOINTS * ROWS
         written = sum(file.size for file in result.data_files)
