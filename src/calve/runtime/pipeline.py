@@ -63,7 +63,9 @@ class Intake:
         """The envelope, with the time of the records as the first of what orders them."""
         return ordered_by_time(self.envelope, self.time_field) if self.time_field else self.envelope
 
-    def changes(self, frame: DataFrame, identity: CheckpointIdentity, letters: DeadLetters | None = None) -> DataFrame:
+    def changes(
+        self, frame: DataFrame, identity: CheckpointIdentity, letters: DeadLetters | None = None, *, epoch: int = 0
+    ) -> DataFrame:
         """The changes of one checkpoint; bad rows are taken out of them where they are kept elsewhere."""
         envelope = self.ordered
         before = self.view.plan.needs_before if self.view else self.log and isinstance(envelope, Debezium)
@@ -71,7 +73,7 @@ class Intake:
         if letters is not None:
             changes = letters.sift(changes, identity)
         if self.view is not None:
-            changes = self.view.changes(changes, identity)
+            changes = self.view.changes(changes, identity, epoch=epoch)
             if letters is not None and self.view.plan.may_lack_keys:
                 changes = letters.sift(changes, identity)
         elif self.ordered_globally:
@@ -80,10 +82,10 @@ class Intake:
             changes = with_time(changes, self.time_field)
         return log_of(changes) if self.log else changes
 
-    def committed(self, offsets: Offsets) -> None:
+    def committed(self, offsets: Offsets, *, epoch: int) -> None:
         """What lies before these offsets is in the table."""
         if self.view is not None:
-            self.view.committed(offsets)
+            self.view.committed(offsets, epoch=epoch)
 
 
 @dataclass(frozen=True)
@@ -141,20 +143,24 @@ class Pipeline:
             if self._letters is not None:
                 self._letters.release()
         try:
-            self._intake.committed(self._run.committed_offsets)
+            self._intake.committed(self._run.committed_offsets, epoch=self._run.fence.epoch)
         except TransientError as error:
             self._monitor.warned("clean-up after a checkpoint", error)
         return decision
 
+    def _changes(self, checkpoint: Checkpoint) -> DataFrame:
+        epoch = self._run.fence.epoch
+        return self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters, epoch=epoch)
+
     def _staged(self, checkpoint: Checkpoint) -> bool:
-        staged = self._run.patiently(lambda: self._stage(checkpoint))
+        staged = self._run.suspiciously(lambda: self._stage(checkpoint))
         return self._run.stage(checkpoint.identity, staged, checkpoint.batch_ms)
 
     def _recorded(self, checkpoint: Checkpoint) -> bool:
         while self._run.staged:  # of a run that staged
             self.close_due()
         time = self._run.next_time(checkpoint.batch_ms)
-        written = self._run.patiently(lambda: self._write(checkpoint, time))
+        written = self._run.suspiciously(lambda: self._write(checkpoint, time))
         return self._run.record(checkpoint.identity, written, time, final=checkpoint.final)
 
     def _fit_the_table(self) -> None:
@@ -196,7 +202,7 @@ class Pipeline:
         return True
 
     def _stage(self, checkpoint: Checkpoint) -> Staged:
-        changes = self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters)
+        changes = self._changes(checkpoint)
         target = self._table.write_target(self._spec.write)
         faults.reached("stage.before")
         times = self._spec.times
@@ -228,7 +234,7 @@ class Pipeline:
         return RowKind.of(self._spec, columns, beside.json())
 
     def _write(self, checkpoint: Checkpoint, time: int) -> Written:
-        changes = self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters)
+        changes = self._changes(checkpoint)
         if self._spec.append:
             changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
         return self._written(changes, checkpoint.size, self._table.write_target(self._spec.write))

@@ -49,7 +49,7 @@ class _Grouping:
 
 
 def group_changes(
-    scope: Scope, plan: ViewPlan, frame: DataFrame, totals: Totals, identity: CheckpointIdentity
+    scope: Scope, plan: ViewPlan, frame: DataFrame, totals: Totals, identity: CheckpointIdentity, *, epoch: int
 ) -> DataFrame:
     """The changes of a view with GROUP BY out of the changes of one checkpoint; what it added is durable afterwards."""
     root = scope.analysed()
@@ -61,7 +61,7 @@ def group_changes(
     before = totals.at(identity.start, piece.schema)
     _check_static(plan, before, static)
     whole, touched = added(before, piece, plan.name)
-    totals.record(identity, piece, Standing(whole, static))
+    totals.record(identity, piece, Standing(whole, static), epoch=epoch)
     rows = touched.append_column(BAD, pa.nulls(touched.num_rows, pa.string()))
     rows = pa.concat_tables([rows, bad.cast(rows.schema)]) if bad.num_rows else rows
     state = frame_of(frame.sparkSession, rows, additions.schema)

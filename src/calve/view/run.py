@@ -31,25 +31,26 @@ class View:
         self._scope = Scope(spark, plan.source, plan.queries, resolve)
         self._totals = Totals(Folder(state, f"view/{plan.definition}"), plan.name) if plan.stateful and state else None
 
-    def changes(self, frame: DataFrame, identity: CheckpointIdentity) -> DataFrame:
+    def changes(self, frame: DataFrame, identity: CheckpointIdentity, *, epoch: int = 0) -> DataFrame:
         """The view's changes out of the changes of one checkpoint; with `plan.needs_before`, out of those with BEFORE.
 
-        Of a stateful view this computes and keeps the totals; of any other it only plans. Raises TransientError where
+        Of a stateful view this computes and keeps the totals, as those of the run with this epoch; of any other it only
+        plans. Raises TransientError where
         another try may succeed.
         """
         if self.plan.needs_before and BEFORE not in frame.columns:
             raise InvalidInput(f'view "{self.plan.name}" needs the rows before, and the changes do not have them')
         try:
             if self._totals is not None:
-                return group_changes(self._scope, self.plan, frame, self._totals, identity)
+                return group_changes(self._scope, self.plan, frame, self._totals, identity, epoch=epoch)
             return row_changes(self._scope, self.plan, frame)
         except (PySparkException, Py4JError) as error:
             raise _failure(self.plan.name, error) from error
 
-    def committed(self, offsets: Offsets) -> None:
+    def committed(self, offsets: Offsets, *, epoch: int = 0) -> None:
         """Tell that everything before these offsets is committed: totals of earlier positions may be merged."""
         if self._totals is not None:
-            self._totals.committed(offsets)
+            self._totals.committed(offsets, epoch=epoch)
 
 
 def _failure(view: str, error: PySparkException | Py4JError) -> CalveError:

@@ -3,10 +3,14 @@
     beginning ──► A ──► B ──► C ──► D        positions of the input: digests of offsets
         └──────piece 1──────┘ └ 2 ┘ └ 3      what the checkpoints between two positions added to each group
 
-A checkpoint puts one piece, named by its end and its start. The totals at a position are the sum of any unbroken way of
-pieces from the beginning to it, and all ways give the same: a checkpoint that is repeated puts the same piece again,
-one that was cut elsewhere puts another that nobody needs. Eight pieces of about the same length are merged into one,
-which is put before its parts are removed, and only up to a position that is committed: no run starts before it.
+A checkpoint puts one piece, named by its end, its start and the epoch of the run that put it. The totals at a position
+are the sum of an unbroken way of pieces from the beginning to it. Where several pieces lead to a position, that of the
+newest epoch counts: a run writes only after it claimed the table, so what older runs write later is not in the table.
+Eight pieces of about the same length are merged into one, which is put before its parts are removed, and only up to a
+position that is committed: no run starts before it.
+
+A run writes under names of its own epoch, and removes nothing once it sees a piece of a newer one: a run that lost its
+fence can neither overwrite nor remove what its successor stands on.
 
 A piece is a Parquet file with a row per group that it touched:
 
@@ -19,7 +23,7 @@ A piece is a Parquet file with a row per group that it touched:
 Totals are held in the driver's memory, and so are the groups that one checkpoint touches.
 """
 
-from collections import deque
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -44,6 +48,8 @@ _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 _KEPT = 2
 """Totals of the last two positions stay in memory: a checkpoint that fails begins anew at the one before."""
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -52,19 +58,23 @@ class Piece:
     end: str
     start: str
     checkpoints: int
+    epoch: int = 0
+    """Of the run that put it."""
 
     @property
     def name(self) -> str:
-        """Its name in the store."""
-        return f"{self.end}.{self.start}.{self.checkpoints}{_SUFFIX}"
+        """Its name in the store; without an epoch as earlier versions put it."""
+        epoch = f".{self.epoch}" if self.epoch else ""
+        return f"{self.end}.{self.start}.{self.checkpoints}{epoch}{_SUFFIX}"
 
     @classmethod
     def parse(cls, name: str) -> "Piece | None":
         """The piece of that name; None for anything else."""
         parts = name.removesuffix(_SUFFIX).split(".")
-        if not name.endswith(_SUFFIX) or len(parts) != 3 or not parts[2].isdigit():
+        numbers = parts[2:]
+        if not name.endswith(_SUFFIX) or not 1 <= len(numbers) <= 2 or not all(text.isdigit() for text in numbers):
             return None
-        return cls(parts[0], parts[1], int(parts[2]))
+        return cls(parts[0], parts[1], *map(int, numbers))
 
     @property
     def tier(self) -> int:
@@ -76,21 +86,28 @@ class Piece:
 
 
 def way_to(end: str, pieces: Iterable[Piece]) -> list[Piece] | None:
-    """The fewest pieces that lead from the beginning to a position, in order; None when there is a gap."""
+    """The pieces that lead from the beginning to a position, in order; None when there is a gap.
+
+    Of several that end at one position it takes that of the newest epoch, then the longest, unless that leads nowhere.
+    """
     leading: dict[str, list[Piece]] = {}
-    for piece in pieces:
+    for piece in sorted(pieces, key=lambda p: (p.epoch, p.checkpoints, p.name)):
         leading.setdefault(piece.end, []).append(piece)
-    ways: dict[str, list[Piece]] = {end: []}
-    waiting = deque([end])
-    while waiting:
-        here = waiting.popleft()
-        if here == _BEGINNING:
-            return ways[here]
-        for piece in sorted(leading.get(here, ()), key=lambda p: p.name):
-            if piece.start not in ways:
-                ways[piece.start] = [piece, *ways[here]]
-                waiting.append(piece.start)
-    return None
+    way: list[Piece] = []
+    here, seen = end, {end}
+    while here != _BEGINNING:
+        choices = leading.get(here, [])
+        while choices and choices[-1].start in seen:
+            choices.pop()
+        if choices:
+            way.append(choices.pop())
+            here = way[-1].start
+            seen.add(here)
+        elif way:
+            here = way.pop().end
+        else:
+            return None
+    return way[::-1]
 
 
 @dataclass(frozen=True)
@@ -107,57 +124,71 @@ class Totals:
     def __init__(self, store: StateStore, view: str) -> None:
         self._store, self._view = store, view
         self._standings: dict[str, Standing] = {}
-        self._recorded: list[Piece] = []
+        self._recorded: dict[str, Piece] = {}
+        """By their ends: of a checkpoint that was repeated with another start, the last one counts."""
 
     def at(self, offsets: Offsets, schema: pa.Schema) -> Standing:
         """The totals at a position. Raises CheckpointGap where a piece is missing."""
         position = offsets_digest(offsets)
         found = self._standings.get(position)
         if found is None:
-            tables = self._tables(self._way(position))
+            tables = self._read(position)
             last = (tables[-1].schema.metadata or {}).get(_STATIC, b"").decode() if tables else ""
             found = Standing(alive(merged([schema.empty_table(), *tables]), self._view), last)
             self._keep(position, found)
         return found
 
-    def record(self, identity: CheckpointIdentity, piece: pa.Table, after: Standing) -> None:
-        """Make durable what a checkpoint added, and remember the totals after it."""
+    def record(self, identity: CheckpointIdentity, piece: pa.Table, after: Standing, *, epoch: int = 0) -> None:
+        """Make durable what a checkpoint added, and remember the totals after it. `epoch` is that of the run."""
         named = piece.replace_schema_metadata({_STATIC: after.static.encode()})
         end, start = offsets_digest(identity.end), offsets_digest(identity.start)
-        self._recorded.append(Piece(end, start, 1))
-        self._store.put(self._recorded[-1].name, _encoded(named))
+        put = Piece(end, start, 1, epoch)
+        self._store.put(put.name, _encoded(named))
+        self._recorded[end] = put
         self._keep(end, after)
 
-    def committed(self, offsets: Offsets) -> None:
+    def committed(self, offsets: Offsets, *, epoch: int = 0) -> None:
         """Merge pieces before a committed position, if enough came together, and remove what nobody can need."""
-        self._remove_rivals()
+        self._remove_rivals(epoch)
         way = way_to(offsets_digest(offsets), self._pieces())
         run = _run_of_equals(way or [])
-        if run:
-            self._merge(run)
+        try:
+            if run:
+                self._merge(run, epoch)
+        except CheckpointGap as error:  # a newer run merged them; if they are lost, the next checkpoint says so
+            _log.warning("pieces of the totals of view %s were not merged: %s", self._view, error)
 
-    def _remove_rivals(self) -> None:
+    def _remove_rivals(self, epoch: int) -> None:
         """Pieces of a run that cut its checkpoints elsewhere: what they joined may have changed since."""
-        own, self._recorded = self._recorded, []
-        ends = {piece.end for piece in own}
-        for piece in self._pieces():
-            if piece.end in ends and piece not in own:
-                self._store.delete(piece.name)
+        own, self._recorded = self._recorded, {}
+        self._remove([piece for piece in self._pieces() if piece.end in own and piece != own[piece.end]], epoch)
 
-    def _merge(self, run: Sequence[Piece]) -> None:
+    def _merge(self, run: Sequence[Piece], epoch: int) -> None:
         tables = self._tables(run)
         whole = merged(tables)
         if run[0].start == _BEGINNING:
             whole = alive(whole, self._view)
         whole = whole.replace_schema_metadata(tables[-1].schema.metadata)
-        merged_piece = Piece(run[-1].end, run[0].start, sum(p.checkpoints for p in run))
+        merged_piece = Piece(run[-1].end, run[0].start, sum(p.checkpoints for p in run), epoch)
         self._store.put(merged_piece.name, _encoded(whole))
-        for piece in run:
-            self._store.delete(piece.name)
+        self._remove(run, epoch)
         pieces = self._pieces()
+        self._remove([piece for piece in pieces if way_to(piece.start, pieces) is None], epoch)
+
+    def _remove(self, pieces: Sequence[Piece], epoch: int) -> None:
+        """Remove pieces, unless a newer run has put one.
+
+        It is looked for after everything that led to the removal was listed: a newer run puts what it merged before it
+        removes the parts, so whoever missed a part because of that sees the whole here.
+        """
+        if not pieces:
+            return
+        newest = max((piece.epoch for piece in self._pieces()), default=epoch)
+        if newest > epoch:
+            _log.warning("totals of view %s are left to epoch %d: this run holds %d", self._view, newest, epoch)
+            return
         for piece in pieces:
-            if way_to(piece.start, pieces) is None:
-                self._store.delete(piece.name)
+            self._store.delete(piece.name)
 
     def _pieces(self) -> list[Piece]:
         return [piece for name in self._store.list("") if (piece := Piece.parse(name))]
@@ -171,6 +202,18 @@ class Totals:
                 hint="Restore the state location, or make the table anew from the beginning of the input.",
             )
         return way
+
+    def _read(self, position: str) -> list[pa.Table]:
+        """The pieces that lead to a position; listed again where some were merged while they were read."""
+        way = self._way(position)
+        while True:
+            try:
+                return self._tables(way)
+            except CheckpointGap:
+                again = self._way(position)
+                if again == way:
+                    raise
+                way = again
 
     def _tables(self, pieces: Sequence[Piece]) -> list[pa.Table]:
         tables = []

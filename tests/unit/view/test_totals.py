@@ -35,10 +35,10 @@ def identity(start: int, end: int) -> CheckpointIdentity:
     return CheckpointIdentity("q", start, canonical_offsets(start) if start else None, canonical_offsets(end))
 
 
-def take(totals: Totals, start: int, end: int, change: pa.Table) -> pa.Table:
+def take(totals: Totals, start: int, end: int, change: pa.Table, epoch: int = 1) -> pa.Table:
     before = totals.at(identity(start, end).start, SCHEMA)
     whole, touched = added(before, change, "v")
-    totals.record(identity(start, end), change, Standing(whole, ""))
+    totals.record(identity(start, end), change, Standing(whole, ""), epoch=epoch)
     return touched
 
 
@@ -47,7 +47,7 @@ def test_totals_are_the_sum_of_all_checkpoints_however_they_were_merged(tmp_path
     count = FANOUT * FANOUT + FANOUT + 3
     for i in range(count):
         take(totals, i, i + 1, piece((f"g{i % 3}", 1, 1, "0.01", i), (None, 1, 0, "0", None)))
-        totals.committed(canonical_offsets(i + 1))
+        totals.committed(canonical_offsets(i + 1), epoch=1)
     found = [Piece.parse(name) for name in LocalState(tmp_path).list("")]
     assert sorted(piece.checkpoints for piece in found if piece) == [1, 1, 1, 8, 64]
     fresh = Totals(LocalState(tmp_path), "v").at(canonical_offsets(count), SCHEMA).table
@@ -98,7 +98,7 @@ def test_parts_go_only_after_the_whole_is_there_and_pieces_that_lead_nowhere_go_
         take(totals, i, i + 1, piece(("a", 1, 1, "1", 1)))
     take(totals, 3, 99, piece(("a", 1, 1, "1", 1)))
     take(totals, FANOUT, FANOUT + 1, piece(("a", 1, 1, "1", 1)))
-    totals.committed(canonical_offsets(FANOUT))
+    totals.committed(canonical_offsets(FANOUT), epoch=1)
     left = {(p.checkpoints, p.end) for name in LocalState(tmp_path).list("") if (p := Piece.parse(name))}
     assert sorted(n for n, _ in left) == [1, FANOUT]
     assert Totals(LocalState(tmp_path), "v").at(canonical_offsets(FANOUT + 1), SCHEMA).table.to_pylist()[0]["n"] == 9
@@ -113,7 +113,7 @@ def test_a_crash_between_the_whole_and_the_removal_of_its_parts_does_no_harm(tmp
     for i in range(FANOUT):
         take(totals, i, i + 1, piece(("a", 1, 1, "1", 1)))
     with pytest.raises(OSError, match="parquet"):
-        totals.committed(canonical_offsets(FANOUT))
+        totals.committed(canonical_offsets(FANOUT), epoch=1)
     again = Totals(LocalState(tmp_path), "v")
     assert again.at(canonical_offsets(FANOUT), SCHEMA).table.to_pylist()[0]["n"] == FANOUT
 
@@ -175,3 +175,114 @@ def test_every_nan_is_the_same() -> None:
     (found,) = merged(tables).to_pylist()
     assert found["lo0"] == 1.0
     assert math.isnan(found["hi1"])
+
+
+def total_at(store: LocalState, position: int) -> int:
+    """Rows of group a, as a run that knows nothing yet finds them."""
+    table = Totals(store, "v").at(canonical_offsets(position), SCHEMA).table
+    return sum(row["n"] for row in table.to_pylist())
+
+
+def rows(count: int) -> pa.Table:
+    return piece(("a", count, count, "0", 1))
+
+
+def test_a_fenced_run_does_not_overwrite_the_piece_of_its_successor(tmp_path: Path) -> None:
+    """What both joined may have changed between them."""
+    store = LocalState(tmp_path)
+    fenced, successor = Totals(store, "v"), Totals(store, "v")
+    take(fenced, 0, 1, rows(1), epoch=1)
+    take(successor, 1, 2, rows(10), epoch=2)
+    take(fenced, 1, 2, rows(500), epoch=1)
+    assert total_at(store, 2) == 11
+    successor.committed(canonical_offsets(2), epoch=2)
+    take(successor, 2, 3, rows(1), epoch=2)
+    assert total_at(store, 3) == 12
+
+
+@pytest.mark.parametrize("cuts", [[(1, 4)], [(1, 3), (3, 4)]])
+def test_a_fenced_run_that_cuts_its_checkpoints_elsewhere_removes_nothing_of_its_successor(
+    tmp_path: Path, cuts: list[tuple[int, int]]
+) -> None:
+    store = LocalState(tmp_path)
+    fenced, successor = Totals(store, "v"), Totals(store, "v")
+    take(fenced, 0, 1, rows(1), epoch=1)
+    take(successor, 1, 2, rows(10), epoch=2)
+    take(successor, 2, 4, rows(10), epoch=2)
+    for start, end in cuts:
+        take(fenced, start, end, rows(500), epoch=1)
+    fenced.committed(canonical_offsets(1), epoch=1)
+    assert total_at(store, 4) == 21, "the pieces of the newest epoch count, however few others would lead there"
+
+
+def test_a_fenced_run_that_merges_leaves_everything_that_its_successor_needs(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    fenced = Totals(store, "v")
+    for i in range(FANOUT):
+        take(fenced, i, i + 1, rows(1), epoch=1)
+    successor = Totals(store, "v")
+    take(successor, FANOUT, FANOUT + 1, rows(1), epoch=2)
+    take(successor, FANOUT + 1, FANOUT + 2, rows(1), epoch=2)
+    before = set(store.list(""))
+    fenced.committed(canonical_offsets(FANOUT), epoch=1)
+    assert before <= set(store.list("")), "it saw that there is a newer run"
+    assert total_at(store, FANOUT + 2) == FANOUT + 2
+    successor.committed(canonical_offsets(FANOUT), epoch=2)
+    assert total_at(store, FANOUT + 2) == FANOUT + 2
+
+
+def test_a_fenced_run_whose_listing_missed_a_merge_of_its_successor_removes_nothing(tmp_path: Path) -> None:
+    """Names are not listed in one moment: it may see neither the parts nor the whole."""
+    store = LocalState(tmp_path)
+
+    class Torn(LocalState):
+        """During one listing the successor merges."""
+
+        torn = False
+
+        def list(self, prefix: str) -> list[str]:
+            names = super().list(prefix)
+            if self.torn:
+                self.torn = False
+                successor.committed(canonical_offsets(FANOUT), epoch=2)
+                return [name for name in names if name in super(Torn, self).list(prefix)]
+            return names
+
+    torn = Torn(tmp_path)
+    fenced, successor = Totals(torn, "v"), Totals(store, "v")
+    for i in range(FANOUT + 1):
+        take(fenced, i, i + 1, rows(1), epoch=1)
+    pieces = fenced._pieces()
+    torn.torn = True
+    pieces = fenced._pieces()
+    assert len(pieces) == 1
+    fenced._remove([p for p in pieces if way_to(p.start, pieces) is None], 1)
+    assert total_at(store, FANOUT + 1) == FANOUT + 1
+
+
+def test_pieces_that_are_merged_while_they_are_read_are_read_merged(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    writer = Totals(store, "v")
+    for i in range(FANOUT):
+        take(writer, i, i + 1, rows(1))
+
+    class Merging(LocalState):
+        merged = False
+
+        def read(self, name: str) -> bytes | None:
+            if not self.merged:
+                self.merged = True
+                writer.committed(canonical_offsets(FANOUT), epoch=1)
+            return super().read(name)
+
+    table = Totals(Merging(tmp_path), "v").at(canonical_offsets(FANOUT), SCHEMA).table
+    assert table.to_pylist()[0]["n"] == FANOUT
+
+
+def test_pieces_of_earlier_versions_have_no_epoch(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    take(Totals(store, "v"), 0, 1, rows(3), epoch=0)
+    (name,) = store.list("")
+    assert name.count(".") == 3
+    take(Totals(store, "v"), 1, 2, rows(4), epoch=5)
+    assert total_at(store, 2) == 7
