@@ -168,7 +168,11 @@ class KeyIndex:
             thread.join()
 
     def tidy(self, base: Base, manifest: IndexManifest) -> None:
-        """Remove what neither the table's manifest nor the one of this attempt names, nor a merge makes."""
+        """Remove what neither the table's manifest nor the one of this attempt names, nor a merge makes.
+
+        What older runs left is listed by one attempt and removed by a later one, whose look at the table came after the
+        listing and showed that this run holds the fence: so nothing in the list is of a successor.
+        """
         if self._merging is not None:
             return
         kept = {base.reference, manifest.name}
@@ -178,6 +182,7 @@ class KeyIndex:
         try:
             if self._written is None:
                 self._written = {*self._store.list(_MANIFESTS), *self._store.list(_PARTS)}
+                return
             for name in sorted(self._written - kept):
                 self._store.delete(name)
                 self._written.discard(name)

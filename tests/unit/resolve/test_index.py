@@ -161,6 +161,21 @@ def test_runs_stay_few_and_files_that_nobody_names_are_removed(table: KeyedTable
     check(table)
 
 
+def test_a_run_that_lost_its_fence_removes_nothing_that_its_successor_made(table: KeyedTable) -> None:
+    """It looked at the table before the successor came, and goes on only now."""
+    for number in range(3):
+        upsert(table, *range(number, number + 5))
+    state, keys = table.iceberg.load(), table.keys(numbers(1, 2))
+    fenced = table.new_resolver()
+    table.resolver = table.new_resolver()
+    for number in range(3):
+        upsert(table, *range(number, number + 5))
+    fenced.resolve(state, keys, "late")
+    stored = {*table.state.list("parts"), *table.state.list("manifests")}
+    assert {table.key_index, *manifest_of(table).part_names} <= stored
+    check(table)
+
+
 def test_files_that_left_the_table_leave_the_index(table: KeyedTable) -> None:
     for number in range(4):
         upsert(table, *range(number, number + 5))
