@@ -52,6 +52,8 @@ POINTS = frozenset(
         "commit.after",  # applied by the catalog, answer not seen
         "receipt.before",  # answer seen, nothing cleaned up
         "receipt.after",
+        "expiry.before",  # after a commit that made snapshots expire: they are about to be removed
+        "expiry.after",  # they are removed
         "maintain.before",
         "maintain.after",
         "state.put",  # any put into the state location

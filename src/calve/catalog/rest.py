@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import Endpoints, RestCatalog, TableResponse
 from pyiceberg.catalog.rest.auth import AuthManager
 from pyiceberg.catalog.rest.response import TokenResponse, _handle_non_200_response
@@ -117,6 +118,11 @@ class RestClient(RestCatalog):
             refused = {f"{prefix}.{name}" for prefix in ("s3", "client") for name in _CREDENTIALS}
             offered = {name: value for name, value in offered.items() if name not in refused}
         return super()._load_file_io({**offered, **own}, location)
+
+
+def checks_requirements_itself(catalog: Catalog) -> bool:
+    """Whether the catalog's server checks what a commit requires: only what the protocol knows can be required then."""
+    return isinstance(catalog, RestCatalog)
 
 
 class Login(AuthManager):

@@ -18,7 +18,6 @@ from pyiceberg.table.update import (
     AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
-    RemoveSnapshotsUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
@@ -28,9 +27,11 @@ from pyiceberg.table.update import (
 from calve.catalog.guarded import locations_of
 from calve.clock import Clock, IdSource
 from calve.iceberg.listing import Line, ListHeader
-from calve.iceberg.retention import BATCH, Aged, Retention, expired
-from calve.iceberg.snapshots import head_of, protected_snapshots
+from calve.iceberg.snapshots import head_of
 from calve.model.progress import Progress, property_key, tag_name
+
+_ENDLESS_MS = 2**63 - 1
+"""Said of the sink's own tag, or `history.expire.max-ref-age-ms` of the table would end it."""
 
 
 @dataclass(frozen=True)
@@ -116,39 +117,23 @@ def snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]:
 
 
 def progress_updates(draft: Draft, progress: Progress) -> tuple[TableUpdate, ...]:
-    """Move the sink's tag and state its progress in the table property."""
+    """Move the sink's tag, which never ends, and state its progress in the table property."""
     return (
         _moved_ref(draft, tag_name(progress.sink_id), SnapshotRefType.TAG),
         SetPropertiesUpdate(updates={property_key(progress.sink_id): progress.to_property()}),
     )
 
 
-def expiry_updates(draft: Draft) -> tuple[TableUpdate, ...]:
-    """Remove the snapshots that expired, when there are enough of them."""
-    branch = draft.metadata.refs.get(draft.branch)
-    retention = Retention.of(
-        draft.metadata.properties,
-        max_age_ms=branch.max_snapshot_age_ms if branch else None,
-        min_keep=branch.min_snapshots_to_keep if branch else None,
-    )
-    snapshots = draft.metadata.snapshots
-    oldest_ms = min((s.timestamp_ms for s in snapshots), default=draft.timestamp_ms)
-    if len(snapshots) < retention.keep_all + BATCH and draft.timestamp_ms - oldest_ms <= retention.max_age_ms:
-        return ()  # most of the time, and quicker than to look closely
-    aged = [Aged(s.snapshot_id, s.sequence_number or 0, s.timestamp_ms) for s in snapshots]
-    gone = expired(aged, protected_snapshots(draft.metadata, draft.branch), retention, draft.timestamp_ms)
-    return (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}),) if gone else ()
-
-
 def _moved_ref(draft: Draft, name: str, kind: SnapshotRefType) -> TableUpdate:
     """A ref moved to the draft. An update without the retention fields would wipe those of the ref."""
     ref = draft.metadata.refs.get(name)
+    age = ref.max_ref_age_ms if ref else None
     return SetSnapshotRefUpdate.model_validate(
         {
             "ref-name": name,
             "type": kind,
             "snapshot-id": draft.snapshot_id,
-            "max-ref-age-ms": ref.max_ref_age_ms if ref else None,
+            "max-ref-age-ms": _ENDLESS_MS if kind is SnapshotRefType.TAG else age,
             "max-snapshot-age-ms": ref.max_snapshot_age_ms if ref else None,
             "min-snapshots-to-keep": ref.min_snapshots_to_keep if ref else None,
         }

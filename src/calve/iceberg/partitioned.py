@@ -30,6 +30,7 @@ from calve.catalog.outcome import Change, send_all
 from calve.clock import Clock, IdSource
 from calve.faults import reached
 from calve.iceberg.draft import Draft, new_draft, requirements, snapshot_updates
+from calve.iceberg.expiry import same_refs
 from calve.iceberg.listing import Line
 from calve.iceberg.manifest_reader import ManifestReader, references
 from calve.iceberg.manifests import (
@@ -141,7 +142,9 @@ class Prepared:
     @property
     def change(self) -> Change:
         """As it is sent."""
-        return Change(self.draft.table, requirements(self.draft.metadata), self.updates, self.files)
+        table = self.draft.table
+        needed = requirements(table.metadata) + (same_refs(table) if self.expired else ())
+        return Change(table, needed, self.updates, self.files)
 
     def is_in(self, now: Seen) -> bool:
         """Whether it was applied, as far as the table shows now."""

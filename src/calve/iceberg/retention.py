@@ -1,13 +1,11 @@
 """Which snapshots expire (pure). Metadata is read and written whole, so a commit costs what the history is long.
 
-Kept are: whatever a branch or a tag names, and all that another branch descends from; the newest `keep_all` snapshots;
-of the older ones the first of each hour. Nothing else that is older than `max_age_ms` is kept, but for the newest
-`min_keep`.
+Kept are: those that are protected (`expiry` says which); the newest `keep_all` snapshots; of the older ones the first
+of each hour. Nothing else that is older than `max_age_ms` is kept, but for the newest `min_keep`.
 
 pyiceberg clears the parent id of a snapshot whose parent expires. So the ancestors of the head end at the last of the
 newest ones, and the hourly ones are found by id and by time only. A sink reads its progress from its newest own
-ancestor. Snapshots expire together with a commit of the sink, which is the head then: its progress is never cut off.
-Another sink of the same table that did not commit for `keep_all` snapshots finds no own ancestor, and halts.
+ancestor, which is why `expiry` protects everything between that and the head.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +15,7 @@ HOUR_MS = 3_600_000
 MAX_AGE_MS = 7 * 24 * HOUR_MS
 KEEP_ALL = 50
 BATCH = 10
-"""Snapshots expire in batches of at least this many: a commit that removes some is slower than others."""
+"""Snapshots expire in batches of at least this many: it takes a commit of its own."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from calve.errors import ProgressUnprovable
@@ -43,16 +43,6 @@ def ancestors_of(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Sna
     while snapshot is not None:
         yield snapshot
         snapshot = None if snapshot.parent_snapshot_id is None else by_id.get(snapshot.parent_snapshot_id)
-
-
-def protected_snapshots(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> set[int]:
-    """Snapshots that branches and tags need: what they name, and the ancestors of every branch but this one."""
-    kept = {ref.snapshot_id for ref in metadata.refs.values()}
-    for name, ref in metadata.refs.items():
-        if name != branch and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
-            head = metadata.snapshot_by_id(ref.snapshot_id)
-            kept |= {snapshot.snapshot_id for snapshot in ancestors_of(metadata, head)}
-    return kept
 
 
 class SnapshotInfos:

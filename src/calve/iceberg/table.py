@@ -2,7 +2,8 @@
 
     load ──► TableState (its handle is pyiceberg's table)
                 │
-    commit: manifest list (new manifests + those of the head) ──► snapshot, refs, property, expiry ──► catalog
+    commit: manifest list (new manifests + those of the head) ──► snapshot, refs, property ──► catalog
+                                                               └─► now and then: expiry, a commit of its own
 
 `commit` is one attempt on exactly the state it is given: it does not retry, and removes nothing when it fails, since
 another attempt goes on with the same manifests. All requests go through one catalog client: `load`, `commit`,
@@ -34,10 +35,11 @@ from calve.catalog.outcome import Change, send, shows_no_history
 from calve.catalog.stores import expires_soon, task_properties_of
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
-from calve.errors import InvalidInput, TerminalError
+from calve.errors import InvalidInput, TerminalError, TransientError
 from calve.faults import reached
-from calve.iceberg.draft import Draft, expiry_updates, new_draft, progress_updates, requirements, snapshot_updates
+from calve.iceberg.draft import Draft, new_draft, progress_updates, requirements, snapshot_updates
 from calve.iceberg.evolution import Shape, evolution
+from calve.iceberg.expiry import expire, may_be_due
 from calve.iceberg.facts import Standing, standing_of
 from calve.iceberg.key_scan import KeyScan, KeyScans
 from calve.iceberg.listing import Line, ManifestLists
@@ -75,6 +77,8 @@ from calve.model.table import Proposal, TableState
 from calve.model.target import WriteTarget
 
 _KNOWN_MANIFESTS = 256
+_LOOK_SHARE = 100
+"""Where so many snapshots are kept, one more commit passes between two looks for expired ones."""
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +118,8 @@ class IcebergTable:
         """As it was loaded or committed last."""
         self._infos = SnapshotInfos(sink_id)
         self._warned = False
+        self._commits = self._expiry_from = 0
+        """Commits of this run, and the number of them from which on it looks for expired snapshots again."""
         self._lists = ManifestLists()
         self._key_scans = KeyScans()
         self._named: OrderedDict[str, tuple[str, ...]] = OrderedDict()
@@ -181,10 +187,26 @@ class IcebergTable:
             progress.to_summary(),
             removed=removal.counts,
         )
-        updates = snapshot_updates(draft, summary) + progress_updates(draft, progress) + expiry_updates(draft)
+        updates = snapshot_updates(draft, summary) + progress_updates(draft, progress)
         what = f'the commit of batch {progress.lower} to {progress.frontier} to "{self._name}"'
         self._send(draft, updates, what, "commit")
+        self._expire()
         return progress
+
+    def _expire(self) -> None:
+        """Remove snapshots that expired, if there are enough. What fails is tried again after a later commit."""
+        now_ms, self._commits = self._clock.now_ms(), self._commits + 1
+        if self._commits < self._expiry_from or not may_be_due(self._metadata, self._branch, now_ms):
+            return
+        self._expiry_from = self._commits + len(self._metadata.snapshots) // _LOOK_SHARE
+        try:
+            reached("expiry.before")
+            with trying(f'loading table "{self._name}"'):
+                table = self._catalog.load_table(self._identifier)
+            self._metadata = expire(table, self._branch, now_ms) or self._metadata
+            reached("expiry.after")
+        except TransientError as error:
+            log.info("expiry of snapshots of %s is tried again: %s", self._name, error)
 
     def _without_deletes(self, draft: Draft, lines: Sequence[Line], gone: frozenset[str]) -> Removal:
         io = draft.table.io

@@ -12,6 +12,7 @@ from typing import Any, Self
 from calve.model.checkpoint import Offsets, offsets_digest
 from calve.model.frontier import START, Frontier
 
+PROPERTY_PREFIX = "calve.sink."
 SHORT = 256
 """Characters of offsets that are repeated in the summary of every snapshot; longer ones are in the property only."""
 
@@ -150,7 +151,7 @@ class Progress:
 
 def property_key(sink_id: str) -> str:
     """Name of the table property with a sink's progress."""
-    return f"calve.sink.{sink_id}"
+    return f"{PROPERTY_PREFIX}{sink_id}"
 
 
 def tag_name(sink_id: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from calve import faults
 from calve.metastore import filters as f
 from calve.metastore.component import Component
 from calve.metastore.tables import TableUnit, open_tables
@@ -139,6 +140,28 @@ def test_snapshots_with_a_name_stay_with_all_their_files(tmp_path: Path) -> None
         versions(tables, 5)
         assert snapshots(tables) == 3
         assert len(duckdb_rows(tables.see().table.metadata_location, snapshot_id=head)) == 2
+        assert there(tmp_path) == referred(tables)
+
+
+def test_a_tag_made_while_its_snapshot_expires_keeps_it_with_all_its_files(tmp_path: Path) -> None:
+    with metastore_at(tmp_path, common=keeping(2)) as one:
+        tables = open_tables(one)
+        tables.modify().overwrite(GENERAL, SEGMENT).execute()
+        versions(tables, 1)
+        oldest = tables.see().table.metadata.snapshots[0].snapshot_id
+
+        def make_tag(point: str) -> None:
+            table = tables.see().table
+            if point == "metastore.before" and "audit" not in table.metadata.refs:
+                table.manage_snapshots().create_tag(oldest, "audit").commit()
+
+        faults.install(make_tag)
+        try:
+            versions(tables, 2)
+        finally:
+            faults.install(None)
+        assert tables.see().table.metadata.refs["audit"].snapshot_id == oldest
+        assert len(duckdb_rows(tables.see().table.metadata_location, snapshot_id=oldest)) == 2
         assert there(tmp_path) == referred(tables)
 
 
