@@ -113,7 +113,7 @@ class Committer:
         self._finishing = True
         self._signals.wake()
         self._thread.join()
-        self._upkeep.close()
+        self._upkeep.close(failed=self.failure is not None)
 
     @property
     def tending(self) -> bool:

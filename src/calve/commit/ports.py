@@ -117,11 +117,14 @@ class Tending(Protocol):
         ...
 
     def tend(self) -> None:
-        """Called between two batches, and now and then while there are none. Takes a moment; does not raise."""
+        """Called between two batches, and now and then while there are none. Takes a moment.
+
+        Raises FencedError when another run owns the table, nothing else.
+        """
         ...
 
-    def close(self) -> None:
-        """End it, once there will be no batch any more."""
+    def close(self, *, failed: bool) -> None:
+        """End it, once there will be no batch any more. A run that failed commits nothing here either."""
         ...
 
 
@@ -133,7 +136,7 @@ class NothingToTend:
     def tend(self) -> None:
         """Nothing."""
 
-    def close(self) -> None:
+    def close(self, *, failed: bool) -> None:
         """Nothing."""
 
 

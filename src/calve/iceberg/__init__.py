@@ -8,7 +8,9 @@
     avro        the Avro files of both
     snapshots   what the protocol sees of snapshots; summaries
     draft       a snapshot on its way into the table: updates and requirements
-    retention   which snapshots expire
+    retention   which snapshots are kept, by age and number
+    expiry      removes the others in a commit of its own
+    holds       tags that keep history while work stands on it
     merging     which manifests are merged
     table       load, one commit attempt, manifest merge                              (driver)
     scan        a snapshot -> data files with their deletes                           (driver)

@@ -8,7 +8,7 @@ them, so that whoever wrote the new files can say where the rows are now. So the
 nothing of it is lost, and neither is the work. What reaches no file any more leaves with the files that it was about.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry
@@ -21,10 +21,11 @@ from pyiceberg.transforms import IdentityTransform
 from calve.catalog.failures import trying
 from calve.catalog.outcome import Change, send
 from calve.clock import Clock, IdSource
-from calve.errors import InvalidInput
+from calve.errors import FencedError, InvalidInput
 from calve.iceberg.compaction_groups import Groups, Policy, due_groups
 from calve.iceberg.delete_index import DeleteIndex
 from calve.iceberg.draft import new_draft, requirements, snapshot_updates
+from calve.iceberg.holds import Hold, descends_from
 from calve.iceberg.key_scan import KeyScans, place_of
 from calve.iceberg.listing import Line
 from calve.iceberg.manifest_reader import ManifestReader
@@ -34,7 +35,7 @@ from calve.iceberg.position_deletes import DeletePlace
 from calve.iceberg.readable import ReadTarget, every_field, rewrite_target
 from calve.iceberg.removal import remove_named
 from calve.iceberg.scan import scan_file
-from calve.iceberg.snapshots import added_counts, ancestors_of, head_of, new_summary
+from calve.iceberg.snapshots import added_counts, head_of, new_summary, stated_progress
 from calve.iceberg.store import io_properties_of
 from calve.model.files import Totals, WriteResult, WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
@@ -73,6 +74,24 @@ class CompactionPlan:
             io_properties=io_properties_of(table.io.properties),
             options=replace(file_options(self.options, table.properties, keys), target_file_size=self.groups.file_size),
         )
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The sink whose run compacts its own table. A run that lost its fence plans and commits nothing more."""
+
+    sink_id: str
+    run_id: Callable[[], str]
+
+    def check(self, table: Table) -> None:
+        """Raise FencedError when another run owns the table. A commit pins the state that was checked."""
+        stated = stated_progress(table.properties, self.sink_id)
+        if stated is not None and stated.fence.run_id != self.run_id():
+            raise FencedError(
+                f'a compaction of "{".".join(table.name())}" belongs to a run that lost its fence',
+                detail=f"{stated.fence} committed snapshot {stated.snapshot_id}.",
+                hint="Another run of this sink is active. Stop this process.",
+            )
 
 
 @dataclass(frozen=True)
@@ -123,15 +142,22 @@ class Compactions:
     """Plans and commits for one branch of one table, again and again: manifests that were read stay in memory."""
 
     def __init__(
-        self, clock: Clock, ids: IdSource, branch: str = MAIN_BRANCH, options: WriteOptions | None = None
+        self,
+        clock: Clock,
+        ids: IdSource,
+        branch: str = MAIN_BRANCH,
+        options: WriteOptions | None = None,
+        owner: Owner | None = None,
     ) -> None:
-        self._clock, self._ids, self._branch = clock, ids, branch
+        self._clock, self._ids, self._branch, self._owner = clock, ids, branch, owner
         self._options = options or WriteOptions()
         self._lists, self._entries = ManifestReader(), KeyScans()
 
     def plan(self, table: Table, policy: Policy) -> CompactionPlan | None:
-        """None when there is nothing to do. Raises TransientError; InvalidInput for what cannot be compacted."""
+        """None when there is nothing to do. Raises TransientError, FencedError; InvalidInput for what cannot be."""
         _check_version(table)
+        if self._owner is not None:
+            self._owner.check(table)
         snapshot = head_of(table.metadata, self._branch)
         if snapshot is None:
             return None
@@ -154,18 +180,23 @@ class Compactions:
             options=self._options,
         )
 
-    def head(self, plan: CompactionPlan, table: Table) -> Head | None:
-        """The branch as it is now; None when it does not contain what was planned on. Raises TransientError."""
-        snapshot = head_of(table.metadata, self._branch)
-        before = {s.snapshot_id for s in ancestors_of(table.metadata, snapshot)}
-        same = table.metadata.table_uuid == plan.table.metadata.table_uuid
-        return self._head(table, snapshot) if snapshot and same and plan.snapshot_id in before else None
+    def head(self, plan: CompactionPlan, table: Table, known: int) -> Head | None:
+        """The branch as it is now; None when it does not contain what was planned on.
 
-    def commit(self, plan: CompactionPlan, head: Head, exchange: Exchange) -> int:
+        `known` is the snapshot of the plan, or one that is known to come after it. Raises TransientError, FencedError.
+        """
+        if self._owner is not None:
+            self._owner.check(table)
+        snapshot = head_of(table.metadata, self._branch)
+        same = table.metadata.table_uuid == plan.table.metadata.table_uuid
+        after = same and descends_from(table.metadata, self._branch, known)
+        return self._head(table, snapshot) if snapshot and after else None
+
+    def commit(self, plan: CompactionPlan, head: Head, exchange: Exchange, hold: Hold) -> int:
         """One attempt on exactly `head`: a snapshot with the new files instead of the inputs; its id.
 
-        Raises CommitConflict when it was not applied: then the deletes of the exchange are removed, and its files are
-        not. Raises CommitUnknown, TransientError.
+        The hold ends with it. Raises CommitConflict when it was not applied: then the deletes of the exchange are
+        removed, and its files are not. Raises CommitUnknown, TransientError.
         """
         table, name = head.table, ".".join(head.table.name())
         draft = new_draft(table, self._clock, self._ids, self._branch)
@@ -183,7 +214,7 @@ class Compactions:
         summary = new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts)
         own_files = draft.own_files((*new, *removal.lines), head.lines) + tuple(file.path for file in exchange.deletes)
         needed = requirements(table.metadata, self._branch)
-        change = Change(table, needed, snapshot_updates(draft, summary), own_files)
+        change = Change(table, needed, snapshot_updates(draft, summary) + hold.release_updates(), own_files)
         send(change, f'the compaction of "{name}"', "maintain")
         return draft.snapshot_id
 

@@ -5,10 +5,15 @@
 The table may be written to meanwhile. Files that others replaced are left to them; rows that were deleted since the
 plan are deleted in the new files, by the same snapshot. A commit that meets another one is tried again on what it
 finds: so there is no lock that a crash could leave behind, and two compactions at a time are a waste and no danger.
+
+From `rewrite` until `commit` or `abandon` a hold (`iceberg/holds.py`) keeps the history of the branch since the plan,
+however many commits come meanwhile: without it the commit could not prove that it builds on the plan.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,9 +21,10 @@ import numpy as np
 from calve.catalog.connect import Catalog
 from calve.catalog.discard import discard
 from calve.catalog.tables import load_table
-from calve.errors import CommitConflict
-from calve.iceberg.compaction import CompactionPlan, Compactions, Exchange, Head
+from calve.errors import CommitConflict, InvalidInput, TransientError
+from calve.iceberg.compaction import CompactionPlan, Compactions, Exchange, Head, Owner
 from calve.iceberg.compaction_groups import BY_HAND, Groups, Policy
+from calve.iceberg.holds import Hold, HoldPlace
 from calve.iceberg.position_deletes import Found
 from calve.maintain.convert import Tools
 from calve.maintain.rewrite import GroupWork, Rewritten, rewrite
@@ -36,6 +42,9 @@ HERE_ROWS = 20_000_000
 """Rows that this process writes anew by itself."""
 ROUNDS = 5
 """Plans in a row that come to nothing before they are given up."""
+
+RENEW_SECONDS = 60.0
+"""Between two moves of a hold: history before it may go."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +87,7 @@ class Ready:
 
     plan: CompactionPlan
     groups: tuple[Rewritten, ...]
+    hold: Hold
     unknown: bool = False
     """Whether a commit of them ended in any other way than by a conflict: then they may be in the table."""
 
@@ -85,12 +95,21 @@ class Ready:
 class Compactor:
     """Compacts one branch of one table, again and again. Not for two threads at a time."""
 
-    def __init__(self, catalog: Catalog, scope: Scope, tools: Tools) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        scope: Scope,
+        tools: Tools,
+        *,
+        owner: Owner | None = None,
+        renew_seconds: float = RENEW_SECONDS,
+    ) -> None:
         self._catalog, self._scope, self._tools = catalog, scope, tools
-        self._compactions = Compactions(tools.clock, tools.ids, scope.branch, scope.options)
+        self._owner, self._renew_seconds = owner, renew_seconds
+        self._compactions = Compactions(tools.clock, tools.ids, scope.branch, scope.options, owner)
 
     def plan(self, policy: Policy) -> CompactionPlan | None:
-        """What is due; None for nothing. Raises TransientError, InvalidInput."""
+        """What is due; None for nothing. Raises TransientError, InvalidInput, FencedError."""
         return self._compactions.plan(load_table(self._catalog, self._scope.name), policy)
 
     def rewrite(self, plan: CompactionPlan, check: Callable[[], None], here_rows: int = HERE_ROWS) -> Ready:
@@ -103,24 +122,26 @@ class Compactor:
             GroupWork(inputs, plan.reading, plan.sort_ids, plan.target(inputs[0].spec_id), self._tools.ids.new_id())
             for inputs in plan.groups.groups
         ]
-        if plan.groups.rows > here_rows and len(works) > 1:
-            return Ready(plan, rewrite_by_tasks(works, self._tools.session()))
-        try:
-            for work in works:
-                check()
-                done.append(rewrite(work, check))
-        except BaseException:
-            _forget(plan, done, "the compaction ended before it was complete")
-            raise
-        return Ready(plan, tuple(done))
+        with self._held(plan) as hold:
+            if plan.groups.rows > here_rows and len(works) > 1:
+                return Ready(plan, rewrite_by_tasks(works, self._tools.session()), hold)
+            try:
+                for work in works:
+                    check()
+                    done.append(rewrite(work, check))
+            except BaseException:
+                _forget(plan, done, "the compaction ended before it was complete")
+                raise
+            return Ready(plan, tuple(done), hold)
 
     def commit(self, ready: Ready, attempts: int = ATTEMPTS) -> Compacted | None:
         """Bring new files into the table; None when what they were made of is not in it any more.
 
-        Raises CommitConflict when others commit again and again, CommitUnknown, TransientError.
+        Raises CommitConflict when others commit again and again, CommitUnknown, TransientError, FencedError.
         """
         for attempt in range(1, attempts + 1):
-            head = self._compactions.head(ready.plan, load_table(self._catalog, self._scope.name))
+            table = load_table(self._catalog, self._scope.name)
+            head = self._compactions.head(ready.plan, table, ready.hold.snapshot_id)
             if head is None:
                 return None
             self._leave_stale(ready, head)
@@ -134,8 +155,34 @@ class Compactor:
                     raise
         return None
 
+    @contextmanager
+    def _held(self, plan: CompactionPlan) -> Iterator[Hold]:
+        """Hold what was planned on, and move the hold along while the work goes on. A failure ends it."""
+        sink_id = self._owner.sink_id if self._owner else ""
+        place = HoldPlace(self._catalog, self._scope.name, self._tools.clock, self._scope.branch, sink_id)
+        hold = Hold(place, self._tools.ids.new_id(), plan.table, plan.snapshot_id)
+        done = threading.Event()
+        thread = threading.Thread(target=self._renew, args=(hold, done), name="calve-hold", daemon=True)
+        thread.start()
+        try:
+            yield hold
+        except BaseException:
+            _end(thread, done)
+            hold.release()
+            raise
+        _end(thread, done)
+
+    def _renew(self, hold: Hold, done: threading.Event) -> None:
+        """The catalog is this thread's alone meanwhile: writing new files does not ask it."""
+        while not done.wait(self._renew_seconds):
+            try:
+                hold.renew()
+            except (TransientError, InvalidInput) as error:  # the commit tells whether that did any harm
+                _log.info("tag %s of %s was not moved: %s", hold.tag, self._scope.name, error)
+
     def abandon(self, ready: Ready) -> None:
-        """Remove new files that were not committed."""
+        """Remove new files that were not committed, and end their hold."""
+        ready.hold.release()
         if not ready.unknown:
             _forget(ready.plan, ready.groups, "the compaction that made them was given up")
 
@@ -152,7 +199,7 @@ class Compactor:
         exchange = Exchange(inputs, files, *self._later(ready, head))
         before, ready.unknown = ready.unknown, True
         try:
-            snapshot_id = self._compactions.commit(ready.plan, head, exchange)
+            snapshot_id = self._compactions.commit(ready.plan, head, exchange, ready.hold)
         except CommitConflict:
             ready.unknown = before
             raise
@@ -193,7 +240,7 @@ def compact(catalog: Catalog, scope: Scope, tools: Tools, policy: Policy = BY_HA
         ready = compactor.rewrite(plan, lambda: None)
         try:
             committed = compactor.commit(ready)
-        except CommitConflict:
+        except BaseException:
             compactor.abandon(ready)
             raise
         if committed is None:
@@ -213,6 +260,11 @@ def due(catalog: Catalog, scope: Scope, tools: Tools, policy: Policy = BY_HAND) 
     """What `compact` would write anew in its first round; None for nothing."""
     plan = Compactor(catalog, scope, tools).plan(policy)
     return None if plan is None else plan.groups
+
+
+def _end(thread: threading.Thread, done: threading.Event) -> None:
+    done.set()
+    thread.join()
 
 
 def _forget(plan: CompactionPlan, groups: Sequence[Rewritten], why: str) -> None:

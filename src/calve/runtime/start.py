@@ -13,6 +13,7 @@ from calve.commit.journal import Journal
 from calve.commit.ports import NothingToTend, Tending
 from calve.commit.run import Outside, SinkRun
 from calve.errors import InvalidInput
+from calve.iceberg.compaction import Owner
 from calve.iceberg.dead_letters import LetterTable
 from calve.iceberg.evolution import Shape, creation_properties
 from calve.iceberg.schema import iceberg_schema, reserved
@@ -176,7 +177,7 @@ class Start:
         letters = self._letters(monitor)
         around = Around(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
         pipeline = Pipeline(spec, reading.intake, run, around)
-        between = Between(pipeline.close_due, resolver.look_ahead, self._upkeep(monitor, resolver))
+        between = Between(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver))
         committer = Committer(run, self._signals, between, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
         known = table_id(TableRef(self._sink.lake, spec.table))
@@ -190,13 +191,15 @@ class Start:
         search = IndexedSearch(index, self._spec.key_index)
         return PositionResolver(table, Jobs(lambda: self._spark, self._spec.sink_id), self._ids, search)
 
-    def _upkeep(self, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver) -> Tending:
+    def _upkeep(self, run: SinkRun, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver) -> Tending:
         """With a client of its own: it works beside the commits."""
         spec, lake = self._spec, self._sink.lake
         if spec.maintenance is Maintenance.OFF:
             return NothingToTend()
         scope, tools = Scope(spec.table, spec.branch, spec.write), Tools(lambda: self._spark, self._clock, self._ids)
-        return Upkeep(lambda: Compactor(lake.open(), scope, tools), resolver, monitor, self._clock, self._signals.wake)
+        owner = Owner(spec.sink_id, lambda: run.fence.run_id)
+        compactor = lambda: Compactor(lake.open(), scope, tools, owner=owner)  # noqa: E731 - made when it is needed
+        return Upkeep(compactor, resolver, monitor, self._clock, self._signals.wake)
 
     def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
         """A client of its own: letters are written by the feed's thread, commits by another."""

@@ -12,10 +12,11 @@ more than its share of the time.
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from calve.clock import Clock
-from calve.errors import CalveError, TransientError
+from calve.errors import CalveError, FencedError, TransientError
 from calve.iceberg.compaction_groups import AUTOMATIC
 from calve.index.manifest import Run
 from calve.maintain.compact import Compactor, Ready
@@ -84,7 +85,7 @@ class Upkeep:
         return self._working or (self._ready is not None and not resting)
 
     def tend(self) -> None:
-        """Commit what is ready, or begin to look. Never raises for what maintenance alone concerns."""
+        """Commit what is ready, or begin to look. Raises FencedError, and nothing that concerns maintenance alone."""
         if self._off or self._working or self._clock.monotonic() < self._not_before:
             return
         if self._ready is not None:
@@ -94,14 +95,15 @@ class Upkeep:
             self._thread = threading.Thread(target=self._main, name="calve-upkeep", daemon=True)
             self._thread.start()
 
-    def close(self) -> None:
-        """End: what is ready is committed, what is not is left."""
+    def close(self, *, failed: bool) -> None:
+        """End: what is ready is committed, unless the run failed; what is not is left."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
         ready = self._ready
-        if ready is not None and not self._off:
-            self._commit(ready)
+        if ready is not None and not failed and not self._off:
+            with suppress(FencedError):
+                self._commit(ready)
         if self._ready is not None and self._compactor is not None:
             self._compactor.abandon(self._ready)
             self._ready = None
@@ -116,6 +118,9 @@ class Upkeep:
         except TransientError as error:
             self._monitor.warned("maintenance", error)
             self._rest()
+        except FencedError as error:
+            self._off = True
+            _log.info("no more maintenance by this run of sink %s: %s", self._monitor.status.sink, error)
         except Exception as error:  # noqa: BLE001 - the thread's last resort
             self._give_up(error)
         finally:
@@ -160,8 +165,12 @@ class Upkeep:
             if self._failures < TRIES:
                 return
             self._compactor.abandon(ready)
+        except FencedError:
+            self._off = True
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the batches of the sink do not fail for it
             self._give_up(error)
+            self._compactor.abandon(ready)
         else:
             if done is None:  # others were faster
                 self._compactor.abandon(ready)

@@ -1,0 +1,130 @@
+"""Real runs of sinks without Spark: files of a few rows, written by hand, and everything from there on."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from calve.catalog.connect import connect_embedded
+from calve.catalog.tables import load_or_create_table
+from calve.clock import RandomIds, SystemClock
+from calve.commit.committer import Signals
+from calve.commit.journal import Journal
+from calve.commit.run import Outside, SinkRun, Written
+from calve.iceberg.compaction import Owner
+from calve.iceberg.evolution import Shape
+from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema
+from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.store import open_output
+from calve.iceberg.table import IcebergTable
+from calve.index.key_index import KeyIndex
+from calve.maintain.compact import Compactor, Scope
+from calve.maintain.convert import Tools
+from calve.model.checkpoint import CheckpointIdentity
+from calve.model.files import Content, Totals, WriteResult, WrittenFile
+from calve.model.progress import Receipt
+from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
+from calve.resolve.indexed import IndexedSearch
+from calve.resolve.resolver import PositionResolver
+from calve.resolve.search import Jobs
+from calve.runtime.monitor import RunMonitor
+from calve.runtime.upkeep import Upkeep
+from calve.state import LocalState
+from tests.support.keyed import no_session
+
+NAME = TableName.parse("shop.orders")
+COLUMNS = """{"type": "struct", "fields": [
+  {"name": "id", "type": "long", "nullable": true, "metadata": {}},
+  {"name": "v", "type": "string", "nullable": true, "metadata": {}}]}"""
+
+
+def spec_of(sink: str, **settings: object) -> SinkSpec:
+    """Of a sink that is called like its id."""
+    return replace(SinkSpec(sink, sink, NAME, ("id",), NoEnvelope()), **settings)  # type: ignore[arg-type]
+
+
+class Run:
+    """One run of a sink into an embedded catalog: a new one for the same `home` and spec is its successor."""
+
+    def __init__(self, home: Path, spec: SinkSpec, catalog: Catalog | None = None) -> None:
+        clock, self.ids, self.signals = SystemClock(), RandomIds(), Signals()
+        self.home, self.clock, self.spec = home, clock, spec
+        self.catalog = catalog or connect_embedded(home)
+        schema = iceberg_schema(COLUMNS, ["id"])
+        made = load_or_create_table(self.catalog, NAME, schema, ["id"])
+        shape = Shape(made.schema(), branch=spec.branch)
+        self.table = IcebergTable(made, spec.sink_id, spec.key, clock, self.ids, shape=shape)
+        self.monitor = RunMonitor(spec, clock, home / f"status-{spec.name}.json", self.signals.wake)
+        state = LocalState(home / "state" / spec.sink_id)
+        index = IndexedSearch(KeyIndex(state, self.ids, inline=True), spec.key_index)
+        self.resolver = PositionResolver(self.table, Jobs(no_session, spec.sink_id), self.ids, index)
+        outside = Outside(clock, self.ids, self.monitor, self.signals, self.resolver)
+        self.run = SinkRun(spec, self.table, Journal(state), outside, lambda _: True)
+        self.run.boot()
+        self.checkpoint = self.run.next_checkpoint
+
+    @property
+    def now(self) -> Table:
+        """The table as the catalog has it."""
+        return self.catalog.load_table(NAME.identifier)
+
+    def commit(self, rows: Mapping[int, str]) -> Receipt | None:
+        """One batch that inserts or replaces these rows."""
+        self.record(rows)
+        return self.run.commit_next()
+
+    def record(self, rows: Mapping[int, str]) -> None:
+        """Make one checkpoint durable; its offsets count checkpoints."""
+        self.run.claim()
+        number = self.checkpoint
+        self.checkpoint += 1
+        files = self._files(rows)
+        data = [file for file in files if file.content is Content.DATA]
+        keys = [file for file in files if file.content is not Content.DATA]
+        commit_id = self.ids.new_id()
+        written = Written(
+            commit_id,
+            self.table.write_manifests(data, commit_id),
+            Totals.of(WriteResult(tuple(data), len(rows))),
+            self.table.write_manifests(keys, f"{commit_id}-keys"),
+        )
+        identity = CheckpointIdentity("q", number, self.run.end, str(number))
+        assert self.run.record(identity, written, self.run.next_time(self.clock.now_ms()))
+
+    def upkeep(self) -> Upkeep:
+        """The maintenance of this run, with a client of its own."""
+        scope = Scope(NAME, self.spec.branch, self.spec.write)
+        owner = Owner(self.spec.sink_id, lambda: self.run.fence.run_id)
+        tools = Tools(no_session, self.clock, self.ids)
+        return Upkeep(
+            lambda: Compactor(connect_embedded(self.home), scope, tools, owner=owner),
+            self.resolver,
+            self.monitor,
+            self.clock,
+            self.signals.wake,
+        )
+
+    def _files(self, rows: Mapping[int, str]) -> list[WrittenFile]:
+        target = self.table.write_target(WriteOptions())
+        schema = parse_schema(target.schema_json)
+        keys = key_schema(schema, target.key_ids)
+        values = [{"id": key, "v": value} for key, value in rows.items()]
+        files = []
+        for content, its_schema, ids in (
+            (Content.DATA, schema, ()),
+            (Content.EQUALITY_DELETES, keys, target.key_ids),
+        ):
+            arrow = arrow_schema(its_schema)
+            table = pa.Table.from_pylist([{n: row[n] for n in arrow.names} for row in values], schema=arrow)
+            path = f"{target.data_location}/calve-{self.ids.new_id()}.parquet"
+            with open_output(path, {}) as sink:
+                with pq.ParquetWriter(sink, table.schema) as writer:
+                    writer.write_table(table)
+                size = sink.tell()
+            metrics, offsets = metrics_of(writer.writer.metadata, its_schema, target.table_properties)
+            files.append(WrittenFile(content, path, table.num_rows, size, 0, (), metrics, offsets, ids))
+        return files
