@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 from pyarrow.fs import FileType
 
-from calve.catalog.stores import filesystem_of, io_properties_of
+from calve.catalog.discard import discard
+from calve.catalog.stores import StoreIO, filesystem_of, io_properties_of
 
-__all__ = ["absent", "file_sizes", "filesystem_of", "io_properties_of", "open_input", "open_output"]
+__all__ = ["absent", "file_sizes", "filesystem_of", "io_properties_of", "open_input", "open_output", "remove_new"]
 
 _BUFFER = 1 << 20
 _LOOKUPS = 16
@@ -45,3 +46,8 @@ def file_sizes(locations: Iterable[str], io_properties: Mapping[str, str]) -> di
 def absent(locations: Iterable[str], io_properties: Mapping[str, str]) -> tuple[str, ...]:
     """Those locations that have no file. Raises OSError when the store cannot be asked."""
     return tuple(location for location, size in file_sizes(locations, io_properties).items() if size is None)
+
+
+def remove_new(locations: Iterable[str], io_properties: Mapping[str, str], why: str = "their writer failed") -> None:
+    """Remove files that their writer made and told nobody about; one that stays is an orphan."""
+    discard(StoreIO(dict(io_properties)), locations, why)

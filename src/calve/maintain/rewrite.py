@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from calve.catalog.discard import discard
-from calve.catalog.stores import StoreIO
 from calve.errors import TerminalError, TransientError
 from calve.iceberg.position_deletes import Found
 from calve.iceberg.readable import ReadTarget
+from calve.iceberg.store import remove_new
 from calve.model.files import WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.target import WriteTarget
@@ -275,7 +274,7 @@ class _Names(FileNames):
         return location
 
     def forget(self) -> None:
-        discard(StoreIO(dict(self._io_properties)), self._given, "their compaction failed")
+        remove_new(self._given, self._io_properties)
 
 
 @contextmanager

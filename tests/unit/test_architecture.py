@@ -1,0 +1,83 @@
+"""Ideas that have one home: who may send commits, and who may remove files."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCES = Path(__file__).parents[2] / "src/calve"
+
+SENDS = {
+    "append",
+    "commit_table",
+    "commit_tables",
+    "commit_transaction",
+    "expire_snapshots",
+    "manage_snapshots",
+    "transaction",
+    "update_schema",
+    "update_spec",
+    "upsert",
+}
+"""Methods of catalogs and tables that commit. `append` and `upsert` count where something called a table has them."""
+
+REMOVES = {"delete_dir", "delete_dir_contents", "delete_file", "delete_root_dir_contents", "rmtree", "unlink"}
+"""Methods that remove files, besides `delete` of a FileIO."""
+
+REMOVERS = {
+    "catalog/discard.py": "files of tables, for all others",
+    "definitions/vault.py": "secrets",
+    "state.py": "the state location",
+    "write/native.py": "the folder of one of Spark's own writes, which is no part of a table",
+}
+
+
+def calls() -> Iterator[tuple[str, int, ast.Attribute]]:
+    """Every call of a method: the file, the line, and what is called."""
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                yield str(path.relative_to(SOURCES)), node.lineno, node.func
+
+
+def sends(called: ast.Attribute) -> bool:
+    if called.attr in {"append", "upsert"}:
+        return receiver(called) == "table"
+    return called.attr in SENDS and ast.unparse(called.value) != "super()"
+
+
+def removes(called: ast.Attribute) -> bool:
+    if called.attr == "delete":
+        return receiver(called) in {"io", "file_io"}
+    return called.attr in REMOVES
+
+
+def receiver(called: ast.Attribute) -> str:
+    """The last name of what has the method: `io` in `self._table.io.delete`."""
+    return ast.unparse(called.value).rpartition(".")[2].lstrip("_")
+
+
+def test_commits_are_sent_by_one_module_alone() -> None:
+    """It knows what became of them. Others call `send`."""
+    found = [f"{file}:{line}" for file, line, called in calls() if sends(called)]
+    assert {place.partition(":")[0] for place in found} == {"catalog/outcome.py"}, found
+
+
+def test_files_of_tables_are_removed_by_one_module_alone() -> None:
+    """It logs what and why. Others call `discard`."""
+    found = [f"{file}:{line}" for file, line, called in calls() if removes(called)]
+    assert {place.partition(":")[0] for place in found} == set(REMOVERS), found
+
+
+def test_a_conflict_is_raised_by_those_who_know_that_nothing_was_applied() -> None:
+    """Everybody else would have files removed by guessing."""
+    raising = {
+        str(path.relative_to(SOURCES))
+        for path in SOURCES.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "CommitConflict"
+    }
+    assert raising == {
+        "catalog/outcome.py",  # the answer of a catalog
+        "maintain/compact.py",  # plans that came to nothing: none was sent
+        "metastore/modify.py",  # an expected version that is gone, attempts that all met others
+    }
