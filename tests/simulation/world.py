@@ -39,6 +39,8 @@ FAULTS = {
 }
 
 FOREIGN_KEY = 100
+FALSE_CONFLICTS = 0.3
+"""Of the commits whose answer is lost, how many look like conflicts: no promise may depend on the difference."""
 
 
 Record = tuple[int | None, int | None, int]
@@ -266,6 +268,8 @@ class World:
                 self.try_apply(request)
             elif fate == "delayed":
                 self.in_flight.append(request)
+            if self.rng.random() < FALSE_CONFLICTS:
+                raise CommitConflict("the client takes it for refused, whatever became of it")
             raise CommitUnknown("the answer was lost")
         return self.apply(request)
 

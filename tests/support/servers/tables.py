@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
-from pyiceberg.table.update import TableUpdate
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from calve.catalog.connect import connect_embedded
 from tests.support.servers.listening import Answer, Listening, Request
@@ -39,8 +40,13 @@ class RestTables:
             return Answer.of_json(404, {"error": {"message": "unknown", "type": "NoSuch", "code": 404}})
         name = (found["namespace"], found["table"])
         if request.method == "POST":
-            updates = TypeAdapter(tuple[TableUpdate, ...]).validate_python(json.loads(request.body)["updates"])
-            self._catalog.commit_table(self._catalog.load_table(name), (), updates)
+            given = json.loads(request.body)
+            updates = TypeAdapter(tuple[TableUpdate, ...]).validate_python(given["updates"])
+            needed = TypeAdapter(tuple[TableRequirement, ...]).validate_python(given["requirements"])
+            try:
+                self._catalog.commit_table(self._catalog.load_table(name), needed, updates)
+            except CommitFailedException as error:
+                return Answer.of_json(409, {"error": {"message": str(error), "type": "Conflict", "code": 409}})
         table = self._catalog.load_table(name)
         metadata = json.loads(table.metadata.model_dump_json())
         answer = {"metadata-location": table.metadata_location, "metadata": metadata, "config": self._table_config}
@@ -69,7 +75,10 @@ class GlueTables:
                 return Answer.of_json(200, {})
             case "CreateTable" | "UpdateTable":
                 given = body["TableInput"]
-                version = str(int(self.tables.get(given["Name"], {}).get("VersionId", "0")) + 1)
+                there = self.tables.get(given["Name"], {}).get("VersionId", "0")
+                if body.get("VersionId", there) != there:
+                    return Answer.of_json(400, {"__type": "ConcurrentModificationException", "message": "too late"})
+                version = str(int(there) + 1)
                 self.tables[given["Name"]] = {**given, "DatabaseName": body["DatabaseName"], "VersionId": version}
                 return Answer.of_json(200, {})
             case "GetTable" if body["Name"] in self.tables:

@@ -1,0 +1,164 @@
+"""Everyone who commits: each prepares a table and then makes one change of it, which a test may meddle with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField, StringType
+
+from calve.catalog.tables import load_or_create_table
+from calve.clock import RandomIds, SystemClock
+from calve.errors import BadRow
+from calve.iceberg.dead_letters import LetterTable
+from calve.iceberg.declared import DeclaredColumn, Plain
+from calve.iceberg.declared_tables import Declaration, open_declared
+from calve.iceberg.evolution import Shape
+from calve.iceberg.manifest_reader import ManifestReader, references
+from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.table import IcebergTable
+from calve.maintain.compact import Scope, compact
+from calve.maintain.convert import Tools, convert_deletes
+from calve.model.letter import Letter, Origin
+from calve.model.spec import TableName
+from calve.model.table import Proposal
+from tests.support.keyed import no_session
+from tests.support.readers import duckdb_rows
+from tests.unit.iceberg.sample import COLUMNS, NAME, SINK, Sample
+
+MANIFESTS = 8
+"""That are merged: tests set the number that is needed to this."""
+TOOLS = Tools(no_session, SystemClock(), RandomIds())
+LETTERS = TableName(("shop",), "letters")
+DECLARED = ("shop", "declared")
+PARTITIONED = TableName(("shop",), "partitioned")
+
+
+@dataclass(frozen=True)
+class Act:
+    """A change of a table that is ready to be made, and what the table is then."""
+
+    make: Callable[[], object]
+    rows: int
+    snapshots: int = 1
+    """How many it adds."""
+    table: tuple[str, ...] = NAME.identifier
+
+
+def batch(sample: Sample, _: Catalog) -> Act:
+    sample.commit({1: "a"})
+    return Act(lambda: sample.commit({1: "A", 2: "b"}, deletes=[1]), rows=2)
+
+
+def claim(sample: Sample, _: Catalog) -> Act:
+    sample.commit({1: "a"})
+    fenced = Proposal(sample.progress(commit_id="claim", epoch=2))
+    return Act(lambda: sample.iceberg.commit(sample.iceberg.load(), fenced), rows=1)
+
+
+def schema_change(sample: Sample, _: Catalog) -> Act:
+    sample.commit({1: "a"})
+    table = sample.table
+    fields = (*table.schema().fields, NestedField(9, "more", StringType(), required=False))
+    shape = Shape(Schema(*fields, identifier_field_ids=table.schema().identifier_field_ids))
+    iceberg = IcebergTable(table, SINK, ["id"], sample.clock, sample.ids, shape=shape)
+
+    def make() -> None:
+        iceberg.evolve(iceberg.load())
+        assert not iceberg.behind
+
+    return Act(make, rows=1, snapshots=0)
+
+
+def manifest_merge(sample: Sample, _: Catalog) -> Act:
+    for number in range(MANIFESTS):
+        sample.commit({number: "x"})
+    return Act(lambda: sample.iceberg.merge_manifests(sample.iceberg.load()), rows=MANIFESTS)
+
+
+def compaction(sample: Sample, _: Catalog) -> Act:
+    sample.commit({1: "a"})
+    sample.commit({2: "b"})
+
+    def make() -> None:
+        done = compact(sample.catalog, Scope(NAME), TOOLS)
+        assert done is None or (done.files_before, done.files_after) == (2, 1)
+
+    return Act(make, rows=2)
+
+
+def conversion(sample: Sample, _: Catalog) -> Act:
+    sample.commit({1: "a", 2: "b", 3: "c"})
+    sample.commit({1: "A"}, deletes=[1, 2])
+
+    def make() -> None:
+        done = convert_deletes(sample.catalog, NAME, TOOLS)
+        assert done is None or (done.equality_delete_files, done.position_deletes) == (1, 2)
+
+    return Act(make, rows=2)
+
+
+def dead_letters(sample: Sample, maker: Catalog) -> Act:
+    LetterTable(maker, LETTERS, "s", SystemClock(), RandomIds())
+    table = LetterTable(sample.catalog, LETTERS, "s", SystemClock(), RandomIds())
+    letters = [Letter(Origin("t", 0, offset, value=b"?"), BadRow("no")) for offset in range(3)]
+    return Act(lambda: table.add(letters, "q/0"), rows=3, table=LETTERS.identifier)
+
+
+def declared_table(sample: Sample, maker: Catalog) -> Act:
+    columns = (DeclaredColumn("a", Plain.TEXT, partition_key=True), DeclaredColumn("b", Plain.TEXT))
+    place = f"{sample.table.location()}-declared"
+    first = Declaration(DECLARED, place, columns[:1], {"p": "1", "write.metadata.delete-after-commit.enabled": "true"})
+    open_declared(maker, first)
+    grown = replace(first, columns=columns, properties={**first.properties, "p": "2"})
+
+    def make() -> None:
+        table = open_declared(sample.catalog, grown)
+        assert table.properties["p"] == "2"
+        assert table.schema().column_names == ["a", "b"]
+
+    return Act(make, rows=0, snapshots=0, table=DECLARED)
+
+
+def spec_for_deletes(sample: Sample, maker: Catalog) -> Act:
+    schema = iceberg_schema(COLUMNS, ["id"])
+    spec = PartitionSpec(PartitionField(schema.find_field("id").field_id, 1000, IdentityTransform(), "id"))
+    maker.create_table(PARTITIONED.identifier, schema, partition_spec=spec, properties={"format-version": "2"})
+
+    def make() -> None:
+        table = load_or_create_table(sample.catalog, PARTITIONED, schema, ["id"])
+        assert len(table.specs()) == 2
+
+    return Act(make, rows=0, snapshots=0, table=PARTITIONED.identifier)
+
+
+SENDERS: dict[str, Callable[[Sample, Catalog], Act]] = {
+    one.__name__: one
+    for one in (
+        *(batch, claim, schema_change, manifest_merge, compaction, conversion),
+        *(dead_letters, declared_table, spec_for_deletes),
+    )
+}
+
+
+def check(catalog: Catalog, act: Act, snapshots_before: int) -> None:
+    """The change was made once, DuckDB reads the table, and the files on disk are those that the table has."""
+    table = catalog.load_table(act.table)
+    assert len(table.metadata.snapshots) == snapshots_before + act.snapshots
+    named = {path.removeprefix("file://") for path in references(table.io, ManifestReader(), table.metadata.snapshots)}
+    folder = Path(table.location().removeprefix("file://"))
+    there = {str(path) for ending in ("parquet", "avro") for path in folder.rglob(f"*.{ending}")}
+    assert there == named
+    check_rows(catalog, act)
+
+
+def check_rows(catalog: Catalog, act: Act) -> None:
+    """DuckDB reads the table; whatever its snapshots name exists."""
+    table = catalog.load_table(act.table)
+    for path in references(table.io, ManifestReader(), table.metadata.snapshots):
+        assert Path(path.removeprefix("file://")).exists(), path
+    found = duckdb_rows(table.metadata_location) if table.metadata.snapshots else []
+    assert len(found) == act.rows

@@ -1,0 +1,285 @@
+"""Commits over the wire, to catalogs of every type, whose answers are lost or wrong on the way."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+from calve.catalog.connect import _catalog_class, connect_embedded, location_of, open_catalog, sqlite_uri
+from calve.catalog.stores import StoreIO
+from calve.errors import CommitConflict, CommitUnknown, TransientError
+from calve.iceberg import merging
+from tests.support import senders
+from tests.support.senders import SENDERS, check, check_rows
+from tests.support.servers.listening import Answer, Request
+from tests.support.servers.postgres import PASSWORD, USER, Postgres
+from tests.support.servers.proxy import Act, Fault, Proxy, commits, lost, refused
+from tests.support.servers.tables import GlueTables, RestTables
+from tests.unit.iceberg.sample import NAME, Sample
+
+Forward = Callable[[Request], Answer]
+STORE_IO = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}"}
+GLUE_LOGIN = {"client.region": "r", "client.access-key-id": "k", "client.secret-access-key": "s"}
+
+
+def updates_of_glue(request: Request) -> bool:
+    return request.header("X-Amz-Target").endswith(".UpdateTable")
+
+
+def unparsable(request: Request, forward: Forward) -> Answer:
+    forward(request)
+    return Answer(200, b"<html>502 behind a 200</html>", {"Content-Type": "text/html"})
+
+
+def repeated(request: Request, forward: Forward) -> Answer:
+    """A proxy that did not get the answer asks again, and passes on what it hears then."""
+    forward(request)
+    return forward(request)
+
+
+def applied_and(answer: Answer) -> Act:
+    def act(request: Request, forward: Forward) -> Answer:
+        forward(request)
+        return answer
+
+    return act
+
+
+def error(status: int, kind: str) -> Answer:
+    return Answer.of_json(status, {"error": {"message": "told to", "type": kind, "code": status}, "__type": kind})
+
+
+REST: dict[str, Act] = {
+    "lost": lost,
+    "unparsable": unparsable,
+    "repeated on the way": repeated,
+    "conflict": applied_and(error(409, "CommitFailedException")),
+    "server error": applied_and(error(503, "ServiceUnavailable")),
+    "not implemented": applied_and(error(501, "NotImplemented")),
+    "token refused": applied_and(error(401, "NotAuthorizedException")),
+    "token expired": applied_and(error(419, "AuthenticationTimeoutException")),
+}
+GLUE: dict[str, Act] = {
+    "lost": lost,
+    "unparsable": unparsable,
+    "repeated on the way": repeated,
+    "conflict": applied_and(error(400, "ConcurrentModificationException")),
+    "server error": applied_and(error(500, "InternalServiceException")),
+    "throttled": applied_and(error(400, "ThrottlingException")),
+}
+
+
+@dataclass
+class Place:
+    """A catalog behind a proxy, and one that makes tables in it."""
+
+    catalog: Catalog
+    maker: Catalog
+    proxy: Proxy
+    on: Callable[[Request], bool]
+    home: Path
+
+    def sent(self) -> int:
+        """Commits that came to the proxy."""
+        return sum(self.on(request) for request in self.proxy.seen)
+
+
+@pytest.fixture(autouse=True)
+def early_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "FAN_IN", senders.MANIFESTS)
+
+
+def rest_place(home: Path, ending: ExitStack) -> Place:
+    Sample(home).close()  # the server knows no CREATE
+    server = RestTables(home)
+    ending.callback(server.stop)
+    proxy = Proxy(server.uri)
+    ending.callback(proxy.stop)
+    client, maker = open_catalog({"type": "rest", "uri": proxy.uri}), connect_embedded(home)
+    ending.callback(client.close)
+    ending.callback(maker.close)
+    return Place(client, maker, proxy, commits, home)
+
+
+def glue_place(home: Path, ending: ExitStack) -> Place:
+    server = GlueTables()
+    ending.callback(server.stop)
+    proxy = Proxy(server.uri)
+    ending.callback(proxy.stop)
+    (home / "warehouse").mkdir()
+    settings = {"type": "glue", "glue.endpoint": proxy.uri, "warehouse": location_of(home / "warehouse"), **GLUE_LOGIN}
+    client = open_catalog(settings)
+    ending.callback(client.close)
+    return Place(client, client, proxy, updates_of_glue, home)
+
+
+PLACES = {"rest": (rest_place, REST), "glue": (glue_place, GLUE)}
+WIRE = [(kind, answer, "compaction") for kind, (_, answers) in PLACES.items() for answer in answers]
+WIRE += [(kind, "lost", sender) for kind in PLACES for sender in SENDERS if sender != "compaction"]
+WIRE += [(kind, "repeated on the way", sender) for kind in PLACES for sender in ("batch", "conversion", "dead_letters")]
+
+
+@pytest.mark.parametrize(("kind", "answer", "sender"), WIRE)
+def test_a_commit_is_sent_once_and_found_in_the_table_whatever_the_answer(
+    tmp_path: Path, kind: str, answer: str, sender: str
+) -> None:
+    with ExitStack() as ending:
+        build, answers = PLACES[kind]
+        place = build(tmp_path, ending)
+        act = SENDERS[sender](Sample(tmp_path, opened=place.catalog), place.maker)
+        before = len(place.catalog.load_table(act.table).metadata.snapshots)
+        place.proxy.seen.clear()
+        place.proxy.faults.append(Fault(place.on, answers[answer]))
+        act.make()
+        assert place.sent() == 1
+        check(place.catalog, act, before)
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_a_commit_that_another_one_overtook_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
+    with ExitStack() as ending:
+        place = PLACES[kind][0](tmp_path, ending)
+        sample = Sample(tmp_path, opened=place.catalog)
+        act = SENDERS["compaction"](sample, place.maker)
+
+        def overtaken(request: Request, forward: Forward) -> Answer:
+            sample.commit({3: "c"})
+            return forward(request)
+
+        place.proxy.faults.append(Fault(place.on, overtaken))
+        act.make()
+        assert sample.rows() == {1: "a", 2: "b", 3: "c"}
+        table = sample.table
+        lists = {Path(snapshot.manifest_list).name for snapshot in table.metadata.snapshots}
+        folder = Path(table.location().removeprefix("file://")) / "metadata"
+        assert {path.name for path in folder.glob("snap-*.avro")} == lists, "that of the first attempt is gone"
+
+
+def test_a_commit_that_became_a_request_to_load_is_not_taken_for_applied(tmp_path: Path) -> None:
+    with ExitStack() as ending:
+        place = rest_place(tmp_path, ending)
+        sample = Sample(tmp_path, opened=place.catalog)
+        act = SENDERS["compaction"](sample, place.maker)
+
+        def redirected(request: Request, _: Forward) -> Answer:
+            return Answer(302, headers={"Location": place.proxy.uri + request.path})
+
+        place.proxy.faults.append(Fault(place.on, redirected))
+        with pytest.raises(CommitUnknown, match=r"the answer to the compaction of .* was lost"):
+            act.make()
+        check_rows(place.catalog, act)
+
+
+def test_a_refused_token_is_renewed_for_the_next_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as ending:
+        place = rest_place(tmp_path, ending)
+        sample = Sample(tmp_path, opened=place.catalog)
+        renewed: list[int] = []
+        monkeypatch.setattr(place.catalog, "_refresh_token", lambda: renewed.append(1))
+        place.proxy.faults.append(Fault(place.on, refused(401)))
+        with pytest.raises(TransientError, match=r"the commit of batch .* failed") as raised:
+            sample.commit({1: "a"})
+        assert type(raised.value) is TransientError
+        assert renewed
+        sample.commit({1: "a"})
+        assert sample.rows() == {1: "a"}
+
+
+def test_a_rest_catalog_owns_old_metadata_files_whoever_commits(tmp_path: Path) -> None:
+    removing = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    for sender in ("batch", "compaction", "conversion", "dead_letters", "declared_table", "schema_change"):
+        with ExitStack() as ending:
+            home = tmp_path / sender
+            place = rest_place(home, ending)
+            sample = Sample(home, opened=place.catalog)
+            act = SENDERS[sender](sample, place.maker)
+            place.maker.load_table(act.table).transaction().set_properties(removing).commit_transaction()
+            folder = Path(sample.catalog.load_table(act.table).location().removeprefix("file://")) / "metadata"
+            before = set(folder.glob("*.metadata.json"))
+            act.make()
+            assert before <= set(folder.glob("*.metadata.json")), sender
+
+
+# ---- SQL databases
+
+
+def lose_the_answer(monkeypatch: pytest.MonkeyPatch, catalog: SqlCatalog, failure: Exception) -> None:
+    """The next transaction is committed by the database, and nobody learns of it."""
+    real: Callable[[Any], None] = catalog.engine.dialect.do_commit
+
+    def do_commit(connection: Any) -> None:
+        real(connection)
+        monkeypatch.setattr(catalog.engine.dialect, "do_commit", real)
+        raise failure
+
+    monkeypatch.setattr(catalog.engine.dialect, "do_commit", do_commit)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    server.await_answer()
+    yield server
+    server.stop()
+
+
+def sql_catalog(kind: str, home: Path, request: pytest.FixtureRequest) -> SqlCatalog:
+    settings = {"warehouse": location_of(home / "warehouse"), **STORE_IO}
+    if kind == "embedded":
+        found = connect_embedded(home)
+    elif kind == "sqlite":  # as any other database: not the embedded catalog
+        found = _catalog_class("sql")("calve", uri=sqlite_uri(home / "catalog.db"), **settings)
+    else:
+        server: Postgres = request.getfixturevalue("postgres")
+        found = open_catalog({"type": "sql", "uri": server.uri.replace("//", f"//{USER}:{PASSWORD}@"), **settings})
+        for name in (NAME.identifier, senders.LETTERS.identifier):
+            if found.table_exists(name):
+                found.drop_table(name)
+    assert isinstance(found, SqlCatalog)
+    return found
+
+
+@pytest.mark.parametrize("sender", ["batch", "compaction", "conversion", "dead_letters"])
+@pytest.mark.parametrize("kind", ["embedded", "sqlite", "postgresql"])
+def test_a_transaction_whose_answer_was_lost_is_found_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, kind: str, sender: str
+) -> None:
+    catalog = sql_catalog(kind, tmp_path, request)
+    act = SENDERS[sender](Sample(tmp_path, opened=catalog), catalog)
+    before = len(catalog.load_table(act.table).metadata.snapshots)
+    error_class: type[Exception] = catalog.engine.dialect.loaded_dbapi.OperationalError
+    lose_the_answer(monkeypatch, catalog, error_class("the connection was closed"))
+    act.make()
+    check(catalog, act, before)
+    catalog.close()
+
+
+@pytest.mark.parametrize("kind", ["embedded", "sqlite", "postgresql"])
+def test_a_swap_that_another_process_won_was_not_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, kind: str
+) -> None:
+    """Between the check and the swap: the database itself refuses."""
+    catalog = sql_catalog(kind, tmp_path, request)
+    sample = Sample(tmp_path, opened=catalog)
+    sample.commit({1: "a"})
+    state, proposal = sample.iceberg.load(), sample.proposal({2: "b"})
+    name = "_stage" if kind == "embedded" else "_write_metadata"
+    bound: Callable[..., Any] = getattr(catalog, name)
+
+    def overtaken(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(catalog, name, bound)
+        sample.commit({3: "c"})
+        return bound(*arguments, **named)
+
+    monkeypatch.setattr(catalog, name, overtaken)
+    with pytest.raises(CommitConflict):
+        sample.iceberg.commit(state, proposal)
+    assert sample.rows() == {1: "a", 3: "c"}
+    sample.iceberg.commit(sample.iceberg.load(), proposal)
+    assert sample.rows() == {1: "a", 2: "b", 3: "c"}
+    catalog.close()
