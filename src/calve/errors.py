@@ -28,16 +28,24 @@ from typing import ClassVar, Self
 _OPEN, _CLOSE = "⟦calve:", "⟧"
 
 
+def writable(text: str) -> str:
+    """A text that goes into any file, table or terminal: halves of surrogate pairs, which no codec takes, are escaped.
+
+    They come from escapes in JSON and from names of files that are not UTF-8.
+    """
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
 class CalveError(Exception):
     """Base of all errors: primary, detail and hint."""
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, primary: str, *, detail: str = "", hint: str = "") -> None:
-        super().__init__(primary)
-        self.primary = primary
-        self.detail = detail
-        self.hint = hint
+        self.primary = writable(primary)
+        self.detail = writable(detail)
+        self.hint = writable(hint)
+        super().__init__(self.primary)
 
     def __str__(self) -> str:
         lines = [self.primary]

@@ -38,3 +38,10 @@ def test_an_error_prints_what_detail_and_hint_on_lines_of_their_own() -> None:
 def test_families_say_what_to_do_next_and_how_to_exit() -> None:
     assert issubclass(CommitConflict, TransientError)
     assert (TransientError.exit_code, InvalidInput.exit_code, FencedError.exit_code) == (1, 2, 3)
+
+
+def test_no_error_has_text_that_cannot_be_written() -> None:
+    error = CalveError("half \ud800", detail="of a \udfff pair ü", hint="\udcff")
+    assert (error.primary, error.detail, error.hint) == ("half \\ud800", "of a \\udfff pair ü", "\\udcff")
+    assert str(error).encode()
+    assert str(decode(error.encode())) == str(pickle.loads(pickle.dumps(error))) == str(error)

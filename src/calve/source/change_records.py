@@ -15,7 +15,17 @@ from calve.model.spec import Debezium, OnTruncate, OnUnavailableValue
 from calve.source import frames, order
 from calve.source.arrowmap import Columns, bad_row
 from calve.source.columns import is_uuid
-from calve.source.documents import Codings, Malformed, field_of, image_codings, is_wrapped, parsed
+from calve.source.documents import (
+    UNREADABLE,
+    Codings,
+    Malformed,
+    field_of,
+    image_codings,
+    is_wrapped,
+    malformed,
+    parsed,
+    shortened,
+)
 from calve.source.frames import STEP
 from calve.source.scalars import Settings
 from calve.source.strict import Columns as Typed
@@ -25,7 +35,6 @@ from calve.source.upsert_json import keyed
 RECORD = f"{STEP}record"
 """The column with the record, where it is columns of the frame."""
 
-_WRITES = frozenset("cru")
 _LOG_FULL_ROWS = "The view needs whole rows in before: let the source log them (REPLICA IDENTITY FULL)."
 
 Image = dict[str, Any]
@@ -105,9 +114,8 @@ class Rows:
                 continue
             try:
                 yield from list(self._changes(self._record(columns, row), keys[row], arrivals[row]))
-            except (Malformed, Misfit) as error:
-                problem = Malformed.of(error) if isinstance(error, Misfit) else error
-                bad = bad_row(problem, frames.origin(columns, row, _text_of(records[row])))
+            except UNREADABLE as error:
+                bad = bad_row(malformed(error), frames.origin(columns, row, _text_of(records[row])))
                 yield [*self._no_row, UPSERT, *self._no_order, bad, *self._no_before]
 
     def _record(self, columns: Columns, row: int) -> Record:
@@ -122,7 +130,7 @@ class Rows:
     def _changes(self, record: Record, key: Any, arrival: Sequence[Any]) -> Iterator[list[Any]]:
         if record.fields is None:
             yield from () if self._with_before else self._tombstone(key, arrival)
-        elif record.op in _WRITES:
+        elif record.op in ("c", "r", "u"):
             written = self._replaced if self._with_before else self._written
             yield from written(record, key, arrival)
         elif record.op == "d" and self._with_before:
@@ -133,7 +141,7 @@ class Rows:
             if self._envelope.on_truncate is OnTruncate.HALT:
                 raise Malformed("the source table was truncated", "Set on_truncate to ignore to keep the rows.")
         elif record.op != "m":
-            what = "op is missing" if record.op is None else f'op "{record.op}" is unknown'
+            what = "op is missing" if record.op is None else f'op "{shortened(str(record.op), 60)}" is unknown'
             raise Malformed(what, "c, r, u, d, t and m are known.")
 
     def _tombstone(self, key: Any, arrival: Sequence[Any]) -> Iterator[list[Any]]:

@@ -80,13 +80,14 @@ def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
     record = T.StructType(frames.record_fields(schema))
     time = millis_of(ident(*envelope.time.split(".")), field_at(record, envelope.time, "time field"))
     progress = f"coalesce({ident(*envelope.progress.split('.'))}, false)" if envelope.progress else "false"
+    too_large = f"{DIFF} not between -{_LARGEST} and {_LARGEST}"
     diff = f"cast({ident(*envelope.diff.split('.'))} as bigint)"
     values = {name: ident(name) for name in table.names}
     found = first_problem(
         [
             f"if({TIME} is null, {_said('the time field', envelope.time, 'is missing or null')}, null)",
             f"if({DIFF} is null, {_said('the diff field', envelope.diff, 'is missing or null')}, null)",
-            f"if(abs({DIFF}) > {_LARGEST}, {_said('the diff field', envelope.diff, 'is too large')}, null)",
+            f"if({too_large}, {_said('the diff field', envelope.diff, 'is too large')}, null)",
             *missing_problems(table, values, table.names),
             *(text.misfit(text.converted) for text in map(_retyped, table.fields) if text.uuid),
         ]
@@ -97,7 +98,7 @@ def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
     )
     types = {f.name: f.dataType.simpleString() for f in table.fields}
     made = {name: f"if({PROGRESS}, null, cast({sql} as {types[name]}))" for name, sql in values.items()}
-    made |= {DIFF: f"cast({DIFF} as int)", TIME: TIME, PROGRESS: PROGRESS, BAD: bad}
+    made |= {DIFF: f"try_cast({DIFF} as int)", TIME: TIME, PROGRESS: PROGRESS, BAD: bad}
     kept = f"{DIFF} is null or {DIFF} != 0 or {PROGRESS}"
     steps = [
         ["*", *named({TIME: time, DIFF: diff, PROGRESS: progress})],

@@ -16,6 +16,7 @@ All others are what JSON says they are. Parts of arrays, maps and structs have t
 """
 
 import json
+import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn
@@ -38,6 +39,9 @@ _UNITS = {
 }
 
 
+_SCALE = re.compile(r"-?[0-9]{1,9}")
+
+
 class Malformed(ValueError):
     """A record that cannot become a change: what is wrong, and what to do."""
 
@@ -53,8 +57,26 @@ class Malformed(ValueError):
             return cls(f'column "{misfit.path}" is missing or null, and is {misfit.type_name}')
         counted = misfit.type_name.startswith("TIME") and isinstance(misfit.value, int)
         hint = "Numbers in a column of times need a unit: say epoch_unit." if counted else ""
-        shown = misfit.value if isinstance(misfit.value, str) else json_text(misfit.value)
+        shown = misfit.value if isinstance(misfit.value, str) else _json(misfit.value)
         return cls(f'column "{misfit.path}" is "{shortened(shown, 60)}", which is not {misfit.type_name}', hint)
+
+
+def malformed(error: "Malformed | Misfit | RecursionError") -> Malformed:
+    """What is wrong with a record, out of one of `UNREADABLE`."""
+    if isinstance(error, RecursionError):
+        return Malformed("it is nested too deeply")
+    return Malformed.of(error) if isinstance(error, Misfit) else error
+
+
+UNREADABLE = (Malformed, Misfit, RecursionError)
+"""What reading a record raises, if it cannot become a change."""
+
+
+def _json(value: Any) -> str:
+    try:
+        return json_text(value)
+    except RecursionError:
+        return "..."
 
 
 def shortened(text: str, length: int) -> str:
@@ -107,9 +129,9 @@ def _coding(field: Any) -> Coding | None:
         return None
     name, parameters = field.get("name"), field.get("parameters")
     if name == _DECIMAL:
-        scale = parameters.get("scale", "0") if isinstance(parameters, dict) else "0"
-        return Coding(scale=int(scale) if str(scale).removeprefix("-").isdecimal() else 0)
-    if name in _UNITS:
+        scale = str(parameters.get("scale", "0")) if isinstance(parameters, dict) else "0"
+        return Coding(scale=int(scale) if _SCALE.fullmatch(scale) else 0)
+    if isinstance(name, str) and name in _UNITS:
         return Coding(unit=_UNITS[name])
     match field.get("type"):
         case "struct":
@@ -124,7 +146,8 @@ def _coding(field: Any) -> Coding | None:
 
 def image_codings(schema: Any, image: str) -> dict[str, Coding] | None:
     """How the columns of an image are encoded, as the schema part of a change record says."""
-    for field in schema.get("fields") or () if isinstance(schema, dict) else ():
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    for field in fields if isinstance(fields, list) else ():
         if isinstance(field, dict) and field.get("field") == image:
             return codings_of(field.get("fields"))
     return None

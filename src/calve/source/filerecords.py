@@ -21,11 +21,11 @@ from calve.errors import InvalidInput
 from calve.listing import spark_options
 from calve.model.letter import Origin
 from calve.source.arrowmap import Columns, bad_row, mapped
-from calve.source.documents import Malformed, parsed
+from calve.source.documents import UNREADABLE, Malformed, malformed, parsed
 from calve.source.frames import SOURCE_FILE, SOURCE_PROBLEM, STEP
 from calve.source.scalars import Settings
 from calve.source.strict import Columns as Typed
-from calve.source.strict import Misfit, check_type
+from calve.source.strict import check_type
 from calve.sparktext import ident
 
 _CORRUPT = f"{STEP}corrupt"
@@ -122,9 +122,8 @@ class Rows:
                 continue
             try:
                 yield [*self._typed.values(self._object(text) if record is None else record), file, None]
-            except (Malformed, Misfit) as error:
-                problem = Malformed.of(error) if isinstance(error, Misfit) else error
-                yield [*self._nothing, file, bad_row(problem, Origin(file=file, value=_bytes_of(text)))]
+            except UNREADABLE as error:
+                yield [*self._nothing, file, bad_row(malformed(error), Origin(file=file, value=_bytes_of(text)))]
 
     def _records(self, columns: Columns) -> Iterator[tuple[Any, dict[str, Any] | None]]:
         if not self._csv:

@@ -17,7 +17,7 @@ from calve.errors import InvalidInput
 from calve.source.columns import field_at
 from calve.source.documents import Malformed
 from calve.source.finish import ORDER_HINT
-from calve.source.scalars import number_of
+from calve.source.scalars import number_of, text_of
 from calve.sparktext import ident, literal
 from calve.sparkversion import is_variant
 
@@ -61,7 +61,14 @@ def pair_of(path: str, value: Any) -> tuple[Decimal, str]:
         raise Malformed(f'the order field "{path}" is neither a number nor a text', ORDER_HINT)
     number = number_of(value)
     if number is None:
-        return Decimal(0), value
+        return Decimal(0), _text(path, value)
     if number.adjusted() >= _DIGITS:
         raise Malformed(f'the order field "{path}" has more than {_DIGITS} digits', ORDER_HINT)
     return number.quantize(_UNIT, context=_ROUNDED), ""
+
+
+def _text(path: str, value: str) -> str:
+    try:
+        return text_of(value)
+    except ValueError as error:
+        raise Malformed(f'the order field "{path}" is not a text', ORDER_HINT) from error

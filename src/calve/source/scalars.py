@@ -23,7 +23,7 @@ GUARDED_MICROS = "us?"
 """Microseconds, unless the number is too small to be meant so."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
-_NUMBER = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]{1,4})?")
+_NUMBER = re.compile(r"[+-]?([0-9]++([.][0-9]*+)?|[.][0-9]++)([eE][+-]?[0-9]{1,4})?")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}Z?")
 _MOMENT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
@@ -32,6 +32,8 @@ _TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?Z?")
 _OFFSET = re.compile(r"([+-])([0-9]{2}):([0-9]{2})")
 _SPECIAL = frozenset({"NaN", "Infinity", "-Infinity"})
 _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
+_MOST_UNSCALED, _MOST_SCALE = 1000, 20_000
+"""Bytes, and digits after the point, of a decimal in bytes: PostgreSQL has up to 16383. More would take long."""
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1).toordinal()
 _MICROSECOND = timedelta(microseconds=1)
 _MIN_DAYS, _MAX_DAYS = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
@@ -134,6 +136,13 @@ def json_text(value: Any) -> str:
     return str(value)
 
 
+def text_of(value: Any) -> str:
+    """A text as it is, anything else as its JSON. Raises ValueError: half of a surrogate pair is no text."""
+    text = value if isinstance(value, str) else json_text(value)
+    text.encode()
+    return text
+
+
 def number_of(value: Any) -> Decimal | None:
     """A number, or a text that is one, as Decimal."""
     match value:
@@ -181,10 +190,16 @@ def _decimal(precision: int, scale: int) -> Convert:
 def _from_bytes(value: Any, coding: Coding) -> Decimal | None:
     """A decimal as its unscaled bytes: with the scale of the schema part, or in an object with a scale of its own."""
     scale, encoded = (value.get("scale"), value.get("value")) if isinstance(value, dict) else (coding.scale, value)
-    if not isinstance(encoded, str) or type(scale) is not int:
+    if not isinstance(encoded, str) or type(scale) is not int or len(encoded) > 2 * _MOST_UNSCALED:
         return None
-    unscaled = int.from_bytes(b64decode(encoded, validate=True), "big", signed=True)
-    return Decimal(unscaled).scaleb(-scale, _EXACT)
+    return decimal_of(b64decode(encoded, validate=True), scale)
+
+
+def decimal_of(unscaled: bytes, scale: int) -> Decimal | None:
+    """The decimal with these bytes as its unscaled value; raises ArithmeticError, or None for one that is too long."""
+    if len(unscaled) > _MOST_UNSCALED or abs(scale) > _MOST_SCALE:
+        return None
+    return Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-scale, _EXACT)
 
 
 def _floating(limit: float) -> Convert:
@@ -201,10 +216,11 @@ def _floating(limit: float) -> Convert:
 def _timestamp(unit: str | None, zone: tzinfo | None) -> Convert:
     def convert(value: Any, coding: Coding) -> int | None:
         if isinstance(value, str):
-            return _moment(value, zone)
-        if type(value) is not int:
-            return None
-        micros = _micros(value, coding.unit or unit)
+            micros = _moment(value, zone)
+        elif type(value) is int:
+            micros = _micros(value, coding.unit or unit)
+        else:
+            micros = None
         return micros if micros is not None and _MIN_MICROS <= micros <= _MAX_MICROS else None
 
     return convert
@@ -281,9 +297,7 @@ def _string(value: Any, coding: Coding) -> str | None:
     if coding.scale is not None:
         number = _from_bytes(value, coding)
         return None if number is None else f"{number:f}"
-    text = value if isinstance(value, str) else json_text(value)
-    text.encode()  # half a surrogate pair is no text
-    return text
+    return text_of(value)
 
 
 def _binary(value: Any, _: Coding) -> bytes | None:

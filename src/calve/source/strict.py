@@ -20,7 +20,8 @@ Spark's `from_json` turns what it cannot convert into null, and its casts are le
     ARRAY, MAP, STRUCT  arrays and objects, each entry by the same rules; fields that are not declared are ignored,
                         missing ones are null
 
-Years are 0001 to 9999. Null is null; whether it may be is asked elsewhere, except for NOT NULL fields inside a STRUCT.
+Years are 0001 to 9999, those of moments in UTC. Null is null; whether it may be is asked elsewhere, except for NOT NULL
+fields inside a STRUCT. Half of a surrogate pair, which JSON can write, is in no text.
 """
 
 import re
@@ -33,7 +34,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.errors import InvalidInput
 from calve.model.types import UUID_PATTERN
 from calve.source.columns import declared_names, declared_schema, is_uuid
-from calve.source.scalars import PLAIN, Coding, Convert, Settings, is_scalar, scalar
+from calve.source.scalars import PLAIN, Coding, Convert, Settings, is_scalar, scalar, text_of
 
 UUID = "UUID"
 _UUID = re.compile(UUID_PATTERN)
@@ -143,7 +144,13 @@ def _map(data_type: T.MapType, path: str, settings: Settings) -> Convert:
     def convert(value: Any, coding: Coding) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):
             raise Misfit(path, value, "MAP")
-        return [(key, None if entry is None else inner(entry, coding.entries)) for key, entry in value.items()]
+        return [(key_of(key), None if entry is None else inner(entry, coding.entries)) for key, entry in value.items()]
+
+    def key_of(key: str) -> str:
+        try:
+            return text_of(key)
+        except ValueError as error:
+            raise Misfit(f"{path}.key", key, "STRING") from error
 
     return convert
 

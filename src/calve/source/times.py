@@ -29,7 +29,7 @@ def with_time(changes: DataFrame, field: str) -> DataFrame:
     """Changes of an envelope `ordered_by_time`, with the column TIME."""
     kind = changes.schema[_FIRST].dataType
     if kind == PAIR[0] and _SECOND in changes.columns and changes.schema[_SECOND].dataType == PAIR[1]:
-        time = f"if({_SECOND} = '', cast({_FIRST} as bigint), null)"  # an undeclared field of JSON
+        time = f"if({_SECOND} = '', try_cast({_FIRST} as bigint), null)"  # an undeclared field of JSON
     else:
         time = millis_of(_FIRST, time_type(field, kind))
     error = BadRow(

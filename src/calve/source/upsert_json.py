@@ -16,9 +16,9 @@ from calve.model.spec import Upsert
 from calve.source import frames, order
 from calve.source.arrowmap import Columns, bad_row, mapped
 from calve.source.condition import Path, text_fields
-from calve.source.documents import Codings, Malformed, codings_of, field_of, is_wrapped, parsed
+from calve.source.documents import UNREADABLE, Codings, Malformed, codings_of, field_of, is_wrapped, malformed, parsed
 from calve.source.frames import STEP
-from calve.source.scalars import Settings, json_text
+from calve.source.scalars import Settings, text_of
 from calve.source.strict import Columns as Typed
 from calve.source.strict import Misfit
 
@@ -120,9 +120,8 @@ class Rows:
             if bad_key is None:
                 try:
                     found = self._found(keys[row], columns, row)
-                except (Malformed, Misfit) as error:
-                    problem = Malformed.of(error) if isinstance(error, Misfit) else error
-                    bad_key = bad_row(problem, frames.origin(columns, row))
+                except UNREADABLE as error:
+                    bad_key = bad_row(malformed(error), frames.origin(columns, row))
             if found.rest is not None:
                 bad_rest = bad_row(found.rest, frames.origin(columns, row))
             yield [*found.values, *found.texts, found.gone, *found.order, *arrived, bad_key, bad_rest]
@@ -176,7 +175,13 @@ class Rows:
         return ordered
 
     def _texts(self, record: dict[str, Any]) -> list[Any]:
-        return [_text_below(record.get(name), data_type) for name, data_type in self._tops]
+        found = []
+        for name, data_type in self._tops:
+            try:
+                found.append(_text_below(record.get(name), data_type))
+            except ValueError as error:
+                raise Malformed(f'the field "{name}" of the condition is not a text') from error
+        return found
 
 
 def keyed(data: Any, names: Sequence[str]) -> tuple[dict[str, Any], Codings]:
@@ -200,4 +205,4 @@ def _text_below(value: Any, data_type: T.DataType) -> Any:
     if isinstance(data_type, T.StructType):
         inner = value if isinstance(value, dict) else {}
         return {f.name: _text_below(inner.get(f.name), f.dataType) for f in data_type.fields}
-    return value if value is None or isinstance(value, str) else json_text(value)
+    return None if value is None else text_of(value)

@@ -17,6 +17,7 @@ from calve.source.documents import Malformed
 from calve.source.kafka.avro import Avro, AvroReader
 from calve.source.kafka.definition import Beginning
 from calve.source.kafka.position import Position, advanced, splits
+from calve.source.kafka.tasks import moment_text
 
 offsets = st.dictionaries(st.integers(0, 9), st.integers(0, 400_000), min_size=1)
 
@@ -110,6 +111,54 @@ def test_bytes_that_are_not_of_the_schema_are_a_bad_row(data: bytes) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": ["null", "long"]}]}
     with pytest.raises(Malformed, match="not Avro of its schema"):
         AvroReader(Avro(json.dumps(schema))).value(data)
+
+
+@pytest.mark.parametrize("depth", [10, 5_000, 100_000])
+def test_a_value_that_is_nested_to_any_depth_is_decoded_or_a_bad_row(depth: int) -> None:
+    schema = {"type": "record", "name": "r", "namespace": "n", "fields": [{"name": "next", "type": ["null", "n.r"]}]}
+    data = b"\x02" * depth + b"\x00"
+    if depth == 10:
+        assert AvroReader(Avro(json.dumps(schema))).value(data)
+    else:
+        with pytest.raises(Malformed, match="nested too deeply"):
+            AvroReader(Avro(json.dumps(schema))).value(data)
+
+
+def test_a_decimal_beyond_the_precision_of_its_schema_is_not_rounded() -> None:
+    plain = {"type": "record", "name": "r", "fields": [{"name": "f", "type": "bytes"}]}
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": kind}]}
+    reader = AvroReader(Avro(json.dumps(schema)))
+
+    def read(unscaled: bytes) -> Any:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(plain), {"f": unscaled})
+        return json.loads(reader.value(out.getvalue()) or b"")
+
+    assert read((1234567).to_bytes(4, "big")) == {"f": "12345.67"}
+    with pytest.raises(Malformed, match="a decimal that is too long"):
+        read(b"\x01" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("date", 2_932_897), ("date", -719_163), ("timestamp-micros", 2**62), ("timestamp-millis", -(2**62))],
+)
+def test_a_time_of_avro_out_of_range_is_a_bad_row(kind: str, value: int) -> None:
+    plain = "int" if kind == "date" else "long"
+    out = io.BytesIO()
+    named = {"type": "record", "name": "r", "fields": [{"name": "f", "type": plain}]}
+    fastavro.schemaless_writer(out, fastavro.parse_schema(named), {"f": value})
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": {"type": plain, "logicalType": kind}}]}
+    with pytest.raises(Malformed, match="not Avro of its schema"):
+        AvroReader(Avro(json.dumps(schema))).value(out.getvalue())
+
+
+def test_a_timestamp_of_a_record_may_be_any_number() -> None:
+    assert moment_text(1000) == "1970-01-01T00:00:01+00:00"
+    for millis in (2**63 - 1, -(2**63), 253_402_300_800_000):
+        with pytest.raises(Malformed, match="out of range"):
+            moment_text(millis)
 
 
 def decoded(schema: Any, value: Any) -> bytes:

@@ -138,7 +138,14 @@ def test_a_value_that_fits_is_converted(data_type: T.DataType, value: Any, expec
         (ZONED, 2**62),
         (ZONED, Decimal("1.5")),
         (ZONED, True),
+        (ZONED, "9999-12-31T23:59:59-14:00"),
+        (ZONED, "9999-12-31T23:59:59.999999-00:01"),
+        (ZONED, "0001-01-01T00:00:00+00:01"),
+        (ZONED, 253_402_300_800_000_000),
+        (ZONED, -62_135_596_800_000_001),
         (UNZONED, "2024-01-02T12:00:00+02:00"),
+        (UNZONED, 253_402_300_800_000_000),
+        (T.MapType(TEXT, BIG), [["a", 1]]),
     ],
 )
 def test_a_value_that_does_not_fit_is_a_misfit_and_never_null(data_type: T.DataType, value: Any) -> None:
@@ -154,6 +161,43 @@ def test_a_number_is_a_timestamp_only_where_its_unit_is_known() -> None:
     assert converted(ZONED, NOON // 1000, Settings(unit="ms")) == NOON
     assert converted(ZONED, NOON * 1000 + 999, Settings(unit="ns")) == NOON
     assert converted(ZONED, -1, Settings(unit="ns")) == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "micros"),
+    [
+        ("9999-12-31T23:59:59.999999Z", "UTC", 253_402_300_799_999_999),
+        ("9999-12-31T23:59:59.999999999Z", "UTC", 253_402_300_799_999_999),
+        ("9999-12-31T23:59:59+14:00", "UTC", 253_402_300_799_000_000 - 14 * 3_600_000_000),
+        ("0001-01-01T00:00:00Z", "UTC", -62_135_596_800_000_000),
+        ("0001-01-01T14:00:00+14:00", "UTC", -62_135_596_800_000_000),
+        ("9999-12-31T23:59:59.999999", "-00:00", 253_402_300_799_999_999),
+        ("9999-12-31T23:59:59", "+14:00", 253_402_300_799_000_000 - 14 * 3_600_000_000),
+    ],
+)
+def test_the_first_and_the_last_moment_are_taken(text: str, zone: str, micros: int) -> None:
+    assert converted(ZONED, text, Settings(zone=zone)) == micros
+
+
+@pytest.mark.parametrize(
+    ("text", "zone"),
+    [
+        ("9999-12-31T23:59:59", "-14:00"),
+        ("0001-01-01T00:00:00", "+14:00"),
+        ("0001-01-01", "Europe/Berlin"),
+        ("9999-12-31T23:59", "America/New_York"),
+    ],
+)
+def test_a_local_time_may_be_out_of_range_in_its_zone(text: str, zone: str) -> None:
+    with pytest.raises(Misfit):
+        converted(ZONED, text, Settings(zone=zone))
+    assert converted(UNZONED, text, Settings(zone=zone)) is not None
+
+
+def test_a_key_of_a_map_is_a_text() -> None:
+    with pytest.raises(Misfit) as misfit:
+        converted(T.MapType(TEXT, BIG), {"a": 1, "\ud800": 2})
+    assert (misfit.value.path, misfit.value.type_name) == ("c.key", "STRING")
 
 
 def test_the_records_own_unit_wins_over_the_default() -> None:

@@ -15,6 +15,7 @@ import io
 import json
 import struct
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -24,6 +25,7 @@ from uuid import UUID
 from calve.errors import InvalidInput
 from calve.source.documents import Malformed
 from calve.source.kafka.registry import Registry
+from calve.source.scalars import decimal_of
 
 _MAGIC = 0
 _HEAD = struct.Struct(">bI")
@@ -45,6 +47,7 @@ class AvroReader:
         self._registry = avro.registry
         self._schema = parsed_schema(avro.schema) if avro.schema else None
         self._wrappers: dict[int, str | None] = {}
+        self._readers: dict[int, Callable[[io.BytesIO, Any], Any]] = {}
         self._unknown: dict[int, Malformed] = {}
 
     def value(self, data: bytes | None) -> bytes | None:
@@ -82,15 +85,27 @@ class AvroReader:
 
     def _decoded(self, data: io.BytesIO, schema: Any) -> bytes:
         try:
-            found = _library().schemaless_reader(data, schema)
+            found = self._reader(schema)(data, schema)
             left = data.read(1)
+            text = json.dumps(_plain(found))
+        except Malformed:
+            raise
+        except RecursionError as error:
+            raise Malformed("it is nested too deeply") from error
         except Exception as error:
             raise Malformed(f"it is not Avro of its schema: {type(error).__name__}: {error}") from error
         if left:
             raise Malformed("it is not Avro of its schema: bytes are left at its end")
-        text = json.dumps(_plain(found))
         wrapper = self._wrapper(schema)
         return (text if wrapper is None else f'{{"schema": {wrapper}, "payload": {text}}}').encode()
+
+    def _reader(self, schema: Any) -> Callable[[io.BytesIO, Any], Any]:
+        """What decodes values of a schema. The compiled one ends the process if a value is nested deeply."""
+        number = id(schema)
+        if number not in self._readers:
+            compiled, plain = _readers()
+            self._readers[number] = (plain if _nests_itself(schema) else compiled).schemaless_reader
+        return self._readers[number]
 
     def _wrapper(self, schema: Any) -> str | None:
         """The schema part of Connect's wrapper, where times are marked by name."""
@@ -124,6 +139,36 @@ def _library() -> Any:
             hint='Install it on the driver and the executors: pip install "calve[kafka]".',
         ) from error
     return fastavro
+
+
+def _readers() -> tuple[Any, Any]:
+    """The readers of fastavro, compiled and in Python, with decimals that are exact and of a bounded size."""
+    from fastavro import _read_py, read  # noqa: PLC0415 - an extra
+
+    for reader in (read, _read_py):
+        reader.LOGICAL_READERS |= {"bytes-decimal": _decimal, "fixed-decimal": _decimal}
+    return read, _read_py
+
+
+def _decimal(data: bytes, writer_schema: Any = None, _reader_schema: Any = None) -> Decimal:
+    """A decimal of a field; fastavro's own are rounded to the precision of the schema."""
+    found = decimal_of(data, int(writer_schema.get("scale", 0)))
+    if found is None:
+        raise Malformed("it has a decimal that is too long")
+    return found
+
+
+def _nests_itself(schema: Any, around: frozenset[str] = frozenset()) -> bool:
+    """Whether values of a schema can be nested to any depth."""
+    if isinstance(schema, list):
+        return any(_nests_itself(branch, around) for branch in schema)
+    if isinstance(schema, str):
+        return schema in around
+    inner = [schema[name] for name in ("type", "items", "values") if name in schema]
+    if "fields" in schema:
+        around |= {schema["name"]}
+        inner = [field["type"] for field in schema["fields"]]
+    return any(_nests_itself(part, around) for part in inner)
 
 
 def _plain(value: Any) -> Any:

@@ -9,10 +9,9 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.source import frames
 from calve.source.arrowmap import Columns, bad_row, mapped
-from calve.source.documents import Malformed, codings_of, is_wrapped, parsed
+from calve.source.documents import UNREADABLE, Malformed, codings_of, is_wrapped, malformed, parsed
 from calve.source.scalars import Settings
 from calve.source.strict import Columns as Typed
-from calve.source.strict import Misfit
 
 _PLACE = {frames.SOURCE_TOPIC: T.StringType(), frames.SOURCE_PARTITION: T.IntegerType()}
 
@@ -63,10 +62,8 @@ class Rows:
             if problem is None:
                 try:
                     values = self._values(columns, row)
-                except (Malformed, Misfit) as error:
-                    problem = bad_row(
-                        Malformed.of(error) if isinstance(error, Misfit) else error, frames.origin(columns, row)
-                    )
+                except UNREADABLE as error:
+                    problem = bad_row(malformed(error), frames.origin(columns, row))
             yield [*values, *place, problem]
 
     def _values(self, columns: Columns, row: int) -> list[Any]:

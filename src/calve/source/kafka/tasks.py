@@ -204,7 +204,7 @@ class _Reading:
                 case "timestamp":
                     kind, millis = message.timestamp()
                     known = kind != self._kafka.TIMESTAMP_NOT_AVAILABLE
-                    values[name] = (_EPOCH + timedelta(milliseconds=millis)).isoformat() if known else None
+                    values[name] = moment_text(millis) if known else None
                 case _:
                     values[name] = dict(zip(("topic", "partition", "offset"), self._place(message), strict=True))[what]
         return json.dumps(values)
@@ -214,6 +214,14 @@ def _gone(codes: Any) -> set[int]:
     """Errors that say that a topic, a partition or an offset is not there; those of topics come after a while only."""
     own = {codes._AUTO_OFFSET_RESET, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION}  # noqa: SLF001 - librdkafka's codes
     return own | {codes.OFFSET_OUT_OF_RANGE, codes.UNKNOWN_TOPIC_OR_PART}
+
+
+def moment_text(millis: int) -> str:
+    """The timestamp of a record, which its producer chose."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=millis)).isoformat()
+    except OverflowError as error:
+        raise Malformed(f"its timestamp is out of range: {millis}", "Leave INCLUDE TIMESTAMP out.") from error
 
 
 def _text(key: bytes | None) -> str | None:
