@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed or work left pending, 2 invalid input, 3 fenced.
 import json
 import sys
 from dataclasses import asdict
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -230,6 +231,9 @@ def version() -> None:
 
 def main() -> None:
     """Run a command; errors become a text on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what the terminal's codec does not have is shown, too
     try:
         app()
     except CalveError as error:

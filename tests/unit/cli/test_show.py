@@ -1,5 +1,8 @@
 """What is printed is what is there: no text of a user or an error is markup, an emoji or a command to the terminal."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,3 +73,13 @@ def test_nothing_but_the_one_console_prints() -> None:
         f"{path.name}: {word}" for path in sorted(folder.glob("*.py")) for word in banned if word in path.read_text()
     ]
     assert found == []
+
+
+def test_a_terminal_that_lacks_a_character_gets_an_escape(tmp_path: Path) -> None:
+    status = replace(Status.unknown("s", 1), cause="the name is ü, 表 or \ud800")
+    write_status(status_file(tmp_path, "s"), status)
+    command = [sys.executable, "-m", "calve.cli.main", "status", "--home", str(tmp_path)]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=True
+    )
+    assert r"the name is \xfc, \u8868 or \ud800" in done.stdout
