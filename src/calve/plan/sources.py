@@ -281,7 +281,21 @@ def _order(
                 hint=f"Write ENVELOPE {name} (ORDER BY field), with a field that grows from change to change.",
             )
         return ()
+    if form == "csv":
+        for path in order.fields:
+            _check_declared(path, columns)
     return tuple(_field(path, columns) for path in order.fields)
+
+
+def _check_declared(path: FieldPath, columns: tuple[KnownColumn, ...]) -> None:
+    """Refuse a field of CSV files that is no column: nothing tells where in a line it stands."""
+    if columns and (len(path.parts) > 1 or not any(path.parts[0].matches(c.name) for c in columns)):
+        raise SqlError.at(
+            path.where,
+            f'there is no column "{path}" to order by',
+            hint="CSV files have the declared columns and no other fields: declare it, and leave it out of the table "
+            "by a view.",
+        )
 
 
 def _across(order: parts.Order | None) -> bool:

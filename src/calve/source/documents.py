@@ -54,7 +54,7 @@ class Malformed(ValueError):
     def of(cls, misfit: Misfit) -> "Malformed":
         """A value that does not fit its column, in words."""
         if misfit.value is None:
-            return cls(f'column "{misfit.path}" is missing or null, and is {misfit.type_name}')
+            return cls(f'column "{misfit.path}" is missing or null, and is {misfit.type_name}', misfit.hint)
         counted = misfit.type_name.startswith("TIME") and isinstance(misfit.value, int)
         hint = "Numbers in a column of times need a unit: say epoch_unit." if counted else ""
         shown = misfit.value if isinstance(misfit.value, str) else _json(misfit.value)

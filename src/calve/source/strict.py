@@ -43,11 +43,12 @@ _UUID = re.compile(UUID_PATTERN)
 class Misfit(ValueError):
     """A value that does not convert. `path` is the column, with its parts; a `value` of None is missing."""
 
-    def __init__(self, path: str, value: object, type_name: str) -> None:
-        super().__init__(path, value, type_name)
+    def __init__(self, path: str, value: object, type_name: str, hint: str = "") -> None:
+        super().__init__(path, value, type_name, hint)
         self.path = path
         self.value = value
         self.type_name = type_name
+        self.hint = hint
 
 
 def type_name(data_type: T.DataType) -> str:
@@ -194,6 +195,12 @@ class Columns:
             if value is not None:
                 value = convert(value, PLAIN if codings is None else codings.get(name, PLAIN))
             elif name in self.required:
-                raise Misfit(f"{self.prefix}{name}", None, "NOT NULL")
+                raise Misfit(f"{self.prefix}{name}", None, "NOT NULL", _hint_at_case(name, record))
             result.append(value)
         return result
+
+
+def _hint_at_case(name: str, record: Mapping[str, Any]) -> str:
+    """Names of fields keep their case in JSON."""
+    other = next((found for found in record if found != name and found.lower() == name.lower()), None)
+    return "" if other is None else f'The record has a field "{other}": declare the column with the same case.'

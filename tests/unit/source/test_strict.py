@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
+from calve.source.documents import Malformed
 from calve.source.scalars import GUARDED_MICROS, PLAIN, Coding, Settings
 from calve.source.strict import Columns, Misfit, check_type, converter
 
@@ -290,3 +291,13 @@ def test_a_missing_column_is_null_and_a_missing_not_null_column_is_a_misfit() ->
 def test_types_that_no_text_converts_to_are_refused(data_type: T.DataType) -> None:
     with pytest.raises(InvalidInput, match=r'column "c'):
         check_type(data_type, "c")
+
+
+def test_a_missing_field_whose_name_has_another_case_is_hinted_at() -> None:
+    columns = Columns.of([T.StructField("id", BIG, nullable=False)], MICROS)
+    with pytest.raises(Misfit) as misfit:
+        columns.values({"n": 1, "ID": 7})
+    assert Malformed.of(misfit.value).hint == 'The record has a field "ID": declare the column with the same case.'
+    with pytest.raises(Misfit) as misfit:
+        columns.values({"n": 1, "id": None})
+    assert Malformed.of(misfit.value).hint == ""
