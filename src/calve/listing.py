@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
+from calve.catalog.names import suggestion
 from calve.errors import InvalidInput, TerminalError, TransientError
 
 _UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", "._COPYING_", ".inprogress", "~")
@@ -45,6 +46,25 @@ def absolute(location: str | Path) -> str:
     """A location that means the same in every process: a URI, or an absolute path."""
     text = str(location)
     return text if urlsplit(text).scheme else os.path.abspath(text)  # noqa: PTH100 - pathlib keeps `..`
+
+
+def check_there(location: str) -> None:
+    """Whether a local folder exists; stores have no folders. Raises TransientError: somebody may make it yet."""
+    if urlsplit(location).scheme not in {"", "file"}:
+        return
+    folder = Path(absolute(location.removeprefix("file://").partition("*")[0].rstrip("/") or "/"))
+    if "*" in location and not location.partition("*")[0].endswith("/"):
+        folder = folder.parent
+    if os.path.lexists(folder):
+        return
+    there = next(parent for parent in folder.parents if parent.exists())
+    wanted = folder.relative_to(there).parts
+    beside = [entry.name for entry in there.iterdir()] if len(wanted) == 1 and os.access(there, os.R_OK) else []
+    raise TransientError(
+        f"the folder {folder} did not exist",
+        detail=f'There is no "{wanted[0]}" in {there}.',
+        hint=suggestion(wanted[0], beside) or "Correct the path, or create the folder.",
+    )
 
 
 @dataclass(frozen=True)
@@ -78,6 +98,7 @@ class Listing:
             if here.type == fs.FileType.File:
                 return [_readable(_known(here))]
             if isinstance(self.store, fs.LocalFileSystem):
+                check_there(self.base)
                 return [_readable(file) for file in _local_files(self.base, self._is_input)]
             infos = self.store.get_file_info(fs.FileSelector(self.base, recursive=True, allow_not_found=True))
         except OSError as error:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calve.errors import InvalidInput, TerminalError
-from calve.listing import Listing, absolute, spark_options
+from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.listing import Listing, absolute, check_there, spark_options
 
 
 def names(location: str | Path, root: Path) -> list[str]:
@@ -34,12 +34,29 @@ def tree(tmp_path: Path) -> Path:
         ("x/**", ["x/c.json", "x/y/d.json"]),
         ("x/y/../c.json", ["x/c.json"]),
         ("_log/e.json", ["_log/e.json"]),
-        ("nothing", []),
-        ("nothing/*.json", []),
+        ("x/nothing*", []),
     ],
 )
 def test_a_location_is_a_folder_a_file_or_a_pattern(tree: Path, location: str, expected: list[str]) -> None:
     assert names(f"{tree}/{location}", tree) == expected
+
+
+@pytest.mark.parametrize("start", ["", "file://"])
+@pytest.mark.parametrize("end", ["", "/", "/*.json", "/**/x"])
+def test_a_folder_that_is_missing_is_named_with_the_one_that_was_meant(tree: Path, start: str, end: str) -> None:
+    (tree / "orders").mkdir()
+    for check in (check_there, lambda location: Listing.of(location).files()):
+        with pytest.raises(TransientError, match=f"the folder {tree}/ordres did not exist") as raised:
+            check(f"{start}{tree}/ordres{end}")
+        assert raised.value.detail == f'There is no "ordres" in {tree}.'
+        assert raised.value.hint == 'Did you mean "orders"?'
+    with pytest.raises(TransientError) as raised:
+        check_there(f"{tree}/zz/orders")
+    assert raised.value.hint == "Correct the path, or create the folder."
+
+
+def test_stores_have_no_folders_that_could_be_missing() -> None:
+    check_there("s3://bucket/nothing")
 
 
 def test_a_uri_lists_the_same_files(tree: Path) -> None:

@@ -120,12 +120,23 @@ class TableName:
         return ".".join(self.identifier)
 
 
+def _check_fields(order_by: object) -> None:
+    """A text would be taken for a list of its letters. Raises InvalidInput."""
+    if isinstance(order_by, str):
+        raise InvalidInput(
+            "order_by is a tuple of fields", detail=f'Got "{order_by}".', hint=f'Write order_by=("{order_by}",).'
+        )
+
+
 @dataclass(frozen=True)
 class NoEnvelope:
     """Every row is an insert."""
 
     order_by: tuple[str, ...] = ()
     """As of `Upsert`; without it the last one to arrive wins."""
+
+    def __post_init__(self) -> None:
+        _check_fields(self.order_by)
 
 
 @dataclass(frozen=True)
@@ -148,6 +159,9 @@ class Upsert:
     across_checkpoints: bool = False
     """The order also holds between a change and the row in the table: an older change that comes later is left out."""
 
+    def __post_init__(self) -> None:
+        _check_fields(self.order_by)
+
 
 @dataclass(frozen=True)
 class Debezium:
@@ -168,6 +182,9 @@ class Debezium:
     """As of `Upsert`."""
     unavailable_value: str = "__debezium_unavailable_value"
     """The connector's `unavailable.value.placeholder`."""
+
+    def __post_init__(self) -> None:
+        _check_fields(self.order_by)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from calve.runtime.workplace import Workplace
 from calve.sql import actions, parts
 from calve.sql import statements as st
 from calve.sql.errors import SqlError
+from calve.sql.names import Identifier, in_parentheses
 from calve.sql.options import NO_OPTIONS, Options
 
 S = TypeVar("S", bound=st.Create)
@@ -160,6 +161,7 @@ def _connection(place: Workplace, found: Definition, given: st.AlterConnection, 
 def _source(place: Workplace, found: Definition, given: st.AlterSource, definitions: Definitions) -> Message:
     statement = _statement(found, st.CreateSource)
     if isinstance(given.action, actions.SetColumns):
+        _check_same_key(statement, given.action.primary_key)
         return _columns(place, found, replace(statement, columns=given.action.columns), definitions)
     used = statement.input
     group = {
@@ -172,6 +174,17 @@ def _source(place: Workplace, found: Definition, given: st.AlterSource, definiti
     if isinstance(wanted, st.CreateSource):
         check_source(place, wanted, definitions)
     return _changed(place, found, replace(found, statement=wanted))
+
+
+def _check_same_key(statement: st.CreateSource, key: tuple[Identifier, ...]) -> None:
+    """The key may be repeated beside the columns, and only that."""
+    before = statement.primary_key
+    if key and (len(key) != len(before) or not all(ours.collides(was) for ours, was in zip(key, before, strict=True))):
+        raise SqlError.at(
+            key[0].where,
+            "the primary key of a source cannot be changed",
+            hint=f"It is {in_parentheses(before)}: repeat it, or leave PRIMARY KEY out." if before else "Leave it out.",
+        )
 
 
 def _columns(place: Workplace, found: Definition, wanted: st.CreateSource, definitions: Definitions) -> Message:

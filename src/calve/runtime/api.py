@@ -65,6 +65,12 @@ def sink(
     which bring their envelope with them. With `mode="append"` the table is a log of all changes, with columns
     `_calve_diff` and `_calve_time`; it has no key then, and `key` is only for envelopes that need one.
     """
+    if not isinstance(into, TableRef):
+        raise InvalidInput(
+            "into is a table of a lake",
+            detail=f"Got {into!r}.",
+            hint=f'Write into=calve.connect().table("{into}").' if isinstance(into, str) else "Use lake.table(...).",
+        )
     if mode not in {"upsert", "append"}:
         raise InvalidInput(f'unknown mode "{mode}"', hint="Use 'upsert' or 'append'.")
     if mode == "upsert" and not key:

@@ -3,6 +3,7 @@
 Texts of secrets go to the vault before a definition refers to them, and leave it when the definition is refused.
 """
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from calve.catalog.tables import planned_location, sinks_of_table
 from calve.definitions.objects import Definition, Standing, kind_of, spaces
 from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT, is_kept
-from calve.errors import InvalidInput
+from calve.errors import InvalidInput, TransientError
+from calve.listing import check_there
 from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.names import check_name
-from calve.model.relation import KafkaInput
+from calve.model.relation import FilesInput, KafkaInput
 from calve.model.spec import NoEnvelope, TableName
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required, required_connection, secret
@@ -33,6 +35,8 @@ from calve.sql.errors import SqlError
 from calve.sql.names import Identifier
 from calve.sql.options import Option, Options, SecretLiteral, SecretName
 from calve.state import check_apart
+
+_log = logging.getLogger("calve")
 
 
 def create(place: Workplace, statement: st.Create) -> Message:
@@ -95,8 +99,18 @@ def try_connection(place: Workplace, statement: st.CreateConnection, definitions
 def check_source(place: Workplace, statement: st.CreateSource, definitions: Definitions) -> None:
     """Whether a source can work; a topic is asked for."""
     planned = plan_source(statement, definitions)
+    if isinstance(planned.input, FilesInput):
+        _warn_of_missing_folder(statement.name.name, planned.input.path)
     if isinstance(planned.input, KafkaInput):
         check_topic(planned.input, planned.envelope or NoEnvelope(), revealing(definitions, place.vault))
+
+
+def _warn_of_missing_folder(source: str, path: str) -> None:
+    """A folder may be made later: nothing is refused, but a misspelt one is better known now."""
+    try:
+        check_there(path)
+    except TransientError as error:
+        _log.warning("source %s reads nothing yet: there is no folder %s. %s", source, path, error.hint)
 
 
 def normalised(statement: st.Create) -> st.Create:

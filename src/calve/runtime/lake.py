@@ -10,11 +10,22 @@ from pyspark.sql import SparkSession
 
 from calve.catalog.connect import Catalog, connect_embedded, open_catalog
 from calve.catalog.home import make_private
+from calve.catalog.names import suggestion
 from calve.catalog.stores import io_properties_of
+from calve.errors import InvalidInput
 from calve.metastore.tables import TableId
 from calve.model.spec import TableName
 from calve.runtime.session import embedded_session
 from calve.state import Folder, StateStore, open_state
+
+_PROPERTIES = frozenset(
+    {
+        *("type", "uri", "warehouse", "credential", "token", "scope", "audience", "resource", "oauth2-server-uri"),
+        *("prefix", "auth", "ssl", "echo", "pool-pre-ping", "init-catalog-tables", "snapshot-loading-mode"),
+        *("py-io-impl", "buffer-size", "scan-planning-mode", "namespace-separator", "view-endpoints-supported"),
+    }
+)
+"""Properties of pyiceberg's catalogs whose names have no dot."""
 
 
 def default_home() -> Path:
@@ -74,6 +85,17 @@ class TableRef:
 def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
     """The embedded lake of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`)."""
     settings = {key.replace("_", "-"): value for key, value in properties.items()}
+    for name in settings:
+        if "." not in name and name not in _PROPERTIES:
+            raise InvalidInput(
+                f'unknown property "{name}" of a catalog',
+                detail=f"Expected one of: home, {', '.join(sorted(_PROPERTIES))}, or a name with a dot (s3.endpoint).",
+                hint=suggestion(name, ("home", *_PROPERTIES)),
+            )
+    if settings and not {"type", "uri"} & settings.keys():
+        raise InvalidInput(
+            "a catalog needs a type or an address", hint='Give type="rest" and uri="https://...", or home= alone.'
+        )
     return Lake(Path(home).absolute() if home else default_home(), settings)
 
 

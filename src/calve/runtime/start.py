@@ -1,7 +1,9 @@
 """From a sink that is defined to one that runs: every part of a run, put together."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
+from weakref import WeakValueDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -20,6 +22,7 @@ from calve.iceberg.schema import iceberg_schema, reserved
 from calve.iceberg.specs import partition_spec
 from calve.iceberg.table import IcebergTable
 from calve.index.key_index import KeyIndex, memory_on
+from calve.listing import check_there
 from calve.maintain.compact import Compactor, Scope
 from calve.maintain.convert import Tools
 from calve.model.change import ORDER
@@ -58,6 +61,8 @@ from calve.view.run import View
 if TYPE_CHECKING:
     from calve.runtime.api import Sink
 
+_RUNNING: "WeakValueDictionary[tuple[Path, str], Query]" = WeakValueDictionary()
+"""Runs of this process by home and name of the sink."""
 IDLE_CHECK_SECONDS = 60.0
 """How often an idle sink looks at its table, to notice rollback, recreation and a lost fence."""
 
@@ -141,6 +146,7 @@ class Start:
 
     def query(self) -> Query:
         check_executors(self._spark)
+        self._check_name_is_free()
         source = self._source()
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
@@ -180,9 +186,20 @@ class Start:
         between = Between(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver))
         committer = Committer(run, self._signals, between, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
+        _RUNNING[self._home, spec.name] = query
         known = table_id(TableRef(self._sink.lake, spec.table))
         query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
         return query
+
+    def _check_name_is_free(self) -> None:
+        """Two tables under one name would write over each other's status."""
+        other = _RUNNING.get((self._home, self._spec.name))
+        if other is not None and other.active and other.status().table != str(self._spec.table):
+            raise InvalidInput(
+                f'there is another sink "{self._spec.name}" at work',
+                detail=f"It writes to table {other.status().table}, this one to {self._spec.table}.",
+                hint="Give each sink a name of its own.",
+            )
 
     def _resolver(self, table: IcebergTable) -> OrderedResolver | PositionResolver:
         if self._spec.ordered:
@@ -213,6 +230,7 @@ class Start:
         changes = self._sink.changes
         if isinstance(changes, Files):
             warn_of_local_place(self._spark, f'the input of sink "{self._spec.name}"', changes.path)
+            check_there(changes.path)
         if not isinstance(changes, DataFrame):
             return changes.open(source_store(self._state, self._spec), self._clock)
         return None if changes.isStreaming else BoundedFrame(changes)

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 from calve.sql.layout import one_line
-from calve.sql.names import Identifier
+from calve.sql.names import Identifier, in_parentheses
 from calve.sql.options import NO_OPTIONS, OptionName, Options, with_options
 from calve.sql.parts import Column, PartitionField, partition_by
 
@@ -34,9 +34,12 @@ class SetColumns:
     """SET COLUMNS: what a source has from now on."""
 
     columns: tuple[Column, ...]
+    primary_key: tuple[Identifier, ...] = ()
+    """The key that the source has, if the statement repeats it."""
 
     def to_sql(self, *, reveal: bool) -> str:
-        return f"SET COLUMNS ({', '.join(column.to_sql() for column in self.columns)})"
+        key = [f"PRIMARY KEY {in_parentheses(self.primary_key)} NOT ENFORCED"] if self.primary_key else []
+        return f"SET COLUMNS ({', '.join([*(column.to_sql() for column in self.columns), *key])})"
 
 
 @dataclass(frozen=True)

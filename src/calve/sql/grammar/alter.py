@@ -104,7 +104,7 @@ def _alter_source(cursor: Cursor, thing: _Thing) -> AlterSource:
 
 def _source_action(cursor: Cursor) -> SourceAction:
     if cursor.accept_words("SET", "COLUMNS"):
-        return SetColumns(columns(cursor))
+        return SetColumns(*columns(cursor))
     return _options_action(cursor)
 
 

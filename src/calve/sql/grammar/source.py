@@ -59,12 +59,9 @@ def create_source(cursor: Cursor) -> CreateSource:
     )
 
 
-def columns(cursor: Cursor) -> tuple[Column, ...]:
-    """The columns of ALTER SOURCE ... SET COLUMNS; the key stays what it is."""
-    found, key = _Columns(cursor).read()
-    if key:
-        raise cursor.error("the primary key of a source cannot be changed", key[0].where, "Leave PRIMARY KEY out.")
-    return found
+def columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[Identifier, ...]]:
+    """The columns of ALTER SOURCE ... SET COLUMNS, and the key if it is repeated: it stays what it is."""
+    return _Columns(cursor).read()
 
 
 class _Columns:
