@@ -48,6 +48,9 @@ class Batches:
     counts = "batches"
     unread = 0
 
+    def begin(self) -> Offsets:
+        return None
+
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         del whole
         position = int(start or 0)

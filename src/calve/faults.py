@@ -38,6 +38,8 @@ POINTS = frozenset(
         "schema.after",  # they did, nothing is written by them
         "claim.before",
         "claim.after",
+        "rows.before",  # claimed, rows that the sink takes over are about to be checked
+        "rows.after",  # they are right, the table does not say so yet
         "adopt.before",  # claimed, adoption record not written
         "adopt.after",
         "resolve.before",  # positions of deleted rows are about to be looked up

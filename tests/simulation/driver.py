@@ -16,12 +16,12 @@ from calve import faults
 from calve.commit.journal import Journal
 from calve.commit.ports import Waiting
 from calve.commit.run import Decision, Outside, SinkRun, Written
-from calve.errors import CheckpointGap, FencedError, SourceLost, TerminalError, TransientError
+from calve.errors import CheckpointGap, FencedError, KeyViolation, SourceLost, TerminalError, TransientError
 from calve.model.checkpoint import CheckpointIdentity, Staged
 from calve.model.files import Committable, Content, Manifest, ResolvedDeletes, Totals
 from calve.model.frontier import BatchDescription
 from calve.model.progress import Progress, Receipt
-from calve.model.spec import LateRows, NoEnvelope, OnForeignCommit, RowTimes, SinkSpec, TableName
+from calve.model.spec import Adopt, LateRows, NoEnvelope, OnForeignCommit, RowTimes, SinkSpec, TableName
 from calve.model.table import Proposal, TableState
 
 from .world import File, SparkCheckpoint, Violation, World
@@ -146,6 +146,18 @@ class Simulated:
         for manifest in keys:
             self._world.files.pop(manifest.path, None)
 
+    # rows that are there before the sink
+    def begin(self) -> str | None:
+        return str(self._world.begin) if self._world.begin else None
+
+    def check(self, state: TableState, snapshot_id: int) -> None:
+        if self._world.rng.random() < self._world.setup.error and not self._world.settling:
+            raise TransientError("the rows could not be read")
+        self._schedule.reached("reading rows")
+        rows = state.handle.snapshots[snapshot_id].rows
+        if len({key for key, *_ in rows}) != len(rows):
+            raise KeyViolation("a key is there twice")
+
     # resolver
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest]
@@ -183,6 +195,7 @@ class Driver:
             window_ms=world.rng.choice(world.setup.windows),
             times=RowTimes(LateRows.ERROR, by_progress=True) if world.setup.own_times else None,
             coalesce=world.setup.coalesce,
+            adopt=Adopt.CHECK if world.setup.adopt else Adopt.NO,
             heartbeat_ms=(100 if world.setup.heartbeat else 100_000) * 1000,  # a tick is a second
         )
         self.stages = spec.stages
@@ -193,7 +206,7 @@ class Driver:
             spec,
             outside,
             Journal(outside),
-            Outside(outside, outside, outside, outside, outside),
+            Outside(outside, outside, outside, outside, outside, outside),
             lambda _: world.setup.seekable,
         )
         self.checkpoint: SparkCheckpoint | None = None
@@ -244,6 +257,7 @@ class Driver:
         self.run.boot()
         if self.run.sealed and not self.run.pending:
             return
+        self.run.adopt_rows()
         if self.disk_kind == "lost" or world.disk is None:
             first = world.disk is None and self.run.end is None
             self.new_checkpoint(fresh=first)
@@ -304,6 +318,8 @@ class Driver:
                 self.run.flush(seal=True)
             elif world.source_ended():
                 self.run.seal()
+            else:
+                self.run.read_through()
             return False
         end = min(len(world.source), start + world.rng.choice([1, 2, 4]))
         faults.reached(f"offset log {checkpoint.query_id}/{batch} [{start}, {end})")

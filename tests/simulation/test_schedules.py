@@ -182,7 +182,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a checkpoint that is partly in the table and lost is read again",
-        ((run, "if progress and progress.ahead and not position.reaches(progress.ahead):", OFF),),
+        ((run, "if progress.ahead and not position.reaches(progress.ahead):", OFF),),
         only("state_lost", own_times=True, seekable=True, crash=0.06),
     ),
     Mutation(
@@ -195,6 +195,42 @@ MUTATIONS = [
             ),
         ),
         only(own_times=True, crash=0.06),
+    ),
+    Mutation(
+        "rows are taken over without a look at them",
+        ((run, "self.patiently(lambda: self._existing.check(self._attempts.held(), claim.snapshot_id))", "pass"),),
+        only("load", "dirty", adopt=True),
+    ),
+    Mutation(
+        "batches do not wait until rows that are taken over are checked",
+        (
+            (run, "if progress.adopting is not None and progress.generation >= self._spec.generation:", OFF),
+            (attempt, "if progress.adopting is not None and not replaces:", OFF),
+        ),
+        only("load", "dirty", adopt=True),
+    ),
+    Mutation(
+        "what others do while rows are checked is not noticed",
+        ((belief, " and last.fence.run_id != self.run_id", ""),),
+        only("load", "dirty", adopt=True, accept=False),
+    ),
+    Mutation(
+        "a sink that takes over rows reads from the beginning",
+        ((attempt, "Progress.fresh(self._spec.sink_id, self.fence, begin)", "Progress.fresh('sink', self.fence)"),),
+        only("load", adopt=True),
+    ),
+    Mutation(
+        "the run that checked rows does not look at the fence",
+        (
+            (
+                attempt,
+                """if progress.fence.run_id != self.fence.run_id:
+            raise self.fenced_by(progress)
+        return progress if progress.adopting""",
+                "return progress if progress.adopting",
+            ),
+        ),
+        only("load", "zombie", "pause", "stray", adopt=True),
     ),
 ]
 

@@ -36,7 +36,12 @@ FAULTS = {
     "record_lost": 0.06,
     "property_lost": 0.05,
     "pause": 0.6,
+    "load": 0.7,
+    "dirty": 0.3,
 }
+
+ADOPTED = {"load", "dirty"}
+"""What else happens to tables that are taken over."""
 
 FOREIGN_KEY = 100
 FALSE_CONFLICTS = 0.3
@@ -71,6 +76,8 @@ class Setup:
     """Rows have times of their own, out of order; progress marks tell which will not come any more."""
     coalesce: bool = True
     heartbeat: bool = False
+    adopt: bool = False
+    """The table has rows before the sink, which takes them over."""
 
     @classmethod
     def drawn(cls, rng: random.Random, **fixed: Any) -> "Setup":
@@ -81,7 +88,7 @@ class Setup:
             "crash": rng.choice([0, 0.01, 0.03, 0.06]),
             "error": rng.choice([0, 0.1, 0.3]),
             "skew": rng.choice([0, 0, 4000]),
-            "faults": frozenset(f for f, p in FAULTS.items() if rng.random() < p),
+            "faults": frozenset(f for f, p in FAULTS.items() if f not in ADOPTED and rng.random() < p),
             "steps": rng.choice([150, 300, 500]),
             "windows": rng.choice([(None,), (20,), (60,), (None, 20, 60)]),
             "own_times": rng.random() < 0.35,
@@ -159,6 +166,8 @@ class Truth:
     offsets: str | None = None
     commit_id: str = ""
     fence: Fence = field(default_factory=lambda: Fence(0, 0, ""))
+    adopting: bool = False
+    catching_up: bool = False
 
 
 class World:
@@ -167,6 +176,12 @@ class World:
         self.encodings = random.Random(f"encodings of {seed}")
         positions = self.encodings.choice([(False,), (True,), (True, False)])
         self.setup = Setup.drawn(self.rng, **{"positions": positions, **fixed})
+        adopts = self.encodings.random() < 0.2
+        if "adopt" not in fixed and "faults" not in fixed and adopts:
+            more = frozenset(f for f in sorted(ADOPTED) if self.encodings.random() < FAULTS[f])
+            self.setup = replace(self.setup, adopt=True, faults=self.setup.faults | more)
+        if self.setup.adopt:
+            self.setup = replace(self.setup, seekable=True)
         self.now = 1000
         self.ids = 0
         self.trace: list[str] = []
@@ -187,6 +202,16 @@ class World:
         self.disk: SparkCheckpoint | None = None
         self.disk_copies: list[SparkCheckpoint] = []
         self.commits = Counter[str]()
+        self.begin = 0
+        """Where the sink begins to read."""
+        self.base: dict[int, int] = {}
+        """Rows that the sink took over."""
+        self.claimed_rows: list[tuple[int, int]] = []
+        if self.setup.adopt:
+            self.produce(self.rng.choice([0, 3, 8]))
+            self.begin = len(self.source)
+            self.produce(self.rng.choice([0, 2, 4]))
+            self.do_load()
 
     def new_id(self, prefix: str) -> str:
         self.ids += 1
@@ -229,17 +254,29 @@ class World:
         self.references.append(self.references[-1])
 
     def last_time(self) -> int:
-        return max((time for key, _, time in self.source if key is not None), default=-1)
+        return max((time for key, _, time in self.source[self.begin :] if key is not None), default=-1)
 
     def reference_below(self, frontier: Frontier) -> dict[int, int]:
         """The contents at a frontier: rows in the order of their times, those of one time as they came."""
-        rows: dict[int, int] = {}
-        for key, value, time in sorted(self.source, key=lambda record: record[2]):
+        rows = dict(self.base)
+        for key, value, time in sorted(self.source[self.begin :], key=lambda record: record[2]):
             if key is None or not Frontier(time) < frontier:
                 continue
             if value is None:
                 rows.pop(key, None)
             else:
+                rows[key] = value
+        return rows
+
+    def reference_at(self, offset: int) -> dict[int, int]:
+        """The contents at an offset."""
+        if not self.setup.adopt:
+            return self.references[offset]
+        rows = dict(self.base)
+        for key, value, _ in self.source[self.begin : offset]:
+            if key is not None and value is None:
+                rows.pop(key, None)
+            elif key is not None and value is not None:
                 rows[key] = value
         return rows
 
@@ -338,6 +375,8 @@ class World:
         if self.broken:
             raise Violation(f"own commit after {sorted(self.broken)}")
         rows = [r for r in snapshot.rows if r[0] < FOREIGN_KEY or not self.setup.accept]
+        if self.setup.adopt and self.check_adoption(rows, stated):
+            return
         if len({k for k, *_ in rows}) != len(rows):
             raise Violation(f"a key is there twice: {rows}")
         self.check_contents({key: value for key, value, _ in rows}, stated)
@@ -354,14 +393,45 @@ class World:
             if stated.fence != truth.fence:
                 raise Violation(f"{stated.fence} committed, but {truth.fence} holds the fence")
             self.commits["batches"] += 1
-        self.truth = Truth(stated.frontier, stated.offsets, stated.commit_id, stated.fence)
+        self.truth = Truth(
+            stated.frontier, stated.offsets, stated.commit_id, stated.fence, catching_up=stated.catching_up
+        )
+
+    def check_adoption(self, listed: list[Row], stated: Progress) -> bool:
+        """Claims that take over rows, and the statement that they are right; False for all other snapshots."""
+        truth, rows = self.truth, sorted((key, value) for key, value, _ in listed)
+        forgotten = {"property_lost", "state_lost"} <= self.events  # nothing says any more that it claimed
+        first = not truth.fence.epoch or (forgotten and not stated.commit_id)
+        if not (first or truth.adopting):
+            return False
+        if int(stated.offsets or 0) != self.begin or stated.commit_id or stated.frontier != START:
+            raise Violation("a sink that takes over rows begins elsewhere, or commits before they are checked")
+        if stated.adopting is not None or first:
+            if not truth.fence < stated.fence and not forgotten:
+                raise Violation("a claim does not raise the fence")
+            self.claimed_rows, self.base = rows, dict(rows)
+        elif stated.fence != truth.fence:
+            raise Violation(f"{stated.fence} checked the rows, but {truth.fence} holds the fence")
+        elif self.setup.accept:
+            self.base = dict(rows)  # what others did since the claim is not looked at
+        elif rows != self.claimed_rows or len(dict(rows)) != len(rows):
+            raise Violation(f"taken over without a look at them: {rows}, claimed {self.claimed_rows}")
+        self.truth = Truth(
+            stated.frontier,
+            stated.offsets,
+            "",
+            stated.fence,
+            adopting=stated.adopting is not None,
+            catching_up=stated.catching_up,
+        )
+        return True
 
     def check_contents(self, rows: dict[int, int], stated: Progress) -> None:
         offset = int(stated.offsets or 0)
-        reference = self.references[offset]
+        reference = self.reference_at(offset)
         if self.setup.own_times:
             reference = self.reference_below(stated.frontier)
-            behind = [time for key, _, time in self.source[:offset] if key is not None]
+            behind = [time for key, _, time in self.source[self.begin : offset] if key is not None]
             if behind and not Frontier(max(behind)) < stated.frontier:
                 raise Violation(f"a row of time {max(behind)} is before the offsets and not in the table")
         if rows != reference:
@@ -398,6 +468,33 @@ class World:
             key = FOREIGN_KEY + self.new_number()
             self.foreign_snapshot("append", (*head.rows, (key, -1, "foreign")), head.files | {"foreign"})
             self.files["foreign"] = File({})
+
+    @property
+    def loadable(self) -> bool:
+        """Whether the sink will check what comes now; with the policy to accept, not after its claim."""
+        return not self.truth.fence.epoch or (self.truth.adopting and not self.setup.accept)
+
+    def do_load(self) -> None:
+        """A bulk load of all that the source has now, as long as the sink did not take the table over."""
+        if not self.loadable:
+            return
+        name = self.new_id("loaded-")
+        rows = tuple((key, value, name) for key, value in self.references[-1].items())
+        self.files[name] = File({key: value for key, value, _ in rows})
+        self.events |= {"foreign"} if self.truth.adopting else set()
+        self.foreign_snapshot("overwrite", rows, frozenset({name}))
+
+    def do_dirty(self) -> None:
+        """A load that leaves a key twice."""
+        if not self.loadable:
+            return
+        head = self.table.snapshots.get(self.table.head or 0)
+        if head is None or not head.rows:
+            return
+        name = self.new_id("loaded-")
+        self.files[name] = File({head.rows[0][0]: -2})
+        self.events |= {"dirty", "foreign"}
+        self.foreign_snapshot("append", (*head.rows, (head.rows[0][0], -2, name)), head.files | {name})
 
     def do_expire(self) -> None:
         keep = self.rng.choice([1, 1, 2, 4])

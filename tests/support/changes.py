@@ -45,6 +45,9 @@ class Batches:
     def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
         return self.frame(spark, None, end)
 
+    def begin(self) -> Offsets:
+        return None
+
     @property
     def took_all(self) -> bool:
         return False

@@ -214,4 +214,5 @@ def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, int]:
             return {}
     prefix = property_key("")
     stated = {key.removeprefix(prefix): text for key, text in properties.items() if key.startswith(prefix)}
-    return {sink_id: Progress.from_property(text).fence.version for sink_id, text in stated.items()}
+    fences = {sink_id: Progress.from_property(text).fence for sink_id, text in stated.items()}
+    return {sink_id: fence.version for sink_id, fence in fences.items() if not fence.retired}

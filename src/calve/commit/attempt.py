@@ -12,10 +12,10 @@ from calve.commit.belief import Trust, believe
 from calve.commit.journal import Journal
 from calve.commit.ports import Resolver, TableStore
 from calve.errors import CheckpointGap, FencedError, ProgressUnprovable
-from calve.model.checkpoint import offsets_digest
+from calve.model.checkpoint import Offsets, offsets_digest
 from calve.model.files import Committable, ResolvedDeletes
 from calve.model.progress import Fence, Progress
-from calve.model.spec import SinkSpec
+from calve.model.spec import OnForeignCommit, SinkSpec
 from calve.model.table import Proposal, TableState
 
 
@@ -42,7 +42,9 @@ class Attempts:
     def observe(self) -> tuple[TableState, Progress | None]:
         """The table as it is, and the progress to believe."""
         state = self._table.load()
-        progress = believe(state, self._journal.known_uuid(), Trust.of(self._spec))
+        claimed = state.stated is not None or not self._spec.adopts or self._journal.has_claimed()
+        trust = Trust.of(self._spec, self.fence.run_id, claimed=claimed)
+        progress = believe(state, self._journal.known_uuid(), trust)
         if progress is None or progress.offsets_known:
             return state, progress
         found, offsets = self._journal.offsets_with(progress.digest)
@@ -54,21 +56,48 @@ class Attempts:
             )
         return state, progress.with_offsets(offsets)
 
-    def claim(self) -> tuple[TableState, Progress | None]:
-        """Put this run's fence into the table by an empty snapshot, unless the table is sealed; what it built on."""
+    def claim(self, begin: Offsets = None) -> tuple[TableState, Progress]:
+        """Put this run's fence into the table by an empty snapshot, unless the table is sealed.
+
+        What it built on, and the progress that is in the table now. A sink that never claimed begins to read at
+        `begin`.
+        """
         state, progress = self.observe()
         if progress:
             if progress.is_sealed(self._spec.generation) or progress.fence.run_id == self.fence.run_id:
                 return state, progress
             if not progress.fence < self.fence:
                 raise self.fenced_by(progress)
-        repeated = progress or Progress.fresh(self._spec.sink_id, self.fence)
-        self._table.commit(state, Proposal(repeated.claimed_by(self.fence, state.uuid)))
+        repeated = progress or Progress.fresh(self._spec.sink_id, self.fence, begin)
+        adopts = self._spec.adopts if progress is None else progress.adopting is not None
+        if adopts and state.head is not None:
+            proposal = Proposal(repeated.adopted_by(self.fence, state.uuid, state.head), retired=self._retired(state))
+        else:
+            proposal = Proposal(repeated.claimed_by(self.fence, state.uuid))
+        claimed = self._table.commit(state, proposal)
         faults.reached("claim.after")
-        return state, progress
+        return state, claimed
 
-    def commit(self, committable: Committable) -> Progress:
-        """Bring a committable into the table, or find it there."""
+    def _retired(self, state: TableState) -> tuple[Progress, ...]:
+        """Who loses the table: where one sink alone may change rows, that is every other one."""
+        if self._spec.on_foreign_commit is OnForeignCommit.ACCEPT:
+            return ()
+        return tuple(other.retire() for other in state.others if not other.fence.retired)
+
+    def record_adopted(self) -> Progress:
+        """State in the table that the rows which were taken over are checked: batches may follow."""
+        state, progress = self.observe()
+        if progress is None:
+            raise ProgressUnprovable("the table shows no commit of this sink, although this run claimed it")
+        if progress.fence.run_id != self.fence.run_id:
+            raise self.fenced_by(progress)
+        return progress if progress.adopting is None else self._table.commit(state, Proposal(progress.checked()))
+
+    def commit(self, committable: Committable, *, catching_up: bool = False) -> Progress:
+        """Bring a committable into the table, or find it there.
+
+        `catching_up`: rows that were taken over may be newer than what was read so far.
+        """
         state, progress = self.observe()
         if progress is None:
             raise ProgressUnprovable("the table shows no commit of this sink, although this run claimed it")
@@ -91,9 +120,16 @@ class Attempts:
                 hint="Start the sink again: what the source still has is read again.",
             )
         replaces = committable.generation > progress.generation
+        if progress.adopting is not None and not replaces:
+            raise ProgressUnprovable("the rows that this sink took over are not checked yet")
         deletes = ResolvedDeletes() if replaces else self._deletes_of(committable, state)
         proposal = Proposal(
-            replace(self._progress_of(committable, state.uuid), key_index=deletes.key_index or progress.key_index),
+            replace(
+                self._progress_of(committable, state.uuid),
+                key_index=deletes.key_index or progress.key_index,
+                adopted=None if replaces else progress.adopted,
+                catching_up=progress.catching_up and catching_up and not replaces,
+            ),
             committable.manifests + deletes.manifests,
             committable.totals.plus(deletes.totals).plus(deletes.merged),
             replaces=replaces,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from calve.errors import ForeignCommit, ProgressUnprovable, TableRecreated, TableRolledBack
+from calve.errors import FencedError, ForeignCommit, ProgressUnprovable, TableRecreated, TableRolledBack
 from calve.model.progress import Progress
 from calve.model.spec import OnForeignCommit, SinkSpec
 from calve.model.table import REPLACE, SnapshotInfo, TableState
@@ -24,11 +24,20 @@ class Trust:
     accepted: int | None = None
     """A snapshot that the user vouched for, until a run of this version has been in the table."""
     version: int = 1
+    run_id: str = ""
+    """Of the run that asks; empty before it has one."""
+    adopts: bool = False
+    """The rows of a table that this sink never claimed count as the collection so far."""
 
     @classmethod
-    def of(cls, spec: SinkSpec) -> "Trust":
-        """As the sink's definition says."""
-        return cls(spec.on_foreign_commit, spec.generation, spec.accepted_snapshot, spec.version)
+    def of(cls, spec: SinkSpec, run_id: str = "", *, claimed: bool = True) -> "Trust":
+        """As the sink's definition says. `claimed`: its records say that it wrote to the table."""
+        adopts = spec.adopts and not claimed
+        return cls(spec.on_foreign_commit, spec.generation, spec.accepted_snapshot, spec.version, run_id, adopts)
+
+    def will_check(self, last: Progress) -> bool:
+        """Whether foreign rows do not matter, since the next claim takes them over and they are checked after it."""
+        return last.adopting is not None and last.fence.run_id != self.run_id
 
     def accepts(self, snapshots: Sequence[SnapshotInfo], last: Progress | None) -> bool:
         """Whether the user vouched for one of these snapshots, and no commit was made on that word yet."""
@@ -63,11 +72,14 @@ def believe(state: TableState, known_uuid: str | None, trust: Trust) -> Progress
                 accepted = trust.accepts([*since, snapshot], snapshot.own)
                 if stated and not accepted:
                     _check_rollback(stated, snapshot)
-                _check_foreign(trust.newer(since) if accepted else since, trust)
+                if not trust.will_check(snapshot.own):
+                    _check_foreign(trust.newer(since) if accepted else since, trust)
             return snapshot.own.with_offsets_of(stated) if stated else snapshot.own
         since.append(snapshot)
     if trust.generation > (stated.generation if stated else 0):
         return stated
+    if stated is None and trust.adopts:
+        return None
     return _believe_property(stated, since, trust)
 
 
@@ -80,6 +92,12 @@ def _check_identity(state: TableState, known_uuid: str | None) -> None:
                 detail=f"It has uuid {state.uuid}; this sink wrote to {expected}.",
                 hint="Start a new sink under another name to fill the new table, or restore the old one.",
             )
+    if state.stated and state.stated.fence.retired:
+        raise FencedError(
+            "another sink took over the table",
+            detail=f"It retired sink {state.stated.sink_id}, which committed snapshot {state.stated.snapshot_id} last.",
+            hint="Stop this process, and drop its sink.",
+        )
 
 
 def _check_rollback(stated: Progress, newest: SnapshotInfo) -> None:
@@ -111,7 +129,8 @@ def _believe_property(stated: Progress | None, since: list[SnapshotInfo], trust:
         raise ProgressUnprovable(
             "the table has snapshots, but none of this sink",
             detail=f"The head is snapshot {since[0].snapshot_id} ({since[0].operation}).",
-            hint="calve fills tables that it made, or empty ones. Choose another table.",
+            hint="A new sink WITH (ADOPT = true) takes over its rows, WITH (SNAPSHOT = true) replaces them. For a sink "
+            "that wrote to the table before, restore the table.",
         )
     if trust.accepts(since, stated):
         _check_foreign(trust.newer(since), trust)
@@ -122,7 +141,8 @@ def _believe_property(stated: Progress | None, since: list[SnapshotInfo], trust:
             detail=f"The last commit was snapshot {stated.snapshot_id}, which the branch no longer contains.",
             hint=f"Set the branch forward to snapshot {stated.snapshot_id}, or start a new sink into a new table.",
         )
-    _check_foreign(since, trust)
+    if not trust.will_check(stated):
+        _check_foreign(since, trust)
     if oldest.parent_id != stated.snapshot_id:
         raise ProgressUnprovable(
             "the snapshots between the last commit of this sink and the oldest one left are gone",

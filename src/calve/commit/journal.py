@@ -67,6 +67,10 @@ class Journal:
         names = [*self._store.list("runs"), *self._store.list("rec")]
         return max((_epoch(name) for name in names), default=0)
 
+    def has_claimed(self) -> bool:
+        """Whether any run claimed the table: each writes an adoption record right after that."""
+        return any(name.endswith(f"/{_ADOPT}") for name in self._store.list("rec"))
+
     def take_epoch(self, fence: Fence) -> None:
         """Make the epoch of a run visible to later ones."""
         self._put_new(f"runs/{_directory(fence)}", {"format": FORMAT, "version": fence.version})
@@ -143,8 +147,10 @@ class Journal:
             body = self._read(name)
             if body is None:
                 continue
-            entries = adoption_from_json(body).entries if name.endswith(_ADOPT) else (entry_from_json(body),)
+            adoption = adoption_from_json(body) if name.endswith(_ADOPT) else None
+            entries = adoption.entries if adoption else (entry_from_json(body),)
             candidates = [e.committable.offsets for e in entries if e.committable]
+            candidates += [adoption.end] if adoption else []
             candidates += [e.identity.end for e in entries if isinstance(e, CheckpointEntry)]
             for offsets in candidates:
                 if offsets_digest(offsets) == digest:

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from calve.model.checkpoint import Offsets
 from calve.model.files import Committable, Manifest, ResolvedDeletes
 from calve.model.frontier import Frontier
 from calve.model.progress import Progress, Receipt
@@ -50,6 +51,21 @@ class Resolver(Protocol):
 
         `added` are the rows that come with them. Raises TransientError, also where a file of `state` is gone, since the
         table may have moved on.
+        """
+        ...
+
+
+class ExistingRows(Protocol):
+    """Rows that are in a table before its sink's first commit, and the changes that follow them."""
+
+    def begin(self) -> Offsets:
+        """Where the sink begins to read, the same answer every time. Raises TransientError."""
+        ...
+
+    def check(self, state: TableState, snapshot_id: int) -> None:
+        """Whether the rows of a snapshot can be the collection so far: no key is null, or there twice.
+
+        May take long. Raises TransientError, and KeyViolation or InvalidInput when they cannot.
         """
         ...
 

@@ -19,7 +19,7 @@ from calve.commit.attempt import Attempts
 from calve.commit.closing import Closing
 from calve.commit.journal import Journal, RunRecords
 from calve.commit.lag import Lag
-from calve.commit.ports import Monitor, Resolver, TableStore, Waiter, Waiting
+from calve.commit.ports import ExistingRows, Monitor, Resolver, TableStore, Waiter, Waiting
 from calve.commit.room import Room, room_for_more, stage_is_full
 from calve.commit.waiting import check_waiting
 from calve.errors import CheckpointGap, TransientError
@@ -70,6 +70,7 @@ class Outside:
     monitor: Monitor
     waiter: Waiter
     resolver: Resolver
+    existing: ExistingRows
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class SinkRun:
         self._attempts = Attempts(spec, table, journal, outside.resolver)
         self._clock, self._ids = outside.clock, outside.ids
         self._monitor, self._waiter = outside.monitor, outside.waiter
+        self._existing = outside.existing
         self._can_reread = can_reread
         self._memory = self._waiter.lock()  # guards what follows
         self._claiming = self._waiter.lock()  # one claim at a time
@@ -109,6 +111,8 @@ class SinkRun:
         self._catching_up = 0
         self._lag = Lag()
         self._committed_at = self._clock.monotonic()
+        self._overlap: list[Entry] | None = None
+        """What was recorded and not committed when the source had nothing more, of a sink that took over rows."""
 
     # ---- what others look at
 
@@ -267,26 +271,43 @@ class SinkRun:
             if self._claimed:
                 return
             progress = self.patiently(self._claim_table)
-            if progress and progress.is_sealed(self._spec.generation):
+            if progress.is_sealed(self._spec.generation):
                 self._stand_on(progress)
                 return
             position = self.suspiciously(lambda: self._take_over(progress))
+            if progress.adopting is not None and progress.generation >= self._spec.generation:
+                position.committed = self._check_existing(progress)
             with self._memory:
                 self._position = position
                 self._claimed = True
             self._monitor.running()
 
-    def _claim_table(self) -> Progress | None:
+    def _claim_table(self) -> Progress:
+        fresh = self._spec.adopts and self._position.committed is None
+        begin = self._existing.begin() if fresh else None  # before the table is loaded: what comes later is read
         faults.reached("claim.before")
-        state, progress = self._attempts.claim()
-        self._has_data = state.has_data
-        self._merge_turn = progress.sequence_number // MERGE_EVERY if progress else 0
+        state, progress = self._attempts.claim(begin)
+        self._has_data = state.has_data or progress.adopting is not None or progress.adopted is not None
+        self._merge_turn = progress.sequence_number // MERGE_EVERY
         return progress
 
-    def _take_over(self, progress: Progress | None) -> Position:
+    def _check_existing(self, claim: Progress) -> Progress:
+        """Look at the rows that the claim took over; batches wait for that. A failure leaves it to the next start."""
+        faults.reached("rows.before")
+        self.patiently(lambda: self._existing.check(self._attempts.held(), claim.snapshot_id))
+        faults.reached("rows.after")
+        return self.patiently(self._attempts.record_adopted)
+
+    def adopt_rows(self) -> None:
+        """A sink that takes over the rows of its table does so before it reads anything."""
+        committed = self._position.committed
+        if self._spec.adopts if committed is None else committed.adopting is not None:
+            self.claim()
+
+    def _take_over(self, progress: Progress) -> Position:
         records = self._journal.predecessor(self.fence.epoch)
         position = self._adopted(progress, records, self._can_reread)
-        if progress and progress.ahead and not position.reaches(progress.ahead):
+        if progress.ahead and not position.reaches(progress.ahead):
             raise CheckpointGap(
                 "checkpoints that are partly committed are no longer in the state location",
                 detail=f"Their rows below {progress.frontier} are in the table, the others were staged there.",
@@ -508,6 +529,9 @@ class SinkRun:
         """Show that time went on: an empty snapshot, when nothing was committed for long; False when none is due."""
         if self.until_beat > 0 or not self._may_beat(self._beat_time):
             return False
+        return self._record_beat()
+
+    def _record_beat(self) -> bool:
         self.claim()
         with self._recording:
             time = self._beat_time
@@ -517,6 +541,26 @@ class SinkRun:
             self._append(FrontierEntry(time, committable))
         self._monitor.recorded(committable)
         return True
+
+    def read_through(self) -> None:
+        """The source had nothing more: a sink that took over rows has read what they may contain already."""
+        with self._memory:
+            committed = self._position.committed
+            if committed is None or not committed.catching_up:
+                return
+            if self._overlap is None:
+                self._overlap = list(self._position.entries)
+        if self._may_beat(self._beat_time):
+            self._record_beat()
+
+    def _overlaps(self, committable: Committable) -> bool:
+        """Whether changes that the table may contain already are still to come after this batch."""
+        with self._memory:
+            if self._overlap is None or committable.batch.upper.sealed:
+                return not committable.batch.upper.sealed
+            done = self._position.whole_below(committable.batch.upper)
+            left = [e for e in self._position.entries if e not in done and e.committable is not committable]
+            return any(entry in self._overlap for entry in left)
 
     @property
     def until_beat(self) -> float:
@@ -611,7 +655,7 @@ class SinkRun:
         for attempt in range(1, ATTEMPTS + 1):
             started = self._clock.monotonic()
             try:
-                landed = self._attempts.commit(committable)
+                landed = self._attempts.commit(committable, catching_up=self._overlaps(committable))
             except TransientError as error:
                 self._monitor.failed_attempt(error)
                 if attempt == ATTEMPTS:

@@ -91,12 +91,19 @@ def requirements(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> tuple[Ta
     ref = metadata.refs.get(branch)
     head_id = ref.snapshot_id if ref else None
     pinned = branch if metadata.snapshots else MAIN_BRANCH  # pyiceberg pins nothing else in a table without snapshots
+    main = metadata.refs.get(MAIN_BRANCH)
+    begun_at = () if ref is not None or main is None else (_at(MAIN_BRANCH, main.snapshot_id),)
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
-        AssertRefSnapshotId.model_validate({"ref": pinned, "snapshot-id": head_id}),
+        _at(pinned, head_id),
+        *begun_at,  # a branch that is not there yet begins at the head of main
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
         AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
     )
+
+
+def _at(ref: str, snapshot_id: int | None) -> TableRequirement:
+    return AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": snapshot_id})
 
 
 def snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]:
@@ -122,6 +129,11 @@ def progress_updates(draft: Draft, progress: Progress) -> tuple[TableUpdate, ...
         _moved_ref(draft, tag_name(progress.sink_id), SnapshotRefType.TAG),
         SetPropertiesUpdate(updates={property_key(progress.sink_id): progress.to_property()}),
     )
+
+
+def retirement_update(retired: Sequence[Progress]) -> TableUpdate:
+    """State in the table that other sinks lost it."""
+    return SetPropertiesUpdate(updates={property_key(p.sink_id): p.to_property() for p in retired})
 
 
 def _moved_ref(draft: Draft, name: str, kind: SnapshotRefType) -> TableUpdate:

@@ -1,6 +1,7 @@
 """Snapshots: what the protocol sees of those in a table, and the summary of a new one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -94,6 +95,25 @@ def stated_progress(properties: Mapping[str, str], sink_id: str) -> Progress | N
         return Progress.from_property(text)
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(f"The table property {property_key(sink_id)}", sink_id, error) from error
+
+
+def other_sinks(metadata: TableMetadata, branch: str, sink_id: str) -> tuple[Progress, ...]:
+    """Progress of the other sinks that write to a branch: their newest snapshot is on it, and not on main before it.
+
+    What cannot be read says nothing.
+    """
+    prefix = property_key("")
+    names = [name for name in metadata.properties if name.startswith(prefix) and name != property_key(sink_id)]
+    if not names or branch not in metadata.refs:
+        return ()
+    there = {s.snapshot_id for s in ancestors_of(metadata, head_of(metadata, branch))}
+    if branch != MAIN_BRANCH:
+        there -= {s.snapshot_id for s in ancestors_of(metadata, head_of(metadata))}
+    found = []
+    for name in names:
+        with suppress(ProgressUnprovable):
+            found.append(stated_progress(metadata.properties, name.removeprefix(prefix)))
+    return tuple(p for p in found if p is not None and p.snapshot_id in there)
 
 
 def has_data(head: Snapshot | None) -> bool:

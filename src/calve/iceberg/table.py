@@ -37,7 +37,14 @@ from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError, TransientError
 from calve.faults import reached
-from calve.iceberg.draft import Draft, new_draft, progress_updates, requirements, snapshot_updates
+from calve.iceberg.draft import (
+    Draft,
+    new_draft,
+    progress_updates,
+    requirements,
+    retirement_update,
+    snapshot_updates,
+)
 from calve.iceberg.evolution import Shape, evolution
 from calve.iceberg.expiry import expire, may_be_due
 from calve.iceberg.facts import Standing, standing_of
@@ -57,6 +64,7 @@ from calve.iceberg.merging import MergeGroup, merge_groups
 from calve.iceberg.metrics import parse_schema
 from calve.iceberg.options import file_options
 from calve.iceberg.removal import NOTHING_REMOVED, Removal, remove_all, remove_deletes
+from calve.iceberg.scan import Scan
 from calve.iceberg.snapshots import (
     SnapshotInfos,
     added_counts,
@@ -64,10 +72,12 @@ from calve.iceberg.snapshots import (
     has_data,
     head_of,
     new_summary,
+    other_sinks,
     stated_progress,
 )
 from calve.iceberg.staged import columns_of_any
 from calve.iceberg.store import absent, io_properties_of
+from calve.iceberg.travel import AsOf
 from calve.iceberg.written import written_schema
 from calve.model.checkpoint import RowKind
 from calve.model.files import Manifest, WrittenFile
@@ -150,6 +160,7 @@ class IcebergTable:
             ancestors=self._infos.of(ancestors_of(table.metadata, head)),
             stated=stated_progress(table.properties, self._sink_id),
             has_data=has_data(head),
+            others=other_sinks(table.metadata, self._branch, self._sink_id),
             handle=table,
         )
 
@@ -188,6 +199,8 @@ class IcebergTable:
             removed=removal.counts,
         )
         updates = snapshot_updates(draft, summary) + progress_updates(draft, progress)
+        if proposal.retired:
+            updates += (retirement_update(proposal.retired),)
         what = f'the commit of batch {progress.lower} to {progress.frontier} to "{self._name}"'
         self._send(draft, updates, what, "commit")
         self._expire()
@@ -323,6 +336,12 @@ class IcebergTable:
         lines = self._lines_of(table, head_of(table.metadata, self._branch))
         with trying(f'planning a look-up of keys in "{self._name}"'):
             return self._key_scans.plan_all(table, [line.manifest for line in lines], key_ids)
+
+    def scan_keys(self, state: TableState, snapshot_id: int) -> Scan:
+        """The key columns of all rows of a snapshot, ready to be planned."""
+        table: Table = state.handle
+        names = [table.schema().find_field(number).name for number in self._key_ids]
+        return Scan.of(table, AsOf(snapshot_id=snapshot_id), names or None)
 
     def remove_keys(self, keys: Sequence[Manifest]) -> None:
         """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError."""

@@ -13,6 +13,10 @@ from calve.model.checkpoint import Offsets, offsets_digest
 from calve.model.frontier import START, Frontier
 
 PROPERTY_PREFIX = "calve.sink."
+
+RETIRED = 2**62
+"""Version in the fence of a sink whose table another sink took over: no run passes it."""
+
 SHORT = 256
 """Characters of offsets that are repeated in the summary of every snapshot; longer ones are in the property only."""
 
@@ -31,6 +35,11 @@ class Fence:
 
     def __str__(self) -> str:
         return f"version {self.version}, epoch {self.epoch}"
+
+    @property
+    def retired(self) -> bool:
+        """True where another sink took over the table for good."""
+        return self.version >= RETIRED
 
 
 @dataclass(frozen=True)
@@ -54,11 +63,17 @@ class Progress:
     """Digest of the end offsets of the last checkpoint that is partly in the table; empty where there is none."""
     key_index: str = ""
     """The manifest of the sink's key index that holds in this snapshot and after it; empty where there is none."""
+    adopting: int | None = None
+    """The head whose rows the sink took over without having checked them yet: no batch follows before that."""
+    adopted: int | None = None
+    """The head whose rows the sink took over, checked."""
+    catching_up: bool = False
+    """The sink still reads changes that the rows it took over may contain already: rows may be older than they were."""
 
     @classmethod
-    def fresh(cls, sink_id: str, fence: Fence) -> Self:
-        """Progress of a sink that never committed."""
-        return cls(sink_id, fence, START, START, "", "", -1, None, offsets_digest(None))
+    def fresh(cls, sink_id: str, fence: Fence, offsets: Offsets = None) -> Self:
+        """Progress of a sink that never committed, and begins to read at `offsets`."""
+        return cls(sink_id, fence, START, START, "", "", -1, offsets, offsets_digest(offsets))
 
     @property
     def offsets_known(self) -> bool:
@@ -82,6 +97,9 @@ class Progress:
             **({"calve.generation": str(self.generation)} if self.generation else {}),
             **({"calve.ahead": self.ahead} if self.ahead else {}),
             **({"calve.key-index": self.key_index} if self.key_index else {}),
+            **({} if self.adopting is None else {"calve.adopting": str(self.adopting)}),
+            **({} if self.adopted is None else {"calve.adopted": str(self.adopted)}),
+            **({"calve.catching-up": "true"} if self.catching_up else {}),
         }
 
     @property
@@ -107,6 +125,9 @@ class Progress:
             generation=int(summary.get("calve.generation", "0")),
             ahead=summary.get("calve.ahead", ""),
             key_index=summary.get("calve.key-index", ""),
+            adopting=_number(summary.get("calve.adopting")),
+            adopted=_number(summary.get("calve.adopted")),
+            catching_up=summary.get("calve.catching-up") == "true",
         )
 
     def to_property(self) -> str:
@@ -140,6 +161,18 @@ class Progress:
         """The same progress under another run's fence: what a claim writes."""
         return replace(self, fence=fence, table_uuid=table_uuid)
 
+    def adopted_by(self, fence: Fence, table_uuid: str, head: int) -> Self:
+        """What the claim of a sink writes that takes over the rows of a head, or has not checked them yet."""
+        return replace(self.claimed_by(fence, table_uuid), adopting=head, catching_up=True)
+
+    def checked(self) -> Self:
+        """The same progress, once the rows that were taken over are known to be right."""
+        return replace(self, adopting=None, adopted=self.adopting)
+
+    def retire(self) -> Self:
+        """The same progress under a fence that no run of its sink passes."""
+        return replace(self, fence=replace(self.fence, version=RETIRED))
+
     def with_offsets(self, offsets: Offsets) -> Self:
         """This progress with its full offsets."""
         return replace(self, offsets=offsets)
@@ -147,6 +180,10 @@ class Progress:
     def with_offsets_of(self, other: Self) -> Self:
         """This progress with the offsets that `other` has, when they are the same."""
         return replace(self, offsets=other.offsets) if other.digest == self.digest else self
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
 
 
 def property_key(sink_id: str) -> str:

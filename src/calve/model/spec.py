@@ -19,6 +19,16 @@ class OnForeignCommit(StrEnum):
     ACCEPT = "accept"
 
 
+class Adopt(StrEnum):
+    """Whether the rows of a table that this sink never wrote to count as the collection so far."""
+
+    NO = "false"
+    CHECK = "true"
+    """Once they were read: no key may be null or there twice."""
+    TRUST = "trust"
+    """Without a look at them."""
+
+
 class Deletes(StrEnum):
     """How the rows that a change replaces or deletes leave the table."""
 
@@ -308,6 +318,7 @@ class SinkSpec:
     """With so many batches waiting for the catalog nothing more is read."""
     max_staged_size: int | None = None
     """Staged bytes, as far as the sink says so; see `staged_limit`."""
+    adopt: Adopt = Adopt.NO
 
     def __post_init__(self) -> None:
         if self.deletes is Deletes.EQUALITY and (unfound := [name for name in self.key if name in self.uuids]):
@@ -315,6 +326,12 @@ class SinkSpec:
                 f'column "{unfound[0]}" cannot be a key with equality deletes',
                 detail="Spark with the Iceberg runtime finds no uuid by equality deletes.",
                 hint="Use DELETES = 'position', or declare it as STRING.",
+            )
+        if self.adopts and isinstance(self.envelope, Diff):
+            raise InvalidInput(
+                "a table cannot be taken over with ENVELOPE DIFF",
+                detail="Rows that are there have neither a time nor a multiplicity.",
+                hint="Leave ADOPT out, and write to an empty table.",
             )
         against = [
             (self.append, "A table that keeps every change has nothing to leave out."),
@@ -328,6 +345,11 @@ class SinkSpec:
                     detail=reason,
                     hint="Leave GLOBAL (across_checkpoints) out, or MODE APPEND, TIME COLUMN and DELETES = 'equality'.",
                 )
+
+    @property
+    def adopts(self) -> bool:
+        """Whether rows that are in the table before this sink's first commit stay; a new generation replaces them."""
+        return self.adopt is not Adopt.NO and not self.generation
 
     @property
     def ordered(self) -> bool:

@@ -38,6 +38,8 @@ class TableState:
     """False only when no live data file can exist: a batch then needs no deletes."""
     handle: Any = field(default=None, compare=False, repr=False)
     """The store's own reference to this state."""
+    others: tuple[Progress, ...] = ()
+    """Progress of the other sinks of the branch."""
 
     @property
     def head(self) -> int | None:
@@ -59,3 +61,5 @@ class Proposal:
     """Everything that the table holds goes out with this snapshot."""
     replaced_deletes: tuple[str, ...] = ()
     """Files of deletes that go out: what they delete is among those that come in."""
+    retired: tuple[Progress, ...] = ()
+    """Other sinks that lose the table with this snapshot, and what their properties say from then on."""

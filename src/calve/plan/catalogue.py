@@ -155,6 +155,14 @@ SINK = SettingGroup(
             default="false",
         ),
         Setting(
+            "ADOPT",
+            Kind.CHOICE,
+            "Take over a table that has rows which no run of this sink wrote: they count as the collection so far. "
+            "They are read once, to see that no key is null or there twice; 'trust' leaves that out.",
+            default="false",
+            choices=("true", "false", "trust"),
+        ),
+        Setting(
             "COMMIT SIZE",
             Kind.SIZE,
             "Commit before the commit interval is over when this much is staged.",

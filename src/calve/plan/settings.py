@@ -65,7 +65,7 @@ class Setting:
     def type_text(self) -> str:
         """The type with its choices and bounds."""
         if self.kind is Kind.CHOICE:
-            return " | ".join(quoted_text(c) for c in (*self.choices, *self._later_choices))
+            return " | ".join(_choice_text(c) for c in (*self.choices, *self._later_choices))
         low, high = _bound(self.low, self.kind), _bound(self.high, self.kind)
         if low and low == high:
             return low
@@ -183,6 +183,8 @@ def _typed(setting: Setting, option: Option) -> Typed:
     if setting.planned:
         raise SqlError.at(option.where, f"option {setting.name} is not supported yet", hint="Leave it out.")
     value = option.value
+    if isinstance(value, bool) and "true" in setting.choices:
+        value = str(value).lower()
     if setting.kind is Kind.SECRET:
         if isinstance(value, SecretName | SecretLiteral):
             return value
@@ -225,6 +227,10 @@ def _converted(setting: Setting, value: Typed) -> Typed:
             raise InvalidInput(f"expected {article}{kind.value}", hint=_example(setting))
 
 
+def _choice_text(choice: str) -> str:
+    return choice if choice in {"true", "false"} else quoted_text(choice)
+
+
 def _example(setting: Setting) -> str:
     examples = {
         Kind.DURATION: "'1m 30s'",
@@ -236,7 +242,7 @@ def _example(setting: Setting) -> str:
         Kind.TEXT: "'text'",
     }
     if setting.kind is Kind.CHOICE:
-        return f"Choices are {', '.join(quoted_text(c) for c in setting.choices)}."
+        return f"Choices are {', '.join(_choice_text(c) for c in setting.choices)}."
     return f"Write {setting.name} = {examples[setting.kind]}."
 
 

@@ -12,6 +12,7 @@ from calve.model.pace import Pace
 from calve.model.relation import KnownColumn, Relation, SourcePlan
 from calve.model.spec import (
     HEARTBEAT_MS,
+    Adopt,
     Debezium,
     Deletes,
     Diff,
@@ -94,7 +95,8 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     replay = given.text("RECOVERY") == "replay"
     staged = (commit_every is not None and not replay) or times is not None or "COMMIT SIZE" in given
     _check_staged(given, staged=staged)
-    given.exclude("RESUME", "SNAPSHOT")
+    given.exclude("RESUME", "SNAPSHOT", "ADOPT")
+    given.exclude("SNAPSHOT", "ADOPT")
     heartbeat = given.duration("HEARTBEAT")
     spec = SinkSpec(
         name=definition.name,
@@ -126,6 +128,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         pace=Pace.of(_seconds(commit_every), _seconds(every), replay=replay),
         max_pending_batches=given.integer("MAX PENDING BATCHES") or SinkSpec.max_pending_batches,
         max_staged_size=given.integer("MAX STAGED SIZE"),
+        adopt=Adopt(given.text("ADOPT") or Adopt.NO),
     )
     if append and statement.key:
         raise SqlError.at(statement.key[0].where, "MODE APPEND keeps every change and has no key", hint="Leave it out.")
@@ -325,5 +328,6 @@ def _check_only_writer(definition: Definition, statement: CreateSink, spec: Sink
             raise SqlError.at(
                 statement.where,
                 f'sink "{other.name}" writes to table {spec.table} already',
-                hint="Choose another table, or WITH (ON FOREIGN COMMIT = 'accept') on both sinks.",
+                hint="Choose another table, or drop that sink first: WITH (ADOPT = true) takes over its rows. To share "
+                "the table: WITH (ON FOREIGN COMMIT = 'accept') on both sinks, ADOPT = true if it has rows.",
             )

@@ -19,6 +19,7 @@ from calve.model.pace import Pace
 from calve.model.partitioning import PartitionBy
 from calve.model.spec import (
     HEARTBEAT_MS,
+    Adopt,
     Deletes,
     Diff,
     Envelope,
@@ -128,8 +129,13 @@ class Sink:
         maintenance: str | None = None,
         max_pending_batches: int | None = None,
         max_staged_size: int | str | None = None,
+        adopt: bool | str | None = None,
     ) -> "Sink":
-        """The same sink with other options. Dead letters go to the table `<table>_dead_letters`."""
+        """The same sink with other options. Dead letters go to the table `<table>_dead_letters`.
+
+        `adopt=True` takes over a table that has rows: they count as the collection so far, once they were read to see
+        that no key is null or there twice; `adopt="trust"` leaves that out.
+        """
         if branch == "":
             raise InvalidInput("branch is empty", hint="Leave it out for main.")
         before = self.spec.write
@@ -155,6 +161,8 @@ class Sink:
             spec = replace(spec, dead_letters=_dead_letters(spec.table, on_bad_row))
         if key_index is not None:
             spec = replace(spec, key_index=_chosen(KeyIndexUse, key_index, "key_index"))
+        if adopt is not None:
+            spec = replace(spec, adopt=_chosen(Adopt, str(adopt).lower(), "adopt"))
         if maintenance is not None:
             spec = replace(spec, maintenance=_chosen(Maintenance, maintenance, "maintenance"))
         if on_key_violation is not None:

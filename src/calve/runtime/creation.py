@@ -10,11 +10,12 @@ from pathlib import Path
 from calve.catalog.failures import trying
 from calve.catalog.properties import store_properties
 from calve.catalog.stores import io_properties_of, try_bucket, try_keys
-from calve.catalog.tables import planned_location, sinks_of_table
+from calve.catalog.tables import FORMAT_VERSION, planned_location, sinks_of_table
 from calve.definitions.objects import Definition, Standing, kind_of, spaces
 from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT, is_kept
 from calve.errors import InvalidInput, TransientError
+from calve.iceberg.existing import Occupied
 from calve.listing import check_there
 from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.names import check_name
@@ -24,7 +25,8 @@ from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required, required_connection, secret
 from calve.plan.sinks import Beginning, SinkPlan, plan_sink, uses_of_sink
 from calve.plan.sources import plan_source
-from calve.runtime.defined import lake_of, revealing
+from calve.runtime.defined import lake_of, revealing, sink_of
+from calve.runtime.existing_rows import check_adoption
 from calve.runtime.outcome import Message
 from calve.runtime.topics import check_topic, try_brokers
 from calve.runtime.viewing import check_sinks_view, plan_view
@@ -266,7 +268,8 @@ def connection_uses(statement: st.CreateConnection, definitions: Definitions) ->
 def begun(place: Workplace, definition: Definition, plan: SinkPlan, definitions: Definitions) -> Definition:
     """How a new sink begins on its table: from nothing, where a dropped sink stopped, or with all of its contents.
 
-    A sink that goes on takes over the identity and follows the version of the one that was dropped.
+    A sink that goes on takes over the identity and follows the version of the one that was dropped. Rows that are there
+    already are kept (ADOPT) or replaced (SNAPSHOT), as the user says; nobody else decides that.
     """
     table: TableName = plan.spec.table
     lake = lake_of(place.home, plan.catalog, plan.store, definitions, place.vault)
@@ -290,10 +293,33 @@ def begun(place: Workplace, definition: Definition, plan: SinkPlan, definitions:
             )
         ((uid, version),) = free.items()
         return replace(definition, uid=uid, version=version + 1)
+    found = Occupied.of(catalog, table, plan.spec.branch)
+    if plan.spec.adopts:
+        check_adoption(sink_of(place.home, plan, definitions, place.vault))
+        _check_adopted(found, table)
+        return definition
     if free:
         raise InvalidInput(
             f"table {table} holds the progress of a sink that was dropped",
             detail=f"Sinks: {', '.join(sorted(free))}.",
-            hint="Write WITH (RESUME = true) to go on where it stopped, or WITH (SNAPSHOT = true) to fill it anew.",
+            hint="Write WITH (RESUME = true) to go on where it stopped, WITH (SNAPSHOT = true) to fill it anew, or "
+            "WITH (ADOPT = true) to keep its rows and read the source from its start.",
+        )
+    if found is not None and found.written:
+        raise InvalidInput(
+            f"table {table} has {'rows' if found.rows else 'snapshots'} that no run of this sink wrote",
+            hint="WITH (ADOPT = true) takes it over, WITH (SNAPSHOT = true) replaces its rows.",
         )
     return definition
+
+
+def _check_adopted(found: Occupied | None, table: TableName) -> None:
+    if found is None:
+        raise InvalidInput(
+            f"there is no table {table} to take over", hint="Leave out ADOPT: a sink makes the table that it writes to."
+        )
+    if found.format_version != FORMAT_VERSION:
+        raise InvalidInput(
+            f"table {table} cannot be taken over",
+            detail=f"It has format version {found.format_version}, and calve writes version {FORMAT_VERSION}.",
+        )

@@ -134,6 +134,7 @@ class SourceFeed:
                 self._idle.notify_all()
 
     def _loop(self, run: SinkRun, take: Take) -> None:
+        run.adopt_rows()
         while not self._signals.stopping and not run.sealed:
             calls, asked, started = self._signals.calls, self._asked, self._clock.monotonic()
             start, asked_ms = run.end, self._clock.now_ms()
@@ -150,12 +151,14 @@ class SourceFeed:
                 continue
             if end is None:
                 run.found_nothing(asked_ms)
+                run.read_through()
                 self._answer(asked)
                 self._rest(run, started, least=LEAST_POLL)
                 continue
             complete, unread = self._source.took_all, self._source.unread
             take(self._checkpoint(run, start, end))
             if complete:
+                run.read_through()
                 self._answer(asked)
             self._source.committed(run.committed_offsets)
             if not unread:

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from calve.catalog.tables import check_found_by_all, load_or_create_table
+from calve.catalog.tables import check_found_by_all, load_or_create_table, load_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock
 from calve.commit.committer import Between, Committer, Signals
 from calve.commit.journal import Journal
@@ -39,6 +39,7 @@ from calve.resolve.resolver import PositionResolver
 from calve.resolve.search import Jobs
 from calve.runtime.deadletters import DeadLetters
 from calve.runtime.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
+from calve.runtime.existing_rows import TableRows, check_adopted_view, check_adoption
 from calve.runtime.feed import Feed, SourceFeed
 from calve.runtime.lake import TableRef, table_id
 from calve.runtime.monitor import RunMonitor, status_file
@@ -101,6 +102,7 @@ def reading_of(sink: "Sink", spark: SparkSession, frame_schema: StructType, stat
 
 
 def _check_view(spec: SinkSpec, plan: ViewPlan) -> None:
+    check_adopted_view(spec, plan)
     if spec.ordered:
         raise InvalidInput(
             f'rows of view "{plan.name}" have no order of their own',
@@ -147,6 +149,7 @@ class Start:
     def query(self) -> Query:
         check_executors(self._spark)
         self._check_name_is_free()
+        check_adoption(self._sink)
         source = self._source()
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
@@ -154,6 +157,8 @@ class Start:
         if reading.intake.view is not None and spec.times is None:  # times of rows that are left out count, too
             narrow(source, self._sink.changes, reading.intake.view.plan, self._home, self._spark)
         catalog = self._sink.lake.open()
+        if spec.adopts:
+            load_table(catalog, spec.table)  # it is not made: there would be nothing to take over
         schema = iceberg_schema(columns, spec.key, spec.uuids)
         partitions = partition_spec(schema, spec.partition_by)
         evolves = spec.on_schema_change is OnSchemaChange.EVOLVE
@@ -178,7 +183,8 @@ class Start:
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake, counts=counts)
         feed = self._feed(source)
         resolver = self._resolver(table)
-        outside = Outside(self._clock, self._ids, monitor, self._signals, resolver)
+        existing = TableRows(spec, table, source, self._jobs)
+        outside = Outside(self._clock, self._ids, monitor, self._signals, resolver, existing)
         run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
         letters = self._letters(monitor)
         around = Around(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
@@ -206,7 +212,11 @@ class Start:
             return OrderedResolver(table, self._ids)
         index = KeyIndex(Folder(self._state, "index"), self._ids, memory=memory_on(machine_memory()))
         search = IndexedSearch(index, self._spec.key_index)
-        return PositionResolver(table, Jobs(lambda: self._spark, self._spec.sink_id), self._ids, search)
+        return PositionResolver(table, self._jobs, self._ids, search)
+
+    @property
+    def _jobs(self) -> Jobs:
+        return Jobs(lambda: self._spark, self._spec.sink_id)
 
     def _upkeep(self, run: SinkRun, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver) -> Tending:
         """With a client of its own: it works beside the commits."""

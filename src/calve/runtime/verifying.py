@@ -79,6 +79,11 @@ class _Comparison:
         progress = stated_progress(table.properties, spec.sink_id)
         if progress is None:
             raise InvalidInput(f'sink "{spec.name}" has not committed anything yet', hint="Run it first: calve run.")
+        if progress.adopted is not None or progress.adopting is not None:
+            raise InvalidInput(
+                f'sink "{spec.name}" took over a table with rows',
+                detail="Its source does not hold all that the table does, so that they cannot be compared.",
+            )
         if progress.ahead:
             raise InvalidInput(
                 f'checkpoints of sink "{spec.name}" are only partly in the table',

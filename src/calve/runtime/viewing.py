@@ -16,6 +16,7 @@ from calve.model.relation import SourcePlan
 from calve.model.spec import Envelope
 from calve.plan.sinks import SinkPlan, below
 from calve.runtime.defined import revealing, source_of, static_tables
+from calve.runtime.existing_rows import check_adopted_view
 from calve.runtime.views import ViewOver, view_over
 from calve.runtime.workplace import Workplace
 from calve.sql.statements import CreateView
@@ -63,6 +64,7 @@ def check_sinks_view(place: Workplace, plan: SinkPlan) -> None:
     """Whether the view that a sink reads can be kept in a table with the sink's key and partitions."""
     viewed = plan_sinks_view(place, plan)
     if viewed is not None:
+        check_adopted_view(plan.spec, viewed)
         partition_spec(iceberg_schema(viewed.schema, viewed.key), plan.spec.partition_by)
 
 

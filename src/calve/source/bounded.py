@@ -26,6 +26,9 @@ class BoundedFrame:
         del whole
         return _ALL if start is None else None
 
+    def begin(self) -> Offsets:
+        return None
+
     @property
     def took_all(self) -> bool:
         return True

@@ -166,6 +166,9 @@ class FileSource:
         self._unread = len(fresh) - len(taken)
         return self._ledger.add(place, taken).to_offsets() if taken else None
 
+    def begin(self) -> Offsets:
+        return None
+
     @property
     def took_all(self) -> bool:
         return not self._unread

@@ -105,6 +105,9 @@ class OrdersSource:
         self._unread = self._definition.per_checkpoint if self._endless else available - end
         return offsets_at(end) if end > position else None
 
+    def begin(self) -> Offsets:
+        return None
+
     @property
     def took_all(self) -> bool:
         return self._took_all

@@ -36,6 +36,10 @@ class Source(Protocol):
         """
         ...
 
+    def begin(self) -> Offsets:
+        """Where reading begins: None, or offsets that mean the same for ever; decided once."""
+        ...
+
     @property
     def took_all(self) -> bool:
         """True when the last `next_end` left nothing behind of what was there."""

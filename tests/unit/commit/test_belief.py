@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from calve.commit.belief import Trust, believe
-from calve.errors import ForeignCommit, ProgressUnprovable, TableRecreated, TableRolledBack
+from calve.errors import FencedError, ForeignCommit, ProgressUnprovable, TableRecreated, TableRolledBack
 from calve.model.checkpoint import offsets_digest
 from calve.model.frontier import START, Frontier
 from calve.model.progress import Fence, Progress
@@ -150,3 +150,35 @@ def test_a_new_generation_minds_no_history() -> None:
     assert rolled_back is not None
     with pytest.raises(TableRecreated):
         believe(table(foreign(4), uuid="other"), "t", anew)
+
+
+ADOPT = Trust(OnForeignCommit.HALT, run_id="mine", adopts=True)
+
+
+def adopting(number: int, run: str) -> SnapshotInfo:
+    said = replace(progress(number), fence=Fence(1, 1, run), offsets=None, adopting=number - 1)
+    return SnapshotInfo(number, number - 1, number, "append", said)
+
+
+def test_rows_of_others_are_taken_over_only_where_nothing_says_that_the_sink_ever_claimed() -> None:
+    others = table(foreign(2), foreign(1))
+    assert believe(others, None, ADOPT) is None
+    with pytest.raises(ProgressUnprovable, match="ADOPT = true"):
+        believe(others, None, replace(ADOPT, adopts=False))
+    with pytest.raises(TableRolledBack):
+        believe(table(foreign(2), foreign(1), stated=3), None, ADOPT)
+
+
+def test_until_rows_are_checked_those_of_others_are_part_of_what_the_next_claim_takes_over() -> None:
+    state = replace(table(foreign(4), adopting(3, "before")), stated=replace(progress(3), adopting=2))
+    found = believe(state, "t", ADOPT)
+    assert found is not None
+    assert (found.adopting, found.offsets) == (2, "3")
+    with pytest.raises(ForeignCommit, match="Snapshot 4"):
+        believe(replace(state, ancestors=(foreign(4), adopting(3, "mine"))), "t", ADOPT)
+
+
+def test_a_sink_whose_table_another_one_took_over_is_fenced() -> None:
+    state = replace(table(own(3)), stated=progress(3).retire())
+    with pytest.raises(FencedError, match="another sink took over the table"):
+        believe(state, "t", HALT)

@@ -38,3 +38,11 @@ def test_a_new_generation_opens_a_sealed_table_and_no_other() -> None:
     assert sealed.next_lower(2) == START
     going_on = progress("1", Frontier(9), generation=1)
     assert going_on.next_lower(2) == Frontier(9)
+
+
+def test_what_a_take_over_states_is_read_back() -> None:
+    claim = progress("1").adopted_by(Fence(2, 8, "next"), "t", 4)
+    assert (claim.adopting, claim.catching_up, claim.checked().adopted, claim.checked().adopting) == (4, True, 4, None)
+    for stated in (claim, claim.checked(), progress("1").retire()):
+        assert Progress.from_property(stated.to_property()) == stated
+        assert Progress.from_summary(stated.to_summary(), snapshot_id=5, sequence_number=6).adopted == stated.adopted

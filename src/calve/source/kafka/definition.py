@@ -158,6 +158,10 @@ class KafkaSource:
             return None
         return Position(self._definition.topic, now.topic_id, end, first).to_offsets()
 
+    def begin(self) -> Offsets:
+        now = self._brokers.state(self._definition.topic)
+        return Position(self._definition.topic, now.topic_id, self._first(now)).to_offsets()
+
     @property
     def took_all(self) -> bool:
         return not self._unread
