@@ -70,6 +70,18 @@ class ExistingRows(Protocol):
         ...
 
 
+class NoExistingRows:
+    """For sinks that take over nothing."""
+
+    def begin(self) -> Offsets:
+        """At the beginning."""
+        return None
+
+    def check(self, state: TableState, snapshot_id: int) -> None:
+        """Nobody is here to look at them."""
+        raise RuntimeError(f"rows of snapshot {snapshot_id} of table {state.uuid} cannot be checked")
+
+
 @dataclass(frozen=True)
 class Waiting:
     """What is recorded and not in the table, and the frontiers that lead to it."""

@@ -7,7 +7,7 @@ of entries is the order of times and of batches. Nothing computed before the cla
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import takewhile
 from typing import Final, TypeVar
@@ -19,7 +19,7 @@ from calve.commit.attempt import Attempts
 from calve.commit.closing import Closing
 from calve.commit.journal import Journal, RunRecords
 from calve.commit.lag import Lag
-from calve.commit.ports import ExistingRows, Monitor, Resolver, TableStore, Waiter, Waiting
+from calve.commit.ports import ExistingRows, Monitor, NoExistingRows, Resolver, TableStore, Waiter, Waiting
 from calve.commit.room import Room, room_for_more, stage_is_full
 from calve.commit.waiting import check_waiting
 from calve.errors import CheckpointGap, TransientError
@@ -70,7 +70,7 @@ class Outside:
     monitor: Monitor
     waiter: Waiter
     resolver: Resolver
-    existing: ExistingRows
+    existing: ExistingRows = field(default_factory=NoExistingRows)
 
 
 @dataclass(frozen=True)

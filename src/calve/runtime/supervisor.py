@@ -94,6 +94,11 @@ class SinkRunner:
         """The run that is under way."""
         return self._query
 
+    @property
+    def fenced(self) -> bool:
+        """True once another process took over the sink: it is not started again here, whatever becomes of it."""
+        return self.result is not None and self.result.ending is Ending.FENCED
+
     def ask_to_stop(self) -> None:
         """Finish the commit in hand, then end."""
         self._stop.set()
@@ -197,7 +202,6 @@ class Supervisor:
         self._until_caught_up = until_caught_up
         self._stop = threading.Event()
         self._runners: dict[str, SinkRunner] = {}
-        self._fenced: set[str] = set()
 
     @property
     def runners(self) -> list[SinkRunner]:
@@ -220,10 +224,7 @@ class Supervisor:
                     revision = now
             except TransientError as error:
                 _log.warning("the definitions could not be read: %s", error)
-            for runner in self._runners.values():
-                if runner.result and runner.result.ending is Ending.FENCED:
-                    self._fenced.add(runner.definition.uid)
-            if not waiting and not any(runner.alive for runner in self._runners.values()):
+            if not any(runner.alive for runner in self._runners.values()) and (not waiting or self._failed):
                 break
             self._stop.wait(LOOK_EVERY)
         for runner in self._runners.values():
@@ -232,12 +233,20 @@ class Supervisor:
             runner.join()
         return [runner.result or _without_result(runner) for runner in self._runners.values()]
 
+    @property
+    def _failed(self) -> bool:
+        """Whether a sink ended otherwise than it should: then paused sinks are no reason to stay."""
+        return any(runner.result and runner.result.exit_code for runner in self._runners.values())
+
     def _reconcile(self, definitions: Definitions) -> int:
         """Make the runners those of the definitions; the number of sinks that only wait to be resumed."""
         wanted = {d.uid: d for d in definitions.of(ObjectKind.SINK)}
         runnable = {uid: d for uid, d in wanted.items() if not d.standing.paused}
         made_of = {uid: definitions.fingerprint(d) for uid, d in runnable.items()}
-        changed = [uid for uid, runner in self._runners.items() if made_of.get(uid) != runner.made_of]
+        fenced = {uid for uid, runner in self._runners.items() if uid in wanted and runner.fenced}
+        changed = [
+            uid for uid, runner in self._runners.items() if uid not in fenced and made_of.get(uid) != runner.made_of
+        ]
         for uid in changed:
             self._runners[uid].ask_to_stop()
         for uid in changed:
@@ -246,11 +255,11 @@ class Supervisor:
             if uid not in wanted:
                 forget_status(self._place.home, runner.definition.name)
         for uid, definition in runnable.items():
-            if uid not in self._runners and uid not in self._fenced:
+            if uid not in self._runners:
                 self._runners[uid] = SinkRunner(
                     self._place, definition, made_of[uid], until_caught_up=self._until_caught_up
                 )
-        return 0 if self._until_caught_up else len(wanted) - len(runnable)
+        return 0 if self._until_caught_up else len(wanted.keys() - runnable.keys() - fenced)
 
 
 def _without_result(runner: SinkRunner) -> SinkResult:
