@@ -39,7 +39,7 @@ from calve.catalog.outcome import Change, send
 from calve.catalog.rest import checks_requirements_itself
 from calve.iceberg.holds import PREFIX, is_past_its_age
 from calve.iceberg.retention import BATCH, Aged, Retention, expired
-from calve.iceberg.snapshots import ancestors_of, head_of
+from calve.iceberg.snapshots import ancestors_of, head_of, is_retired
 from calve.model.progress import PROPERTY_PREFIX, tag_name
 
 MOST_HELD = 2000
@@ -171,5 +171,6 @@ def _needed(history: list[Snapshot], held: set[int], sinks: set[str]) -> list[in
 
 
 def _sinks(metadata: TableMetadata) -> set[str]:
-    """Ids of the sinks with progress in the table."""
-    return {key.removeprefix(PROPERTY_PREFIX) for key in metadata.properties if key.startswith(PROPERTY_PREFIX)}
+    """Ids of the sinks with progress in the table, but for those that another sink retired."""
+    known = {key.removeprefix(PROPERTY_PREFIX) for key in metadata.properties if key.startswith(PROPERTY_PREFIX)}
+    return {sink_id for sink_id in known if not is_retired(metadata.properties, sink_id)}

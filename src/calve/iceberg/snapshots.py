@@ -9,7 +9,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from calve.errors import ProgressUnprovable
 from calve.model.files import Content, Manifest, Totals
-from calve.model.progress import Progress, property_key
+from calve.model.progress import PROPERTY_PREFIX, Progress, property_key
 from calve.model.table import SnapshotInfo
 
 _SINK_ID = "calve.sink-id"
@@ -97,13 +97,20 @@ def stated_progress(properties: Mapping[str, str], sink_id: str) -> Progress | N
         raise _unreadable(f"The table property {property_key(sink_id)}", sink_id, error) from error
 
 
+def is_retired(properties: Mapping[str, str], sink_id: str) -> bool:
+    """Whether another sink took over the table for good; False where the property cannot be read."""
+    with suppress(ProgressUnprovable):
+        stated = stated_progress(properties, sink_id)
+        return stated is not None and stated.fence.retired
+    return False
+
+
 def other_sinks(metadata: TableMetadata, branch: str, sink_id: str) -> tuple[Progress, ...]:
     """Progress of the other sinks that write to a branch: their newest snapshot is on it, and not on main before it.
 
     What cannot be read says nothing.
     """
-    prefix = property_key("")
-    names = [name for name in metadata.properties if name.startswith(prefix) and name != property_key(sink_id)]
+    names = [name for name in metadata.properties if name.startswith(PROPERTY_PREFIX) and name != property_key(sink_id)]
     if not names or branch not in metadata.refs:
         return ()
     there = {s.snapshot_id for s in ancestors_of(metadata, head_of(metadata, branch))}
@@ -112,7 +119,7 @@ def other_sinks(metadata: TableMetadata, branch: str, sink_id: str) -> tuple[Pro
     found = []
     for name in names:
         with suppress(ProgressUnprovable):
-            found.append(stated_progress(metadata.properties, name.removeprefix(prefix)))
+            found.append(stated_progress(metadata.properties, name.removeprefix(PROPERTY_PREFIX)))
     return tuple(p for p in found if p is not None and p.snapshot_id in there)
 
 

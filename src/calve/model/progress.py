@@ -171,7 +171,7 @@ class Progress:
 
     def retire(self) -> Self:
         """The same progress under a fence that no run of its sink passes."""
-        return replace(self, fence=replace(self.fence, version=RETIRED))
+        return replace(self, fence=Fence(RETIRED, self.fence.epoch, "retired"))
 
     def with_offsets(self, offsets: Offsets) -> Self:
         """This progress with its full offsets."""

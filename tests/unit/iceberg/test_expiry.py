@@ -23,6 +23,7 @@ from calve.iceberg.retention import BATCH, KEEP_ALL
 from calve.iceberg.snapshots import new_summary
 from calve.model.progress import tag_name
 from calve.model.spec import OnForeignCommit
+from calve.model.table import Proposal
 from tests.support.readers import duckdb_rows
 from tests.support.runs import Run, spec_of
 from tests.unit.iceberg.sample import NAME, SINK, Sample
@@ -278,3 +279,18 @@ def test_a_sink_at_rest_on_a_branch_goes_on_after_compactions_and_commits_to_mai
     again.commit({1: "again"})
     assert contents(again, "audit") == dict.fromkeys(range(12), "r") | {1: "again"}
     assert contents(again) == {100: f"b{MANY - 1}"}
+
+
+def test_a_sink_that_lost_its_table_keeps_no_history(tmp_path: Path) -> None:
+    gone = Sample(tmp_path, sink_id="gone")
+    gone.commit({1: "g"})
+    now = Sample(tmp_path, sink_id="now")
+    now.clock.now = gone.clock.now_ms()
+    state = now.iceberg.load()
+    assert [other.sink_id for other in state.others] == ["gone"]
+    now.iceberg.commit(state, Proposal(now.progress(), retired=tuple(other.retire() for other in state.others)))
+    for _ in range(2 * MANY):
+        now.commit({})
+    assert len(now.iceberg.load().ancestors) <= KEEP_ALL + 2 * BATCH
+    for sample in (gone, now):
+        sample.close()
