@@ -14,9 +14,9 @@ from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
 from tests.faults.where import TABLE, Where
 from tests.support.changes import at
-from tests.support.pipelines import eventually, until_stalled
+from tests.support.pipelines import PATIENCE, eventually, until_stalled
 from tests.support.servers.lakehouse import Lakehouse
-from tests.support.servers.listening import Request
+from tests.support.servers.listening import Answer, Request
 from tests.support.servers.logins import TokenServer, bearer
 from tests.support.servers.proxy import (
     Fault,
@@ -196,3 +196,23 @@ def test_tokens_that_expire_during_a_run_are_replaced(
     check(lake, where)
     door.stop()
     tokens.stop()
+
+
+@pytest.mark.positions
+@pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (405, "MethodNotAllowed")])
+def test_a_store_that_lets_nobody_delete_is_asked_once(
+    lake: Lake, where: Where, lakehouse: Lakehouse, caplog: pytest.LogCaptureFixture, status: int, code: str
+) -> None:
+    def deletions(request: Request) -> bool:
+        return "/orders/" in request.path and (request.method == "DELETE" or request.path.endswith("?delete"))
+
+    body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+    refusal = Answer(status, body, {"Content-Type": "application/xml"})
+    lakehouse.store.proxy.faults.append(Fault(deletions, lambda _request, _forward: refusal, times=1_000_000))
+    query = started(lake, where, maintenance="off")
+    assert query.await_termination(PATIENCE)
+    check(lake, where)
+    asked = [request for request in lakehouse.store.proxy.seen if deletions(request)]
+    assert 0 < len(asked) <= 3, "the client tries a request three times at most"
+    assert caplog.text.count("refuses to delete files of keys") == 1
+    assert "removal of keys after a commit" not in caplog.text

@@ -70,6 +70,7 @@ _CODES = {
     "THROTTLING": f"AWS asks for fewer requests. {_LATER}",
     "UNRECOGNIZEDCLIENT": "The access key id is not known there: check ACCESS KEY ID of the AWS connection.",
 }
+_NOT_ALLOWED = re.compile(r"\bMethodNotAllowed\b|\bHTTP status 405\b|\bMETHOD_NOT_ALLOWED\b")
 _EXPIRED = ("Signature expired", "Signature not yet current", "Request has expired")
 """Words of AWS for signatures of another time, under codes that say less."""
 _ASSUMING = "calling the AssumeRole operation"
@@ -103,6 +104,15 @@ def code_of(error: BaseException) -> str:
     """The store's code for what is wrong, in capitals alone; empty where none is known."""
     codes = (next(group for group in found.groups() if group) for found in _CODE.finditer(f": {error}"))
     return next((code for text in codes if (code := _plain(text)) in _CODES), "")
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether a store does not allow what it was asked, and never will as long as rights stay as they are."""
+    return (
+        isinstance(error, PermissionError)
+        or code_of(error) == "ACCESSDENIED"
+        or _NOT_ALLOWED.search(str(error)) is not None
+    )
 
 
 def _plain(code: str) -> str:

@@ -31,6 +31,7 @@ from calve.catalog.failures import trying
 from calve.catalog.fields import field_named
 from calve.catalog.fitting import as_known
 from calve.catalog.guarded import locations_of
+from calve.catalog.hints import is_refused
 from calve.catalog.outcome import Change, send, shows_no_history
 from calve.catalog.stores import expires_soon, task_properties_of
 from calve.catalog.tables import unpartitioned_spec_id
@@ -132,6 +133,8 @@ class IcebergTable:
         """Commits of this run, and the number of them from which on it looks for expired snapshots again."""
         self._lists = ManifestLists()
         self._key_scans = KeyScans()
+        self._keeps_keys = False
+        """Whether the store refused to delete files of keys."""
         self._named: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         """Files of the manifests that were written or read last, so that they are not read for every attempt."""
 
@@ -344,14 +347,29 @@ class IcebergTable:
         return Scan.of(table, AsOf(snapshot_id=snapshot_id), names or None)
 
     def remove_keys(self, keys: Sequence[Manifest]) -> None:
-        """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError."""
+        """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError.
+
+        Stores that let nobody delete (S3 Tables) remove by themselves what no table names: they are asked once.
+        """
+        if self._keeps_keys:
+            return
         io = self._latest.io
         with trying(f'removing keys of "{self._name}"'):
-            for manifest in keys:
-                with suppress(FileNotFoundError):
-                    for location in self._files_of(io, manifest):
-                        remove(io, location)
-                    remove(io, manifest.path)
+            try:
+                self._remove_keys(io, keys)
+            except OSError as error:
+                if not is_refused(error):
+                    raise
+                self._keeps_keys = True
+                words = "the store of %s refuses to delete files of keys: they stay until it removes unreferenced files"
+                log.warning(words, self._name, extra={"error": str(error)})
+
+    def _remove_keys(self, io: FileIO, keys: Sequence[Manifest]) -> None:
+        for manifest in keys:
+            with suppress(FileNotFoundError):
+                for location in self._files_of(io, manifest):
+                    remove(io, location)
+                remove(io, manifest.path)
 
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
         """Manifests, and files they name, that no longer exist. Raises TransientError."""
