@@ -25,13 +25,13 @@ from calve.clock import SystemClock
 
 _LOGIN = "The catalog does not accept the login: check USER and PASSWORD, CREDENTIAL or TOKEN of the connection."
 _CLOCK = "The clock of this machine is wrong: set it."
-_LATER = "It is tried again; a sink goes on by itself."
+_LATER = "A running sink tries again by itself."
 _NUMBERS = {
-    errno.EACCES: "Give this process permission to write there; the sink goes on by itself.",
-    errno.EPERM: "Give this process permission to write there; the sink goes on by itself.",
-    errno.EROFS: "The filesystem is read-only; mount it for writing. The sink goes on by itself.",
-    errno.ENOSPC: "The disk is full; make room. The sink goes on by itself.",
-    errno.EDQUOT: "The quota of the disk is used up; make room. The sink goes on by itself.",
+    errno.EACCES: "Give this process permission to write there; a running sink goes on by itself.",
+    errno.EPERM: "Give this process permission to write there; a running sink goes on by itself.",
+    errno.EROFS: "The filesystem is read-only; mount it for writing. A running sink goes on by itself.",
+    errno.ENOSPC: "The disk is full; make room. A running sink goes on by itself.",
+    errno.EDQUOT: "The quota of the disk is used up; make room. A running sink goes on by itself.",
 }
 _SQLITE_ERRNO = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,

@@ -4,7 +4,9 @@ lake = calve.connect()
 query = calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=["id"]).start()
 """
 
+import logging
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -14,7 +16,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 
 from calve.clock import sink_id_of
-from calve.errors import InvalidInput
+from calve.errors import InvalidInput, TransientError
 from calve.model.pace import Pace
 from calve.model.partitioning import PartitionBy
 from calve.model.spec import (
@@ -45,6 +47,12 @@ from calve.source.port import SourceDefinition
 from calve.sql.parser import parse_partition_field
 from calve.sql.values import parse_duration, parse_size
 
+START_TRIES = 4
+"""How often a start is tried where a catalog or a store fails."""
+FIRST_WAIT = 0.5
+"""Seconds between the first two of them, doubled each time."""
+
+_log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -211,6 +219,10 @@ class Sink:
         """The same sink into a table with these partitions, written as in SQL: `"bucket(16, id)"`, `"day(at)"`."""
         return replace(self, spec=replace(self.spec, partition_by=tuple(map(_partition_field, fields))))
 
+    def start_once(self, state: str | None = None) -> Query:
+        """As `start`, for those who try again themselves: the first failure is an error."""
+        return Start(self, state).query()
+
     def start(
         self,
         *,
@@ -220,6 +232,8 @@ class Sink:
         recovery: str | None = None,
     ) -> Query:
         """Create the table when it is missing, and run until stopped. Returns once the sink knows where to go on.
+
+        A catalog or a store that fails is tried a few times, and then an error: a sink that runs keeps on trying.
 
         `state` is a folder or URI for calve's records (default: below the home folder). With a `commit_interval`
         snapshots are made at its multiples; all that comes before is read at once, and staged checkpoint by checkpoint.
@@ -246,7 +260,26 @@ class Sink:
             raise InvalidInput(
                 'recovery="replay" stages nothing', hint="Leave out the commit size and times of rows, or recovery."
             )
-        return Start(replace(self, spec=spec), state).query()
+        return _started(replace(self, spec=spec), state)
+
+
+def _started(sink: Sink, state: str | None) -> Query:
+    wait = FIRST_WAIT
+    for _ in range(START_TRIES - 1):
+        try:
+            return sink.start_once(state)
+        except TransientError as error:
+            _log.warning("sink %s could not start, next try in %g s: %s", sink.spec.name, wait, error)
+        time.sleep(wait)
+        wait *= 2
+    try:
+        return sink.start_once(state)
+    except TransientError as error:
+        raise TransientError(
+            f'sink "{sink.spec.name}" was not started: {error.primary}',
+            detail=f"{error.detail} Tried {START_TRIES} times.".strip(),
+            hint=f"{error.hint} This one does not run: call start() again.".strip(),
+        ) from error
 
 
 def _positive(name: str, value: int | None) -> int | None:

@@ -33,18 +33,19 @@ class Query:
         self._registry: Registry | None = None
         self._watcher = threading.Thread(target=self._watch, name="calve-query", daemon=True)
 
-    def begin(self, pipeline: Pipeline, registry: Registry | None = None) -> None:
-        """Look at the table, then start the threads; a sealed sink has nothing to do."""
+    def begin(self, pipeline: Pipeline, registry: Registry | None = None) -> bool:
+        """Look at the table, then start the threads; False for a sink that was sealed before: it has nothing to do."""
         self._registry = registry
         self._run.boot()
         self._monitor.started(self._run.fence.epoch, self._run.frontier.to_json(), self._run.pending)
         if self._run.sealed and not self._run.pending:
             self._finish(None)
-            return
+            return False
         self._monitor.running()
         self._committer.start()
         self._feed.start(self._run, pipeline.take)
         self._watcher.start()
+        return True
 
     # ---- what users call
 

@@ -194,7 +194,14 @@ class Start:
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
         _RUNNING[self._home, spec.name] = query
         known = table_id(TableRef(self._sink.lake, spec.table))
-        query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
+        begun = query.begin(pipeline, Registry(Written(self._home, known, spec, table.standing), self._clock))
+        if not begun and isinstance(source, BoundedFrame):
+            raise InvalidInput(
+                f'sink "{spec.name}" is complete: it takes in one bounded DataFrame',
+                detail="It took one in before. Nothing of this one was read.",
+                hint="To apply this one to the same table, give the sink another name and options(adopt=True). To take "
+                "in what is new whenever it starts: calve.files(...), or a streaming DataFrame.",
+            )
         return query
 
     def _check_name_is_free(self) -> None:

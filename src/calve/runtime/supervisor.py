@@ -158,7 +158,7 @@ class SinkRunner:
         definitions = self._place.definitions()
         plan = plan_sink(self.definition, definitions)
         sink = sink_of(self._place.home, plan, definitions, self._place.vault)
-        query = sink.start(state=plan.state)
+        query = sink.start_once(plan.state)
         self._query = query
         if self._stop.is_set():
             query.ask_to_stop()

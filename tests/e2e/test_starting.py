@@ -1,0 +1,71 @@
+"""Starts of sinks: what is tried again, and what is said instead of doing nothing."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import calve
+from calve import faults
+from calve.errors import InvalidInput, TransientError
+from calve.runtime import api
+from calve.runtime.api import START_TRIES, Sink
+from tests.support.readers import duckdb_rows
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "FIRST_WAIT", 0.01)
+
+
+def sink(spark: SparkSession, home: Path, name: str = "r", first: int = 0) -> Sink:
+    return calve.sink(spark.range(first, first + 5), name=name, into=calve.connect(home=home).table("x.t"), key=["id"])
+
+
+def keys(home: Path) -> list[int]:
+    return sorted(row["id"] for row in duckdb_rows(calve.connect(home=home).open().load_table("x.t").metadata_location))
+
+
+def fail_loads(count: int) -> list[str]:
+    """The first loads of the table fail; all of them are in the list."""
+    loads: list[str] = []
+
+    def hook(point: str) -> None:
+        if point == "load":
+            loads.append(point)
+            if len(loads) <= count:
+                raise TransientError("the table could not be loaded", detail="ReadTimeout.")
+
+    faults.install(hook)
+    return loads
+
+
+def test_a_start_outlives_requests_that_fail(spark: SparkSession, tmp_path: Path) -> None:
+    loads = fail_loads(START_TRIES - 1)
+    try:
+        assert sink(spark, tmp_path).start().await_termination(120)
+    finally:
+        faults.install(None)
+    assert len(loads) > START_TRIES
+    assert keys(tmp_path) == [0, 1, 2, 3, 4]
+
+
+def test_a_start_that_was_given_up_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    loads = fail_loads(1000)
+    try:
+        with pytest.raises(TransientError, match='sink "r" was not started: the table could not be loaded') as failed:
+            sink(spark, tmp_path).start()
+    finally:
+        faults.install(None)
+    assert len(loads) == START_TRIES
+    assert failed.value.detail == f"ReadTimeout. Tried {START_TRIES} times."
+    assert failed.value.hint == "This one does not run: call start() again."
+
+
+def test_a_second_bounded_frame_is_refused_and_the_remedy_works(spark: SparkSession, tmp_path: Path) -> None:
+    assert sink(spark, tmp_path).start().await_termination(120)
+    with pytest.raises(InvalidInput, match='sink "r" is complete') as refused:
+        sink(spark, tmp_path, first=3).start()
+    assert "another name and options(adopt=True)" in refused.value.hint
+    assert sink(spark, tmp_path, "another", 3).options(adopt=True).start().await_termination(120)
+    assert keys(tmp_path) == [0, 1, 2, 3, 4, 5, 6, 7]
