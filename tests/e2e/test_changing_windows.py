@@ -13,13 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 import calve
+from calve import faults
+from calve.errors import InvalidInput
 from calve.model.checkpoint import Offsets, canonical_offsets
-from calve.model.spec import Upsert
-from tests.support.changes import Batches
+from calve.model.spec import Diff, Upsert
+from calve.runtime.monitor import read_statuses
+from tests.e2e.test_random_tables import Kind, kinds
+from tests.support.changes import Batches, Death, Died, quiet_deaths
+from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import duckdb_rows
 
 TABLE = "shop.t"
@@ -48,9 +55,9 @@ Record = Mapping[str, Any]
 class Window:
     """A sink of one long window. Every phase has columns and an order of its own, reads some checkpoints and stops."""
 
-    def __init__(self, home: Path, *, own_times: bool) -> None:
+    def __init__(self, home: Path, *, own_times: bool, delay: str = "1h", interval: str = "1h") -> None:
         self.lake = calve.connect(home=home)
-        self.own_times = own_times
+        self.own_times, self._delay, self._interval = own_times, delay, interval
         self._before: list[list[tuple[Any, ...]]] = []
         self._source: Told | None = None
 
@@ -68,18 +75,36 @@ class Window:
 
     def sink(self, source: Told) -> Any:
         sink = calve.sink(source, name="s", into=self.lake.table(TABLE), key=["id"])
-        return sink.times("ts", watermark_delay="1h") if self.own_times else sink
+        return sink.times("ts", watermark_delay=self._delay) if self.own_times else sink
 
     def start(self, source: Told) -> Any:
         self._source = source
-        return self.sink(source).start(commit_interval="1h", checkpoint_interval="100ms")
+        return self.sink(source).start(commit_interval=self._interval, checkpoint_interval="10ms")
 
-    def phase(self, columns: str, order: str, *checkpoints: Sequence[Record]) -> None:
+    def phase(
+        self, columns: str, order: str, *checkpoints: Sequence[Record], deaths: Sequence[tuple[str, int]] = ()
+    ) -> None:
         source = self.source(columns, order, *checkpoints)
+        with quiet_deaths():
+            for point, nth in deaths:
+                self._die(source, Death(point, nth))
         query = self.start(source)
         assert source.read.wait(PATIENCE), query.status()
         query.stop()
         query.await_termination()
+
+    def _die(self, source: Told, death: Death) -> None:
+        faults.install(death)
+        try:
+            query = self.start(source)
+            while query.active and not death.happened.wait(0.05) and not source.read.is_set():
+                continue
+            query.stop()  # its threads end at the next failpoint they come to
+        except Died:
+            pass
+        finally:
+            faults.install(None)
+            source.read.clear()
 
     def close(self) -> None:
         """Commit everything with the last definition."""
@@ -180,3 +205,191 @@ def test_rows_that_an_older_version_staged_are_read_by_the_columns_of_their_file
     window.phase("id INT NOT NULL, n INT, v STRING", "rank STRING", [{"id": 2, "v": "b", "n": 2, "rank": "", "ts": 2}])
     window.close()
     assert window.rows() == {1: {"v": "a"}, 2: {"v": "b", "n": 2}}
+
+
+# ---- what cannot change while rows wait for times of their own
+
+
+@pytest.fixture
+def timed(spark: SparkSession, tmp_path: Path) -> Window:
+    del spark
+    return Window(tmp_path / "home", own_times=True)
+
+
+def test_rows_that_wait_for_their_time_keep_the_time_column_until_they_are_committed(timed: Window) -> None:
+    columns = "id INT NOT NULL, v STRING"
+    timed.phase(columns, "seq BIGINT", [{"id": 1, "v": "a", "seq": 7, "ts": 1000}])
+    source = timed.source(columns, "seq BIGINT", [{"id": 2, "v": "b", "seq": 2000, "ts": 3}])
+    other = calve.sink(source, name="s", into=timed.lake.table(TABLE), key=["id"])
+    with pytest.raises(InvalidInput, match=r"TIME COLUMN of sink .* cannot change while rows wait for their time"):
+        other.times("seq").start()
+    with pytest.raises(InvalidInput, match="TIME COLUMN"):
+        other.start()
+    timed.close()
+    query = other.times("seq").start()
+    query.await_caught_up(PATIENCE)
+    query.stop()
+    assert timed.rows() == {1: {"v": "a"}, 2: {"v": "b"}}
+
+
+def test_rows_by_the_clock_are_committed_before_those_with_times_of_their_own(timed: Window) -> None:
+    timed.own_times = False
+    timed.phase(
+        "id INT NOT NULL, v STRING", "seq BIGINT", [{"id": 1, "v": "a", "seq": 9}, {"id": 2, "v": "a", "seq": 1}]
+    )
+    timed.own_times = True
+    timed.phase("id INT NOT NULL, w STRING", "seq BIGINT", [{"id": 1, "w": "b", "seq": 1, "ts": 2**42}])
+    timed.close()
+    assert timed.rows() == {1: {"w": "b"}, 2: {"v": "a"}}
+    (first, second) = timed.batches()
+    assert first[0] == 0
+    assert first[1] == second[0] < second[1] == 2**42 + 1
+
+
+STATEMENTS = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SOURCE items (id BIGINT NOT NULL, v STRING, PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '{folder}', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq);
+CREATE SINK s FROM items TO ICEBERG CATALOG lake NAMESPACE shop TABLE t WITH (TIME COLUMN = ts, WATERMARK DELAY = '1h');
+"""
+
+
+def test_alter_refuses_another_time_column_while_rows_wait(spark: SparkSession, tmp_path: Path) -> None:
+    pipelines = Pipelines(tmp_path / "home", spark)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "1.json").write_text('{"id": 1, "v": "a", "ts": 1000, "at": 1, "seq": 1}')
+    pipelines.apply(STATEMENTS.format(folder=folder))
+    with pipelines.started():
+        eventually(lambda: any(status.staged for status in read_statuses(pipelines.home)))
+    with pytest.raises(InvalidInput, match=r"TIME COLUMN of sink .* cannot change") as refused:
+        pipelines.apply("ALTER SINK s SET (TIME COLUMN = at)")
+    assert "TIME COLUMN was ts" in refused.value.detail
+    pipelines.apply("ALTER SOURCE items SET COLUMNS (id BIGINT NOT NULL, w STRING, v STRING)")
+    pipelines.apply("ALTER SINK s SET (WATERMARK DELAY = '2h')")
+    assert [result.exit_code for result in pipelines.run()] == [0]
+    pipelines.apply("ALTER SINK s SET (TIME COLUMN = at)")
+    (folder / "2.json").write_text('{"id": 2, "v": "b", "w": "c", "ts": 1, "at": 5000, "seq": 1}')
+    assert [result.exit_code for result in pipelines.run()] == [0]
+    assert pipelines.rows(TABLE, "id", "v", "w") == [(1, "a", None), (2, "b", "c")]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "append"])
+def test_rows_with_multiplicities_cancel_by_the_columns_of_both(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    """A row that was read without a column is equal to one that has null there."""
+    del spark
+    lake = calve.connect(home=tmp_path / "home")
+    narrow = [(1, "a", 10, 1, False), (2, "b", 10, 1, False)]
+    wide = [
+        (1, "a", None, 20, -1, False),
+        (1, "c", "x", 20, 1, False),
+        (2, "b", None, 10, -1, False),
+        (None, None, None, 30, None, True),
+    ]
+    phases = [
+        Told([narrow], "id INT, v STRING, t BIGINT, d INT, p BOOLEAN", Diff("t", "d", "p", columns="id, v")),
+        Told([[], wide], "id INT, v STRING, x STRING, t BIGINT, d INT, p BOOLEAN", Diff("t", "d", "p", "id, v, x")),
+    ]
+    for source in phases:
+        key = ["id"] if mode == "upsert" else []
+        query = calve.sink(source, name="s", into=lake.table(TABLE), key=key, mode=mode).start()
+        assert source.read.wait(PATIENCE)
+        if source is phases[-1]:
+            query.await_caught_up(PATIENCE)
+        query.stop()
+        query.await_termination()
+    found = duckdb_rows(lake.open().load_table(TABLE).metadata_location)
+    log = sorted((r["id"], r["v"], r["x"] or "", r.get("_calve_diff"), r.get("_calve_time")) for r in found)
+    if mode == "upsert":
+        assert log == [(1, "c", "x", None, None)]
+    else:
+        assert log == [(1, "a", "", -1, 20), (1, "a", "", 1, 10), (1, "c", "x", 1, 20)]
+
+
+# ---- random windows
+
+POINTS = [
+    "claim.after", "adopt.after", "schema.before", "schema.after", "stage.before", "stage.after", "files.after",
+    "manifests.after", "record.before", "record.after", "commit.before", "commit.after", "receipt.before",
+]  # fmt: skip
+ORDERS = ["seq BIGINT", "seq INT", "rank STRING, seq BIGINT", "at TIMESTAMP_NTZ, rank STRING, seq INT"]
+
+
+class RandomWindow:
+    """A window, the columns of now, and what the table has to show in the end."""
+
+    def __init__(self, draw: Any, home: Path) -> None:
+        self.draw = draw
+        own_times = draw(st.booleans())
+        self.window = Window(home, own_times=own_times, delay="50ms", interval=draw(st.sampled_from(["1h", "100ms"])))
+        self.live: dict[str, Kind] = {f"c{n}": draw(kinds()) for n in range(draw(st.integers(1, 2)))}
+        self.ever = dict(self.live)
+        self._checkpoints = self._highest = 0
+        self._changes: list[tuple[tuple[int, int, int], int, dict[str, Any] | None]] = []
+
+    def change(self) -> None:
+        """Columns widen, go, come back, and come."""
+        for kind in self.live.values():
+            kind.grow(self.draw)
+        if len(self.live) > 1 and self.draw(st.booleans()):
+            self.live.pop(self.draw(st.sampled_from(sorted(self.live))))
+        if gone := sorted(set(self.ever) - set(self.live)):
+            name = self.draw(st.sampled_from(gone))
+            self.live |= {name: self.ever[name]} if self.draw(st.booleans()) else {}
+        if self.draw(st.booleans()):
+            name = f"c{len(self.ever)}"
+            self.live[name] = self.ever[name] = self.draw(kinds())
+
+    def checkpoint(self) -> Sequence[Record]:
+        """Changes in any order; where times count, none is behind the frontier."""
+        self._checkpoints += 1
+        numbers = self.draw(st.permutations(range(self.draw(st.integers(0, 5)))))
+        records = []
+        for number in numbers:
+            values = {name: kind.value(self.draw) for name, kind in self.live.items()}
+            key, gone = self.draw(st.integers(0, 5)), self.draw(st.integers(0, 3)) == 0
+            time = max(0, self._highest + self.draw(st.integers(-40, 60)))
+            place = (time if self.window.own_times else 0, self._checkpoints, number)
+            self._changes.append((place, key, None if gone else values))
+            order = {"seq": number, "rank": "", "at": dt.datetime(2026, 1, 1)}  # noqa: DTZ001 - a local time
+            records.append({"id": key, **values, **order, "op": "d" if gone else "u", "ts": time})
+        self._highest = max([self._highest, *(record["ts"] for record in records)])
+        return records
+
+    def phase(self) -> None:
+        columns = ", ".join(["id INT NOT NULL", *(f"{name} {kind.ddl}" for name, kind in self.live.items())])
+        checkpoints = [self.checkpoint() for _ in range(self.draw(st.integers(1, 2)))]
+        deaths = self.draw(st.lists(st.tuples(st.sampled_from(POINTS), st.integers(1, 2)), max_size=1))
+        self.window.phase(columns, self.draw(st.sampled_from(ORDERS)), *checkpoints, deaths=deaths)
+
+    def expected(self) -> dict[int, dict[str, Any]]:
+        last = {key: values for _, key, values in sorted(self._changes, key=lambda change: change[0])}
+        return {key: self._whole(values) for key, values in last.items() if values is not None}
+
+    def found(self) -> dict[int, dict[str, Any]]:
+        return {key: self._whole(values) for key, values in self.window.rows().items()}
+
+    def _whole(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: kind.whole(values.get(name)) for name, kind in self.ever.items()}
+
+
+@pytest.mark.parametrize("examples", [2, pytest.param(150, marks=pytest.mark.soak)])
+def test_random_windows_are_right_whatever_changes_and_dies_on_the_way(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, examples: int
+) -> None:
+    del spark
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        drawn = RandomWindow(data.draw, tmp_path_factory.mktemp("home"))
+        for number in range(data.draw(st.integers(2, 3))):
+            if number:
+                drawn.change()
+            drawn.phase()
+        drawn.window.close()
+        assert drawn.found() == drawn.expected()
+        batches = drawn.window.batches()
+        assert all(before[1] == after[0] for before, after in pairwise(batches)), "times are tiled"
+
+    check()

@@ -7,6 +7,7 @@ process may go on or where this one may die.
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +18,7 @@ from calve.commit.journal import Journal
 from calve.commit.ports import Waiting
 from calve.commit.run import Decision, Outside, SinkRun, Written
 from calve.errors import CheckpointGap, FencedError, KeyViolation, SourceLost, TerminalError, TransientError
-from calve.model.checkpoint import CheckpointIdentity, Staged
+from calve.model.checkpoint import CheckpointIdentity, RowKind, Staged
 from calve.model.files import Committable, Content, Manifest, ResolvedDeletes, Totals
 from calve.model.frontier import BatchDescription
 from calve.model.progress import Progress, Receipt
@@ -200,6 +201,8 @@ class Driver:
         )
         self.stages = spec.stages
         self.positions = world.encodings.choice(world.setup.positions)
+        self.kind = RowKind.of(spec)
+        self.new_kind()
         self.closing = CooperativeLock(self.schedule)
         self.outside = outside
         self.run = SinkRun(
@@ -350,7 +353,16 @@ class Driver:
             continue
         return True
 
+    def new_kind(self) -> None:
+        """Source, sink or table changed: rows that are staged from now on may have other columns."""
+        self.kind = replace(self.kind, columns=str(self.world.kinds.randrange(self.world.setup.kinds)))
+
     def staged(self, start: int, end: int) -> Staged:
+        if self.world.kinds.random() < 0.2:
+            self.new_kind()
+        return replace(self.put(start, end), kind=self.kind)
+
+    def put(self, start: int, end: int) -> Staged:
         faults.reached("stage.before")
         records = self.world.source[start:end]
         rows = [record for record in records if record[0] is not None]
@@ -387,7 +399,10 @@ class Driver:
             batch = self.run.due()
             if batch is None:
                 return False
-            names = [f for e in self.run.staged if e.staged and e.reaches_into(batch) for f in e.staged.files]
+            entries = [e for e in self.run.staged if e.staged and e.staged.rows and e.reaches_into(batch)]
+            if len({e.staged.kind for e in entries if e.staged and not e.timed}) > 1:
+                raise Violation("rows of different kinds share a batch by the clock")
+            names = [f for e in entries if e.staged for f in e.staged.files]
             rows = self.run.suspiciously(lambda: self.merged(names, batch))
             self.run.close(batch, self.written(rows))
             return True

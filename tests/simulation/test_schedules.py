@@ -171,6 +171,16 @@ MUTATIONS = [
         only(windows=(20,)),
     ),
     Mutation(
+        "windows are not split where checkpoints differ",
+        ((adoption, "return rest[0].time", "return None"),),
+        only(windows=(20, 60), kinds=2),
+    ),
+    Mutation(
+        "a window is split behind the first checkpoint that differs",
+        ((adoption, "return rest[0].time", "return rest[0].time + 1"),),
+        only(windows=(20, 60), kinds=2),
+    ),
+    Mutation(
         "a batch states the offsets of the newest checkpoint",
         ((run, "whole, committed = position.whole_below(batch.upper),", "whole, committed = position.staged,"),),
         only(windows=(20,)),

@@ -72,6 +72,8 @@ class Setup:
     """Every run draws one: None commits each checkpoint by itself."""
     positions: tuple[bool, ...] = (False,)
     """Every run draws one: whether it deletes by position."""
+    kinds: int = 1
+    """Every checkpoint is of one of so many kinds; runs differ more often than checkpoints of a run."""
     own_times: bool = False
     """Rows have times of their own, out of order; progress marks tell which will not come any more."""
     coalesce: bool = True
@@ -175,7 +177,9 @@ class World:
         self.rng = random.Random(seed)
         self.encodings = random.Random(f"encodings of {seed}")
         positions = self.encodings.choice([(False,), (True,), (True, False)])
-        self.setup = Setup.drawn(self.rng, **{"positions": positions, **fixed})
+        self.kinds = random.Random(f"kinds of {seed}")
+        kinds = self.kinds.choice([1, 1, 2, 3])
+        self.setup = Setup.drawn(self.rng, **{"positions": positions, "kinds": kinds, **fixed})
         adopts = self.encodings.random() < 0.2
         if "adopt" not in fixed and "faults" not in fixed and adopts:
             more = frozenset(f for f in sorted(ADOPTED) if self.encodings.random() < FAULTS[f])

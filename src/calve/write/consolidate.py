@@ -15,8 +15,10 @@ _LEFT, _MOST, _LEAST = "_calve__left", "_calve__most", "_calve__least"
 
 
 def log_rows(frame: DataFrame) -> DataFrame:
-    """Each row once for every time, with its multiplicity."""
-    return _netted(frame).withColumn(DIFF, F.col(DIFF).cast("int")).withColumn(BAD, F.lit(None).cast("string"))
+    """Each row once for every time, with its multiplicity. The columns stay in their order."""
+    columns = [quoted(name) for name in table_columns(frame.columns, log=True)]
+    netted = _netted(frame).withColumn(DIFF, F.col(DIFF).cast("int"))
+    return netted.select(*columns, F.lit(None).cast("string").alias(BAD))
 
 
 def last_rows(frame: DataFrame, key: tuple[str, ...]) -> DataFrame:

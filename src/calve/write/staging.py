@@ -30,7 +30,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 from calve.errors import CalveError, CheckpointGap
 from calve.iceberg.readable import Names, ReadTarget
 from calve.iceberg.staged import staged_columns, staged_names
-from calve.model.change import BAD, ORDER, ORDER_PREFIX, TIME, order_columns
+from calve.model.change import BAD, ORDER, ORDER_PREFIX, PROGRESS, TIME, order_columns
 from calve.model.checkpoint import CheckpointEntry, RowKind, Staged
 from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
@@ -83,7 +83,8 @@ def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, kind
     layout = layout_of(frame.columns, target)
     try:
         changes = checked(frame, layout)
-        beside = T.StructType(changes.schema.fields[len(layout.columns) :])
+        behind = changes.schema.fields[len(layout.columns) :]
+        beside = T.StructType([field for field in behind if field.name != PROGRESS])  # which ends here
         kind = replace(kind, columns=_columns_of(target), beside=beside.json())
         if fits_the_driver(size):
             return replace(_together([folder.put(collected(changes))], folder), kind=kind)
