@@ -132,4 +132,7 @@ def _frontier(text: str) -> str:
 
 
 def _instant(millis: int) -> str:
-    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):  # a time column may have any number, Python's times end with the year 9999
+        return f"{millis} ms"

@@ -83,3 +83,10 @@ def test_a_terminal_that_lacks_a_character_gets_an_escape(tmp_path: Path) -> Non
         command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=True
     )
     assert r"the name is \xfc, \u8868 or \ud800" in done.stdout
+
+
+@pytest.mark.parametrize("millis", [253_402_300_800_000, 2**63 - 1, -(2**63)])
+def test_a_frontier_may_be_any_number(tmp_path: Path, millis: int) -> None:
+    write_status(status_file(tmp_path, "s"), replace(Status.unknown("s", 1), frontier=f"[{millis}]"))
+    result = CliRunner().invoke(app, ["status", "--home", str(tmp_path)], catch_exceptions=False)
+    assert f"{millis} ms" in result.stdout
