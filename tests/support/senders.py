@@ -17,7 +17,10 @@ from calve.iceberg.dead_letters import LetterTable
 from calve.iceberg.declared import DeclaredColumn, Plain
 from calve.iceberg.declared_tables import Declaration, open_declared
 from calve.iceberg.evolution import Shape
+from calve.iceberg.expiry import expire
+from calve.iceberg.holds import Hold, HoldPlace
 from calve.iceberg.manifest_reader import ManifestReader, references
+from calve.iceberg.retention import BATCH
 from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.table import IcebergTable
 from calve.maintain.compact import Scope, compact
@@ -45,6 +48,8 @@ class Act:
     rows: int
     snapshots: int = 1
     """How many it adds."""
+    commits: int = 1
+    """How many it sends; the last one is the one to meddle with."""
     table: tuple[str, ...] = NAME.identifier
 
 
@@ -87,7 +92,30 @@ def compaction(sample: Sample, _: Catalog) -> Act:
         done = compact(sample.catalog, Scope(NAME), TOOLS)
         assert done is None or (done.files_before, done.files_after) == (2, 1)
 
-    return Act(make, rows=2)
+    return Act(make, rows=2, commits=2)  # the first one takes a hold
+
+
+def hold(sample: Sample, _: Catalog) -> Act:
+    held = sample.commit({1: "a"}).snapshot_id
+    place = HoldPlace(sample.catalog, NAME, sample.clock)
+
+    def make() -> None:
+        taken = Hold(place, "x", sample.table, held)
+        assert sample.table.refs()[taken.tag].snapshot_id == held
+
+    return Act(make, rows=1, snapshots=0)
+
+
+def expiry(sample: Sample, _: Catalog) -> Act:
+    for number in range(1 + BATCH):
+        sample.commit({number: "x"})
+    sample.clock.now += 30 * 24 * 3_600_000
+
+    def make() -> None:
+        expire(sample.table, "main", sample.clock.now)
+        assert len(sample.table.metadata.snapshots) == 1
+
+    return Act(make, rows=1 + BATCH, snapshots=-BATCH)
 
 
 def conversion(sample: Sample, _: Catalog) -> Act:
@@ -138,7 +166,7 @@ def spec_for_deletes(sample: Sample, maker: Catalog) -> Act:
 SENDERS: dict[str, Callable[[Sample, Catalog], Act]] = {
     one.__name__: one
     for one in (
-        *(batch, claim, schema_change, manifest_merge, compaction, conversion),
+        *(batch, claim, schema_change, manifest_merge, compaction, conversion, hold, expiry),
         *(dead_letters, declared_table, spec_for_deletes),
     )
 }
@@ -148,11 +176,13 @@ def check(catalog: Catalog, act: Act, snapshots_before: int) -> None:
     """The change was made once, DuckDB reads the table, and the files on disk are those that the table has."""
     table = catalog.load_table(act.table)
     assert len(table.metadata.snapshots) == snapshots_before + act.snapshots
+    check_rows(catalog, act)
+    if act.snapshots < 0:
+        return  # files of snapshots that expired stay
     named = {path.removeprefix("file://") for path in references(table.io, ManifestReader(), table.metadata.snapshots)}
     folder = Path(table.location().removeprefix("file://"))
     there = {str(path) for ending in ("parquet", "avro") for path in folder.rglob(f"*.{ending}")}
     assert there == named
-    check_rows(catalog, act)
 
 
 def check_rows(catalog: Catalog, act: Act) -> None:

@@ -134,9 +134,9 @@ def test_a_commit_is_sent_once_and_found_in_the_table_whatever_the_answer(
         act = SENDERS[sender](Sample(tmp_path, opened=place.catalog), place.maker)
         before = len(place.catalog.load_table(act.table).metadata.snapshots)
         place.proxy.seen.clear()
-        place.proxy.faults.append(Fault(place.on, answers[answer]))
+        place.proxy.faults.append(Fault(place.on, answers[answer], after=act.commits - 1))
         act.make()
-        assert place.sent() == 1
+        assert place.sent() == act.commits
         check(place.catalog, act, before)
 
 
@@ -151,7 +151,7 @@ def test_a_commit_that_another_one_overtook_leaves_nothing_behind(tmp_path: Path
             sample.commit({3: "c"})
             return forward(request)
 
-        place.proxy.faults.append(Fault(place.on, overtaken))
+        place.proxy.faults.append(Fault(place.on, overtaken, after=act.commits - 1))
         act.make()
         assert sample.rows() == {1: "a", 2: "b", 3: "c"}
         table = sample.table
@@ -169,7 +169,7 @@ def test_a_commit_that_became_a_request_to_load_is_not_taken_for_applied(tmp_pat
         def redirected(request: Request, _: Forward) -> Answer:
             return Answer(302, headers={"Location": place.proxy.uri + request.path})
 
-        place.proxy.faults.append(Fault(place.on, redirected))
+        place.proxy.faults.append(Fault(place.on, redirected, after=act.commits - 1))
         with pytest.raises(CommitUnknown, match=r"the answer to the compaction of .* was lost"):
             act.make()
         check_rows(place.catalog, act)
@@ -208,14 +208,16 @@ def test_a_rest_catalog_owns_old_metadata_files_whoever_commits(tmp_path: Path) 
 # ---- SQL databases
 
 
-def lose_the_answer(monkeypatch: pytest.MonkeyPatch, catalog: SqlCatalog, failure: Exception) -> None:
-    """The next transaction is committed by the database, and nobody learns of it."""
+def lose_the_answer(monkeypatch: pytest.MonkeyPatch, catalog: SqlCatalog, failure: Exception, nth: int) -> None:
+    """The n-th swap from now is committed by the database, and nobody learns of it."""
     real: Callable[[Any], None] = catalog.engine.dialect.do_commit
+    left = [nth]
 
     def do_commit(connection: Any) -> None:
         real(connection)
-        monkeypatch.setattr(catalog.engine.dialect, "do_commit", real)
-        raise failure
+        left[0] -= 1
+        if not left[0]:
+            raise failure
 
     monkeypatch.setattr(catalog.engine.dialect, "do_commit", do_commit)
 
@@ -253,7 +255,7 @@ def test_a_transaction_whose_answer_was_lost_is_found_in_the_table(
     act = SENDERS[sender](Sample(tmp_path, opened=catalog), catalog)
     before = len(catalog.load_table(act.table).metadata.snapshots)
     error_class: type[Exception] = catalog.engine.dialect.loaded_dbapi.OperationalError
-    lose_the_answer(monkeypatch, catalog, error_class("the connection was closed"))
+    lose_the_answer(monkeypatch, catalog, error_class("the connection was closed"), act.commits)
     act.make()
     check(catalog, act, before)
     catalog.close()

@@ -58,16 +58,16 @@ def sample(tmp_path: Path) -> Iterator[Sample]:
 
 
 def meddle(
-    monkeypatch: pytest.MonkeyPatch, catalog: Catalog, answer: Callable[[], None], *, applied: bool, times: int = 1
+    monkeypatch: pytest.MonkeyPatch, catalog: Catalog, answer: Callable[[], None], *, applied: bool, nth: int = 1
 ) -> None:
-    """The first commits are applied or not, and then answered in this way."""
-    left = [times]
+    """The n-th commit is applied or not, and then answered in this way."""
+    left = [nth]
     for name in ("commit_table", "commit_tables"):
         real: Callable[..., Any] = getattr(catalog, name)
 
         def call(*arguments: Any, real: Callable[..., Any] = real) -> Any:
             left[0] -= 1
-            if left[0] < 0:
+            if left[0]:
                 return real(*arguments)
             if applied:
                 real(*arguments)
@@ -88,7 +88,7 @@ def test_a_change_that_was_applied_is_made_once_and_keeps_its_files_whatever_the
 ) -> None:
     act = SENDERS[sender](sample, sample.catalog)
     before = snapshots_of(sample.catalog, act)
-    meddle(monkeypatch, sample.catalog, ANSWERS[answer], applied=True)
+    meddle(monkeypatch, sample.catalog, ANSWERS[answer], applied=True, nth=act.commits)
     act.make()
     check(sample.catalog, act, before)
 
@@ -99,7 +99,7 @@ def test_a_change_that_never_arrived_is_made_later_and_takes_no_file_with_it(
     sample: Sample, monkeypatch: pytest.MonkeyPatch, sender: str, answer: str
 ) -> None:
     act = SENDERS[sender](sample, sample.catalog)
-    meddle(monkeypatch, sample.catalog, ANSWERS[answer], applied=False)
+    meddle(monkeypatch, sample.catalog, ANSWERS[answer], applied=False, nth=act.commits)
     try:
         act.make()
     except CommitUnknown:
@@ -123,7 +123,7 @@ def test_a_change_is_unknown_while_the_table_cannot_be_loaded_and_nothing_is_rem
         monkeypatch.setattr(sample.catalog, "load_table", load_table)
         ANSWERS[answer]()
 
-    meddle(monkeypatch, sample.catalog, answer_and_be_gone, applied=True)
+    meddle(monkeypatch, sample.catalog, answer_and_be_gone, applied=True, nth=act.commits)
     try:
         act.make()
     except CommitUnknown:
@@ -144,7 +144,7 @@ def test_a_change_that_another_one_overtook_is_made_on_top_of_it(
 
     def commit_table(*arguments: Any) -> Any:
         calls.append(1)
-        if len(calls) == 1:
+        if len(calls) == act.commits:
             with other.load_table(act.table).update_schema() as change:
                 change.update_column(arguments[0].schema().fields[-1].name, doc="by another")
         return real(*arguments)
@@ -155,7 +155,7 @@ def test_a_change_that_another_one_overtook_is_made_on_top_of_it(
     except CommitConflict:
         act.make()
     check_rows(sample.catalog, act)
-    assert len(calls) in {1, 2}, "a schema matters to all but the spec for deletes"
+    assert len(calls) >= act.commits
     other.close()
 
 
@@ -226,7 +226,7 @@ def test_a_modification_whose_answers_are_all_lost_is_unknown_and_keeps_its_file
         tables = open_tables(metastore)
         tables.modify().overwrite(GENERAL).execute()
         before = set(tmp_path.rglob("*.parquet"))
-        meddle(monkeypatch, tables.catalog, refuse, applied=False, times=10**6)
+        monkeypatch.setattr(tables.catalog, "commit_table", lambda *_: refuse())
         with pytest.raises(CommitUnknown, match="was refused, and the table does not show why"):
             tables.modify().overwrite(SEGMENT).execute()
         assert len(set(tmp_path.rglob("*.parquet")) - before) == 1
