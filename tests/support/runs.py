@@ -121,7 +121,7 @@ class Run:
             arrow = arrow_schema(its_schema)
             table = pa.Table.from_pylist([{n: row[n] for n in arrow.names} for row in values], schema=arrow)
             path = f"{target.data_location}/calve-{self.ids.new_id()}.parquet"
-            with open_output(path, {}) as sink:
+            with open_output(path, target.io_properties) as sink:
                 with pq.ParquetWriter(sink, table.schema) as writer:
                     writer.write_table(table)
                 size = sink.tell()

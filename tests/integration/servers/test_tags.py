@@ -1,0 +1,100 @@
+"""Tags that others make in a REST catalog while a sink's snapshots expire."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table.update import RemoveSnapshotsUpdate
+
+from calve import faults
+from calve.iceberg import expiry
+from calve.iceberg.holds import PREFIX, Hold, HoldPlace
+from calve.iceberg.retention import BATCH, Retention
+from tests.faults.where import Where
+from tests.support.readers import duckdb_rows
+from tests.support.runs import NAME, Run, spec_of
+from tests.support.servers.lakehouse import Lakehouse
+
+KEPT = 5
+MANY = KEPT + 2 * BATCH
+
+
+@pytest.fixture
+def where(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Where:
+    monkeypatch.setattr(expiry, "_retention_of", lambda *_: Retention(keep_all=KEPT))
+    return Where.of(lakehouse)
+
+
+def other_client(where: Where) -> Catalog:
+    return where.lake(Path()).open()
+
+
+def test_a_tag_made_while_a_batch_is_committed_survives(where: Where, tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"), other_client(where))
+    for number in range(KEPT + BATCH):
+        run.commit({number: "a"})
+    old = sorted(run.now.snapshots(), key=lambda s: s.sequence_number or 0)[3].snapshot_id
+    other = other_client(where)
+
+    def make_tag(point: str) -> None:
+        table = other.load_table(NAME.identifier)
+        if point == "commit.before" and "audit" not in table.metadata.refs:
+            table.manage_snapshots().create_tag(old, "audit").commit()
+
+    faults.install(make_tag)
+    try:
+        run.commit({1: "b"})
+    finally:
+        faults.install(None)
+    for number in range(BATCH):
+        run.commit({number: "c"})
+    assert len(run.now.snapshots()) < KEPT + 2 * BATCH
+    assert run.now.metadata.refs["audit"].snapshot_id == old
+    rows = duckdb_rows(run.now.metadata_location, snapshot_id=old, s3=where.duckdb)
+    assert {row["v"] for row in rows} == {"a"}
+
+
+def test_a_tag_moved_to_a_snapshot_that_is_being_removed_keeps_it(
+    where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, other = other_client(where), other_client(where)
+    moved: list[int] = []
+    run = Run(tmp_path, spec_of("s"), catalog)
+    run.commit({1: "a"})
+    run.now.manage_snapshots().create_tag(run.now.metadata.current_snapshot_id or 0, "audit").commit()
+    send = catalog.commit_table
+
+    def commit_table(table: Any, requirements: Any, updates: Any) -> Any:
+        gone = [i for update in updates if isinstance(update, RemoveSnapshotsUpdate) for i in update.snapshot_ids]
+        if gone and not moved:
+            moved.append(gone[-1])
+            now = other.load_table(NAME.identifier)
+            now.manage_snapshots().remove_tag("audit").create_tag(gone[-1], "audit").commit()
+        return send(table, requirements, updates)
+
+    monkeypatch.setattr(catalog, "commit_table", commit_table)
+    for number in range(MANY):
+        run.commit({number: "a"})
+    assert moved, "snapshots were about to expire"
+    assert run.now.metadata.refs["audit"].snapshot_id == moved[0]
+    assert run.now.snapshot_by_id(moved[0]) is not None
+    assert len(run.now.snapshots()) < MANY, "others expired later"
+
+
+def test_holds_are_taken_moved_and_released(where: Where, tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"), other_client(where))
+    run.commit({1: "a"})
+    first = run.now.metadata.current_snapshot_id
+    assert first is not None
+    hold = Hold(HoldPlace(other_client(where), NAME, run.clock, sink_id="s"), "1", run.now, first)
+    for number in range(MANY):
+        run.commit({number: "a"})
+    assert len(run.table.load().ancestors) == MANY + 2, "a claim, and everything since"
+    hold.renew()
+    assert run.now.metadata.refs[f"{PREFIX}s-1"].snapshot_id == run.now.metadata.current_snapshot_id
+    for number in range(2 * BATCH):
+        run.commit({number: "a"})
+    assert len(run.now.snapshots()) < MANY + BATCH, "not everything since the hold was taken"
+    hold.release()
+    assert f"{PREFIX}s-1" not in run.now.metadata.refs
