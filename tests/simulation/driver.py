@@ -9,19 +9,21 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from greenlet import getcurrent, greenlet
+from pyiceberg.table import Table
 
 from calve import faults
 from calve.commit.journal import Journal
 from calve.commit.ports import Waiting
 from calve.commit.run import Decision, Outside, SinkRun, Written
 from calve.errors import CheckpointGap, FencedError, KeyViolation, SourceLost, TerminalError, TransientError
+from calve.iceberg.compaction import Owner
 from calve.model.checkpoint import CheckpointIdentity, RowKind, Staged
 from calve.model.files import Committable, Content, Manifest, ResolvedDeletes, Totals
 from calve.model.frontier import BatchDescription
-from calve.model.progress import Progress, Receipt
+from calve.model.progress import Progress, Receipt, property_key
 from calve.model.spec import Adopt, LateRows, NoEnvelope, OnForeignCommit, RowTimes, SinkSpec, TableName
 from calve.model.table import Proposal, TableState
 
@@ -176,6 +178,8 @@ class Driver:
 
     early_commit_log = False
     """Mutation: Spark's commit log is written before the record."""
+    unfenced_upkeep = False
+    """Mutation: a compaction does not look at the fence."""
 
     def __init__(self, world: World, number: int, version: int, disk: str) -> None:
         self.world, self.number, self.version, self.disk_kind = world, number, version, disk
@@ -246,6 +250,8 @@ class Driver:
         if name == "boot":
             self.booted = self.world.now
             self.threads = {"stream": greenlet(self.stream), "committer": greenlet(self.committer)}
+            if self.world.upkeep:
+                self.threads["upkeep"] = greenlet(self.upkeep)
         if self.run.frontier.sealed:
             self.alive, self.exit = False, "sealed"
 
@@ -428,6 +434,42 @@ class Driver:
                     return
             elif not self.close_due():
                 self.run.beat()
+
+    def upkeep(self) -> None:
+        """Compactions of the run: planned on one state of the table, committed on a later one."""
+        owner, rng = Owner(self.run.sink_id, lambda: self.run.fence.run_id), self.world.upkeeps
+        while not self.run.frontier.sealed:
+            faults.reached("idle")
+            if not self.run.claimed or rng.random() < 0.7:
+                continue
+            try:
+                plan = self.looked_at(owner)
+                for _ in range(rng.choice([0, 2, 8])):
+                    faults.reached("idle")  # files are rewritten
+                now = self.looked_at(owner)
+                if plan.uuid == now.uuid and plan.head in {s.snapshot_id for s in now.ancestors}:
+                    faults.reached("maintain.before")
+                    self.world.compact(now, self.run.fence)
+                    faults.reached("maintain.after")
+            except TransientError as error:
+                self.world.say(f"run {self.number} upkeep: {error.primary}")
+
+    def looked_at(self, owner: Owner) -> TableState:
+        state = self.outside.load()
+        if not self.unfenced_upkeep:
+            owner.check(cast("Table", Shown(state)))
+        return state
+
+
+class Shown:
+    """As much of a table of pyiceberg as tells its owner."""
+
+    def __init__(self, state: TableState) -> None:
+        stated = state.stated
+        self.properties = {property_key(stated.sink_id): stated.to_property()} if stated else {}
+
+    def name(self) -> tuple[str, ...]:
+        return ("n", "t")
 
 
 def world_current(world: Any) -> Driver | None:

@@ -295,3 +295,14 @@ def test_the_schedules_notice_when(mutation: Mutation, monkeypatch: pytest.Monke
 def test_the_schedules_notice_when_spark_is_told_before_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver.Driver, "early_commit_log", True)
     assert is_caught(only(seekable=False, crash=0.06))
+
+
+def test_the_schedules_notice_when_a_compaction_does_not_look_at_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver.Driver, "unfenced_upkeep", True)
+    assert is_caught(only("zombie", "stray", "pause", upkeep=True))
+
+
+def test_schedules_with_compactions_beside_commits_end_well() -> None:
+    done = [simulate(seed, **only("zombie", "pause", "version", upkeep=True, crash=0.03)) for seed in range(100)]
+    assert {outcome for outcome, _ in done} <= {"ok", "halted"}
+    assert sum(simulation.world.commits["compactions"] for _, simulation in done) > len(done)

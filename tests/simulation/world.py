@@ -176,6 +176,10 @@ class World:
     def __init__(self, seed: int, **fixed: Any) -> None:
         self.rng = random.Random(seed)
         self.encodings = random.Random(f"encodings of {seed}")
+        self.upkeeps = random.Random(f"upkeep of {seed}")
+        upkeep = fixed.pop("upkeep", self.upkeeps.random() < 0.4)
+        self.upkeep: bool = upkeep
+        """Whether runs compact the table beside their commits."""
         positions = self.encodings.choice([(False,), (True,), (True, False)])
         self.kinds = random.Random(f"kinds of {seed}")
         kinds = self.kinds.choice([1, 1, 2, 3])
@@ -464,6 +468,17 @@ class World:
             self.files[compacted] = File({key: value for key, value, _ in head.rows})
             rows = tuple((key, value, compacted) for key, value, _ in head.rows)
             self.foreign_snapshot(REPLACE, rows, frozenset({compacted}))
+
+    def compact(self, state: TableState, fence: Fence) -> None:
+        """A run of the sink replaces the files of exactly `state` by one with the same rows."""
+        if self.down:
+            raise TransientError("the catalog is down")
+        if self.table.uuid != state.uuid or self.table.head != state.head:
+            raise CommitConflict("the table changed")
+        if fence != self.truth.fence:
+            raise Violation(f"{fence} committed a compaction, but {self.truth.fence} holds the fence")
+        self.commits["compactions"] += 1
+        self.do_replace()
 
     def do_foreign(self) -> None:
         if self.table.head is not None:

@@ -21,7 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 from calve.catalog.failures import trying
 from calve.catalog.outcome import Change, send
 from calve.clock import Clock, IdSource
-from calve.errors import FencedError, InvalidInput
+from calve.errors import FencedError, InvalidInput, TransientError
 from calve.iceberg.compaction_groups import Groups, Policy, due_groups
 from calve.iceberg.delete_index import DeleteIndex
 from calve.iceberg.draft import new_draft, requirements, snapshot_updates
@@ -84,9 +84,14 @@ class Owner:
     run_id: Callable[[], str]
 
     def check(self, table: Table) -> None:
-        """Raise FencedError when another run owns the table. A commit pins the state that was checked."""
+        """Raise FencedError when another run owns the table. A commit pins the state that was checked.
+
+        Raises TransientError when the table does not say who owns it: the next commit of the sink says it again.
+        """
         stated = stated_progress(table.properties, self.sink_id)
-        if stated is not None and stated.fence.run_id != self.run_id():
+        if stated is None:
+            raise TransientError(f'table "{".".join(table.name())}" does not state the progress of its sink')
+        if stated.fence.run_id != self.run_id():
             raise FencedError(
                 f'a compaction of "{".".join(table.name())}" belongs to a run that lost its fence',
                 detail=f"{stated.fence} committed snapshot {stated.snapshot_id}.",

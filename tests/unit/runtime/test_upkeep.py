@@ -12,6 +12,7 @@ from calve.iceberg.holds import PREFIX
 from calve.iceberg.retention import BATCH, KEEP_ALL
 from calve.maintain import compact
 from calve.maintain.rewrite import rewrite
+from calve.model.progress import property_key
 from calve.runtime.upkeep import Upkeep
 from tests.support.readers import duckdb_rows
 from tests.support.runs import Run, spec_of
@@ -109,6 +110,29 @@ def test_a_run_that_ends_well_commits_what_is_ready(tmp_path: Path) -> None:
     run = Run(tmp_path, spec_of("s"))
     upkeep = run.upkeep()
     ready(run, upkeep)
+    upkeep.close(failed=False)
+    assert "replace" in operations(run)
+
+
+def test_a_run_that_failed_commits_nothing_more(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    upkeep = run.upkeep()
+    ready(run, upkeep)
+    files = parquet_files(run)
+    upkeep.close(failed=True)
+    assert "replace" not in operations(run)
+    assert parquet_files(run) < files
+    assert not [name for name in run.now.metadata.refs if name.startswith(PREFIX)]
+
+
+def test_a_table_that_does_not_say_who_owns_it_is_compacted_later(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    upkeep = run.upkeep()
+    ready(run, upkeep)
+    run.now.transaction().remove_properties(property_key("s")).commit_transaction()
+    upkeep.tend()
+    assert "replace" not in operations(run)
+    run.commit({1: "b"})
     upkeep.close(failed=False)
     assert "replace" in operations(run)
 

@@ -191,12 +191,12 @@ def test_a_fenced_run_does_not_overwrite_the_piece_of_its_successor(tmp_path: Pa
     """What both joined may have changed between them."""
     store = LocalState(tmp_path)
     fenced, successor = Totals(store, "v"), Totals(store, "v")
-    take(fenced, 0, 1, rows(1), epoch=1)
-    take(successor, 1, 2, rows(10), epoch=2)
-    take(fenced, 1, 2, rows(500), epoch=1)
+    take(fenced, 0, 1, rows(1), epoch=9)
+    take(successor, 1, 2, rows(10), epoch=10)
+    take(fenced, 1, 2, rows(500), epoch=9)
     assert total_at(store, 2) == 11
-    successor.committed(canonical_offsets(2), epoch=2)
-    take(successor, 2, 3, rows(1), epoch=2)
+    successor.committed(canonical_offsets(2), epoch=10)
+    take(successor, 2, 3, rows(1), epoch=10)
     assert total_at(store, 3) == 12
 
 
@@ -206,12 +206,12 @@ def test_a_fenced_run_that_cuts_its_checkpoints_elsewhere_removes_nothing_of_its
 ) -> None:
     store = LocalState(tmp_path)
     fenced, successor = Totals(store, "v"), Totals(store, "v")
-    take(fenced, 0, 1, rows(1), epoch=1)
-    take(successor, 1, 2, rows(10), epoch=2)
-    take(successor, 2, 4, rows(10), epoch=2)
+    take(fenced, 0, 1, rows(1), epoch=9)
+    take(successor, 1, 2, rows(10), epoch=10)
+    take(successor, 2, 4, rows(10), epoch=10)
     for start, end in cuts:
-        take(fenced, start, end, rows(500), epoch=1)
-    fenced.committed(canonical_offsets(1), epoch=1)
+        take(fenced, start, end, rows(500), epoch=9)
+    fenced.committed(canonical_offsets(1), epoch=9)
     assert total_at(store, 4) == 21, "the pieces of the newest epoch count, however few others would lead there"
 
 
