@@ -209,6 +209,15 @@ def test_a_row_without_time_or_diff_is_a_bad_row_that_is_named(items: Items) -> 
     assert "000001.json" in str(result.cause)
 
 
+def test_a_diff_beyond_any_range_is_a_letter(items: Items) -> None:
+    items.by(DIFF, f"{SINK} WITH (ON BAD ROW = 'dead letter')")
+    items.diffs((1, "a", 10, 1), *[(n, "b", 10, d) for n, d in enumerate((-(2**63), 2**63 - 1, 2**31), 2)], progress=11)
+    assert [(r.cause, r.pending) for r in items.pipelines.run()] == [(None, 0)]
+    assert items.rows() == [(1, "a")]
+    found = items.pipelines.rows("shop.t_dead_letters", "reason")
+    assert found == [('the diff field "d" is too large',)] * 3
+
+
 Change = tuple[int, str, int, int]
 
 
