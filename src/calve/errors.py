@@ -6,6 +6,7 @@
     │   └── CommitUnknown       the answer was lost; the commit may or may not have been applied
     ├── TerminalError           the sink stops and stays stopped until a person acts
     │   ├── BadRow              a record that cannot become a change
+    │   ├── UnreadableFile      a file of the input that no try can read
     │   ├── KeyViolation        two rows of one key, and nothing tells which is the last
     │   ├── LateRow             a row is behind what is closed already
     │   ├── ForeignCommit       somebody else changed the table's rows
@@ -91,6 +92,21 @@ class TerminalError(CalveError):
 
 class BadRow(TerminalError):
     """A record that cannot become a change."""
+
+
+class UnreadableFile(TerminalError):
+    """A file of the input that cannot be read, as Spark names it; a text that crossed a task does not have it."""
+
+    def __init__(self, primary: str, *, detail: str = "", hint: str = "", file: str = "") -> None:
+        super().__init__(primary, detail=detail, hint=hint)
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_file, (self.primary, self.detail, self.hint, self.file)
+
+
+def _rebuild_file(primary: str, detail: str, hint: str, file: str) -> UnreadableFile:
+    return UnreadableFile(primary, detail=detail, hint=hint, file=file)
 
 
 class KeyViolation(TerminalError):

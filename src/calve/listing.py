@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
@@ -123,6 +123,12 @@ class Listing:
         """The name of a file as Spark takes it."""
         scheme = _SPARK_SCHEMES.get(self.scheme, self.scheme or "file")
         return f"{scheme}://" + _SPARK_PATTERN.sub(r"\\\1", path)
+
+    def named_by_spark(self, spark_path: str) -> tuple[str, ...]:
+        """What Spark may mean by a path in an error, as the store names files: it escapes some of them, some not."""
+        parts = urlsplit(spark_path)
+        path = spark_path.partition(":")[2].removeprefix("//") if parts.scheme else spark_path
+        return path, unquote(path)
 
 
 def spark_options(names: Iterable[str]) -> dict[str, str]:

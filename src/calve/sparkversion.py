@@ -5,13 +5,16 @@ that become Arrow tables by themselves; and a logger of PySpark. Spark 3.5 has n
 """
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
 import pyarrow as pa
 import pyspark
+from py4j.java_gateway import is_instance_of
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
@@ -36,6 +39,28 @@ def is_interval(data_type: T.DataType) -> bool:
 def condition_of(error: PySparkException) -> str:
     """What Spark calls the kind of an error: UNRESOLVED_COLUMN.WITH_SUGGESTION, say."""
     return (error.getErrorClass() if _OLD else error.getCondition()) or ""
+
+
+@dataclass(frozen=True)
+class SparkFacts:
+    """What Spark adds to an exception of Java."""
+
+    condition: str = ""
+    state: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+def facts_of_throwable(java: Any) -> SparkFacts:
+    """Those of a Java exception; empty for one that is not Spark's."""
+    context: Any = SparkContext._active_spark_context  # noqa: SLF001 - the way to the JVM
+    if context is None or not is_instance_of(context._gateway, java, "org.apache.spark.SparkThrowable"):  # noqa: SLF001
+        return SparkFacts()
+    if _OLD:
+        return SparkFacts(java.getErrorClass() or "", java.getSqlState() or "", dict(java.getMessageParameters()))
+    utils = context._jvm.PythonErrorUtils  # noqa: SLF001 - as above
+    return SparkFacts(
+        utils.getCondition(java) or "", utils.getSqlState(java) or "", dict(utils.getMessageParameters(java))
+    )
 
 
 def arrow_schema_of(schema: T.StructType) -> pa.Schema:

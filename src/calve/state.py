@@ -8,9 +8,9 @@ records point to table files, and the table itself says how far the sink came.
 import errno
 import os
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -283,6 +283,38 @@ class Folder:
 
     def delete(self, name: str) -> None:
         self._store.delete(self._prefix + name)
+
+
+class NewRecords(Folder):
+    """A store whose new records nobody knows yet: they are removed if the work that puts them fails."""
+
+    def __init__(self, store: StateStore) -> None:
+        super().__init__(store, "")
+        self._prefix = ""
+        self._put: list[str] = []
+
+    def put(self, name: str, data: bytes) -> None:
+        self._put.append(name)
+        super().put(name, data)
+
+    def put_new(self, name: str, data: bytes) -> None:
+        self._put.append(name)
+        try:
+            super().put_new(name, data)
+        except TerminalError:  # it is another's
+            self._put.remove(name)
+            raise
+
+    @contextmanager
+    def removed_on_failure(self) -> Iterator[None]:
+        """Remove what was put, also where the answer was lost; what cannot be removed is an orphan."""
+        try:
+            yield
+        except BaseException:
+            for name in self._put:
+                with suppress(TransientError):
+                    self.delete(name)
+            raise
 
 
 def _link(part: Path, path: Path) -> None:

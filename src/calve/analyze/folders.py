@@ -23,10 +23,11 @@ from calve.analyze.columns import merged_schema, schema_of
 from calve.analyze.footers import Footers, read_footers
 from calve.analyze.records import look_at_records
 from calve.analyze.subject import FileLook, ListedFile, Wanted
-from calve.errors import InvalidInput
+from calve.errors import InvalidInput, TransientError
 from calve.listing import KnownFile, Listing, absolute, spark_options
 from calve.metastore.statistics import ColumnStatistics, ColumnType
 from calve.metastore.tables import TableId
+from calve.spark.failures import failure_of
 from calve.sparkversion import quiet_analysis
 from calve.sql.statements import MetadataLevel
 
@@ -183,7 +184,10 @@ class Folder:
             with quiet_analysis():
                 return self.reading.frame(self.spark(), paths, schema, base)
         except (PySparkException, Py4JError) as error:
-            raise InvalidInput(f"{self.location} cannot be read", detail=str(error).splitlines()[0]) from error
+            found = failure_of(error, f"{self.location} could not be read")
+            if isinstance(found, TransientError):
+                raise found from error
+            raise InvalidInput(f"{self.location} cannot be read", detail=found.detail or found.primary) from error
 
     def _name(self, file: KnownFile) -> str:
         below = file.path.removeprefix(self.opened.base).strip("/")

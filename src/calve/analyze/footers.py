@@ -18,6 +18,7 @@ from calve.analyze.columns import bounded, columns_of, kind_of, schema_of, spark
 from calve.analyze.subject import FileLook, GroupLook, ListedFile, Wanted
 from calve.errors import CalveError, InvalidInput, TransientError
 from calve.metastore.statistics import ColumnStatistics, ColumnType, merge_columns
+from calve.spark.failures import told_as
 
 FEW: Final = 64
 """Footers that this process reads by itself: less work than starting tasks."""
@@ -129,7 +130,8 @@ def read_footers(spark: Callable[[], SparkSession], footers: Footers, files: Seq
         size = min(_PER_TASK, -(-len(files) // context.defaultParallelism))
         rest = iter(files)
         chunks = list(iter(lambda: list(islice(rest, size)), []))
-        answers = context.parallelize(chunks, len(chunks)).map(footers.of).collect()
+        with told_as("the files could not be read"):
+            answers = context.parallelize(chunks, len(chunks)).map(footers.of).collect()
     found: list[FileLook] = []
     for answer in answers:
         if isinstance(answer, CalveError):

@@ -12,8 +12,9 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.analyze.columns import bounded, columns_of, instant, kind_of
 from calve.analyze.subject import FileLook, ListedFile, Wanted
-from calve.errors import InvalidInput
+from calve.errors import CalveError, InvalidInput, TransientError
 from calve.metastore.statistics import ColumnStatistics, ColumnType
+from calve.spark.failures import failure_of
 from calve.sparktext import ident
 
 _FILE: Final = "_calve_file"
@@ -73,10 +74,12 @@ def _path(location: str) -> str:
     return unquote(f"{found.netloc}{found.path}") if found.scheme else location
 
 
-def _unreadable(error: Exception) -> InvalidInput:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def _unreadable(error: Exception) -> CalveError:
+    found = failure_of(error, "the files could not be read")
+    if isinstance(found, TransientError):
+        return found
     return InvalidInput(
         "files cannot be read as what they seem to be",
-        detail=next((line for line in lines if not line.startswith("An error occurred")), type(error).__name__),
+        detail=found.detail or found.primary,
         hint="Declare their columns in a source (CREATE SOURCE ... FROM FILES), and analyze the source.",
     )

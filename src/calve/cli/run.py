@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from calve.cli.show import visible
-from calve.errors import InvalidInput
+from calve.errors import CalveError, InvalidInput
 from calve.runtime.creation import apply
 from calve.runtime.session import embedded_session
 from calve.runtime.statements import execute
@@ -139,4 +139,5 @@ def _tell(console: Console, result: SinkResult) -> None:
         text += f", {result.pending} batches pending"
     console.print(text, soft_wrap=True)
     if result.cause is not None:
-        console.print(f"  {result.cause}", soft_wrap=True)
+        said = result.cause.primary if result.logged and isinstance(result.cause, CalveError) else result.cause
+        console.print(f"  {said}", soft_wrap=True)

@@ -37,6 +37,7 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 from calve.catalog.guarded import locations_of
 from calve.catalog.stores import sync_files
 from calve.iceberg.avro import RecordFormat, read_entries
+from calve.iceberg.store import io_properties_of, remove_new
 from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
 
 TARGET_BYTES = 8 << 20
@@ -66,17 +67,23 @@ def write_manifests(
     """Manifests of the files of one batch: data by spec, split when there are very many; deletes in one for each spec.
 
     `stem` makes their names unique. `sequence_number` is that of files which only hold what was in the table before.
-    New files of a local table are synced here, before anything names them. Raises OSError.
+    New files of a local table are synced here, before anything names them. All manifests or none. Raises OSError.
     """
     groups: dict[tuple[bool, int], list[WrittenFile]] = {}
     for file in files:
         groups.setdefault((file.content is not Content.DATA, file.spec_id), []).append(file)
     written: list[Manifest] = []
-    for (deletes, spec_id), members in sorted(groups.items()):
-        for piece in [members] if deletes else _pieces(members):
-            name = f"{OWN_PREFIX}{stem}-m{len(written)}.avro"
-            place = manifest_place(table, spec_id, ManifestContent.DELETES if deletes else ManifestContent.DATA, name)
-            written.append(_write_added(place, piece, sequence_number))
+    made: list[str] = []
+    try:
+        for (deletes, spec_id), members in sorted(groups.items()):
+            content = ManifestContent.DELETES if deletes else ManifestContent.DATA
+            for piece in [members] if deletes else _pieces(members):
+                place = manifest_place(table, spec_id, content, f"{OWN_PREFIX}{stem}-m{len(written)}.avro")
+                made.append(place.location)
+                written.append(_write_added(place, piece, sequence_number))
+    except BaseException:
+        remove_new(made, io_properties_of(table.io.properties), "writing the manifests of a batch failed")
+        raise
     return tuple(written)
 
 

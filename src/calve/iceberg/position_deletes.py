@@ -5,7 +5,6 @@ that data file alone, whereas a shared one is read with every data file of the p
 of paths are never cut, so that readers see which data file a file is about.
 """
 
-import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from calve.iceberg.locations import DataLocations
 from calve.iceberg.metrics import arrow_schema, metrics_of
-from calve.iceberg.store import open_output
+from calve.iceberg.store import open_output, remove_new
 from calve.model.files import ColumnMetrics, Content, WrittenFile
 from calve.model.scan import ScanFile
 
@@ -57,13 +56,19 @@ class DeletePlace:
 
 
 def write_position_deletes(place: DeletePlace, found: Iterable[Found], writer: str) -> tuple[WrittenFile, ...]:
-    """Files of all that was found. `writer` is nobody else's: names are derived from it. Raises OSError."""
+    """Files of all that was found, or none. `writer` is nobody else's: names are derived from it. Raises OSError."""
     locations = DataLocations(place.data_location.rstrip("/"), place.table_properties)
-    unique, sequence = uuid.uuid5(_NAMESPACE, writer), itertools.count()
-    return tuple(
-        _written(members, locations.of(f"calve-{next(sequence):05d}-{unique}.parquet"), place)
-        for members in _files(found)
-    )
+    unique = uuid.uuid5(_NAMESPACE, writer)
+    made: list[str] = []
+    written: list[WrittenFile] = []
+    try:
+        for members in _files(found):
+            made.append(locations.of(f"calve-{len(made):05d}-{unique}.parquet"))
+            written.append(_written(members, made[-1], place))
+    except BaseException:
+        remove_new(made, place.io_properties, "writing deletes failed")
+        raise
+    return tuple(written)
 
 
 def _files(found: Iterable[Found]) -> Iterator[list[Found]]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from calve.errors import TransientError
 from calve.iceberg.readable import ReadTarget
 from calve.index.manifest import IndexedFile, Run
 from calve.index.parts import Entries, Part, rows_per_part
 from calve.index.words import Keys, NotIndexable, Words, is_short, widened, widest
 from calve.model.scan import ScanFile
 from calve.scan.positions import Remembered, key_columns
+from calve.spark.failures import own_file_failure
 
 MOST_FILE_ROWS = 20_000_000
 """The keys of one file are sorted in memory."""
@@ -100,10 +100,7 @@ def _read(reader: KeyReader, file: ScanFile) -> _Read:
     except NotIndexable:
         return _Read(file, None)
     except (OSError, pa.ArrowException) as error:
-        raise TransientError(
-            "the keys of a file of the table could not be read",
-            detail=f'"{file.path}": {type(error).__name__}: {error}',
-        ) from error
+        raise own_file_failure(error, "the keys of a file of the table could not be read", file.path) from error
     return _Read(file, tuple(found))
 
 

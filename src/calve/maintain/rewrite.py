@@ -19,16 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from calve.errors import TerminalError, TransientError
+from calve.errors import TerminalError
 from calve.iceberg.position_deletes import Found
 from calve.iceberg.readable import ReadTarget
-from calve.iceberg.store import remove_new
 from calve.model.files import WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.target import WriteTarget
 from calve.scan.deletes import TaskDeletes, paths_named
 from calve.scan.positions import key_columns_at
 from calve.scan.rows import Live, live_rows, read_split, whole
+from calve.spark.failures import own_file_failure
 from calve.write.partitioned import partitioner_for
 from calve.write.rolling import FileKind, FileNames, RollingFiles
 
@@ -93,16 +93,12 @@ def rewrite(work: GroupWork, check: Callable[[], None]) -> Rewritten:
 
     What was written is removed when it fails. Raises TransientError; TerminalError when rows would be lost.
     """
-    names = _Names(work.target, work.name)
-    try:
-        with _working(work):
-            return _rewritten(work, names, check)
-    except BaseException:
-        names.forget()
-        raise
+    names = FileNames(work.target, work.name, "compaction")
+    with names.removed_on_failure(), _working(work):
+        return _rewritten(work, names, check)
 
 
-def _rewritten(work: GroupWork, names: "_Names", check: Callable[[], None]) -> Rewritten:
+def _rewritten(work: GroupWork, names: FileNames, check: Callable[[], None]) -> Rewritten:
     deletes = TaskDeletes(work.reading, work.inputs)
     live: list[Live] = []
     for file in work.inputs:
@@ -260,29 +256,10 @@ def _check_counts(work: GroupWork, live: Sequence[Live], files: Sequence[Written
         )
 
 
-class _Names(FileNames):
-    """Locations of new files, remembered for as long as it may be necessary to remove them."""
-
-    def __init__(self, target: WriteTarget, name: str) -> None:
-        super().__init__(target, name, "compaction")
-        self._io_properties = target.io_properties
-        self._given: list[str] = []
-
-    def fresh(self, partition_folder: str = "") -> str:
-        location = super().fresh(partition_folder)
-        self._given.append(location)
-        return location
-
-    def forget(self) -> None:
-        remove_new(self._given, self._io_properties)
-
-
 @contextmanager
 def _working(work: GroupWork) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise TransientError(
-            "data files could not be written anew",
-            detail=f'"{work.inputs[0].path}" and {len(work.inputs) - 1} others: {type(error).__name__}: {error}',
-        ) from error
+        inputs = f"{work.inputs[0].path} and {len(work.inputs) - 1} others"
+        raise own_file_failure(error, "data files could not be rewritten", inputs) from error

@@ -12,6 +12,8 @@ from typing import Any
 from calve.errors import BadRow, CalveError, decode
 
 ORIGIN_OPEN, ORIGIN_CLOSE = "⟦origin:", "⟧"
+MAY_BE_LETTER = "⟦letter⟧"
+"""Follows the error of a record that brought its origin along, when the error is raised."""
 
 
 @dataclass(frozen=True)

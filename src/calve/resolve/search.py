@@ -6,30 +6,25 @@ each loads the keys and the deletes of its own files, and writes its own files.
 """
 
 import os
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from calve.catalog.hints import hint_for
-from calve.errors import CalveError, TransientError, decode
 from calve.iceberg.position_deletes import DeletePlace, Found, write_position_deletes
 from calve.iceberg.readable import ReadTarget
+from calve.iceberg.store import remove_new
 from calve.model.files import WrittenFile
 from calve.model.scan import ReadTask, ScanFile
 from calve.scan.positions import PositionFinder, Remembered
 from calve.scan.splits import read_tasks
+from calve.spark.failures import own_file_failure
+from calve.spark.tasks import Tasks
 
-_REPORT = "report"
 THREADS = os.cpu_count() or 1
 
 
@@ -72,38 +67,26 @@ def search_here(files: Sequence[ScanFile], finder: PositionFinder) -> list[Found
 def search_by_tasks(search: Search, spark: SparkSession) -> tuple[WrittenFile, ...]:
     """By Spark tasks. Raises TransientError, TerminalError."""
     tasks = read_tasks(search.files, spark.sparkContext.defaultParallelism)
-    work = _Work(search.target, search.place, search.name, tuple(pickle.dumps(task) for task in tasks))
-    numbers = spark.range(0, len(tasks), 1, len(tasks))
-    try:
-        reports = numbers.mapInArrow(partial(_search_partition, work), f"{_REPORT} binary").collect()
-    except (PySparkException, Py4JError) as error:
-        raise decode(str(error)) or TransientError("rows could not be looked up by their keys") from error
-    return tuple(file for row in reports for file in pickle.loads(row[_REPORT]))  # noqa: S301 - of our own tasks
+    act = _TaskSearch(search.target, search.place, search.name)
+    found = Tasks("rows could not be looked up by their keys", act.discard).run(spark, tasks, act.search)
+    return tuple(file for files in found for file in files)
 
 
 @dataclass(frozen=True)
-class _Work:
-    """All tasks of a search; each is pickled by itself, so that a Spark task unpacks its own alone."""
+class _TaskSearch:
+    """What every task of a search has to know."""
 
     target: ReadTarget
     place: DeletePlace
     name: str
-    tasks: tuple[bytes, ...] = field(repr=False)
 
+    def search(self, task: ReadTask, attempt: str) -> tuple[WrittenFile, ...]:
+        finder = PositionFinder(self.target, task.files, Remembered())
+        return written(self.place, _joined(map(finder.find, task.splits)), f"{self.name}/{attempt}")
 
-def _search_partition(work: _Work, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    context = TaskContext.get()
-    attempt = context.taskAttemptId() if context else 0
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            task: ReadTask = pickle.loads(work.tasks[number])  # noqa: S301 - of our own driver
-            try:
-                finder = PositionFinder(work.target, task.files, Remembered())
-                found = _joined(map(finder.find, task.splits))
-                files = written(work.place, found, f"{work.name}/{number}/{attempt}")
-            except CalveError as error:
-                raise RuntimeError(error.encode()) from error  # Spark keeps nothing of an error but its text
-            yield pa.RecordBatch.from_pydict({_REPORT: pa.array([pickle.dumps(files)], pa.binary())})
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        """Remove what a task wrote whose job failed elsewhere."""
+        remove_new([file.path for file in files], self.place.io_properties, "another task of their search failed")
 
 
 def written(place: DeletePlace, found: Sequence[Found], name: str) -> tuple[WrittenFile, ...]:
@@ -124,7 +107,7 @@ def _trying(failure: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise TransientError(failure, detail=f"{type(error).__name__}: {error}", hint=hint_for(error)) from error
+        raise own_file_failure(error, failure) from error
 
 
 def _joined(parts: Iterable[Found]) -> list[Found]:

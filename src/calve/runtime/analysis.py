@@ -29,6 +29,7 @@ from calve.plan.connections import plan_connection
 from calve.plan.lookup import required
 from calve.plan.sources import plan_source
 from calve.runtime.defined import lake_of
+from calve.runtime.executors import asked_first
 from calve.runtime.lake import Lake, TableRef, table_id
 from calve.runtime.outcome import Message
 from calve.runtime.workplace import Workplace
@@ -95,8 +96,8 @@ def _folder(place: Workplace, location: str) -> Folder:
         with place.metastore() as metastore:
             reader = kept_in(general_of(open_tables(metastore), folder_id(location))).get("reader")
         if reader is not None:
-            return Folder.of(location, place.spark, FolderFormat.of_reader(reader))
-    return Folder.of(location, place.spark)
+            return Folder.of(location, asked_first(place.spark), FolderFormat.of_reader(reader))
+    return Folder.of(location, asked_first(place.spark))
 
 
 def _source(place: Workplace, target: FieldPath) -> Target:
@@ -119,7 +120,7 @@ def _folder_of_source(place: Workplace, files: FilesInput, *, plain: bool) -> Fo
     if declared is not None:
         place.spark()  # it is Spark's notation
         declared = str(declared_schema(declared).json())
-    return Folder.of(files.path, place.spark, FolderFormat(files.format, dict(files.options), declared))
+    return Folder.of(files.path, asked_first(place.spark), FolderFormat(files.format, dict(files.options), declared))
 
 
 def _table(place: Workplace, target: FieldPath) -> Target:
@@ -133,7 +134,7 @@ def _table(place: Workplace, target: FieldPath) -> Target:
     def subject() -> Subject:
         catalog = lake.open()
         try:
-            return TableSubject(known, facts_of(load_table(catalog, ref.name)), place.spark)
+            return TableSubject(known, facts_of(load_table(catalog, ref.name)), asked_first(place.spark))
         finally:
             catalog.close()
 

@@ -14,13 +14,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from calve.errors import CalveError
+from calve.errors import CalveError, UnreadableFile
 from calve.iceberg.dead_letters import LetterTable
 from calve.model.change import BAD
 from calve.model.checkpoint import CheckpointIdentity
-from calve.model.letter import ORIGIN_OPEN, Letter, letter_of
+from calve.model.letter import ORIGIN_OPEN, Letter, Origin, letter_of
 from calve.runtime.monitor import RunMonitor
-from calve.write.failures import CAUGHT, failure_of
+from calve.spark.failures import CAUGHT, failure_of
 
 T = TypeVar("T")
 
@@ -50,6 +50,10 @@ class DeadLetters:
             self._monitor.buried(added, letters[0].error)
         return kept.where(F.coalesce(~buried, F.lit(True)))  # noqa: FBT003 - a literal
 
+    def add_file(self, path: str, error: UnreadableFile, identity: CheckpointIdentity) -> None:
+        """One letter for a file that cannot be read, without a record. Raises TransientError."""
+        self._monitor.buried(self._table.add([Letter(Origin(file=path), error)], str(identity)), error)
+
     def release(self) -> None:
         """The checkpoint is recorded: nothing of it is needed any more."""
         while self._kept:
@@ -67,4 +71,4 @@ def _computed(action: Callable[[], T]) -> T:
     except CalveError:
         raise
     except CAUGHT as error:
-        raise failure_of(error) from error
+        raise failure_of(error, "the changes could not be computed") from error

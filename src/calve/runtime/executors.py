@@ -1,24 +1,29 @@
 """What a cluster takes that one machine does not: executors that have calve, and places that all of them see.
 
 Small batches are written by the driver, so that executors without calve would be noticed by the first large batch. They
-are asked before a sink starts instead, once for every application.
+are asked before a sink starts, a table is read or maintained instead, once for every application. Workers of this
+machine are asked where they have another Python than this process.
 """
 
 import logging
+import os
 import platform
+import shutil
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from calve.errors import InvalidInput, TransientError
 from calve.runtime.session import is_local
-from calve.write.failures import executor_failure
+from calve.spark.failures import executor_failure
 
 _SAME = ("calve", "pyiceberg")
 """Packages whose objects go from the driver to executors and back."""
@@ -46,14 +51,15 @@ def check_executors(spark: SparkSession) -> None:
     """Ask executors for what they have. Raises TerminalError, InvalidInput, TransientError."""
     context = spark.sparkContext
     with _asking:
-        if not on_cluster(spark) or context.applicationId in _asked:
+        known = context.applicationId in _asked
+        if known or not (on_cluster(spark) or _has_another_python(context)):
             return
         tasks = max(2, context.defaultParallelism)
         try:
             with _waiting_is_told(str(context.master)):
                 answers = set(context.parallelize(range(tasks), tasks).map(_installed).collect())
         except (PySparkException, Py4JError) as error:
-            raise executor_failure(str(error)) or TransientError("Spark's executors did not answer") from error
+            raise executor_failure(error) or TransientError("Spark's executors did not answer") from error
         here = _installed(0)
         for there in sorted(answers - {here}):
             raise InvalidInput(
@@ -62,6 +68,23 @@ def check_executors(spark: SparkSession) -> None:
                 hint="Install the same versions everywhere, or send them with spark.archives: see docs/cluster.md.",
             )
         _asked.add(context.applicationId)
+
+
+def asked_first(make_session: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
+    """A session whose executors are asked before anything runs on them."""
+
+    def session() -> SparkSession:
+        spark = make_session()
+        check_executors(spark)
+        return spark
+
+    return session
+
+
+def _has_another_python(context: SparkContext) -> bool:
+    """Whether Python workers of this machine are started by another program than this process."""
+    program = shutil.which(str(context.pythonExec)) or ""
+    return os.path.abspath(program) != os.path.abspath(sys.executable)  # noqa: PTH100 - links of environments differ
 
 
 def _installed(_: int) -> tuple[str, ...]:

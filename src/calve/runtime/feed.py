@@ -6,7 +6,7 @@ asks `take` and goes where the run's records end.
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -19,6 +19,7 @@ from calve.commit.run import Decision, SinkRun
 from calve.model.checkpoint import CheckpointIdentity, Offsets
 from calve.model.pace import Pace
 from calve.model.size import SizeHint
+from calve.source.files import FileSource
 from calve.source.port import Source
 
 LEAST_POLL: Final = 0.2
@@ -36,6 +37,20 @@ class Checkpoint:
     final: bool = False
     unread: int = 0
     """What the source had then, beside this checkpoint."""
+    files: "CheckpointFiles | None" = None
+    """Where the records come from files."""
+
+
+class CheckpointFiles(Protocol):
+    """The files of one checkpoint."""
+
+    def check_unchanged(self) -> None:
+        """Raise SourceLost if one of them is not what it was when the frame was made."""
+        ...
+
+    def without(self, spark_path: str) -> tuple[str, Checkpoint] | None:
+        """A file by its path, and the checkpoint without its records; None for a file that is not known."""
+        ...
 
 
 Take = Callable[[Checkpoint], Decision]
@@ -69,6 +84,34 @@ class Feed(Protocol):
     def await_idle(self, timeout: float) -> bool:
         """Wait until everything that is there now was handed over; False when time ran out or the feed ended before."""
         ...
+
+
+@dataclass(frozen=True)
+class FilesRead:
+    """A checkpoint of a file source, without some of its files."""
+
+    source: FileSource
+    spark: SparkSession
+    checkpoint: Checkpoint
+    left_out: frozenset[str] = frozenset()
+
+    @property
+    def whole(self) -> Checkpoint:
+        """The checkpoint, with the files behind it."""
+        return replace(self.checkpoint, files=self)
+
+    def check_unchanged(self) -> None:
+        identity = self.checkpoint.identity
+        self.source.check_unchanged(identity.start, identity.end)
+
+    def without(self, spark_path: str) -> tuple[str, Checkpoint] | None:
+        bounds = self.checkpoint.identity.start, self.checkpoint.identity.end
+        path = self.source.path_of(*bounds, spark_path)
+        if path is None or path in self.left_out:
+            return None
+        left_out = self.left_out | {path}
+        frame = self.source.frame_without(self.spark, *bounds, left_out)
+        return path, replace(self, checkpoint=replace(self.checkpoint, frame=frame), left_out=left_out).whole
 
 
 def use_pool(spark: SparkSession, sink_id: str) -> None:
@@ -156,7 +199,7 @@ class SourceFeed:
                 self._rest(run, started, least=LEAST_POLL)
                 continue
             complete, unread = self._source.took_all, self._source.unread
-            take(self._checkpoint(run, start, end))
+            take(run.patiently(partial(self._checkpoint, run, start, end)))
             if complete:
                 run.read_through()
                 self._answer(asked)
@@ -178,7 +221,8 @@ class SourceFeed:
         identity = CheckpointIdentity(self._source.name, run.next_checkpoint, start, end)
         frame = self._source.frame(self._spark, start, end)
         size, final = self._source.size(start, end), self._source.ended(end)
-        return Checkpoint(identity, frame, self._clock.now_ms(), size, final=final, unread=self._source.unread)
+        found = Checkpoint(identity, frame, self._clock.now_ms(), size, final=final, unread=self._source.unread)
+        return FilesRead(self._source, self._spark, found).whole if isinstance(self._source, FileSource) else found
 
     def _answer(self, asked: int) -> None:
         with self._idle:

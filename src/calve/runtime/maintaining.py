@@ -16,6 +16,7 @@ from calve.maintain.convert import convert_deletes as convert
 from calve.plan.lookup import required
 from calve.plan.sinks import plan_sink
 from calve.runtime.defined import sink_of
+from calve.runtime.executors import asked_first
 from calve.runtime.lake import Lake, TableRef
 from calve.runtime.workplace import Workplace
 from calve.sql.names import Identifier
@@ -111,4 +112,4 @@ def _would_convert(subject: Subject) -> str:
 
 
 def _tools(lake: Lake) -> Tools:
-    return Tools(lake.spark, SystemClock(), RandomIds())
+    return Tools(asked_first(lake.spark), SystemClock(), RandomIds())

@@ -16,12 +16,13 @@ from pyspark.sql.types import StructType
 from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.run import Decision, SinkRun, Written
-from calve.errors import KeyViolation, TerminalError, TransientError
+from calve.errors import KeyViolation, SourceLost, TerminalError, TransientError, UnreadableFile
 from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.store import remove_new
 from calve.iceberg.table import IcebergTable
 from calve.model.change import TIME, table_columns
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, RowKind, Staged
-from calve.model.files import Totals, WriteResult
+from calve.model.files import Manifest, Totals, WriteResult, WrittenFile
 from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
 from calve.model.spec import Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
@@ -39,7 +40,15 @@ from calve.view.run import View
 from calve.write.batch import write_batch
 from calve.write.columns import key_names
 from calve.write.consolidate import last_rows, log_rows
-from calve.write.staging import StagedRows, StageFolder, schema_of, size_of, stage_batch, staged_changes
+from calve.write.staging import (
+    StagedRows,
+    StageFolder,
+    discard_staged,
+    schema_of,
+    size_of,
+    stage_batch,
+    staged_changes,
+)
 from calve.write.timed import TimeRule
 
 
@@ -101,6 +110,19 @@ class Around:
     letters: DeadLetters | None = None
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A batch on its way to its record."""
+
+    written: Written
+    files: tuple[str, ...]
+    target: WriteTarget
+
+    def remove(self) -> None:
+        """Remove its files, which no record names, and none will."""
+        remove_new(self.files, self.target.io_properties, "their batch was not recorded")
+
+
 class Pipeline:
     """Makes checkpoints durable: staged, or as a batch of its own where every checkpoint closes one."""
 
@@ -134,14 +156,12 @@ class Pipeline:
         self._run.reads(checkpoint.identity, checkpoint.batch_ms, checkpoint.unread)
         self._run.await_room()
         self._fit_the_table()
-        if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
-            self._look_for_violations(checkpoint)
-        try:
-            while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
-                continue  # time went on meanwhile
-        finally:
-            if self._letters is not None:
-                self._letters.release()
+        while True:
+            try:
+                self._make_durable(checkpoint)
+                break
+            except UnreadableFile as error:
+                checkpoint = self._without_file(checkpoint, error)
         try:
             self._intake.committed(self._run.committed_offsets, epoch=self._run.fence.epoch)
         except TransientError as error:
@@ -152,16 +172,56 @@ class Pipeline:
         epoch = self._run.fence.epoch
         return self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters, epoch=epoch)
 
+    def _make_durable(self, checkpoint: Checkpoint) -> None:
+        if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
+            self._run.patiently(lambda: self._look_for_violations(checkpoint))
+        try:
+            while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
+                continue  # time went on meanwhile
+        finally:
+            if self._letters is not None:
+                self._letters.release()
+
+    def _without_file(self, checkpoint: Checkpoint, error: UnreadableFile) -> Checkpoint:
+        """ON BAD ROW = 'dead letter': a file that cannot be read is one letter, which names it; none of its rows count.
+
+        Nothing of the checkpoint is recorded yet, so it is computed again without the file. The letter comes first.
+        """
+        letters, files = self._letters, checkpoint.files
+        found = files.without(error.file) if letters and files and error.file else None
+        if letters is None or found is None:
+            raise error
+        path, rest = found
+        self._run.patiently(lambda: letters.add_file(path, error, checkpoint.identity))
+        return rest
+
     def _staged(self, checkpoint: Checkpoint) -> bool:
         staged = self._run.suspiciously(lambda: self._stage(checkpoint))
+        try:
+            self._check_unchanged(checkpoint)
+        except SourceLost:
+            discard_staged(self._state, staged)
+            raise
         return self._run.stage(checkpoint.identity, staged, checkpoint.batch_ms)
+
+    def _check_unchanged(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.files is not None:
+            self._run.patiently(checkpoint.files.check_unchanged)
 
     def _recorded(self, checkpoint: Checkpoint) -> bool:
         while self._run.staged:  # of a run that staged
             self.close_due()
         time = self._run.next_time(checkpoint.batch_ms)
-        written = self._run.suspiciously(lambda: self._write(checkpoint, time))
-        return self._run.record(checkpoint.identity, written, time, final=checkpoint.final)
+        made = self._run.suspiciously(lambda: self._write(checkpoint, time))
+        try:
+            self._check_unchanged(checkpoint)
+        except SourceLost:
+            made.remove()
+            raise
+        if self._run.record(checkpoint.identity, made.written, time, final=checkpoint.final):
+            return True
+        made.remove()  # nothing was put: it is written again with another time
+        return False
 
     def _fit_the_table(self) -> None:
         """A table that lacks columns or partitions gets them between two batches; staged rows keep what they have."""
@@ -221,7 +281,8 @@ class Pipeline:
         changes = staged_changes(self._spark, self._state, rows, target, batch)
         if kinds[-1].envelope == Diff.__name__:
             changes = log_rows(changes) if self._spec.append else last_rows(changes, key_names(target))
-        return self._written(changes, size_of([entry.staged for entry in entries if entry.staged]), target)
+        size = size_of([entry.staged for entry in entries if entry.staged])
+        return self._written(changes, size, target).written
 
     def _kind_of(self, staged: Staged) -> RowKind:
         """What the rows of a record are; those of an older version say it by the columns of their files."""
@@ -233,32 +294,41 @@ class Pipeline:
         beside = StructType([field for field in found.fields if field.name not in names])
         return RowKind.of(self._spec, columns, beside.json())
 
-    def _write(self, checkpoint: Checkpoint, time: int) -> Written:
+    def _write(self, checkpoint: Checkpoint, time: int) -> "_Made":
         changes = self._changes(checkpoint)
         if self._spec.append:
             changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
         return self._written(changes, checkpoint.size, self._table.write_target(self._spec.write))
 
-    def _written(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> Written:
+    def _written(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> "_Made":
         started = self._clock.monotonic()
         faults.reached("files.before")
         result = write_batch(changes, target, deletes=self._run.needs_deletes, size=size, ids=self._ids)
-        faults.reached("files.after")
-        commit_id = self._ids.new_id()
-        written = self._described(result, commit_id)
-        faults.reached("manifests.after")
+        files = [file.path for file in result.files]
+        try:
+            faults.reached("files.after")
+            written = self._described(result, self._ids.new_id(), files)
+            faults.reached("manifests.after")
+        except BaseException:
+            remove_new(files, target.io_properties, "their batch was not recorded")
+            raise
         self._monitor.wrote(self._clock.monotonic() - started)
-        return written
+        return _Made(written, tuple(files), target)
 
-    def _described(self, result: WriteResult, commit_id: str) -> Written:
+    def _described(self, result: WriteResult, commit_id: str, made: list[str]) -> Written:
         """Manifests of the files of a batch. Keys become deletes of the table as they are, or are resolved later."""
+
+        def described(files: tuple[WrittenFile, ...], stem: str) -> tuple[Manifest, ...]:
+            manifests = self._table.write_manifests(files, stem) if files else ()
+            made.extend(manifest.path for manifest in manifests)
+            return manifests
+
         if self._spec.deletes is Deletes.EQUALITY:
-            manifests = self._table.write_manifests(result.files, commit_id) if result.files else ()
-            return Written(commit_id, manifests, Totals.of(result))
+            return Written(commit_id, described(result.files, commit_id), Totals.of(result))
         data, keys = result.data_files, result.delete_files
         return Written(
             commit_id,
-            self._table.write_manifests(data, commit_id) if data else (),
+            described(data, commit_id),
             Totals.of(replace(result, files=data)),
-            self._table.write_manifests(keys, f"{commit_id}-keys") if keys else (),
+            described(keys, f"{commit_id}-keys"),
         )

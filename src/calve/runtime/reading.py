@@ -16,12 +16,13 @@ from calve.errors import InvalidInput
 from calve.iceberg.scan import Scan
 from calve.iceberg.travel import AsOf
 from calve.model.scan import ScanPlan
-from calve.runtime.executors import refuse_connect
+from calve.runtime.executors import check_executors, refuse_connect
 from calve.runtime.lake import TableRef
 from calve.scan.conditions import Where
 from calve.scan.frame import frame_of
 from calve.scan.splits import read_tasks, whole
 from calve.scan.worker import rows_of_task
+from calve.spark.failures import told_as
 from calve.sparkversion import arrow_schema_of, quiet_analysis
 
 
@@ -50,6 +51,7 @@ def read(
     tell decides which files are read.
     """
     refuse_connect(spark)
+    check_executors(spark)
     if isinstance(columns, str):
         raise InvalidInput("columns is a list", detail=f'Got "{columns}".', hint=f'Write columns=["{columns}"].')
     return frame_of(spark, _scan(table, at), columns, where).frame
@@ -107,10 +109,11 @@ class FrameRead:
         names = self.frame.columns
         by_place = self.frame.toDF(*[f"c{place}" for place in range(len(names))])  # names may have dots
         chosen = by_place if limit is None else by_place.limit(limit)
-        for row in chosen.mapInArrow(_packed, "batch binary").toLocalIterator():
-            with pa.ipc.open_stream(row.batch) as batches:
-                for batch in batches:
-                    yield batch.rename_columns(names)
+        with told_as("the rows could not be read"):
+            for row in chosen.mapInArrow(_packed, "batch binary").toLocalIterator():
+                with pa.ipc.open_stream(row.batch) as batches:
+                    for batch in batches:
+                        yield batch.rename_columns(names)
 
 
 def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -130,6 +133,7 @@ class FilteredRead(FrameRead):
 
 def read_filtered(spark: SparkSession, table: TableRef, where: Where, **at: Unpack[TimeTravel]) -> FilteredRead:
     """The rows of a table that meet a condition of Spark SQL, and what reading them takes. Raises InvalidInput."""
+    check_executors(spark)
     try:
         with quiet_analysis():
             planned = frame_of(spark, _scan(table, at), None, where)

@@ -20,13 +20,14 @@ from calve.clock import Clock, IdSource
 from calve.commit.committer import Signals
 from calve.commit.ports import Stopped
 from calve.commit.run import Decision, SinkRun
-from calve.errors import SourceLost, TerminalError, decode
+from calve.errors import CalveError, SourceLost, TerminalError, TransientError
 from calve.model.checkpoint import CheckpointIdentity, Offsets
 from calve.model.pace import Pace
 from calve.model.size import UNKNOWN, SizeHint
 from calve.runtime.feed import Checkpoint, Take, use_pool
 from calve.runtime.sparklog import DamagedLog, SparkLog, SparkPosition, behind, self_describing
 from calve.runtime.sparkprogress import unread_of, waits_for_data
+from calve.spark.failures import failure_of
 
 _STATISTICS_LIMIT = 1 << 50
 """Spark reports absurd sizes for plans whose size it does not know."""
@@ -148,7 +149,7 @@ class SparkFeed:
         except PySparkException as error:
             if self._stopping or self._moved or run.sealed:
                 return
-            raise self._failure or decode(str(error)) or _broken(error) from error
+            raise self._failure or _broken(error) from error
 
     def _look(self, run: SinkRun, query: StreamingQuery, asked_ms: int | None) -> int | None:
         """Notice that Spark asked the source and it had nothing; when that was seen, None when it was not.
@@ -281,13 +282,13 @@ def _recreated(detail: str) -> SourceLost:
     )
 
 
-def _broken(error: PySparkException) -> TerminalError:
+def _broken(error: PySparkException) -> CalveError:
     lines = str(error).strip().splitlines()
     lost = next((line for line in lines if any(words in line for words in _DATA_LOSS)), None)
     if lost:
         return _recreated(lost.strip().rstrip("."))
-    return TerminalError(
-        "the streaming query failed",
-        detail=lines[0] if lines else type(error).__name__,
-        hint="The cause is in Spark's log; the sink goes on from its last checkpoint when it is started again.",
-    )
+    found = failure_of(error, "the streaming query failed")
+    if isinstance(found, TransientError):  # Spark ended the query: it is for the supervisor to start it again
+        hint = found.hint or "The sink goes on from its last checkpoint when it is started again."
+        return TerminalError(found.primary, detail=found.detail, hint=hint)
+    return found

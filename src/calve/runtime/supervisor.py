@@ -58,6 +58,8 @@ class SinkResult:
     ending: Ending
     cause: BaseException | None = None
     pending: int = 0
+    logged: bool = False
+    """Whether the log has the whole cause."""
 
     @property
     def exit_code(self) -> int:
@@ -147,7 +149,7 @@ class SinkRunner:
     def _halted(self, error: BaseException) -> None:
         name = self.definition.name
         pending = self._query.status().pending if self._query else 0
-        self.result = SinkResult(name, Ending.FAILED, error, pending)
+        self.result = SinkResult(name, Ending.FAILED, error, pending, logged=True)
         if self._query is None:
             report_start(self._place.home, name, Health.HALTED, _words(error))
         _log.error("sink %s halted: %s", name, _words(error))

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from calve.catalog.tables import load_table
 from calve.clock import SystemClock
-from calve.errors import BadRow, InvalidInput, decode
+from calve.errors import BadRow, InvalidInput, UnreadableFile, decode
 from calve.iceberg.snapshots import stated_progress
 from calve.model.change import BAD, OP, PROGRESS, TIME, UPSERT, order_columns
 from calve.model.checkpoint import CheckpointIdentity
@@ -24,10 +24,13 @@ from calve.plan.lookup import required
 from calve.plan.sinks import plan_sink
 from calve.runtime.api import Sink
 from calve.runtime.defined import sink_of
+from calve.runtime.executors import asked_first
 from calve.runtime.reading import read
 from calve.runtime.start import reading_of, source_store
 from calve.runtime.workplace import Workplace
+from calve.source.files import FileSource
 from calve.source.port import SourceDefinition
+from calve.spark.failures import told_as
 from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
 from calve.state import StateStore, open_state
@@ -65,13 +68,24 @@ def verify(place: Workplace, name: str) -> Differences:
     if not isinstance(sink.changes, SourceDefinition):
         raise InvalidInput(f'the source of sink "{name}" cannot be read again')
     state = sink.lake.state(plan.state, plan.spec.sink_id)
-    return _Comparison(place.spark(), sink, sink.changes, state).run()
+    comparison = _Comparison(asked_first(place.spark)(), sink, sink.changes, state)
+    while True:
+        try:
+            with told_as("the table could not be compared with its source"):
+                return comparison.run()
+        except UnreadableFile as error:
+            if plan.spec.dead_letters is None or not comparison.leave_out(error.file):
+                raise
 
 
 class _Comparison:
     def __init__(self, spark: SparkSession, sink: Sink, source: SourceDefinition, state: StateStore) -> None:
         self._spark, self._sink = spark, sink
         self._source = source.open(source_store(state, sink.spec), SystemClock())
+
+    def leave_out(self, file: str) -> bool:
+        """Go on without a file that is a dead letter; False where that is not possible."""
+        return isinstance(self._source, FileSource) and self._source.leave_out(file)
 
     def run(self) -> Differences:
         spec = self._sink.spec

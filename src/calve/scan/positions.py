@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from calve.errors import TransientError
 from calve.iceberg.position_deletes import Found
 from calve.iceberg.readable import ReadTarget
 from calve.iceberg.store import open_input
@@ -29,6 +28,7 @@ from calve.scan.keys import KeySet
 from calve.scan.projection import Projection
 from calve.scan.rows import group_offset
 from calve.scan.vectors import NOTHING, Positions
+from calve.spark.failures import own_file_failure
 
 _Keys = tuple[tuple[tuple[int, ...], KeySet], ...]
 _Columns = dict[int, pa.ChunkedArray]
@@ -196,9 +196,8 @@ def _searching(file: ScanFile) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise TransientError(
-            "a file of the table could not be searched for keys",
-            detail=f'"{file.path}" or one of its deletes: {type(error).__name__}: {error}',
+        raise own_file_failure(
+            error, "a file of the table, or one of its deletes, could not be searched for keys", file.path
         ) from error
 
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from calve.errors import TransientError
+from calve.errors import CalveError
 from calve.iceberg.readable import ReadTarget
 from calve.model.scan import ReadTask
 from calve.scan.deletes import TaskDeletes
 from calve.scan.rows import read_split
+from calve.spark.failures import own_file_failure
+from calve.spark.tasks import TaskFailed
 
 
 def rows_of_task(task: ReadTask, target: ReadTarget) -> Iterator[pa.RecordBatch]:
@@ -20,9 +22,10 @@ def rows_of_task(task: ReadTask, target: ReadTarget) -> Iterator[pa.RecordBatch]
         try:
             yield from read_split(split, target, deletes)
         except (OSError, pa.ArrowException) as error:
-            raise TransientError(
-                "a file of the table could not be read",
-                detail=f'"{split.file.path}" or one of its deletes: {type(error).__name__}: {error}',
+            raise own_file_failure(
+                error,
+                "a file of the table, or one of its deletes, could not be read",
+                split.file.path,
                 hint="Older snapshots lose their files when they expire; the store may be out of reach.",
             ) from error
 
@@ -44,5 +47,8 @@ class TaskList:
         names = [f"c{place}" for place in range(len(self.target.schema))]
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                for rows in rows_of_task(pickle.loads(self.tasks[number]), self.target):  # noqa: S301 - our own
-                    yield rows.rename_columns(names)
+                try:
+                    for rows in rows_of_task(pickle.loads(self.tasks[number]), self.target):  # noqa: S301 - our own
+                        yield rows.rename_columns(names)
+                except CalveError as error:
+                    raise TaskFailed(error.encode()) from error

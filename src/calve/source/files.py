@@ -11,7 +11,7 @@ otherwise.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from calve.source.columns import declared_schema
 from calve.source.filerecords import LINES, check_fields, csv_records, json_lines, json_records, record_schema
 from calve.source.ledger import Ledger, Place
 from calve.source.seen import Change
+from calve.spark.failures import told_as
 from calve.state import StateStore
 
 FORMATS = ("json", "csv", "parquet", "orc", "text")
@@ -123,6 +124,7 @@ class FileSource:
         self._touched: set[KnownFile] = set()
         self._unread = 0
         self._needed: Needed = _all_of_them
+        self._left_out: set[str] = set()
 
     def narrow(self, needed: Needed) -> None:
         """Read only those files of a checkpoint that are needed: no row of the others would become a change."""
@@ -154,7 +156,9 @@ class FileSource:
                 )
             path = self._listing.for_spark(first.path)
             options = {**self._definition.options, **spark_options([path])}
-            self._schema = spark.read.format(self._definition.format).options(**options).load(path).schema
+            reader = spark.read.format(self._definition.format).options(**options)
+            with told_as("the columns of the files could not be read"):
+                self._schema = reader.load(path).schema
         return self._schema
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
@@ -178,12 +182,33 @@ class FileSource:
         return self._unread
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+        return self.frame_without(spark, start, end, ())
+
+    def frame_without(self, spark: SparkSession, start: Offsets, end: Offsets, left_out: Collection[str]) -> DataFrame:
+        """The same records but for those of some files, by their paths."""
         listed = self._ledger.files(Place.of(start), Place.of(end))
         self._check_still_there(listed)
-        needed = self._needed(listed)
+        needed = [file for file in self._needed(listed) if file.path not in left_out]
         if not needed:
             return spark.createDataFrame([], self.schema(spark))
-        return self._read(spark, [self._listing.for_spark(f.path) for f in needed])
+        with told_as("the files could not be read"):
+            return self._read(spark, [self._listing.for_spark(f.path) for f in needed])
+
+    def path_of(self, start: Offsets, end: Offsets, spark_path: str) -> str | None:
+        """The one file between these offsets that Spark names so; None where that is not certain."""
+        names = self._listing.named_by_spark(spark_path)
+        found = [f.path for f in self._ledger.files(Place.of(start), Place.of(end)) if f.path in names]
+        return found[0] if len(found) == 1 else None
+
+    def check_unchanged(self, start: Offsets, end: Offsets) -> None:
+        """Raise SourceLost for a file that has another size than when it was found.
+
+        Spark reads a file up to the size that it had when the frame was made: of a longer one it reads a part, or
+        nothing, without a word. So files are looked at again after they were read, before anybody is told. One that is
+        gone by then was read as it was.
+        """
+        listed = self._ledger.files(Place.of(start), Place.of(end))
+        _check_sizes(listed, self._listing.sizes([f.path for f in listed]))
 
     def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
         seen = self._ledger.seen(Place.of(end))
@@ -196,7 +221,18 @@ class FileSource:
                 detail=f"{len(seen)} were read, {len(known)} are left in {self._definition.path}.",
                 hint="Without them the table cannot be compared with its source.",
             )
-        return self._read(spark, [self._listing.for_spark(file.path) for file in known])
+        read = [file for file in known if file.path not in self._left_out]
+        if not read:
+            return spark.createDataFrame([], self.schema(spark))
+        with told_as("the files could not be read"):
+            return self._read(spark, [self._listing.for_spark(file.path) for file in read])
+
+    def leave_out(self, spark_path: str) -> bool:
+        """Read `contents` without a file that Spark names so; False for one that is not known, or left out already."""
+        names = self._listing.named_by_spark(spark_path)
+        found = {file.path for file in self._listing.files() if file.path in names} - self._left_out
+        self._left_out |= found
+        return bool(found)
 
     def _check_still_there(self, listed: list[KnownFile]) -> None:
         sizes = self._listing.sizes([f.path for f in listed])
@@ -205,15 +241,10 @@ class FileSource:
             raise SourceLost(
                 "files were removed before they were read",
                 detail=f"{len(gone)} of {len(listed)} are gone, among them {gone[0]}.",
-                hint="Put them back; files may be removed once they are committed.",
+                hint="Put them back, or start the sink again to go on with the files that are there. "
+                "Files may be removed once they are committed.",
             )
-        for file, size in zip(listed, sizes, strict=True):
-            if size != file.size:
-                raise SourceLost(
-                    "a file changed before it was read",
-                    detail=f"{file.path} had {file.size} bytes when it was found and has {size} now.",
-                    hint="Write files under a name that starts with a dot, and rename them when they are complete.",
-                )
+        _check_sizes(listed, sizes)
 
     def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
         definition = self._definition
@@ -255,3 +286,14 @@ class FileSource:
         if now not in self._touched:
             self._touched.add(now)
             _log.warning("the time stamp of %s changed after it was read; it is not read again", now.path)
+
+
+def _check_sizes(listed: list[KnownFile], sizes: list[int | None]) -> None:
+    for file, size in zip(listed, sizes, strict=True):
+        if size is not None and size != file.size:
+            raise SourceLost(
+                "a file changed before it was read to its end",
+                detail=f"{file.path} had {file.size} bytes when it was found and has {size} now.",
+                hint="Write files under a name that starts with a dot, and rename them when they are complete. "
+                "Start the sink again to read it as it is now.",
+            )

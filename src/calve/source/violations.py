@@ -24,6 +24,7 @@ from calve.model.spec import Diff, Envelope, NoEnvelope
 from calve.source import frames
 from calve.source.envelope import changes_of
 from calve.source.global_order import own_order
+from calve.spark.failures import told_as
 from calve.sparktext import ident
 
 MOST = 1000
@@ -52,7 +53,9 @@ def key_violations(frame: DataFrame, envelope: Envelope, key: Sequence[str]) -> 
     names = [F.col(ident(name)) for name in key]
     row = F.xxhash64(F.to_json(F.struct(*(F.col(ident(n)) for n in table_columns(changes.columns)), F.col(OP))))
     grouped = changes.where(F.col(BAD).isNull()).groupBy(*names, *own)
-    found = grouped.agg(F.count_distinct(row).alias(_ROWS)).where(F.col(_ROWS) > 1).select(*names).limit(MOST).collect()
+    repeated = grouped.agg(F.count_distinct(row).alias(_ROWS)).where(F.col(_ROWS) > 1).select(*names).limit(MOST)
+    with told_as("changes could not be searched for conflicting rows"):
+        found = repeated.collect()
     if not found:
         return None
     return Violations(len(found), "; ".join(_words(key, row) for row in found[:_SAMPLE]))

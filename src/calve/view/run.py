@@ -4,18 +4,16 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from calve.errors import BadRow, CalveError, InvalidInput, TransientError, decode
+from calve.errors import InvalidInput
 from calve.model.change import BEFORE
 from calve.model.checkpoint import CheckpointIdentity, Offsets
+from calve.spark.failures import failure_of
 from calve.state import Folder, StateStore
 from calve.view.aggregate import group_changes
 from calve.view.plan import Resolve, ViewPlan
 from calve.view.rows import row_changes
 from calve.view.scope import Scope
 from calve.view.totals import Totals
-
-_DATA_EXCEPTION = "22"
-"""Class of SQL states of values that cannot be computed."""
 
 
 class View:
@@ -45,22 +43,9 @@ class View:
                 return group_changes(self._scope, self.plan, frame, self._totals, identity, epoch=epoch)
             return row_changes(self._scope, self.plan, frame)
         except (PySparkException, Py4JError) as error:
-            raise _failure(self.plan.name, error) from error
+            raise failure_of(error, f'view "{self.plan.name}" could not be computed') from error
 
     def committed(self, offsets: Offsets, *, epoch: int = 0) -> None:
         """Tell that everything before these offsets is committed: totals of earlier positions may be merged."""
         if self._totals is not None:
             self._totals.committed(offsets, epoch=epoch)
-
-
-def _failure(view: str, error: PySparkException | Py4JError) -> CalveError:
-    """What went wrong in Spark: an error of calve's own, a value that no further try can compute, or anything else."""
-    found = decode(str(error))
-    if found is not None:
-        return found
-    lines = (line.strip() for line in str(error).splitlines() if not line.startswith("An error occurred while calling"))
-    detail = next(filter(None, lines), type(error).__name__).removeprefix(": ")
-    state = error.getSqlState() if isinstance(error, PySparkException) else None
-    if (state or "").startswith(_DATA_EXCEPTION):
-        return BadRow(f'a value of view "{view}" cannot be computed', detail=detail)
-    return TransientError(f'view "{view}" could not be computed', detail=detail)

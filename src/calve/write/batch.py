@@ -7,10 +7,10 @@ from calve.errors import CalveError
 from calve.model.files import WriteResult
 from calve.model.size import SizeHint
 from calve.model.target import WriteTarget
+from calve.spark.failures import CAUGHT, failure_of
 from calve.write.changes import checked
 from calve.write.choose import writers_for
 from calve.write.columns import layout_of
-from calve.write.failures import CAUGHT, failure_of
 from calve.write.job import BatchTooLarge, WriteJob, Writer
 
 
@@ -32,7 +32,7 @@ def write_batch(frame: DataFrame, target: WriteTarget, *, deletes: bool, size: S
     except CalveError:
         raise
     except CAUGHT as error:
-        raise failure_of(error) from error
+        raise failure_of(error, "the batch could not be written") from error
 
 
 def _first_that_takes(writers: tuple[Writer, ...], job: WriteJob) -> WriteResult:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - as above
 
 from calve.errors import BadRow, InvalidInput
 from calve.model.change import BAD, DIFF, OP, PROGRESS, TIME, UPSERT
-from calve.model.letter import ORIGIN_OPEN
+from calve.model.letter import MAY_BE_LETTER, ORIGIN_OPEN
 from calve.model.types import UUID_PATTERN
 from calve.sparktext import ident, literal
 from calve.sparkversion import is_interval, is_variant
@@ -52,7 +52,8 @@ def _checked(column: Column, layout: Layout, frame: DataFrame) -> str:
         value = _unless(f"{value} is null and {written}", _raised(_null_value(column)), value)
     if column == (layout.key or layout.columns)[0]:  # before the null check: a record that is no change has no key
         error = f"substring_index({BAD}, {literal(ORIGIN_OPEN)}, 1)"  # without the record itself
-        value = _unless(f"{BAD} is not null", f"raise_error({error})", value)
+        told = f"if(contains({BAD}, {literal(ORIGIN_OPEN)}), {literal(MAY_BE_LETTER)}, '')"
+        value = _unless(f"{BAD} is not null", f"raise_error(concat({error}, {told}))", value)
     return value
 
 

@@ -44,7 +44,7 @@ class DriverWriter:
                 out.write(last)
             return out.files
 
-        with ThreadPoolExecutor(2) as pool:
+        with names.removed_on_failure(), ThreadPoolExecutor(2) as pool:
             parts = [pool.submit(part) for part in ((rows, keys) if job.deletes else (rows,))]
             written = tuple(file for part in parts for file in part.result())
         return WriteResult(written, changes.num_rows)

@@ -65,7 +65,11 @@ class NativeWriter:
     def write(self, job: WriteJob) -> WriteResult:
         folder = f"{job.target.data_location.rstrip('/')}/calve-unfinished-{job.batch_id}"
         names = FileNames(job.target, job.batch_id, "native")
-        with _removed_at_the_end(f"{folder}-all", job), _removed_at_the_end(f"{folder}-last", job):
+        with (
+            _removed_at_the_end(f"{folder}-all", job),
+            _removed_at_the_end(f"{folder}-last", job),
+            names.removed_on_failure(),
+        ):
             if self._write_all(job, f"{folder}-all"):
                 adoption = Adoption(f"{folder}-all", job, names, unique=False)
                 return WriteResult(adoption.files(), adoption.rows)

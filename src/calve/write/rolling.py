@@ -8,8 +8,8 @@ and nothing of the messages that the rows came in.
 import inspect
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from calve.iceberg.locations import DataLocations
 from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema
-from calve.iceberg.store import open_output
+from calve.iceberg.store import open_output, remove_new
 from calve.model.files import Content, WrittenFile
 from calve.model.spec import EXTENSION_METADATA, EXTENSION_NAME, ArrowExtension
 from calve.model.target import FileOptions, WriteTarget
@@ -39,16 +39,29 @@ _NAMESPACE = uuid.UUID("0c0d7f6e-6f0b-5a53-8d7a-63616c766532")
 
 
 class FileNames:
-    """Fresh locations for one writer. Several threads may draw."""
+    """Fresh locations for one writer, who removes what it made if it fails. Several threads may draw."""
 
     def __init__(self, target: WriteTarget, batch_id: str, writer: str) -> None:
         self._locations = DataLocations(target.data_location.rstrip("/"), target.table_properties)
         self._writer = uuid.uuid5(_NAMESPACE, f"{batch_id}/{writer}")
         self._sequence = itertools.count()
+        self._io_properties = target.io_properties
+        self._given: list[str] = []
 
     def fresh(self, partition_folder: str = "") -> str:
         """A location that nobody had before, in the folder of its partition if it has one."""
-        return self._locations.of(f"calve-{next(self._sequence):05d}-{self._writer}.parquet", partition_folder)
+        location = self._locations.of(f"calve-{next(self._sequence):05d}-{self._writer}.parquet", partition_folder)
+        self._given.append(location)
+        return location
+
+    @contextmanager
+    def removed_on_failure(self) -> Iterator[None]:
+        """Nobody knows the files before the block is left: what a failure leaves would only fill the store."""
+        try:
+            yield
+        except BaseException:
+            remove_new(self._given, self._io_properties, "writing them failed")
+            raise
 
 
 @dataclass(frozen=True)

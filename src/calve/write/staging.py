@@ -12,10 +12,10 @@ that are late are looked for here, when they come.
 
 import io
 import json
-import pickle
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
-from calve.errors import CalveError, CheckpointGap
+from calve.errors import CalveError, CheckpointGap, TransientError
 from calve.iceberg.readable import Names, ReadTarget
 from calve.iceberg.staged import staged_columns, staged_names
 from calve.model.change import BAD, ORDER, ORDER_PREFIX, PROGRESS, TIME, order_columns
@@ -36,18 +36,19 @@ from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
 from calve.model.target import WriteTarget
 from calve.scan.projection import Projection
+from calve.spark.failures import CAUGHT, failure_of, own_file_failure
+from calve.spark.tasks import TaskFailed, Tasks
 from calve.sparktext import ident
 from calve.sparkversion import collected
-from calve.state import StateStore
+from calve.state import NewRecords, StateStore
 from calve.write.changes import checked
 from calve.write.choose import fits_the_driver
 from calve.write.columns import layout_of
-from calve.write.failures import CAUGHT, failure_of
 from calve.write.timed import TimeRule, held_by
-from calve.write.worker import REPORT, TaskFailed
 
 _FILE, _AT, _KIND = "_calve__file", "_calve__at", "_calve__kind"
 _ROWS_PER_FILE = 1_000_000
+_FAILED = "the changes could not be staged"
 
 
 @dataclass(frozen=True)
@@ -87,21 +88,35 @@ def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, kind
         beside = T.StructType([field for field in behind if field.name != PROGRESS])  # which ends here
         kind = replace(kind, columns=_columns_of(target), beside=beside.json())
         if fits_the_driver(size):
-            return replace(_together([folder.put(collected(changes))], folder), kind=kind)
+            return replace(_stage(folder, [collected(changes)]), kind=kind)
         plain = changes.toDF(*[f"c{i}" for i in range(len(changes.columns))])  # mapInArrow fails for names with a dot
-        task = partial(_stage_partition, folder, tuple(changes.columns))
-        reports = plain.mapInArrow(task, f"{REPORT} binary").collect()
+        tasks = Tasks(_FAILED, partial(discard_staged, folder.store))
+        parts = tasks.over(plain, partial(_stage_partition, folder, tuple(changes.columns)))
     except CalveError:
         raise
     except CAUGHT as error:
-        raise failure_of(error) from error
-    parts: list[Staged] = [pickle.loads(row[REPORT]) for row in reports]  # noqa: S301 - of our own tasks
+        raise failure_of(error, _FAILED) from error
     return replace(_together(parts, folder), kind=kind)
 
 
 def _columns_of(target: WriteTarget) -> str:
     """Without the number of the schema: it also grows by columns that these rows do not have."""
     return json.dumps({"type": "struct", "fields": json.loads(target.schema_json)["fields"]})
+
+
+def _stage(folder: StageFolder, tables: Iterable[pa.Table]) -> Staged:
+    """Keep rows, or nothing: no record names the files before this returns."""
+    records = NewRecords(folder.store)
+    own = replace(folder, store=records)
+    with records.removed_on_failure():
+        return _together([own.put(rows) for rows in tables], folder)
+
+
+def discard_staged(store: StateStore, staged: Staged) -> None:
+    """Remove staged files that no record names, and none will."""
+    for name in staged.files:
+        with suppress(TransientError):
+            store.delete(name)
 
 
 def _together(parts: list[Staged], folder: StageFolder) -> Staged:
@@ -111,15 +126,9 @@ def _together(parts: list[Staged], folder: StageFolder) -> Staged:
 
 
 def _stage_partition(
-    folder: StageFolder, columns: tuple[str, ...], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    try:
-        staged = _together([folder.put(rows) for rows in _in_files(batches, columns)], folder)
-    except CalveError as error:
-        raise TaskFailed(error.encode()) from error
-    except CAUGHT as error:
-        raise TaskFailed(failure_of(error).encode()) from error
-    yield pa.RecordBatch.from_pydict({REPORT: pa.array([pickle.dumps(staged)], pa.binary())})
+    folder: StageFolder, columns: tuple[str, ...], batches: Iterator[pa.RecordBatch], _attempt: str
+) -> Staged:
+    return _stage(folder, _in_files(batches, columns))
 
 
 def _in_files(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> Iterator[pa.Table]:
@@ -245,14 +254,16 @@ class _Reader:
         for listed in batches:
             for file in listed.to_pylist():
                 try:
-                    data = _contents(self.store, file[_FILE])
+                    parquet = pq.ParquetFile(io.BytesIO(_contents(self.store, file[_FILE])))
+                    target = ReadTarget(self.columns, names=self.names[file[_KIND]])
+                    projection = Projection(parquet.schema_arrow, target, {})
+                    for rows in parquet.iter_batches():
+                        yield self._read(rows, file, projection)
                 except CalveError as error:
                     raise TaskFailed(error.encode()) from error
-                parquet = pq.ParquetFile(io.BytesIO(data))
-                target = ReadTarget(self.columns, names=self.names[file[_KIND]])
-                projection = Projection(parquet.schema_arrow, target, {})
-                for rows in parquet.iter_batches():
-                    yield self._read(rows, file, projection)
+                except (OSError, pa.ArrowException) as error:
+                    failure = own_file_failure(error, "a staged file could not be read", file[_FILE])
+                    raise TaskFailed(failure.encode()) from error
 
     def _read(self, rows: pa.RecordBatch, file: dict[str, Any], projection: Projection) -> pa.RecordBatch:
         if self.own_times:

@@ -4,7 +4,6 @@ Sorting spills to disk in the JVM; the Python side sees a stream, so memory per 
 table with partitions Spark also takes the last change per key, and sorts those by partition (`clusters.py`).
 """
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve.model.change import OP, UPSERT
 from calve.model.files import WriteResult
+from calve.spark.tasks import Tasks
 from calve.write.changes import quoted
 from calve.write.clusters import cluster
 from calve.write.job import WriteJob
 from calve.write.session import in_own_session
-from calve.write.worker import REPORT, TaskPlan, write_partition
+from calve.write.worker import TaskPlan, discard, write_partition
 
 UTC = {"spark.sql.session.timeZone": "UTC"}
 """Partitions are of UTC; what the frame computes itself has its zone already."""
@@ -56,8 +56,8 @@ class TaskWriter:
         key = tuple(job.layout.key_names)
         plan = TaskPlan(job.target, tuple(frame.columns), key, last_only, job.deletes, job.batch_id)
         frame = frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])  # mapInArrow fails for names with a dot
-        reports = frame.mapInArrow(partial(write_partition, plan), f"{REPORT} binary").collect()
-        results: list[WriteResult] = [pickle.loads(row[REPORT]) for row in reports]  # noqa: S301 - of our own tasks
+        tasks = Tasks("the batch could not be written", partial(discard, plan))
+        results = tasks.over(frame, partial(write_partition, plan))
         return WriteResult(
             files=tuple(file for result in results for file in result.files),
             changes=sum(result.changes for result in results),

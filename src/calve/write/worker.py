@@ -5,29 +5,20 @@ ones alone, sorted by partition. Memory does not depend on the number of
 rows: batches come in as a stream and go out as row groups. Every attempt of a task writes under names of its own.
 """
 
-import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from calve import faults
-from calve.errors import CalveError
+from calve.iceberg.store import remove_new
 from calve.model.files import WriteResult
 from calve.model.target import WriteTarget
-from calve.write.failures import CAUGHT, failure_of
 from calve.write.last import last_of_runs, upserts
 from calve.write.partitioned import data_files
 from calve.write.rolling import FileNames, key_files
-
-REPORT = "report"
-
-
-class TaskFailed(Exception):
-    """Carries an encoded error through Spark, which keeps nothing of a Python error but its text."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +35,16 @@ class TaskPlan:
     batch_id: str
 
 
-def write_partition(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the files of one partition; one row comes out, the pickled `WriteResult`."""
-    context = TaskContext.get()
-    attempt = context.taskAttemptId() if context else 0
-    try:
-        result = write_sorted(plan, batches, FileNames(plan.target, plan.batch_id, str(attempt)))
-    except CalveError as error:
-        raise TaskFailed(error.encode()) from error
-    except CAUGHT as error:
-        raise TaskFailed(failure_of(error).encode()) from error
-    yield pa.RecordBatch.from_pydict({REPORT: pa.array([pickle.dumps(result)], pa.binary())})
+def write_partition(plan: TaskPlan, batches: Iterator[pa.RecordBatch], attempt: str) -> WriteResult:
+    """Write the files of one partition, or none of them."""
+    names = FileNames(plan.target, plan.batch_id, attempt)
+    with names.removed_on_failure():
+        return write_sorted(plan, batches, names)
+
+
+def discard(plan: TaskPlan, result: WriteResult) -> None:
+    """Remove what a task wrote whose batch failed elsewhere."""
+    remove_new([file.path for file in result.files], plan.target.io_properties, "another task of their batch failed")
 
 
 def write_sorted(plan: TaskPlan, batches: Iterable[pa.RecordBatch], names: FileNames) -> WriteResult:

@@ -45,6 +45,6 @@ def test_tasks_write_what_this_process_would_write(spark: SparkSession, tmp_path
     plan = compactor.plan(BY_HAND)
     assert plan is not None
     Path(plan.groups.groups[0][0].path.removeprefix("file://")).unlink()
-    with pytest.raises(TransientError, match="data files could not be written anew"):
+    with pytest.raises(TransientError, match="data files could not be rewritten"):
         compactor.rewrite(plan, lambda: None, here_rows=0)
     table.close()

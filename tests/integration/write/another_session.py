@@ -35,9 +35,9 @@ def fail_in_the_first_attempt(point: str) -> None:
         raise OSError("the first attempt fails midway")
 
 
-def write_at_the_second_attempt(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def write_at_the_second_attempt(plan: TaskPlan, batches: Iterator[pa.RecordBatch], attempt: str) -> WriteResult:
     faults.install(fail_in_the_first_attempt)
-    yield from write_partition(plan, batches)
+    return write_partition(plan, batches, attempt)
 
 
 def changes(spark: SparkSession) -> DataFrame:

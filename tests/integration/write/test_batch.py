@@ -12,6 +12,7 @@ from calve.errors import BadRow, CalveError, InvalidInput, TransientError
 from calve.iceberg.schema import iceberg_schema
 from calve.model.change import DELETE, UPSERT, table_columns
 from calve.model.files import WriteResult
+from calve.model.letter import Origin
 from calve.model.size import UNKNOWN, SizeHint
 from calve.model.target import WriteTarget
 from calve.write import choose
@@ -56,6 +57,14 @@ def test_a_bad_record_is_raised_as_it_was_encoded(spark: SparkSession, tmp_path:
     frame = frame_of(spark, ORDERS, [GOOD, (None, None, None, None, UPSERT, 1, bad.encode())])
     error = failure(frame, tmp_path, way)
     assert (type(error), error.primary, error.detail, error.hint) == (BadRow, bad.primary, bad.detail, bad.hint)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_bad_record_that_could_be_a_dead_letter_says_how(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    bad = BadRow("it is not JSON", hint="Look.").encode() + Origin(file="/in/1.json", value=b"secret record").encode()
+    error = failure(frame_of(spark, ORDERS, [(None, None, None, None, UPSERT, 1, bad)]), tmp_path, way)
+    assert error.hint.startswith("Look. With ON BAD ROW = 'dead letter' ")
+    assert "⟦" not in str(error)
 
 
 @pytest.mark.parametrize("way", WAYS)

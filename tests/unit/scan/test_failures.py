@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestampNanoType, TimestamptzNanoType
 
-from calve.errors import InvalidInput, TransientError
+from calve.errors import InvalidInput, TerminalError, TransientError
 from calve.iceberg.readable import ReadTarget, read_target, spark_schema
 from calve.runtime.reading import read_here
 from calve.scan.splits import whole
@@ -39,7 +39,7 @@ def test_a_data_file_that_is_gone_is_named(table: ForeignTable) -> None:
 def test_a_file_of_deletes_that_is_damaged_is_an_error_and_no_missing_delete(table: ForeignTable) -> None:
     (delete,) = read_here(table.ref).plan.files[0].deletes
     Path(delete.path.removeprefix("file://")).write_bytes(b"PAR1 no more")
-    with pytest.raises(TransientError, match="could not be read"):
+    with pytest.raises(TerminalError, match="cannot be read"):
         table.rows()
 
 

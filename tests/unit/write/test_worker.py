@@ -1,19 +1,20 @@
 """What a task does with a sorted partition, without Spark."""
 
-import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from calve import faults
-from calve.errors import TransientError, decode
+from calve.errors import TransientError
 from calve.model.change import DELETE, OP, UPSERT
 from calve.model.files import WriteResult
 from calve.model.target import WriteTarget
+from calve.spark.failures import failure_of
 from calve.write.rolling import FileNames
-from calve.write.worker import REPORT, TaskFailed, TaskPlan, write_partition, write_sorted
+from calve.write.worker import TaskPlan, write_partition, write_sorted
 from tests.unit.write.sample import rows_of, target_in
 
 
@@ -66,34 +67,50 @@ def test_an_empty_partition_writes_nothing(tmp_path: Path) -> None:
     assert write_sorted(plan(target_in(tmp_path)), [], FileNames(target_in(tmp_path), "batch", "0")).files == ()
 
 
-def test_a_task_reports_one_pickled_result(tmp_path: Path) -> None:
-    (report,) = write_partition(plan(target_in(tmp_path)), iter([batch((1, "a", UPSERT))]))
-    result = pickle.loads(report[REPORT][0].as_py())
+def test_a_task_writes_rows_and_keys(tmp_path: Path) -> None:
+    result = write_partition(plan(target_in(tmp_path)), iter([batch((1, "a", UPSERT))]), "0")
     assert isinstance(result, WriteResult)
     assert len(result.files) == 2
 
 
-def test_a_failpoint_in_the_middle_of_a_file_fails_the_task_with_its_error(tmp_path: Path) -> None:
-    faults.install(faults.parse("task.write=error"))
-    with pytest.raises(TaskFailed) as caught:
-        list(write_partition(plan(target_in(tmp_path)), iter([batch((1, "a", UPSERT))])))
-    assert decode(str(caught.value)) is not None
-    assert list(tmp_path.rglob("*.parquet")), "the file was begun"
+def test_a_task_that_fails_in_the_middle_of_a_file_leaves_no_file(tmp_path: Path) -> None:
+    faults.install(faults.parse("task.write:2=error"))
+    with pytest.raises(TransientError, match="injected failure"):
+        write_partition(plan(target_in(tmp_path)), iter([batch((1, "a", UPSERT))]), "0")
+    assert (tmp_path / "data").is_dir(), "a file was begun"
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_a_disk_that_gets_full_is_a_transient_error(tmp_path: Path) -> None:
+def test_rows_that_stop_coming_leave_no_file(tmp_path: Path) -> None:
+    target = target_in(tmp_path)
+    small = replace(target, options=replace(target.options, row_group_rows=1))
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batch((1, "a", UPSERT), (2, "b", UPSERT), (3, "c", UPSERT))
+        assert list(tmp_path.rglob("*.parquet")), "a file was begun"
+        raise EOFError
+
+    with pytest.raises(EOFError):
+        write_partition(plan(small), broken(), "0")
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_disk_that_gets_full_is_a_transient_error_and_keeps_nothing(tmp_path: Path) -> None:
     target = target_in(tmp_path)
     (tmp_path / "data").mkdir()
-    Path(FileNames(target, "batch", "0").fresh().removeprefix("file://")).symlink_to("/dev/full")
-    with pytest.raises(TaskFailed) as caught:
-        list(write_partition(plan(target), iter([batch((1, "a", UPSERT))])))
-    error = decode(str(caught.value))
+    names = FileNames(target, "batch", "0")
+    names.fresh()
+    Path(names.fresh().removeprefix("file://")).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_partition(plan(target), iter([batch((1, "a", UPSERT))]), "0")
+    error = failure_of(caught.value, "the batch could not be written")
     assert isinstance(error, TransientError)
     assert error.primary == "the batch could not be written: no space is left"
+    assert not list((tmp_path / "data").iterdir())
 
 
 def test_a_store_that_cannot_be_written_is_a_transient_error(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a folder")
-    with pytest.raises(TaskFailed) as caught:
-        list(write_partition(plan(target_in(tmp_path)), iter([batch((1, "a", UPSERT))])))
-    assert isinstance(decode(str(caught.value)), TransientError)
+    with pytest.raises(OSError) as caught:  # noqa: PT011 - Arrow's words are not ours
+        write_partition(plan(target_in(tmp_path)), iter([batch((1, "a", UPSERT))]), "0")
+    assert isinstance(failure_of(caught.value, "x"), TransientError)

@@ -30,6 +30,7 @@ from calve.source.documents import Malformed
 from calve.source.kafka.avro import Avro, AvroReader
 from calve.source.kafka.brokers import Access, installed, transient
 from calve.source.kafka.position import Split
+from calve.spark.tasks import TaskFailed
 from calve.sparkversion import arrow_schema_of
 
 RECORDS_AT_ONCE = 2000
@@ -97,7 +98,7 @@ class TopicReader:
             finally:
                 reading.close()
         except CalveError as error:
-            raise RuntimeError(error.encode()) from error
+            raise TaskFailed(error.encode()) from error
 
 
 class _Reading:

@@ -1,0 +1,382 @@
+"""What a failure of Spark, Arrow, Parquet, a codec or a filesystem means: the one table.
+
+    permanent in the input     UnreadableFile, BadRow, SourceLost: the same file or row fails every time
+    permanent in the set-up    TerminalError: somebody has to install, configure or start something
+    transient                  TransientError: the same work succeeds when the store, the disk or an executor is back
+
+The rules of `_RULES` are tried in order, each against all causes (see `causes`): by class, by Spark's condition, by SQL
+state, by `errno`. Words are looked at where Java has nothing else to tell: an `IOException` of the operating system
+has its text alone. A file that Spark fails to read is permanent unless a rule above says that the store or the network
+failed: codecs and formats throw whatever they like, `RuntimeException` and plain `IOException` among it.
+
+Whatever no rule knows is transient: a stalled sink shows its cause and goes on by itself, a halted one does not.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from calve.catalog.hints import hint_for
+from calve.errors import BadRow, CalveError, SourceLost, TerminalError, TransientError, UnreadableFile, decode
+from calve.model.letter import MAY_BE_LETTER
+from calve.spark.causes import Cause, causes_of, plain_path, text_of
+
+CAUGHT = (PySparkException, Py4JError, OSError, pa.ArrowException)
+"""Everything that engines and stores raise; anything else is a mistake in calve itself."""
+
+
+class Kind(Enum):
+    """What failed."""
+
+    NO_PACKAGE = auto()
+    NO_PYTHON = auto()
+    OTHER_PYTHON = auto()
+    SPARK_GONE = auto()
+    DISK_FULL = auto()
+    REFUSED = auto()
+    NO_MEMORY = auto()
+    OUT_OF_REACH = auto()
+    FILE_GONE = auto()
+    BAD_RECORD = auto()
+    BAD_FILE = auto()
+    BAD_VALUE = auto()
+    BAD_PLAN = auto()
+    BROKEN_TASK = auto()
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Causes of one kind: those that any of the signs is true of."""
+
+    kind: Kind
+    names: tuple[str, ...] = ()
+    """Classes, or with a dot at the end packages of Java."""
+    conditions: tuple[str, ...] = ()
+    """Of Spark; all that start so."""
+    states: tuple[str, ...] = ()
+    """SQL states; all that start so."""
+    numbers: tuple[int, ...] = ()
+    """`errno`; in texts of Java and of tracebacks the words for it."""
+    words: tuple[str, ...] = ()
+
+    def first(self, causes: Sequence[Cause]) -> Cause | None:
+        """The innermost cause that this is true of."""
+        return next((c for c in reversed(causes) if self._holds(c, last=c is causes[-1])), None)
+
+    def _holds(self, cause: Cause, *, last: bool) -> bool:
+        if any(_is_of(cause, name) for name in self.names) or cause.number in self.numbers:
+            return True
+        if cause.condition.startswith(self.conditions or ("-",)) or cause.state.startswith(self.states or ("-",)):
+            return True
+        if cause.condition or (_is_of(cause, "org.apache.spark.") and not last) or _is_of(cause, "ValueError"):
+            return False  # its words may be those of the user's data
+        said = cause.message
+        return any(word in said for word in self.words) or any(os.strerror(number) in said for number in self.numbers)
+
+
+def _is_of(cause: Cause, name: str) -> bool:
+    if name.endswith("."):
+        return cause.name.startswith(name)
+    return name in (cause.name, cause.name.rpartition(".")[2], *cause.kinds)
+
+
+_FAILED_READ = (
+    "FAILED_READ_FILE",
+    "CANNOT_READ_FILE_FOOTER",
+    "_LEGACY_ERROR_TEMP_2063",  # these of Spark 3.5
+    "_LEGACY_ERROR_TEMP_2064",
+)
+_RULES = (
+    _Rule(Kind.NO_PACKAGE, names=("ModuleNotFoundError",), words=("No module named '",)),
+    _Rule(Kind.NO_PYTHON, words=('Cannot run program "',)),
+    _Rule(Kind.OTHER_PYTHON, words=("[PYTHON_VERSION_MISMATCH]",)),
+    _Rule(
+        Kind.SPARK_GONE,
+        names=("Py4JNetworkError", "Py4JAuthenticationError"),
+        words=("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown"),
+    ),
+    _Rule(Kind.DISK_FULL, numbers=(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+    _Rule(
+        Kind.REFUSED,
+        names=("AccessControlException", "AccessDeniedException"),
+        numbers=(errno.EACCES, errno.EPERM, errno.EROFS),
+        words=("Mkdirs failed to create", "ACCESS_DENIED", "AccessDenied"),  # Hadoop does not say why; S3
+    ),
+    _Rule(
+        Kind.NO_MEMORY,
+        names=("OutOfMemoryError", "SparkOutOfMemoryError", "MemoryError", "ArrowMemoryError"),
+        conditions=("UNABLE_TO_ACQUIRE_MEMORY",),
+        numbers=(errno.ENOMEM,),
+    ),
+    _Rule(
+        Kind.FILE_GONE,
+        names=("SparkFileNotFoundException",),
+        conditions=("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", "_LEGACY_ERROR_TEMP_2055"),
+    ),
+    _Rule(
+        Kind.OUT_OF_REACH,
+        names=(
+            *("ConnectException", "SocketException", "SocketTimeoutException", "UnknownHostException"),
+            *("NoRouteToHostException", "InterruptedIOException", "ClosedByInterruptException", "TimeoutException"),
+            *("BlockMissingException", "FetchFailedException", "ConnectionError", "TimeoutError"),
+            *("javax.net.", "com.amazonaws.", "software.amazon.", "org.apache.http.", "org.apache.hadoop.fs.s3a."),
+            *("org.apache.hadoop.ipc.", "org.apache.hadoop.net.", "org.apache.hadoop.hdfs.", "io.netty."),
+            *("com.google.cloud.", "com.microsoft.azure.", "com.azure."),
+        ),
+        numbers=(
+            *(errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ECONNRESET, errno.ECONNREFUSED),
+            *(errno.EPIPE, errno.ETIMEDOUT, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENOTCONN, errno.ESHUTDOWN),
+        ),
+    ),
+    _Rule(
+        Kind.BAD_RECORD,
+        names=("BadRecordException",),
+        conditions=("CANNOT_PARSE_JSON_FIELD", "MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD"),
+    ),
+    _Rule(Kind.BAD_FILE, conditions=_FAILED_READ),
+    _Rule(Kind.BAD_VALUE, names=("ArrowInvalid",), states=("22",)),
+    _Rule(Kind.BAD_PLAN, names=("AnalysisException", "ParseException", "ExtendedAnalysisException")),
+    _Rule(
+        Kind.BROKEN_TASK,
+        names=(
+            *("RecursionError", "ValueError", "TypeError", "LookupError", "KeyError", "IndexError", "AttributeError"),
+            *("UnicodeDecodeError", "UnicodeEncodeError", "OverflowError", "ZeroDivisionError", "AssertionError"),
+            *("NotImplementedError", "ArrowNotImplementedError", "ArrowTypeError", "ArrowKeyError", "ArrowIndexError"),
+        ),
+    ),
+)
+
+_INSTALL = "Executors need calve and its packages; docs/cluster.md says how they get them."
+_AGAIN = "Start the sink again: it goes on where it was."
+_REPAIR = (
+    "Repair the file, or remove it, and start the sink again. "
+    "With ON BAD ROW = 'dead letter' such a file becomes a dead letter and the sink goes on without it."
+)
+_ASIDE = "With ON BAD ROW = 'dead letter' the sink keeps such records in a table of their own, and goes on."
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+_VERSIONS = re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\n]*")
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An exception, understood as far as it can be."""
+
+    error: BaseException
+    primary: str
+    causes: tuple[Cause, ...]
+    met: Cause | None
+    """The cause that told the kind."""
+
+    @property
+    def file(self) -> str:
+        """The file that was being read, as Spark names it."""
+        return next((cause.file for cause in reversed(self.causes) if cause.file), "")
+
+    @property
+    def innermost(self) -> Cause:
+        return next((cause for cause in reversed(self.causes) if cause.message), self.causes[-1])
+
+    def detail(self, cause: Cause | None = None) -> str:
+        told = str(cause or self.innermost)
+        where = plain_path(self.file)
+        return f'"{where}": {told}' if where and where not in told else told
+
+
+def failure_of(error: BaseException, primary: str) -> CalveError:
+    """The error to raise for one of `CAUGHT`; `primary` says what could not be done, where nothing better is known."""
+    causes = causes_of(error)
+    for text in (text_of(error), *(cause.message for cause in causes)):
+        if own := decode(text):
+            return own.build(own.primary, own.detail, f"{own.hint} {_ASIDE}".strip()) if MAY_BE_LETTER in text else own
+    for rule in _RULES:
+        met = rule.first(causes)
+        if met is not None:
+            return _ERRORS[rule.kind](_Failure(error, primary, causes, met))
+    failure = _Failure(error, primary, causes, None)
+    return TransientError(primary, detail=failure.detail(), hint=hint_for(error))
+
+
+@contextmanager
+def told_as(primary: str) -> Iterator[None]:
+    """Raise failures of Spark and of stores inside of the block as errors of calve."""
+    try:
+        yield
+    except CAUGHT as error:
+        raise failure_of(error, primary) from error
+
+
+def own_file_failure(error: OSError | pa.ArrowException, primary: str, file: str = "", *, hint: str = "") -> CalveError:
+    """The error for a file of the table, or of the state, that this process failed to read or to write.
+
+    Arrow raises an `ArrowInvalid`, or an `OSError` without a number, for contents that no try can read; a store that
+    is out of reach does the latter, too, and is told by its code.
+    """
+    told = str(causes_of(error)[0])
+    detail = f'"{file}": {told}' if file else told
+    damaged = isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError | pa.ArrowTypeError)
+    words = isinstance(error, OSError) and error.errno is None and any(word in str(error) for word in _DAMAGED)
+    if damaged or words:
+        return TerminalError(
+            primary.replace("could not be", "cannot be"),
+            detail=detail,
+            hint="The file is damaged. Restore it, or roll the table back to a snapshot without it.",
+        )
+    return TransientError(primary, detail=detail, hint=hint_for(error) or hint)
+
+
+_DAMAGED = ("deserialize thrift", "Corrupt", "corrupt", "Unexpected end of stream", "Invalid Parquet", "magic bytes")
+"""Words of Arrow for a Parquet file that is damaged."""
+
+
+def executor_failure(error: BaseException) -> CalveError | None:
+    """The error of executors that lack what calve needs, or of a Spark that is gone; None for any other."""
+    found = failure_of(error, "")
+    return None if isinstance(found, TransientError | BadRow | SourceLost) else found
+
+
+# ---- the errors
+
+
+def _no_package(failure: _Failure) -> CalveError:
+    named = _NO_MODULE.search(_said(failure))
+    package = f' "{named[1]}"' if named else ""
+    return TerminalError(f"Spark's executors cannot import the package{package}", hint=_INSTALL)
+
+
+def _no_python(failure: _Failure) -> CalveError:
+    named = _NO_PROGRAM.search(_said(failure))
+    return TerminalError(
+        f'Spark\'s executors have no Python at "{named[1] if named else ""}"',
+        hint=f"Set PYSPARK_PYTHON, or spark.pyspark.python, to a Python that they have. {_INSTALL}",
+    )
+
+
+def _other_python(failure: _Failure) -> CalveError:
+    named = _VERSIONS.search(_said(failure))
+    detail = named[0] if named else failure.detail(failure.met)
+    return TerminalError("Spark's executors have another version of Python", detail=detail, hint=_INSTALL)
+
+
+def _spark_gone(failure: _Failure) -> CalveError:
+    return TerminalError("Spark has stopped", detail=failure.detail(failure.met), hint=_AGAIN)
+
+
+def _disk_full(failure: _Failure) -> CalveError:
+    return TransientError(
+        f"{failure.primary}: no space is left",
+        detail=failure.detail(failure.met),
+        hint="Free space in the table's store or in Spark's local directories; it is tried again.",
+    )
+
+
+def _refused(failure: _Failure) -> CalveError:
+    to_do = "read it" if failure.file else "write to the table's data location"
+    return TransientError(
+        f"{failure.primary}: the store refuses",
+        detail=failure.detail(failure.met),
+        hint=hint_of_code(failure) or f"Give this process permission to {to_do}; it is tried again.",
+    )
+
+
+def hint_of_code(failure: _Failure) -> str:
+    """What the catalog of hints says, but for numbers of the operating system: those are about this very action."""
+    number = failure.error.errno if isinstance(failure.error, OSError) else None
+    return "" if number is not None else hint_for(failure.error)
+
+
+def _no_memory(failure: _Failure) -> CalveError:
+    return TransientError(
+        f"{failure.primary}: memory ran out",
+        detail=failure.detail(failure.met),
+        hint="Give Spark more memory (spark.driver.memory, spark.executor.memory), or read less per checkpoint.",
+    )
+
+
+def _out_of_reach(failure: _Failure) -> CalveError:
+    return TransientError(failure.primary, detail=failure.detail(failure.met), hint=hint_for(failure.error))
+
+
+def _file_gone(failure: _Failure) -> CalveError:
+    return SourceLost(
+        "a file was removed before it was read",
+        detail=plain_path(failure.file) or failure.detail(),
+        hint="Put it back, or start the sink again to go on with the files that are there.",
+    )
+
+
+def _bad_record(failure: _Failure) -> CalveError:
+    return BadRow("a record cannot be read", detail=failure.detail(failure.met))
+
+
+def _bad_file(failure: _Failure) -> CalveError:
+    hint = next((hint for holds, hint in _REPAIRS if holds(failure.causes)), _REPAIR)
+    return UnreadableFile("a file of the input cannot be read", detail=failure.detail(), hint=hint, file=failure.file)
+
+
+def _bad_value(failure: _Failure) -> CalveError:
+    return BadRow("a value of the changes cannot be computed", detail=failure.detail(failure.met))
+
+
+def _bad_plan(failure: _Failure) -> CalveError:
+    return TerminalError(
+        "the input does not have the columns that are asked for",
+        detail=failure.detail(failure.met),
+        hint="Compare the definition of the source with its files.",
+    )
+
+
+def _broken_task(failure: _Failure) -> CalveError:
+    return TerminalError(
+        failure.primary.replace("could not be", "cannot be"),
+        detail=f"A task failed with {failure.met}",
+        hint="The same rows fail every time. Its traceback is in Spark's log.",
+    )
+
+
+def _said(failure: _Failure) -> str:
+    return "\n".join((text_of(failure.error), *(cause.message for cause in failure.causes)))
+
+
+_ERRORS: dict[Kind, Callable[[_Failure], CalveError]] = {
+    Kind.NO_PACKAGE: _no_package,
+    Kind.NO_PYTHON: _no_python,
+    Kind.OTHER_PYTHON: _other_python,
+    Kind.SPARK_GONE: _spark_gone,
+    Kind.DISK_FULL: _disk_full,
+    Kind.REFUSED: _refused,
+    Kind.NO_MEMORY: _no_memory,
+    Kind.OUT_OF_REACH: _out_of_reach,
+    Kind.FILE_GONE: _file_gone,
+    Kind.BAD_RECORD: _bad_record,
+    Kind.BAD_FILE: _bad_file,
+    Kind.BAD_VALUE: _bad_value,
+    Kind.BAD_PLAN: _bad_plan,
+    Kind.BROKEN_TASK: _broken_task,
+}
+
+
+def _any_name(*names: str) -> Callable[[Sequence[Cause]], bool]:
+    return lambda causes: any(_is_of(cause, name) for cause in causes for name in names)
+
+
+_REPAIRS: tuple[tuple[Callable[[Sequence[Cause]], bool], str], ...] = (
+    (
+        _any_name("SchemaColumnConvertNotSupportedException"),
+        "Declare the column with the type that the file has, or write the file again with the declared type.",
+    ),
+    (
+        lambda causes: any(cause.condition == "_LEGACY_ERROR_TEMP_2093" for cause in causes),
+        "Names of columns must differ in more than their case: write the file again, or set spark.sql.caseSensitive.",
+    ),
+    (_any_name("URISyntaxException"), "Spark cannot read a file with a colon in its name: rename it."),
+)
+"""What to do about files that only some readers cannot read."""

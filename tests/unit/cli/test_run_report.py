@@ -1,0 +1,19 @@
+"""What `calve run` prints of a sink when it ends."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from calve.cli.run import _tell
+from calve.errors import BadRow
+from calve.runtime.supervisor import Ending, SinkResult
+
+CAUSE = BadRow("it is not JSON", detail="file /in/1.json: {", hint="Look.")
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_what_the_log_has_told_already_is_not_told_again(*, logged: bool) -> None:
+    out = io.StringIO()
+    _tell(Console(file=out), SinkResult("orders", Ending.FAILED, CAUSE, logged=logged))
+    assert out.getvalue() == f"orders: halted\n  {CAUSE.primary if logged else CAUSE}\n"
