@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from calve.errors import InvalidInput, KeyViolation, TransientError, decode
+from calve.errors import InvalidInput, KeyViolation
 from calve.iceberg.table import IcebergTable
 from calve.model.checkpoint import Offsets
 from calve.model.spec import Adopt, SinkSpec
@@ -21,9 +21,9 @@ from calve.resolve.search import Jobs
 from calve.scan.frame import frame_of
 from calve.source.kafka.definition import Kafka
 from calve.source.port import Source
+from calve.spark.failures import failure_of
 from calve.view.plan import Mode, ViewPlan
 from calve.write.changes import quoted
-from calve.write.failures import executor_failure
 
 if TYPE_CHECKING:
     from calve.runtime.api import Sink
@@ -84,8 +84,7 @@ class TableRows:
             count = wrong.count()
             found = wrong.orderBy(*map(quoted, frame.columns)).take(NAMED) if count else []
         except (PySparkException, Py4JError) as error:
-            text = str(error)
-            raise decode(text) or executor_failure(text) or _unread(text) from error
+            raise failure_of(error, "the rows of the table could not be read") from error
         if found:
             raise self._violation(snapshot_id, frame.columns, found, count)
 
@@ -119,8 +118,3 @@ def _value(value: object) -> str:
     text = value.hex() if isinstance(value, bytes | bytearray) else str(value)
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return f"'{cut}'" if isinstance(value, str) else cut
-
-
-def _unread(text: str) -> TransientError:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return TransientError("the rows of the table could not be read", detail=lines[0] if lines else "")
