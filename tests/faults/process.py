@@ -69,7 +69,7 @@ def main() -> int:
     spark = lake.spark(master="local[2]", conf=QUICK)
     definition = calve.orders(rows=rows, changes=changes, per_checkpoint=per_checkpoint)
     envelope = definition.envelope
-    if feed in {"orders", "windows"}:
+    if feed in {"orders", "windows", "replay"}:
         counted = Counted(definition, Path(home) / READS)
         sink = calve.sink(counted, name=SINK, into=lake.table(TABLE), key=["id"])
     else:
@@ -90,8 +90,9 @@ def main() -> int:
     sink = sink.options(deletes=deletes, key_index=os.environ.get("CALVE_TEST_KEY_INDEX"))
     try:
         commit, checkpoint = os.environ.get("CALVE_TEST_INTERVALS", "2s 200ms").split()
-        every = {"commit_interval": commit, "checkpoint_interval": checkpoint} if feed == "windows" else {}
-        query = sink.start(state=where.state, **every)
+        windows = {"commit_interval": commit, "checkpoint_interval": checkpoint}
+        replay = {"commit_interval": commit, "recovery": "replay"}
+        query = sink.start(state=where.state, **{"windows": windows, "replay": replay}.get(feed, {}))
         query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "200")))
         query.stop()
     except CalveError as error:

@@ -112,7 +112,8 @@ class Simulated:
 
     def put_new(self, name: str, data: bytes) -> None:
         faults.reached("state.put")
-        assert self._world.state.setdefault(name, data) == data, f"{name} was written over"
+        if self._world.state.setdefault(name, data) != data:
+            raise Violation(f"{name} was written over")
 
     def read(self, name: str) -> bytes | None:
         return self._world.state.get(name)
@@ -198,7 +199,9 @@ class Driver:
             version=version,
             on_foreign_commit=policy,
             window_ms=world.rng.choice(world.setup.windows),
-            times=RowTimes(LateRows.ERROR, by_progress=True) if world.setup.own_times else None,
+            times=self.times(),
+            max_pending_batches=world.setup.pending,
+            max_staged_size=None if world.limit_raised else world.setup.staged_limit,
             coalesce=world.setup.coalesce,
             adopt=Adopt.CHECK if world.setup.adopt else Adopt.NO,
             heartbeat_ms=(100 if world.setup.heartbeat else 100_000) * 1000,  # a tick is a second
@@ -219,6 +222,11 @@ class Driver:
         self.checkpoint: SparkCheckpoint | None = None
         self.expected: tuple[SparkCheckpoint, int] | None = None
         self.threads = {"boot": greenlet(self.boot)}
+
+    def times(self) -> RowTimes | None:
+        setup = self.world.setup
+        idle_ms = 5000 if setup.idle else None  # a tick is a second
+        return RowTimes(LateRows.ERROR, by_progress=True, idle_ms=idle_ms) if setup.own_times else None
 
     # ---- scheduling
 
@@ -323,6 +331,7 @@ class Driver:
                 self.new_checkpoint()
             return False
         if len(world.source) <= start:
+            self.run.found_nothing(self.outside.now_ms())
             if world.source_ended() and self.run.staged:
                 self.run.flush(seal=True)
             elif world.source_ended():
@@ -348,6 +357,8 @@ class Driver:
                 return decision is Decision.REPLAY
         if self.early_commit_log:
             checkpoint.commits.add(batch)
+        self.run.reads(identity, stamp, 0)
+        self.run.await_room()
         if self.stages:
             if not self.run.stage(identity, self.staged(start, end), stamp):
                 raise Violation("a row is late although the source kept its promise")

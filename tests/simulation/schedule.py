@@ -44,8 +44,15 @@ class Simulation:
 
     def step(self, driver: Driver) -> None:
         driver.step()
+        if driver.exit == "TerminalError" and self.stage_may_be_full():
+            self.world.say("MAX STAGED SIZE is raised")
+            self.world.limit_raised, driver.exit = True, ""
         if driver.exit and driver.exit not in {"fenced", "sealed"}:
             self.justify(driver.exit)
+
+    def stage_may_be_full(self) -> bool:
+        setup = self.world.setup
+        return setup.own_times and setup.staged_limit is not None
 
     def justify(self, why: str) -> None:
         """A halt is right only if the schedule did something that calls for it."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from calve.commit import adoption, attempt, belief, journal, run
+from calve.commit import adoption, attempt, belief, closing, journal, room, run
 from tests.simulation import driver
 from tests.simulation.schedule import Simulation, simulate
 from tests.simulation.world import Violation
@@ -242,9 +242,43 @@ MUTATIONS = [
         ),
         only("load", "zombie", "pause", "stray", adopt=True),
     ),
+    Mutation(
+        "a source that cannot be asked counts as idle",
+        (
+            (closing, "quiet.asked_ms - times.delay_ms", "self._clock.now_ms() - times.delay_ms"),
+            (
+                closing,
+                "quiet.milliseconds < times.idle_ms",
+                "self._clock.monotonic() - quiet.first < times.idle_ms / 1000",
+            ),
+            (
+                run,
+                """            self._closing.disturbed()
+            self._lag.read(""",
+                """            self._lag.read(""",
+            ),
+            (
+                run,
+                """while (room := self._room()) is not Room.FREE:
+            self.disturbed()""",
+                "while (room := self._room()) is not Room.FREE:",
+            ),
+        ),
+        only("down", "pause", own_times=True, idle=True, error=0.3, pending=1),
+    ),
+    Mutation(
+        "staged rows make reading wait although their times are complete only after more was read",
+        ((room, "if spec.times is None or position.ready or is_due(position):", "if True:"),),
+        only(own_times=True, idle=False, staged_limit=1),
+    ),
+    Mutation(
+        "a window that is full is not closed",
+        ((closing, "return bool(limits) and position.staged_bytes >= min(limits)", "return False"),),
+        only(own_times=False, staged_limit=1, windows=(100_000,), bounded=False),
+    ),
 ]
 
-PROTOCOL = (adoption, attempt, belief, journal, run)
+PROTOCOL = (adoption, attempt, belief, closing, journal, room, run)
 
 
 @pytest.fixture

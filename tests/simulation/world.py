@@ -80,6 +80,12 @@ class Setup:
     heartbeat: bool = False
     adopt: bool = False
     """The table has rows before the sink, which takes them over."""
+    pending: int = 100
+    """Batches that may wait for the catalog."""
+    staged_limit: int | None = None
+    """Bytes that may be staged; every checkpoint has one."""
+    idle: bool = False
+    """Where rows have times of their own: a source that is asked and has nothing lets time follow the clock."""
 
     @classmethod
     def drawn(cls, rng: random.Random, **fixed: Any) -> "Setup":
@@ -97,7 +103,8 @@ class Setup:
             "coalesce": rng.random() < 0.8,
             "heartbeat": rng.random() < 0.15,
         }
-        return cls(**{**drawn, **fixed})
+        setup = cls(**{**drawn, **fixed})
+        return replace(setup, skew=0) if setup.idle and setup.own_times else setup
 
 
 @dataclass(frozen=True)
@@ -183,7 +190,16 @@ class World:
         positions = self.encodings.choice([(False,), (True,), (True, False)])
         self.kinds = random.Random(f"kinds of {seed}")
         kinds = self.kinds.choice([1, 1, 2, 3])
-        self.setup = Setup.drawn(self.rng, **{"positions": positions, "kinds": kinds, **fixed})
+        limits = random.Random(f"limits of {seed}")
+        drawn = {
+            "positions": positions,
+            "kinds": kinds,
+            "pending": limits.choice([1, 2, 100]),
+            "staged_limit": limits.choice([None, None, 1, 3]),
+            "idle": limits.random() < 0.4,
+        }
+        self.setup = Setup.drawn(self.rng, **{**drawn, **fixed})
+        self.limit_raised = False
         adopts = self.encodings.random() < 0.2
         if "adopt" not in fixed and "faults" not in fixed and adopts:
             more = frozenset(f for f in sorted(ADOPTED) if self.encodings.random() < FAULTS[f])
@@ -241,6 +257,8 @@ class World:
     # ---- source
 
     def produce(self, count: int) -> None:
+        if self.setup.idle:
+            self.promised = max(self.promised, self.now)  # rows have the time at which they are made, or a later one
         for _ in range(min(count, self.source_limit - len(self.source))):
             if self.setup.own_times and self.rng.random() < 0.3:
                 self.promise(self.promised + self.rng.choice([1, 10, 40]))

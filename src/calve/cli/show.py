@@ -1,6 +1,6 @@
 """Tables and texts on a terminal."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unicodedata import category
@@ -12,6 +12,7 @@ from rich.text import Text
 from calve.errors import CalveError
 from calve.model.health import Health, Status
 from calve.runtime.verifying import Differences
+from calve.sql.values import format_duration
 
 _COLOURS = {
     Health.RUNNING: "green",
@@ -78,7 +79,8 @@ def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
         console.print(f"No sink has run in {home} yet.", soft_wrap=True)
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("sink", "health", "table", "committed up to", "pending", "commits", "changes", "last commit"):
+    headings = ("sink", "health", "table", "committed up to", "lag", "pending", "commits", "changes", "last commit")
+    for heading in headings:
         table.add_column(heading)
     for status in statuses:
         table.add_row(
@@ -86,6 +88,7 @@ def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
             styled((status.health, _COLOURS.get(status.health, "white"))),
             status.table,
             _frontier(status.frontier),
+            _lag(status),
             str(status.pending),
             str(status.commits),
             f"{status.rows:,}",
@@ -123,6 +126,12 @@ def show_differences(console: Console, sink: str, found: Differences) -> None:
         table.add_row(*sample)
     if found.samples:
         console.print(table)
+
+
+def _lag(status: Status) -> str:
+    """How long ago the table was current, and what the source has beside what was read."""
+    age = "-" if status.lag_ms is None else format_duration(timedelta(seconds=status.lag_ms // 1000))
+    return f"{age}, {status.unread:,} {status.counts} unread" if status.unread else age
 
 
 def _frontier(text: str) -> str:

@@ -5,6 +5,7 @@ the clock can always be closed. Rows with times of their own may be complete onl
 bytes never make reading wait, and a limit that the user set ends the sink once nothing more can be closed or committed.
 """
 
+from collections.abc import Callable
 from enum import Enum, auto
 
 from calve.commit.adoption import Position
@@ -22,14 +23,16 @@ class Room(Enum):
     """Waiting does not help: what is staged is complete only after more was read."""
 
 
-def room_for_more(spec: SinkSpec, position: Position, *, closable: bool, catching_up: bool) -> Room:
-    """`closable`: a batch is due. `catching_up`: all that the source has now is read, and then closed."""
+def room_for_more(
+    spec: SinkSpec, position: Position, is_due: Callable[[Position], object], *, catching_up: bool
+) -> Room:
+    """`is_due` tells of a batch that can be closed. `catching_up`: all that the source has is read, then closed."""
     if position.ready >= spec.max_pending_batches:
         return Room.WAIT
     limit = spec.staged_limit
     if limit is None or position.held_bytes < limit:
         return Room.FREE
-    if spec.times is None or position.ready or closable:
+    if spec.times is None or position.ready or is_due(position):
         return Room.WAIT
     return Room.FREE if catching_up else Room.NONE
 

@@ -434,6 +434,17 @@ class SinkRun:
         """Close what is staged without waiting for its window: the source has nothing more for now, or (seal) ever."""
         self._closing.flush(seal=seal)
 
+    def reading_failed(self) -> None:
+        """Nothing more is read: what a sink by the clock has staged is closed without waiting for its window."""
+        if self._spec.times is None:
+            self.flush()
+
+    @property
+    def committable(self) -> bool:
+        """Whether something can be committed, or closed, without reading more."""
+        with self._memory:
+            return self.ready > 0 or self._closing.next_batch(self._position) is not None
+
     @property
     def final(self) -> bool:
         """True when the input said that nothing follows."""
@@ -467,8 +478,8 @@ class SinkRun:
 
     def _room(self) -> Room:
         with self._memory:
-            closable = self._closing.next_batch(self._position) is not None
-            return room_for_more(self._spec, self._position, closable=closable, catching_up=self._catching_up > 0)
+            due, catching_up = self._closing.next_batch, self._catching_up > 0
+            return room_for_more(self._spec, self._position, due, catching_up=catching_up)
 
     @contextmanager
     def catching_up(self) -> Iterator[None]:

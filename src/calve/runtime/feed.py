@@ -160,7 +160,8 @@ class SourceFeed:
             asked = self._asked
         self._signals.wake()
         with self._idle:
-            return self._idle.wait_for(lambda: self._answered >= asked or not self.alive, timeout)
+            over = self._idle.wait_for(lambda: self._answered >= asked or not self.alive, timeout)
+            return over and self._failure is None
 
     def _main(self, run: SinkRun, take: Take) -> None:
         try:

@@ -37,7 +37,7 @@ class Query:
         """Look at the table, then start the threads; False for a sink that was sealed before: it has nothing to do."""
         self._registry = registry
         self._run.boot()
-        self._monitor.started(self._run.fence.epoch, self._run.frontier.to_json(), self._run.pending)
+        self._monitor.started(self._run.fence.epoch, self._run.frontier.to_json(), self._run.ready)
         if self._run.sealed and not self._run.pending:
             self._finish(None)
             return False
@@ -123,7 +123,7 @@ class Query:
             calls = self._signals.calls
             if not self._committer.alive:
                 break
-            if not self._feed.alive and (not self._run.pending or self._status_is_stuck()):
+            if not self._feed.alive and self._has_finished_without_feed():
                 break
             if self._registry is not None:
                 self._registry.look(self._monitor.status)
@@ -133,6 +133,13 @@ class Query:
         self._committer.finish()
         self._finish(self._committer.failure or self._feed.failure)
 
+    def _has_finished_without_feed(self) -> bool:
+        """Whether all is committed; after a failure, all that is complete: the rest stays staged for the next run."""
+        if self._feed.failure is None:
+            return not self._run.pending
+        self._run.reading_failed()
+        return not self._run.committable or self._status_is_stuck()
+
     def _status_is_stuck(self) -> bool:
         """The feed failed and the rest cannot go out now: it stays recorded, and the failure is told."""
         return self._feed.failure is not None and self._monitor.status.health is Health.STALLED
@@ -141,7 +148,7 @@ class Query:
         self._failure = failure
         if self._registry is not None and failure is None:
             self._registry.finish(self._monitor.status)
-        self._monitor.ended(failure, sealed=self._run.frontier.sealed, pending=self._run.pending)
+        self._monitor.ended(failure, sealed=self._run.frontier.sealed, pending=self._run.ready)
         self._ended.set()
 
 

@@ -61,6 +61,18 @@ def test_a_terminal_gets_styles_but_no_markup_of_values(monkeypatch: pytest.Monk
     monkeypatch.undo()
 
 
+@pytest.mark.parametrize(
+    ("lag_ms", "unread", "words"),
+    [(None, None, "-"), (0, 0, "0s"), (65_400, 0, "1m 5s"), (4000, 1234, "4s, 1,234 files unread"), (None, 7, "-, 7")],
+)
+def test_the_lag_of_a_sink_is_a_time_and_what_was_not_read(lag_ms: int | None, unread: int | None, words: str) -> None:
+    screen = PlainConsole(width=200)
+    with screen.capture() as captured:
+        status = replace(Status.unknown("s", 1), lag_ms=lag_ms, unread=unread, counts="files")
+        show_statuses(screen, [status], Path())
+    assert words in captured.get().splitlines()[1]
+
+
 def test_texts_that_control_nothing_stay_as_they_are() -> None:
     text = "ümläut 漢字 👩‍💻 a\tb\nc"
     assert visible(text) == text
