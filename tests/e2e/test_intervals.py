@@ -143,7 +143,7 @@ def test_a_clock_sink_at_its_limit_commits_before_its_window_is_over_and_reads_o
 
 
 @pytest.mark.parametrize("way_out", ["--until-caught-up", "a raised limit"])
-@pytest.mark.parametrize("rows", ["TIME COLUMN"])
+@pytest.mark.parametrize("rows", ["TIME COLUMN", "DIFF"])
 def test_a_stage_that_is_full_of_rows_that_wait_for_their_time_halts_the_sink_and_has_a(
     items: Items, rows: str, way_out: str
 ) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from calve import faults
 from calve.runtime.lake import Lake
 from tests.faults.harness import Sink
+from tests.faults.process import GENERATED
 from tests.faults.where import Where
 
 
@@ -69,7 +70,7 @@ def make_sink(tmp_path: Path, where: Where) -> Iterator[MakeSink]:
 
     def make(feed: str, changes: int = 1600) -> Sink:
         sink = Sink(tmp_path / "home", feed, changes=changes, where=where)
-        if feed not in {"orders", "windows"}:
+        if feed not in GENERATED:
             sink.provide_files()
         made.append(sink)
         return sink

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from calve.clock import sink_id_of
 from calve.model.checkpoint import canonical_offsets, offsets_digest
 from calve.source.generator import OrderRow, Orders, expected_changes, expected_orders, offsets_at, orders
-from tests.faults.process import SINK
+from tests.faults.process import GENERATED, SINK
 from tests.faults.where import TABLE, Where
 from tests.support.readers import ROOT
 
@@ -94,7 +94,7 @@ class Sink:
         """Digest of the offsets of every possible checkpoint -> number of changes before it."""
         total = self.rows + self.changes
         steps = [*range(0, total, self.per_checkpoint), total]
-        if self.feed in {"orders", "windows"}:
+        if self.feed in GENERATED:
             known = {offsets_digest(offsets_at(n)): n for n in steps}
         elif self.feed == "stream":
             known = {offsets_digest(canonical_offsets([{"logOffset": i}])): n for i, n in enumerate(steps[1:])}

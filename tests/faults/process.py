@@ -29,6 +29,8 @@ from tests.support.jvm import QUICK
 from tests.support.powercut import Disk
 
 SINK = "orders"
+GENERATED = frozenset({"orders", "windows", "replay"})
+"""Feeds that calve drives itself."""
 
 
 READS = "reads.txt"
@@ -69,7 +71,7 @@ def main() -> int:
     spark = lake.spark(master="local[2]", conf=QUICK)
     definition = calve.orders(rows=rows, changes=changes, per_checkpoint=per_checkpoint)
     envelope = definition.envelope
-    if feed in {"orders", "windows", "replay"}:
+    if feed in GENERATED:
         counted = Counted(definition, Path(home) / READS)
         sink = calve.sink(counted, name=SINK, into=lake.table(TABLE), key=["id"])
     else:

@@ -104,6 +104,17 @@ def test_a_sink_survives_kills_around_staging_and_closing_a_window(
 
 
 @pytest.mark.parametrize(
+    "steps",
+    [["record.after:2"], pytest.param(["files.after:2", "record.after:2", "commit.after:3"], marks=pytest.mark.slow)],
+    ids=["short", "long"],
+)
+def test_a_sink_that_stages_nothing_survives_kills_in_mid_window(make_sink: MakeSink, steps: list[str]) -> None:
+    sink = make_sink("replay")
+    survives(sink, steps, CALVE_TEST_INTERVALS="1h 1s")
+    assert not sink.staged()
+
+
+@pytest.mark.parametrize(
     ("feed", "steps"), [("stream", STREAM[::2]), pytest.param("partitions", STREAM[1::2], marks=pytest.mark.slow)]
 )
 def test_a_streaming_query_survives_kills_around_its_checkpoints(

@@ -43,7 +43,9 @@ def test_a_plan_with_unknown_words_is_refused(text: str) -> None:
 def test_the_points_that_can_be_named_are_those_of_the_code() -> None:
     code = Path(str(files("calve")))
     texts = [path.read_text("utf-8") for path in code.rglob("*.py")]
-    assert {point for text in texts for point in re.findall(r'reached[(,]\s*"([^"]+)"', text)} == faults.POINTS
+    reached = {point for text in texts for point in re.findall(r'reached[(,]\s*"([^"]+)"', text)}
+    sent = {point for text in texts for point in re.findall(r'send(?:_all)?[(].*, "([a-z]+)"[,)]', text)}
+    assert reached | {f"{point}.{when}" for point in sent for when in ("before", "after")} == faults.POINTS
 
 
 def test_the_environment_kills_the_process_at_the_named_point() -> None:
