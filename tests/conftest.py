@@ -1,5 +1,6 @@
 """Fixtures and rules shared by all tests."""
 
+import logging
 import os
 from collections.abc import Generator, Iterator
 
@@ -75,6 +76,16 @@ def lakehouse(servers: Lakehouse) -> Iterator[Lakehouse]:
     servers.calm()
     yield servers
     servers.calm()
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """The command line sends calve's log elsewhere; the next test finds it where it was."""
+    logger = logging.getLogger("calve")
+    handlers, propagate, level = logger.handlers, logger.propagate, logger.level
+    yield
+    logger.handlers, logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 @pytest.hookimpl(wrapper=True)
