@@ -338,9 +338,10 @@ def test_a_sink_that_halts_blocks_no_other_and_tells_why(pipelines: Pipelines, i
     assert "1.json" in status.cause
 
 
-def test_a_sink_that_cannot_start_reports_it(pipelines: Pipelines) -> None:
+def test_a_sink_that_cannot_start_reports_it(pipelines: Pipelines, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
     (result,) = pipelines.run(
-        LAKE + "CREATE SOURCE p FROM FILES (PATH = '/nowhere', FORMAT = 'parquet');"
+        LAKE + f"CREATE SOURCE p FROM FILES (PATH = '{tmp_path}/nothing', FORMAT = 'parquet');"
         "CREATE SINK s FROM p TO ICEBERG CATALOG lake NAMESPACE shop TABLE p KEY (id)"
     )
     assert (result.ending, result.exit_code) == (Ending.FAILED, 2)

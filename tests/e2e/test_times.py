@@ -218,6 +218,25 @@ def test_a_diff_beyond_any_range_is_a_letter(items: Items) -> None:
     assert found == [('the diff field "d" is too large',)] * 3
 
 
+def test_a_time_column_after_the_year_9999_stops_the_sink_and_is_named(items: Items) -> None:
+    items.by(UPSERT, f"{SINK} WITH (TIME COLUMN = ts)")
+    items.put({"id": 1, "v": "a", "ts": 2**63 - 1, "seq": 1})
+    (result,) = items.pipelines.run()
+    assert result.ending is Ending.FAILED
+    assert 'the time "ts" of a record is not a number of milliseconds up to the year 9999' in str(result.cause)
+
+
+def test_a_time_after_the_year_9999_is_a_bad_row_and_makes_nothing_late(items: Items) -> None:
+    items.by(DIFF, f"{SINK} WITH (ON BAD ROW = 'dead letter')")
+    items.diffs((1, "a", 10, 1), (2, "b", 2**63 - 1, 1), (3, "c", 253_402_300_800_000, 1), progress=11)
+    assert [(r.cause, r.pending) for r in items.pipelines.run()] == [(None, 0)]
+    items.diffs((4, "d", 12, 1), progress=13)
+    assert [(r.cause, r.pending) for r in items.pipelines.run()] == [(None, 0)]
+    assert items.rows() == [(1, "a"), (4, "d")]
+    found = items.pipelines.rows("shop.t_dead_letters", "reason")
+    assert found == [('the time field "t" is after the year 9999',)] * 2
+
+
 Change = tuple[int, str, int, int]
 
 

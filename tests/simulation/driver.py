@@ -331,7 +331,7 @@ class Driver:
                 self.new_checkpoint()
             return False
         if len(world.source) <= start:
-            self.run.found_nothing(self.outside.now_ms())
+            self.run.found_nothing(self.run.end, self.outside.now_ms())
             if world.source_ended() and self.run.staged:
                 self.run.flush(seal=True)
             elif world.source_ended():

@@ -244,7 +244,12 @@ class SinkRun:
         position = self._adopted(progress, records, anywhere)
         with self._memory:
             if not self._claimed:
-                self._position = position
+                self._stand_at(position)
+
+    def _stand_at(self, position: Position) -> None:
+        if position.end != self._position.end:
+            self._closing.disturbed()  # what the source said to another question does not count
+        self._position = position
 
     def _adopted(self, progress: Progress | None, records: RunRecords | None, can_reread: CanReread) -> Position:
         spec = self._spec
@@ -278,7 +283,7 @@ class SinkRun:
             if progress.adopting is not None and progress.generation >= self._spec.generation:
                 position.committed = self._check_existing(progress)
             with self._memory:
-                self._position = position
+                self._stand_at(position)
                 self._claimed = True
             self._monitor.running()
 
@@ -499,9 +504,14 @@ class SinkRun:
             self._lag.read(identity.end, asked_ms, unread)
         self._monitor.lag(self._lag.current_ms, self._lag.unread)
 
-    def found_nothing(self, asked_ms: int) -> None:
-        """The source was asked at that time, and had nothing."""
+    def found_nothing(self, end: Offsets, asked_ms: int) -> None:
+        """The source was asked at that time for what follows `end`, and had nothing.
+
+        That counts only where the records end: a claim may have moved that, since others read other checkpoints.
+        """
         with self._memory:
+            if end != self._position.end:
+                return
             self._closing.found_nothing(asked_ms)
             self._lag.found_nothing(asked_ms, pending=bool(self.pending))
         self._monitor.lag(self._lag.current_ms, self._lag.unread)

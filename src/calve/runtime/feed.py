@@ -194,7 +194,7 @@ class SourceFeed:
                 run.empty_table(self._clock.now_ms())
                 continue
             if end is None:
-                run.found_nothing(asked_ms)
+                run.found_nothing(start, asked_ms)
                 run.read_through()
                 self._answer(asked)
                 self._rest(run, started, least=LEAST_POLL)

@@ -60,6 +60,8 @@ class SparkFeed:
         self._pace = pace
         self._query: StreamingQuery | None = None
         self._log = SparkLog(folder)
+        self._read_to: Offsets = None
+        """Where Spark asks the source for more."""
         self._failure: BaseException | None = None
         self._moved = False
         self._stopping = False
@@ -141,6 +143,7 @@ class SparkFeed:
         writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", self._log.folder.as_uri())
         if self._pace.every > 0:  # rests are taken in the callback: a trigger's would slow down a backlog, too
             writer = writer.trigger(processingTime=f"{POLL_MS} milliseconds")
+        self._read_to = run.end
         self._query = writer.start()
         try:
             asked_ms: int | None = None
@@ -159,7 +162,7 @@ class SparkFeed:
         if self._busy or not waits_for_data(query.status):
             return None
         if asked_ms is not None:
-            run.found_nothing(asked_ms)
+            run.found_nothing(self._read_to, asked_ms)
         return self._clock.now_ms()
 
     def _on_batch(self, frame: DataFrame, batch_id: int, run: SinkRun, take: Take) -> None:
@@ -185,6 +188,7 @@ class SparkFeed:
         if decision in {Decision.REPOSITION, Decision.SEALED}:
             self._moved = True
             raise _Moved
+        self._read_to = batch.identity.end
         faults.reached("spark-commit.before")
         if not unread and (unread == 0 or self._pace.required):
             self._rest(run, started)

@@ -22,7 +22,7 @@ from calve.source.finish import applied, missing_problems, named
 from calve.source.frames import STEP
 from calve.source.problem import bad_row, first_problem, problem
 from calve.source.retype import Retyped
-from calve.source.times import millis_of, time_type
+from calve.source.times import LATEST_MS, millis_of, time_type
 from calve.sparktext import coalesce, ident, literal
 from calve.sparkversion import is_variant
 
@@ -86,6 +86,7 @@ def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
     found = first_problem(
         [
             f"if({TIME} is null, {_said('the time field', envelope.time, 'is missing or null')}, null)",
+            f"if({TIME} > {LATEST_MS}, {_said('the time field', envelope.time, 'is after the year 9999')}, null)",
             f"if({DIFF} is null, {_said('the diff field', envelope.diff, 'is missing or null')}, null)",
             f"if({too_large}, {_said('the diff field', envelope.diff, 'is too large')}, null)",
             *missing_problems(table, values, table.names),

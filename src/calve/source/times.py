@@ -15,6 +15,9 @@ from calve.model.spec import Diff, Envelope
 from calve.source.order import PAIR
 from calve.sparktext import literal
 
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999: a later time is a mistake, and would make everything that follows late."""
+
 _FIRST, _SECOND = f"{ORDER_PREFIX}0", f"{ORDER_PREFIX}1"
 
 
@@ -33,12 +36,13 @@ def with_time(changes: DataFrame, field: str) -> DataFrame:
     else:
         time = millis_of(_FIRST, time_type(field, kind))
     error = BadRow(
-        f'the time "{field}" of a record is no number of milliseconds',
+        f'the time "{field}" of a record is not a number of milliseconds up to the year 9999',
         hint="Declare it as a TIMESTAMP column, or send milliseconds since 1970.",
     )
     bad = f"coalesce({BAD}, if({TIME} is null, {literal(error.encode())}, null)) as {BAD}"
     rest = [f"`{name.replace('`', '``')}`" for name in changes.columns if name != BAD]
-    return changes.selectExpr(*rest, f"{time} as {TIME}", BAD).selectExpr(*rest, TIME, bad)
+    known = f"if({time} <= {LATEST_MS}, {time}, null) as {TIME}"
+    return changes.selectExpr(*rest, known, BAD).selectExpr(*rest, TIME, bad)
 
 
 def time_type(field: str, kind: T.DataType) -> T.DataType:

@@ -118,7 +118,7 @@ def test_waiting_for_room_is_no_sign_of_an_idle_source() -> None:
     assert batch
     sink.run.close(batch, Written("c", (), Totals()))
     for _ in range(3):
-        sink.run.found_nothing(sink.world.now)
+        sink.run.found_nothing(sink.run.end, sink.world.now)
         sink.world.now += 1
     sink.reads(1, time=20, promised=10)
     sink.catalog_is_there = False
