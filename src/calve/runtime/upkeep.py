@@ -66,6 +66,7 @@ class Upkeep:
     ) -> None:
         self._make, self._learner = compactor, learner
         self._monitor, self._clock, self._wake = monitor, clock, wake
+        self._commits_before = monitor.status.commits  # of earlier runs
         self._learnt: tuple[Run, ...] = ()
         self._compactor: Compactor | None = None
         self._thread: threading.Thread | None = None
@@ -84,13 +85,18 @@ class Upkeep:
         resting = self._off or self._clock.monotonic() < self._not_before
         return self._working or (self._ready is not None and not resting)
 
+    @property
+    def _commits(self) -> int:
+        """Of this run: before its first one the table is not its own."""
+        return self._monitor.status.commits - self._commits_before
+
     def tend(self) -> None:
         """Commit what is ready, or begin to look. Raises FencedError, and nothing that concerns maintenance alone."""
         if self._off or self._working or self._clock.monotonic() < self._not_before:
             return
         if self._ready is not None:
             self._commit(self._ready)
-        elif self._monitor.status.commits >= self._look_at:
+        elif self._commits >= self._look_at:
             self._working = True
             self._thread = threading.Thread(target=self._main, name="calve-upkeep", daemon=True)
             self._thread.start()
@@ -130,7 +136,7 @@ class Upkeep:
     def _look(self) -> None:
         if self._compactor is None:
             self._compactor = self._make()
-        began, commits = self._clock.monotonic(), self._monitor.status.commits
+        began, commits = self._clock.monotonic(), self._commits
         plan = self._compactor.plan(AUTOMATIC)
         self._not_before = self._clock.monotonic() + PLANS_PER_PAUSE * (self._clock.monotonic() - began)
         self._look_at = commits + (1 if plan is not None and plan.groups.more else LOOK_EVERY)

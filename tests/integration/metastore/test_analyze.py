@@ -245,7 +245,7 @@ def test_a_metastore_that_cannot_be_asked_leaves_nothing_out(
     place: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(tmp_path / "in" / "0.parquet", [1, 2])
-    place.home.mkdir()
+    place.home.mkdir(exist_ok=True)
     (place.home / "metastore").write_text("in the way")
     with caplog.at_level(logging.WARNING):
         found = read_folder(place, str(tmp_path / "in"), "id = 2")

@@ -135,6 +135,7 @@ def test_parquet_files_keep_the_schema_of_the_first(spark: SparkSession, tmp_pat
     assert sorted(r.id for r in source.frame(spark, None, first).collect()) == [0, 1, 2]
     spark.range(5).selectExpr("id", "id as more").write.parquet(str(folder / "2"))
     assert source.frame(spark, first, source.next_end(first)).columns == ["id"]
+    (tmp_path / "nothing").mkdir()
     with pytest.raises(InvalidInput, match="no file to take a schema from"):
         opened(tmp_path / "nothing", tmp_path, format="parquet", schema=None).schema(spark)
 
