@@ -28,7 +28,7 @@ def test_a_missing_folder_is_no_success_and_its_sink_goes_on_once_it_is_there(
           FROM FILES (PATH = '{tmp_path}/ordres', FORMAT = 'json');
         CREATE SINK s FROM s TO ICEBERG CATALOG lake NAMESPACE shop TABLE t;
     """)
-    assert f'there is no folder {tmp_path}/ordres. Did you mean "orders"?' in caplog.text
+    assert f'there is no folder {tmp_path}/ordres. Did you mean "orders"?' in "".join(caplog.messages)
     assert result.exit_code == 1
     assert isinstance(result.cause, TransientError)
     assert result.cause.primary == f"the folder {tmp_path}/ordres did not exist"
