@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,6 +19,7 @@ from calve.errors import TransientError
 from calve.runtime.monitor import read_statuses
 from calve.runtime.supervisor import Ending
 from calve.runtime.verifying import Differences, verify
+from calve.source.times import LATEST_MS
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import spark_iceberg_rows
 
@@ -235,6 +238,71 @@ def test_a_time_after_the_year_9999_is_a_bad_row_and_makes_nothing_late(items: I
     assert items.rows() == [(1, "a"), (4, "d")]
     found = items.pipelines.rows("shop.t_dead_letters", "reason")
     assert found == [('the time field "t" is after the year 9999',)] * 2
+
+
+NO_TIMES: list[Any] = [None, "soon", "2026-01-01", True, [1], {"ms": 1}, 2**63 - 1, 10**28, -(10**28), LATEST_MS + 1]
+
+
+def upsert(number: int, time: Any) -> dict[str, Any]:
+    return {"id": number, "v": "a", "ts": time, "seq": 1}
+
+
+def change(number: int, time: Any) -> dict[str, Any]:
+    return {"op": "c", "after": {"id": number, "v": "a"}, "source": {"ts": time}}
+
+
+@pytest.mark.parametrize(
+    ("envelope", "field", "record", "mode"),
+    [
+        (UPSERT, "ts", upsert, ""),
+        (UPSERT, "ts", upsert, ", COMMIT INTERVAL = '1s'"),
+        ("DEBEZIUM (ORDER BY source.ts)", "'source.ts'", change, ""),
+        ("DEBEZIUM (ORDER BY source.ts)", "'source.ts'", change, " MODE APPEND"),
+    ],
+    ids=["upsert", "windows", "debezium", "log"],
+)
+def test_records_without_a_usable_time_are_letters_and_move_no_frontier(
+    items: Items, envelope: str, field: str, record: Callable[[int, Any], dict[str, Any]], mode: str
+) -> None:
+    log, windows = ("MODE APPEND", "") if "MODE" in mode else ("", mode)
+    items.by(envelope, f"{SINK} {log} WITH (TIME COLUMN = {field}, ON BAD ROW = 'dead letter'{windows})")
+    items.put(record(1, 1005), *[record(n, time) for n, time in enumerate(NO_TIMES, 100)], record(2, LATEST_MS // 2))
+    assert [(r.cause, r.pending) for r in items.pipelines.run()] == [(None, 0)]
+    items.put(record(3, LATEST_MS), *[record(n, time) for n, time in enumerate(NO_TIMES, 200)])
+    for _ in range(2):  # the second time nothing is new
+        assert [(r.cause, r.pending) for r in items.pipelines.run()] == [(None, 0)]
+    assert items.pipelines.rows("shop.t", "id") == [(1,), (2,), (3,)]
+    letters = items.pipelines.rows("shop.t_dead_letters", "value", "reason")
+    expected = [json.dumps(record(n, time)) for at in (100, 200) for n, time in enumerate(NO_TIMES, at)]
+    assert sorted(value.decode() for value, _ in letters) == sorted(expected)
+    name = field.strip("'")
+    assert {reason for _, reason in letters} == {
+        f'the time field "{name}" is missing or null',
+        f'the time "{name}" of a record is not a number of milliseconds up to the year 9999',
+    }
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "TIMESTAMP"])
+def test_columns_that_are_no_usable_time_are_letters(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Rows of typed files, whose moments may lie after the year 9999."""
+    unit = 1 if kind == "BIGINT" else 1000
+    times = [1005 * unit, None, (LATEST_MS + 1) * unit, 2**63 - 1, 1010 * unit]
+    stored = pa.int64() if kind == "BIGINT" else pa.timestamp("us", "UTC")
+    (tmp_path / "in").mkdir()
+    table = pa.table({"id": pa.array(range(5), pa.int64()), "at": pa.array(times, pa.int64()).cast(stored)})
+    pq.write_table(table, tmp_path / "in" / "1.parquet")
+    pipelines = Pipelines(tmp_path / "home", spark)
+    pipelines.apply(f"""{LAKE}
+        CREATE SOURCE items (id BIGINT NOT NULL, at {kind}, PRIMARY KEY (id) NOT ENFORCED)
+          FROM FILES (PATH = '{tmp_path}/in', FORMAT = 'parquet');
+        {SINK} WITH (TIME COLUMN = at, ON BAD ROW = 'dead letter')""")
+    for _ in range(2):
+        assert [(r.cause, r.pending) for r in pipelines.run()] == [(None, 0)]
+    assert pipelines.rows("shop.t", "id") == [(0,), (4,)]
+    assert sorted(reason for (reason,) in pipelines.rows("shop.t_dead_letters", "reason")) == [
+        *['the time "at" of a record is not a number of milliseconds up to the year 9999'] * 2,
+        'the time field "at" is missing or null',
+    ]
 
 
 Change = tuple[int, str, int, int]

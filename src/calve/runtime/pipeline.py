@@ -33,7 +33,7 @@ from calve.runtime.monitor import RunMonitor
 from calve.source.envelope import changes_of
 from calve.source.global_order import with_order
 from calve.source.log import log_of
-from calve.source.times import ordered_by_time, with_time
+from calve.source.times import with_time
 from calve.source.violations import key_violations
 from calve.state import StateStore
 from calve.view.run import View
@@ -67,18 +67,12 @@ class Intake:
     ordered_globally: bool = False
     """Whether rows keep what orders them."""
 
-    @property
-    def ordered(self) -> Envelope:
-        """The envelope, with the time of the records as the first of what orders them."""
-        return ordered_by_time(self.envelope, self.time_field) if self.time_field else self.envelope
-
     def changes(
         self, frame: DataFrame, identity: CheckpointIdentity, letters: DeadLetters | None = None, *, epoch: int = 0
     ) -> DataFrame:
         """The changes of one checkpoint; bad rows are taken out of them where they are kept elsewhere."""
-        envelope = self.ordered
-        before = self.view.plan.needs_before if self.view else self.log and isinstance(envelope, Debezium)
-        changes = changes_of(frame, envelope, self.key, before=before)
+        before = self.view.plan.needs_before if self.view else self.log and isinstance(self.envelope, Debezium)
+        changes = changes_of(frame, self.envelope, self.key, before=before, time=self.time_field)
         if letters is not None:
             changes = letters.sift(changes, identity)
         if self.view is not None:
@@ -229,7 +223,8 @@ class Pipeline:
             self._run.between_batches(self._table.evolve)
 
     def _look_for_violations(self, checkpoint: Checkpoint) -> None:
-        found = key_violations(checkpoint.frame, self._intake.ordered, self._intake.key)
+        intake = self._intake
+        found = key_violations(checkpoint.frame, intake.envelope, intake.key, time=intake.time_field)
         if found is None:
             return
         self._monitor.violated(found.count, found.sample)

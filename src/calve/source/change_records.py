@@ -30,6 +30,7 @@ from calve.source.frames import STEP
 from calve.source.scalars import Settings
 from calve.source.strict import Columns as Typed
 from calve.source.strict import Misfit, uuid_text
+from calve.source.times import check_time
 from calve.source.upsert_json import keyed
 
 RECORD = f"{STEP}record"
@@ -54,6 +55,8 @@ class Reader:
     """Records are structs in `RECORD`, not JSON in `value`."""
     before: bool = False
     """Every change brings the row as it was before."""
+    timed: bool = False
+    """The first of the order fields is the time of a record."""
 
     def rows(self) -> "Rows":
         """Ready to read, in a task."""
@@ -96,6 +99,7 @@ class Rows:
         self._keys = _Values([table[name] for name in key], reader.settings, typed=reader.typed)
         self._record_key = _Values([table[name] for name in key], reader.settings, typed=False)
         self._order = [(path, field_of(path)) for path in reader.envelope.order_by]
+        self._timed = reader.timed
         self._no_row = [None] * len(table.names)
         width = 1 if reader.typed else len(order.PAIR)
         self._no_order = [None] * (len(self._order) * width + len(reader.arrivals))
@@ -237,8 +241,10 @@ class Rows:
 
     def _ordered(self, record: Record) -> list[Any]:
         ordered: list[Any] = []
-        for path, look_up in self._order:
+        for at, (path, look_up) in enumerate(self._order):
             value = look_up(record.fields)
+            if self._timed and not at:
+                check_time(path, value)
             if not self._typed:
                 ordered += order.pair_of(path, value)
             elif value is None:

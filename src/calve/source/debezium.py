@@ -127,8 +127,13 @@ def _declared(schema: T.StructType, envelope: Debezium) -> list[T.StructField]:
     return declared_in_json(envelope.columns)
 
 
-def changes_of_records(frame: DataFrame, checked: DebeziumPlan, *, before: bool = False) -> DataFrame:
-    """The changes in a frame of change records, with the rows as they were before if asked for."""
+def changes_of_records(
+    frame: DataFrame, checked: DebeziumPlan, *, before: bool = False, timed: bool = False
+) -> DataFrame:
+    """The changes in a frame of change records, with the rows as they were before if asked for.
+
+    `timed` says that the first of the order fields is the time of a record.
+    """
     schema, record = checked.schema, checked.record
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
     settings = Settings(checked.envelope.epoch_unit or GUARDED_MICROS, zone)
@@ -147,7 +152,9 @@ def changes_of_records(frame: DataFrame, checked: DebeziumPlan, *, before: bool 
         added.append(f"struct({', '.join(ident(*inside, name) for name in record.names)}) as {RECORD}")
         inputs.append(RECORD)
     typed = record is not None
-    reader = Reader(checked.envelope, checked.table, checked.key, settings, arrivals, typed=typed, before=before)
+    reader = Reader(
+        checked.envelope, checked.table, checked.key, settings, arrivals, typed=typed, before=before, timed=timed
+    )
     output = change_schema(checked.table, [*checked.order_types, *frames.arrival_types(schema)], before=before)
     taken = list(dict.fromkeys([*inputs, *arrivals, *frames.origin_columns(schema)]))
     return mapped(frame.selectExpr("*", *added), taken, reader.rows, output)

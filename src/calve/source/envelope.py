@@ -1,7 +1,8 @@
 """Envelopes: from records to changes.
 
     changes_of(frame, envelope, key)            the frame of changes, see `model.change`; with before=True each change
-                                                brings the row as it was before (Debezium with full images only)
+                                                brings the row as it was before (Debezium with full images only); with
+                                                a time field that one comes first in the order, and is checked
     table_schema(schema, envelope, key)         the columns of the target table
     check_envelope(schema, envelope, key)       all that can be wrong before anything runs, as InvalidInput
 
@@ -26,19 +27,23 @@ from pyspark.sql.types import StructType
 from calve.errors import InvalidInput
 from calve.model.spec import Debezium, Diff, Envelope
 from calve.source import debezium, diff, upsert
+from calve.source.times import ordered_by_time
 from calve.sparkversion import quiet_analysis
 
 
-def changes_of(frame: DataFrame, envelope: Envelope, key: Sequence[str], *, before: bool = False) -> DataFrame:
+def changes_of(
+    frame: DataFrame, envelope: Envelope, key: Sequence[str], *, before: bool = False, time: str | None = None
+) -> DataFrame:
     """The changes in a frame of records: the table's columns, the operation, the order, the error."""
-    checked = _plan(frame.schema, envelope, key)
+    checked = _plan(frame.schema, envelope if time is None else ordered_by_time(envelope, time), key)
+    timed = time is not None
     if isinstance(checked, debezium.DebeziumPlan):
-        return debezium.changes_of_records(frame, checked, before=before)
+        return debezium.changes_of_records(frame, checked, before=before, timed=timed)
     if isinstance(checked, diff.DiffPlan):
         return diff.changes_of_diffs(frame, checked)
     if before:
         raise InvalidInput("only change records tell what a row was before", hint="Use the envelope DEBEZIUM.")
-    return upsert.changes_of_upserts(frame, checked)
+    return upsert.changes_of_upserts(frame, checked, timed=timed)
 
 
 def table_schema(frame_schema: StructType, envelope: Envelope, key: Sequence[str]) -> StructType:

@@ -19,13 +19,14 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.errors import InvalidInput
 from calve.model.spec import NoEnvelope, Upsert
 from calve.source import frames, order
-from calve.source.columns import table_fields, table_of
+from calve.source.columns import field_at, table_fields, table_of
 from calve.source.condition import Path, check_condition, undeclared_fields
 from calve.source.finish import Row, applied, missing_problems, named, order_problem
 from calve.source.frames import STEP
 from calve.source.problem import bad_row, first_problem
 from calve.source.retype import Retyped
 from calve.source.strict import declared_in_json
+from calve.source.times import time_problem
 from calve.source.upsert_json import BAD_KEY, BAD_REST, GONE, ORDER, read_records
 from calve.sparktext import coalesce, ident
 
@@ -78,14 +79,16 @@ def _plan_json(schema: T.StructType, envelope: Upsert, key: Sequence[str]) -> Up
     return UpsertPlan(envelope, schema, table_of(fields, key), tuple(key), json=True, texts=tuple(paths))
 
 
-def changes_of_upserts(frame: DataFrame, checked: UpsertPlan) -> DataFrame:
-    """The changes in a frame of upserts."""
-    return _from_json(frame, checked) if checked.json else _from_columns(frame, checked)
+def changes_of_upserts(frame: DataFrame, checked: UpsertPlan, *, timed: bool = False) -> DataFrame:
+    """The changes in a frame of upserts. `timed` says that the first of the order fields is the time of a record."""
+    made = _from_json if checked.json else _from_columns
+    return made(frame, checked, timed=timed)
 
 
-def _from_columns(frame: DataFrame, checked: UpsertPlan) -> DataFrame:
+def _from_columns(frame: DataFrame, checked: UpsertPlan, *, timed: bool) -> DataFrame:
     envelope, schema, table = checked.envelope, checked.schema, checked.table
-    by_field = order.of_columns(T.StructType(frames.record_fields(schema)), envelope.order_by)
+    record = T.StructType(frames.record_fields(schema))
+    by_field = order.of_columns(record, envelope.order_by)
     ordered = [*by_field.columns, *frames.arrival(schema, streaming=frame.isStreaming)]
     orders = {f"{STEP}order_{i}": sql for i, sql in enumerate(ordered)}
     condition = "false" if envelope.delete_when is None else f"coalesce({envelope.delete_when}, false)"
@@ -95,16 +98,20 @@ def _from_columns(frame: DataFrame, checked: UpsertPlan) -> DataFrame:
     values = {c.name: converted.get(c.name, ident(c.name)) for c in retyped}
     misfits = {c.name: c.misfit(converted[c.name]) for c in retyped if not c.same}
     typed = {converted[c.name]: c.converted for c in retyped if not c.same}
-    problem = _problem(checked, values, misfits, order_problem(by_field.missing))
-    fine, found = (
-        (f"{_PROBLEM} is null", _PROBLEM) if misfits else (_complete(checked, values, by_field), f"({problem})")
-    )
+    unordered = order_problem(by_field.missing)
+    if timed:
+        field = envelope.order_by[0]
+        time = time_problem(field, by_field.columns[0], field_at(record, field, "time field"))
+        unordered = first_problem([time, unordered])
+    problem = _problem(checked, values, misfits, unordered)
+    judge = bool(misfits) or timed
+    fine, found = (f"{_PROBLEM} is null", _PROBLEM) if judge else (_complete(checked, values, by_field), f"({problem})")
     unread = [frames.SOURCE_PROBLEM] if frames.SOURCE_PROBLEM in schema.names else []
     bad = coalesce(
         [*unread, bad_row(found, frames.where(schema), frames.sample(schema), frames.origin_sql(schema))], "string"
     )
     row = Row(values, _DELETED, list(orders), " and ".join([*(f"{u} is null" for u in unread), fine]), bad)
-    judged = [["*", f"{problem} as {_PROBLEM}"]] if misfits else []
+    judged = [["*", f"{problem} as {_PROBLEM}"]] if judge else []
     first = ["*", *named({**orders, **typed, _DELETED: condition})]
     return applied(frame, [first, *judged, named(row.columns(table, checked.key))])
 
@@ -127,9 +134,9 @@ def _problem(checked: UpsertPlan, values: dict[str, str], misfits: dict[str, str
     return first_problem([*of_key, *upserts, unordered])
 
 
-def _from_json(frame: DataFrame, checked: UpsertPlan) -> DataFrame:
+def _from_json(frame: DataFrame, checked: UpsertPlan, *, timed: bool) -> DataFrame:
     envelope, table = checked.envelope, checked.table
-    read = read_records(frame, checked.schema, table, checked.key, (envelope, checked.texts))
+    read = read_records(frame, checked.schema, table, checked.key, (envelope, checked.texts), timed=timed)
     condition = GONE if envelope.delete_when is None else f"({GONE} or coalesce({envelope.delete_when}, false))"
     orders = [name for name in read.columns if name.startswith(ORDER)]
     row = Row({n: ident(n) for n in table.names}, _DELETED, orders, f"({_BAD} is null)", _BAD)

@@ -21,6 +21,7 @@ from calve.source.frames import STEP
 from calve.source.scalars import Settings, text_of
 from calve.source.strict import Columns as Typed
 from calve.source.strict import Misfit
+from calve.source.times import check_time
 
 GONE = f"{STEP}gone"
 ORDER = f"{STEP}order_"
@@ -35,14 +36,16 @@ def read_records(
     table: T.StructType,
     key: Sequence[str],
     options: tuple[Upsert, Sequence[Path]],
+    *,
+    timed: bool = False,
 ) -> DataFrame:
-    """The records of a frame as typed rows."""
+    """The records of a frame as typed rows. `timed` says that the first of the order fields is the time of a record."""
     envelope, paths = options
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
     arrival = frames.arrival(schema, streaming=frame.isStreaming)
     arrivals = tuple(f"{_ARRIVAL}{i}" for i in range(len(arrival)))
     settings = Settings(envelope.epoch_unit, zone)
-    reader = Reader(table, tuple(key), tuple(paths), envelope.order_by, settings, arrivals)
+    reader = Reader(table, tuple(key), tuple(paths), envelope.order_by, settings, arrivals, timed=timed)
     types = [*reader.order_types(), *frames.arrival_types(schema)]
     output = T.StructType(
         [
@@ -82,6 +85,8 @@ class Reader:
     settings: Settings
     arrivals: tuple[str, ...]
     """Columns with the order of arrival."""
+    timed: bool = False
+    """The first of the order fields is the time of a record."""
 
     def order_types(self) -> list[T.DataType]:
         """The types of the order columns before those of arrival."""
@@ -109,6 +114,7 @@ class Rows:
         self._index = {f.name: i for i, f in enumerate(fields)}
         self._tops = [(f.name, f.dataType) for f in text_fields(reader.paths)]
         self._order = [(path, self._index.get(path), field_of(path)) for path in reader.order_by]
+        self._timed = reader.timed
         self._nothing = Found([None] * self._width, [None] * len(self._tops), [None] * len(reader.order_types()))
 
     def __call__(self, columns: Columns, count: int) -> Iterator[list[Any]]:
@@ -165,7 +171,9 @@ class Rows:
 
     def _ordered(self, record: dict[str, Any], values: list[Any]) -> list[Any]:
         ordered: list[Any] = []
-        for path, index, look_up in self._order:
+        for at, (path, index, look_up) in enumerate(self._order):
+            if self._timed and not at:
+                check_time(path, look_up(record) if index is None else self._millis(index, values))
             if index is None:
                 ordered += order.pair_of(path, look_up(record))
             elif values[index] is None:
@@ -173,6 +181,12 @@ class Rows:
             else:
                 ordered.append(values[index])
         return ordered
+
+    def _millis(self, index: int, values: list[Any]) -> Any:
+        """A declared time: a TIMESTAMP is in microseconds here."""
+        value = values[index]
+        is_moment = isinstance(self._reader.table.fields[index].dataType, T.TimestampType)
+        return value // 1000 if is_moment and value is not None else value
 
     def _texts(self, record: dict[str, Any]) -> list[Any]:
         found = []

@@ -42,11 +42,13 @@ class Violations:
     """Some of them, in words."""
 
 
-def key_violations(frame: DataFrame, envelope: Envelope, key: Sequence[str]) -> Violations | None:
+def key_violations(
+    frame: DataFrame, envelope: Envelope, key: Sequence[str], *, time: str | None = None
+) -> Violations | None:
     """Those of a frame of records; None without any."""
     if not key or isinstance(envelope, Diff):
         return None
-    changes = changes_of(frame, envelope, key)
+    changes = changes_of(frame, envelope, key, time=time)
     own = _own_order(frame.schema, envelope, changes)
     if own is None:
         return None

@@ -4,12 +4,15 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import decode
+from calve.model.letter import letter_of
 from calve.source.scalars import Settings
+from calve.source.times import LATEST_MS
 from calve.source.upsert_json import Reader
 
 TABLE = T.StructType(
@@ -22,9 +25,9 @@ TABLE = T.StructType(
 KEY = ("a", "b")
 
 
-def read(*records: tuple[Any, Any], order_by: tuple[str, ...] = ()) -> list[list[Any]]:
+def read(*records: tuple[Any, Any], order_by: tuple[str, ...] = (), timed: bool = False) -> list[list[Any]]:
     """Rows as (v, a, b, text of op, gone, order..., offset, partition, error of key, error of the rest)."""
-    reader = Reader(TABLE, KEY, (("op",),), order_by, Settings(), ("offset", "partition"))
+    reader = Reader(TABLE, KEY, (("op",),), order_by, Settings(), ("offset", "partition"), timed=timed)
     count = len(records)
 
     def data(value: Any) -> bytes | None:
@@ -70,6 +73,24 @@ def test_texts_of_the_condition_are_texts_whatever_json_says() -> None:
 def test_order_fields_are_typed_when_they_are_declared() -> None:
     (row,) = read((None, {"a": 1, "b": "x", "v": 3, "n": "17"}), order_by=("v", "n"))
     assert row[5:-2] == [3, Decimal("17.000000000"), "", 0, 0]
+
+
+@pytest.mark.parametrize("time", [None, "soon", True, [1], LATEST_MS + 1, 2**63, -(2**63) - 1])
+def test_a_record_from_kafka_without_a_usable_time_is_a_letter_with_its_place(time: Any) -> None:
+    record = {"a": 1, "b": "x", "at": time}
+    (row,) = read((None, record), order_by=("at",), timed=True)
+    found = letter_of(row[-2])
+    assert found is not None
+    assert (found.origin.topic, found.origin.offset, found.origin.value) == ("t", 0, json.dumps(record).encode())
+    assert 'the time "at" of a record is not a' in str(found.error) or time is None
+    assert row[:3] == [None] * 3, "nothing of it is left that could move a frontier"
+
+
+def test_times_may_be_undeclared_declared_or_texts_of_numbers() -> None:
+    records = [{"a": 1, "b": "x", "at": time} for time in (0, "17", LATEST_MS)]
+    assert all(row[-2] is None for row in read(*[(None, r) for r in records], order_by=("at",), timed=True))
+    good, bad = read((None, {"a": 17, "b": "x"}), (None, {"a": LATEST_MS + 1, "b": "x"}), order_by=("a",), timed=True)
+    assert (good[-2], "up to the year 9999" in str(decode(bad[-2]))) == (None, True)
 
 
 STEPS = st.lists(
