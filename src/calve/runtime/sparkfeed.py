@@ -4,9 +4,13 @@ Spark's checkpoint lives in numbered folders on the driver's disk; `current` nam
 where the run's records end (lost, rewound, put back, foreign, or ahead), a new folder is started there if the
 source's offsets allow it, and otherwise the sink stops and says why. A folder is never changed by calve once Spark
 uses it.
+
+Spark ends a query whose source, or whose checkpoint folder, fails once. If that may go away, the query is started again
+where the records end, with growing pauses; it counts as running once it has handed over a batch or waits for data.
 """
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +24,7 @@ from calve.clock import Clock, IdSource
 from calve.commit.committer import Signals
 from calve.commit.ports import Stopped
 from calve.commit.run import Decision, SinkRun
-from calve.errors import CalveError, SourceLost, TerminalError, TransientError
+from calve.errors import CalveError, SourceLost, TransientError
 from calve.model.checkpoint import CheckpointIdentity, Offsets
 from calve.model.pace import Pace
 from calve.model.size import UNKNOWN, SizeHint
@@ -63,6 +67,10 @@ class SparkFeed:
         self._read_to: Offsets = None
         """Where Spark asks the source for more."""
         self._failure: BaseException | None = None
+        self._broken: TransientError | None = None
+        """Why Spark ended the last query, until that was told."""
+        self._called = False
+        """Whether the query has handed over a batch."""
         self._moved = False
         self._stopping = False
         self._state = threading.Condition()
@@ -125,8 +133,11 @@ class SparkFeed:
         try:
             use_pool(self._frame.sparkSession, run.sink_id)
             while not self._signals.stopping and not self._stopping and not run.sealed:
-                self._log = self._folder_for(run)
-                self._run_query(run, take)
+                query = run.patiently(partial(self._started, run, take))
+                try:
+                    self._watch(run, query)
+                except TransientError as error:
+                    self._broken = error
         except Stopped:
             pass
         except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
@@ -134,8 +145,13 @@ class SparkFeed:
         finally:
             self._signals.wake()
 
-    def _run_query(self, run: SinkRun, take: Take) -> None:
-        self._moved = False
+    def _started(self, run: SinkRun, take: Take) -> StreamingQuery:
+        """A query that works, or has ended. Raises TransientError when it failed before it did any work."""
+        broken, self._broken = self._broken, None
+        if broken is not None:  # the last one did some: it is told, and waited for, like a failure of any other source
+            raise broken
+        self._log = self._folder_for(run)
+        self._moved = self._called = False
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
             self._on_batch(frame, batch_id, run, take)
@@ -144,15 +160,27 @@ class SparkFeed:
         if self._pace.every > 0:  # rests are taken in the callback: a trigger's would slow down a backlog, too
             writer = writer.trigger(processingTime=f"{POLL_MS} milliseconds")
         self._read_to = run.end
-        self._query = writer.start()
+        query = self._query = writer.start()
+        while not (self._called or self._has_ended(run, query)):
+            if waits_for_data(query.status):
+                break
+        return query
+
+    def _watch(self, run: SinkRun, query: StreamingQuery) -> None:
+        asked_ms: int | None = None
+        while not self._has_ended(run, query):
+            asked_ms = self._look(run, query, asked_ms)
+
+    def _has_ended(self, run: SinkRun, query: StreamingQuery) -> bool:
+        """Whether it has, before the time of the next look. Raises why it failed."""
+        if self._stopping and query.isActive:  # it may have been started meanwhile
+            query.stop()
         try:
-            asked_ms: int | None = None
-            while not self._query.awaitTermination(LOOK_SECONDS):
-                asked_ms = self._look(run, self._query, asked_ms)
+            return bool(query.awaitTermination(LOOK_SECONDS))
         except PySparkException as error:
             if self._stopping or self._moved or run.sealed:
-                return
-            raise self._failure or _broken(error) from error
+                return True
+            raise self._failure or _query_failure(error) from error
 
     def _look(self, run: SinkRun, query: StreamingQuery, asked_ms: int | None) -> int | None:
         """Notice that Spark asked the source and it had nothing; when that was seen, None when it was not.
@@ -170,7 +198,7 @@ class SparkFeed:
         with self._state:
             if self._stopping:
                 raise Stopped
-            self._busy = True
+            self._busy = self._called = True
         try:
             batch = self._log.batch(batch_id)
             self._check_forward(batch.identity)
@@ -286,13 +314,10 @@ def _recreated(detail: str) -> SourceLost:
     )
 
 
-def _broken(error: PySparkException) -> CalveError:
+def _query_failure(error: PySparkException) -> CalveError:
+    """Why Spark ended a query; a TransientError if it may be started again."""
     lines = str(error).strip().splitlines()
     lost = next((line for line in lines if any(words in line for words in _DATA_LOSS)), None)
     if lost:
         return _recreated(lost.strip().rstrip("."))
-    found = failure_of(error, "the streaming query failed")
-    if isinstance(found, TransientError):  # Spark ended the query: it is for the supervisor to start it again
-        hint = found.hint or "The sink goes on from its last checkpoint when it is started again."
-        return TerminalError(found.primary, detail=found.detail, hint=hint)
-    return found
+    return failure_of(error, "the streaming query failed")
