@@ -18,7 +18,15 @@ from calve import faults
 from calve.commit.journal import Journal
 from calve.commit.ports import Waiting
 from calve.commit.run import Decision, Outside, SinkRun, Written
-from calve.errors import CheckpointGap, FencedError, KeyViolation, SourceLost, TerminalError, TransientError
+from calve.errors import (
+    CheckpointGap,
+    FencedError,
+    InvalidInput,
+    KeyViolation,
+    SourceLost,
+    TerminalError,
+    TransientError,
+)
 from calve.iceberg.compaction import Owner
 from calve.model.checkpoint import CheckpointIdentity, RowKind, Staged
 from calve.model.files import Committable, Content, Manifest, ResolvedDeletes, Totals
@@ -126,6 +134,8 @@ class Simulated:
         return sorted(n for n in self._world.state if n.startswith(f"{prefix}/"))
 
     def delete(self, name: str) -> None:
+        if not self._world.settling and self._world.refusals.random() < self._world.setup.error / 3:
+            raise TransientError(f"{name} could not be removed")
         self._world.state.pop(name, None)
 
     # table
@@ -158,8 +168,10 @@ class Simulated:
         if self._world.rng.random() < self._world.setup.error and not self._world.settling:
             raise TransientError("the rows could not be read")
         self._schedule.reached("reading rows")
-        rows = state.handle.snapshots[snapshot_id].rows
-        if len({key for key, *_ in rows}) != len(rows):
+        claimed = state.handle.snapshots.get(snapshot_id)
+        if claimed is None:
+            raise InvalidInput(f"the table has no snapshot {snapshot_id}")
+        if len({key for key, *_ in claimed.rows}) != len(claimed.rows):
             raise KeyViolation("a key is there twice")
 
     # resolver
@@ -239,7 +251,7 @@ class Driver:
         except FencedError as error:
             self.leave("fenced", error)
             return
-        except TerminalError as error:
+        except (TerminalError, InvalidInput) as error:
             self.leave(type(error).__name__, error)
             return
         except TransientError as error:  # only at boot: the supervisor starts it again

@@ -64,6 +64,7 @@ class Simulation:
             "CheckpointGap": bool(events & {"state_lost", "orphan", "recreate", "rollback"}),
             "ProgressUnprovable": bool(events & {"rollback", "foreign", "recreate", "expire", "property_lost"}),
             "KeyViolation": "dirty" in events,
+            "InvalidInput": setup.adopt and "expire" in events,  # the claim's snapshot, while its rows were looked at
             "SourceLost": not setup.seekable and bool(events & {"checkpoint", "state_lost", "orphan"}),
         }
         if not reasons.get(why, False):

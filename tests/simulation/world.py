@@ -184,8 +184,9 @@ class World:
         self.rng = random.Random(seed)
         self.encodings = random.Random(f"encodings of {seed}")
         self.upkeeps = random.Random(f"upkeep of {seed}")
-        upkeep = fixed.pop("upkeep", self.upkeeps.random() < 0.4)
-        self.upkeep: bool = upkeep
+        self.refusals = random.Random(f"refusals of {seed}")
+        """Of the state location, which is asked to remove something."""
+        self.upkeep: bool = fixed.pop("upkeep", self.upkeeps.random() < 0.4)
         """Whether runs compact the table beside their commits."""
         positions = self.encodings.choice([(False,), (True,), (True, False)])
         self.kinds = random.Random(f"kinds of {seed}")

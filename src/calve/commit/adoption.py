@@ -5,7 +5,8 @@ before it ended, every committable where the one before it closed, and the first
 follows a break cannot be used; it is read again where the source can, else it is a gap.
 """
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TypeGuard
@@ -40,6 +41,52 @@ def anywhere(_offsets: Offsets) -> bool:
     return True
 
 
+class _Tally:
+    """What waits of the entries of a position, counted once for each: in a long window they are tens of thousands."""
+
+    def __init__(self, entries: list[Entry], minted: Frontier) -> None:
+        self._entries, self._minted = entries, minted
+        self._count = 0
+        self._last: Entry | None = None
+        self.ready = self.held_bytes = self.staged_bytes = 0
+        self.staged: list[CheckpointEntry] = []
+        self.times: list[int] = []
+        self.alike: list[CheckpointEntry] = []
+        """The first ones with rows, all of one kind."""
+        self.rest: list[CheckpointEntry] = []
+        """Those with rows from the first one of another kind on."""
+
+    def fits(self, entries: list[Entry], minted: Frontier) -> bool:
+        """Whether nothing but more entries came since."""
+        if entries is not self._entries or minted != self._minted or len(entries) < self._count:
+            return False
+        return not self._count or entries[self._count - 1] is self._last
+
+    def follow(self) -> None:
+        """Count what was added."""
+        for entry in self._entries[self._count :]:
+            self._add(entry)
+            self._count, self._last = self._count + 1, entry
+
+    def _add(self, entry: Entry) -> None:
+        if entry.committable:
+            self.ready += 1
+        if not is_staged(entry) or entry.staged is None:
+            return
+        self.held_bytes += entry.staged.bytes
+        if Frontier(entry.time) < self._minted:
+            return  # a recorded batch holds it
+        self.staged.append(entry)
+        self.staged_bytes += entry.staged.bytes
+        for time in entry.times_from(self._minted.time or 0):
+            at = bisect_left(self.times, time)
+            if at == len(self.times) or self.times[at] != time:
+                self.times.insert(at, time)
+        if entry.staged.rows:
+            same = not self.rest and (not self.alike or _alike(entry, self.alike[0]))
+            (self.alike if same else self.rest).append(entry)
+
+
 @dataclass
 class Position:
     """Where a run stands: what is in the table, what is recorded, what comes next. Only the run changes it."""
@@ -58,8 +105,8 @@ class Position:
     """Batch id of the last recorded checkpoint."""
     entries: list[Entry] = field(default_factory=list)
     """Recorded, not in the table."""
-    known: list[CheckpointIdentity] = field(default_factory=list)
-    """Recorded; a replay of one is recognised."""
+    known: dict[CheckpointIdentity, None] = field(default_factory=dict)
+    """Recorded, in order; a replay of one is recognised."""
     committed: Progress | None = None
     generation: int = 0
     """Of the last recorded entry, else of the table."""
@@ -69,31 +116,39 @@ class Position:
     """Where rows have times of their own: no smaller time is expected."""
     final: bool = False
     """The input said that nothing follows."""
+    _tally: _Tally | None = field(default=None, repr=False, compare=False)
 
     @property
-    def staged(self) -> list[CheckpointEntry]:
+    def _waiting(self) -> _Tally:
+        if self._tally is None or not self._tally.fits(self.entries, self.minted):
+            self._tally = _Tally(self.entries, self.minted)
+        self._tally.follow()
+        return self._tally
+
+    @property
+    def staged(self) -> Sequence[CheckpointEntry]:
         """Checkpoints that no recorded batch holds yet, in order."""
-        return [e for e in self.entries if is_staged(e) and not self._closed(e)]
+        return self._waiting.staged
 
     @property
     def staged_bytes(self) -> int:
         """Of the checkpoints that no recorded batch holds yet."""
-        return sum(e.staged.bytes for e in self.staged if e.staged)
+        return self._waiting.staged_bytes
 
     @property
     def held_bytes(self) -> int:
         """Of all staged checkpoints that are not in the table, whether a batch holds them or not."""
-        return sum(e.staged.bytes for e in self.entries if is_staged(e) and e.staged)
+        return self._waiting.held_bytes
 
     @property
     def ready(self) -> int:
         """Committables that wait to be committed."""
-        return sum(1 for entry in self.entries if entry.committable)
+        return self._waiting.ready
 
     @property
-    def waiting_times(self) -> list[int]:
+    def waiting_times(self) -> Sequence[int]:
         """The times of staged rows that no recorded batch holds yet, in order."""
-        return sorted({time for entry in self.staged for time in entry.times_from(self.minted.time or 0)})
+        return self._waiting.times
 
     def split(self, *, own_times: bool) -> int | None:
         """Where the first waiting rows must end a batch: those behind them are of another kind; None where none are.
@@ -101,11 +156,9 @@ class Position:
         Rows with times of their own may share a batch whatever they are. Where the rows to come have such times, rows
         without wait for nothing more.
         """
-        filled = [e for e in self.staged if e.staged and e.staged.rows]
-        alike = list(takewhile(lambda e: _alike(e, filled[0]), filled))
+        alike, rest = self._waiting.alike, self._waiting.rest
         if not alike or alike[0].timed:
             return None
-        rest = filled[len(alike) :]
         if rest and not rest[0].timed:
             return rest[0].time
         return alike[-1].time + 1 if rest or own_times else None
@@ -114,9 +167,6 @@ class Position:
     def closed(self) -> int:
         """Rows of a smaller time are late: a batch that holds it is recorded, or about to be."""
         return max(self.minted.time or 0, self.last_time + 1)
-
-    def _closed(self, entry: CheckpointEntry) -> bool:
-        return Frontier(entry.time) < self.minted
 
     def whole_below(self, upper: Frontier) -> list[CheckpointEntry]:
         """The first recorded checkpoints, up to one that has rows which are not below `upper`."""
@@ -137,13 +187,19 @@ class Position:
     def drop_committed(self, committable: Committable) -> list[CheckpointEntry]:
         """Forget what a commit brought into the table; the staged checkpoints among it."""
         gone = [e for e in self.whole_below(committable.batch.upper) if is_staged(e)]
-        self.entries = [e for e in self.entries if e not in gone and e.committable is not committable]
+        ids = {id(e) for e in gone}
+        self.entries = [e for e in self.entries if id(e) not in ids and e.committable is not committable]
         return gone
 
     def reaches(self, ahead: str) -> bool:
         """Whether the checkpoint that is partly in the table is among what was taken over."""
         ends = (e.identity.end for e in self.entries if isinstance(e, CheckpointEntry))
         return any(offsets_digest(end) == ahead for end in ends)
+
+    def remember(self, identity: CheckpointIdentity) -> None:
+        """Recognise a replay of it."""
+        self.known.pop(identity, None)
+        self.known[identity] = None
 
     def knows(self, identity: CheckpointIdentity) -> bool:
         """True for a replay: the same four values are recorded, or are those of the last commit."""
@@ -190,7 +246,7 @@ def adopt(
     if position.generation < generation:
         recorded = [e for e in recorded if generation_of(e) == generation]
     else:
-        position.known = list(records.adoption.known)
+        position.known = dict.fromkeys(records.adoption.known)
     if not own_times:  # else no run gives times, and rows that are read again have theirs
         position.last_time = max(position.last_time, records.adoption.last_time, *(e.time for e in recorded), -1)
     _take(position, recorded, missing, can_reread)
@@ -202,7 +258,7 @@ def _take(position: Position, recorded: Iterable[Entry], missing: Missing, can_r
     for entry in recorded:
         if _committed(position, entry) and not _continues(position, entry):
             if isinstance(entry, CheckpointEntry):
-                position.known.append(entry.identity)
+                position.remember(entry.identity)
                 if not unusable:  # else what it said comes again with the rows before it
                     _hear(position, entry)
             if entry.committable and entry.committable.keys:
@@ -237,7 +293,7 @@ def extend(position: Position, entry: Entry) -> None:
     if isinstance(entry, FrontierEntry) or not entry.timed:
         position.last_time = max(position.last_time, entry.time)
     if isinstance(entry, CheckpointEntry):
-        position.known.append(entry.identity)
+        position.remember(entry.identity)
         position.end, position.checkpoint = entry.identity.end, entry.identity.batch_id
         _hear(position, entry)
     position.generation = generation_of(entry)

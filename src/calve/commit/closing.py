@@ -3,6 +3,7 @@
 Looks at a run's position and changes nothing of it. The run calls it with its memory locked.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -86,7 +87,7 @@ class Closing:
         limits = [size for size in (self._spec.commit_bytes, self._spec.staged_limit) if size is not None]
         return bool(limits) and position.staged_bytes >= min(limits)
 
-    def _reach(self, position: Position, times: list[int], *, full: bool) -> int:
+    def _reach(self, position: Position, times: Sequence[int], *, full: bool) -> int:
         if self._spec.times is not None:
             return self.input(position)
         if full or self._spec.window_ms is None:

@@ -123,10 +123,9 @@ class Journal:
         """The folder of the state location for what a run stages."""
         return f"stage/{_directory(fence)}"
 
-    def missing_staged(self, staged: Staged) -> tuple[str, ...]:
-        """Staged files that no longer exist."""
-        there = {name for folder in {f.rpartition("/")[0] for f in staged.files} for name in self._store.list(folder)}
-        return tuple(name for name in staged.files if name not in there)
+    def staged(self) -> frozenset[str]:
+        """All staged files that exist, of whichever run."""
+        return frozenset(self._store.list("stage"))
 
     def unstage(self, committed: Iterable[Staged]) -> None:
         """Remove staged files whose batch is in the table."""

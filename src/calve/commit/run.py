@@ -6,9 +6,11 @@ of entries is the order of times and of batches. Nothing computed before the cla
 """
 
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import cache, partial
 from itertools import takewhile
 from typing import Final, TypeVar
 
@@ -104,7 +106,8 @@ class SinkRun:
         self._position = Position()
         self._records: list[tuple[int, Entry]] = []  # own entries that exist in the state location
         self._next_number = 1
-        self._commits = 0
+        self._has_predecessors = True
+        """As far as this run knows, records and stages of older runs exist."""
         self._merge_turn = 0
         self._has_data = True
         self._closing = Closing(spec, self._clock)
@@ -165,7 +168,7 @@ class SinkRun:
     def staged(self) -> list[CheckpointEntry]:
         """Checkpoints that wait for their window to close, in order."""
         with self._memory:
-            return self._position.staged
+            return list(self._position.staged)
 
     @property
     def sealed(self) -> bool:
@@ -207,7 +210,7 @@ class SinkRun:
         """Query id of the last recorded checkpoint, empty when there is none."""
         with self._memory:
             known, committed = self._position.known, self._position.committed
-            return known[-1].query_id if known else committed.query_id if committed else ""
+            return next(reversed(known)).query_id if known else committed.query_id if committed else ""
 
     def knows(self, identity: CheckpointIdentity) -> bool:
         """True when a checkpoint is recorded already."""
@@ -254,15 +257,17 @@ class SinkRun:
     def _adopted(self, progress: Progress | None, records: RunRecords | None, can_reread: CanReread) -> Position:
         spec = self._spec
         own_times = spec.times is not None
-        found = adopt(progress, records, self._missing, can_reread, generation=spec.generation, own_times=own_times)
+        missing = partial(self._missing, cache(self._journal.staged))
+        found = adopt(progress, records, missing, can_reread, generation=spec.generation, own_times=own_times)
         check_waiting(found.staged, RowKind.of(spec), spec.name)
         return found
 
-    def _missing(self, entry: Entry) -> tuple[str, ...]:
+    def _missing(self, there: Callable[[], AbstractSet[str]], entry: Entry) -> tuple[str, ...]:
+        """Files of an entry that no longer exist; `there` lists the staged ones, once for all entries."""
         if entry.committable:
             return self._attempts.missing(entry.committable)
         staged = entry.staged if isinstance(entry, CheckpointEntry) else None
-        return self._journal.missing_staged(staged) if staged else ()
+        return tuple(name for name in staged.files if name not in there()) if staged else ()
 
     def _stand_on(self, progress: Progress) -> None:
         with self._memory:
@@ -478,7 +483,8 @@ class SinkRun:
             now = self._clock.monotonic()
             full_since = None if room is Room.WAIT else now if full_since is None else full_since
             if full_since is not None and now - full_since >= FULL_SECONDS:
-                raise stage_is_full(self._spec, self._position)
+                with self._memory:
+                    raise stage_is_full(self._spec, self._position)
             self._waiter.pause(SETTLE_SECONDS)
 
     def _room(self) -> Room:
@@ -579,8 +585,8 @@ class SinkRun:
         with self._memory:
             if self._overlap is None or committable.batch.upper.sealed:
                 return not committable.batch.upper.sealed
-            done = self._position.whole_below(committable.batch.upper)
-            left = [e for e in self._position.entries if e not in done and e.committable is not committable]
+            done = {id(e) for e in self._position.whole_below(committable.batch.upper)}
+            left = [e for e in self._position.entries if id(e) not in done and e.committable is not committable]
             return any(entry in self._overlap for entry in left)
 
     @property
@@ -633,7 +639,7 @@ class SinkRun:
         )
 
     def _check_nothing_staged(self) -> None:
-        if self._position.staged:
+        if self.staged:
             raise RuntimeError("what is staged has to be closed first")
 
     def _append(self, entry: Entry) -> None:
@@ -653,9 +659,9 @@ class SinkRun:
 
     def _tell_waiting(self) -> None:
         with self._memory:
-            work = Waiting(
-                self.ready, len(self.staged), Frontier(self._closing.input(self._position)), self._position.minted
-            )
+            position = self._position
+            frontier = Frontier(self._closing.input(position))
+            work = Waiting(self.ready, len(position.staged), frontier, position.minted)
         self._monitor.waiting(work)
 
     # ---- commits
@@ -709,7 +715,6 @@ class SinkRun:
             consumed = self._position.drop_committed(committable)
             self._lag.committed(committable.offsets)
             self._has_data = self._has_data or committable.totals.data_rows > 0
-            self._commits += 1
             self._committed_at = self._clock.monotonic()
         self._monitor.running()
         self._monitor.lag(self._lag.current_ms, self._lag.unread)
@@ -740,13 +745,15 @@ class SinkRun:
             waiting_entries = [e for e in self._position.entries if is_staged(e)]
             done = [n for n, _ in takewhile(lambda record: id(record[1]) not in waiting, self._records)]
             old = done[:-KNOWN_KEPT]
-            self._records = [(n, e) for n, e in self._records if n not in old]
             keep = KNOWN_KEPT + len(self._position.entries)
-            self._position.known = self._position.known[-keep:]
+            self._position.known = dict.fromkeys(list(self._position.known)[-keep:])
         self._journal.forget(self.fence, old)
-        if self._commits == 1:
+        with self._memory:  # not before: one that stays has to go before later ones, or there would be a hole
+            del self._records[: len(old)]
+        if self._has_predecessors:
             self._journal.forget_predecessors(self.fence)
             self._journal.forget_stages(self.fence, [e.staged for e in waiting_entries if e.staged])
+            self._has_predecessors = False
         turn = receipt.sequence_number // MERGE_EVERY
         if turn > self._merge_turn:
             self._merge_turn = turn
