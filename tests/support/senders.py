@@ -1,12 +1,13 @@
 """Everyone who commits: each prepares a table and then makes one change of it, which a test may meddle with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
 
@@ -28,6 +29,7 @@ from calve.maintain.convert import Tools, convert_deletes
 from calve.model.letter import Letter, Origin
 from calve.model.spec import TableName
 from calve.model.table import Proposal
+from tests.faults.where import files_of
 from tests.support.keyed import no_session
 from tests.support.readers import duckdb_rows
 from tests.unit.iceberg.sample import COLUMNS, NAME, SINK, Sample
@@ -172,23 +174,31 @@ SENDERS: dict[str, Callable[[Sample, Catalog], Act]] = {
 }
 
 
-def check(catalog: Catalog, act: Act, snapshots_before: int) -> None:
-    """The change was made once, DuckDB reads the table, and the files on disk are those that the table has."""
+def check(catalog: Catalog, act: Act, snapshots_before: int, s3: Mapping[str, str] | None = None) -> None:
+    """The change was made once, DuckDB reads the table, and the files in its place are those that the table has."""
     table = catalog.load_table(act.table)
     assert len(table.metadata.snapshots) == snapshots_before + act.snapshots
-    check_rows(catalog, act)
-    if act.snapshots < 0:
-        return  # files of snapshots that expired stay
-    named = {path.removeprefix("file://") for path in references(table.io, ManifestReader(), table.metadata.snapshots)}
-    folder = Path(table.location().removeprefix("file://"))
-    there = {str(path) for ending in ("parquet", "avro") for path in folder.rglob(f"*.{ending}")}
-    assert there == named
+    check_rows(catalog, act, s3)
+    if act.snapshots >= 0:  # files of snapshots that expired stay
+        assert _in_place(table) == _named(table)
 
 
-def check_rows(catalog: Catalog, act: Act) -> None:
-    """DuckDB reads the table; whatever its snapshots name exists."""
+def check_rows(catalog: Catalog, act: Act, s3: Mapping[str, str] | None = None) -> None:
+    """DuckDB reads the table, with these options of its secret; whatever the table's snapshots name exists."""
     table = catalog.load_table(act.table)
-    for path in references(table.io, ManifestReader(), table.metadata.snapshots):
-        assert Path(path.removeprefix("file://")).exists(), path
-    found = duckdb_rows(table.metadata_location) if table.metadata.snapshots else []
+    assert _named(table) - _in_place(table) == set()
+    found = duckdb_rows(table.metadata_location, s3=s3) if table.metadata.snapshots else []
     assert len(found) == act.rows
+
+
+def _named(table: Table) -> set[str]:
+    return {_path(location) for location in references(table.io, ManifestReader(), table.metadata.snapshots)}
+
+
+def _in_place(table: Table) -> set[str]:
+    return {path for path in files_of(table) if path.endswith((".parquet", ".avro"))}
+
+
+def _path(location: str) -> str:
+    """As filesystems of pyarrow have it; some catalogs write local locations with one slash."""
+    return urlsplit(location).path if location.startswith("file:") else location.partition("://")[2]

@@ -28,7 +28,7 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     "rest": ("calve.catalog.rest", "RestClient"),
     _SQL: ("pyiceberg.catalog.sql", "SqlCatalog"),
     _GLUE: ("calve.catalog.glue", "GlueClient"),
-    "hive": ("pyiceberg.catalog.hive", "HiveCatalog"),
+    "hive": ("calve.catalog.hive", "HiveClient"),
 }
 _LOGINS = frozenset({"credential", "header.Authorization", "token"})
 _EXTRAS: Mapping[str, str] = {_SQL: "postgres", _GLUE: "aws"}

@@ -18,6 +18,7 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
     TooManyRequestsError,
     UnauthorizedError,
+    WaitingForLockException,
 )
 from sqlalchemy.exc import DBAPIError
 
@@ -47,6 +48,10 @@ _CLASSES: tuple[tuple[type[BaseException], str], ...] = (
     (TooManyRequestsError, f"The catalog asks for fewer requests. {_LATER}"),
     (ServiceUnavailableError, f"The catalog is not available. {_LATER}"),
     (ServerError, f"The catalog failed. {_LATER}"),
+    (
+        WaitingForLockException,
+        f"Somebody else has the lock on the table; the metastore ends one that was left behind after a while. {_LATER}",
+    ),
     (requests.ConnectTimeout, "Nothing answers at that address: check it, and the network."),
     (requests.Timeout, f"The answer did not come in time. {_LATER}"),
     (requests.exceptions.SSLError, "The certificate of the server is not accepted: check the address."),

@@ -84,6 +84,18 @@ def lost_with(status: int) -> Act:
     return act
 
 
+def unparsable(request: Request, forward: Callable[[Request], Answer]) -> Answer:
+    """It is done, and the answer says nothing."""
+    forward(request)
+    return Answer(200, b"<html>502 behind a 200</html>", {"Content-Type": "text/html"})
+
+
+def repeated(request: Request, forward: Callable[[Request], Answer]) -> Answer:
+    """A proxy that did not get the answer asks again, and passes on what it hears then."""
+    forward(request)
+    return forward(request)
+
+
 def slow(seconds: float) -> Act:
     """It is done after a while."""
 

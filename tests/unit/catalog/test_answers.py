@@ -18,7 +18,7 @@ from tests.support import senders
 from tests.support.senders import SENDERS, check, check_rows
 from tests.support.servers.listening import Answer, Request
 from tests.support.servers.postgres import PASSWORD, USER, Postgres
-from tests.support.servers.proxy import Act, Fault, Proxy, commits, lost, refused
+from tests.support.servers.proxy import Act, Fault, Proxy, commits, lost, refused, repeated, unparsable
 from tests.support.servers.tables import GlueTables, RestTables
 from tests.unit.iceberg.sample import NAME, Sample
 
@@ -29,17 +29,6 @@ GLUE_LOGIN = {"client.region": "r", "client.access-key-id": "k", "client.secret-
 
 def updates_of_glue(request: Request) -> bool:
     return request.header("X-Amz-Target").endswith(".UpdateTable")
-
-
-def unparsable(request: Request, forward: Forward) -> Answer:
-    forward(request)
-    return Answer(200, b"<html>502 behind a 200</html>", {"Content-Type": "text/html"})
-
-
-def repeated(request: Request, forward: Forward) -> Answer:
-    """A proxy that did not get the answer asks again, and passes on what it hears then."""
-    forward(request)
-    return forward(request)
 
 
 def applied_and(answer: Answer) -> Act:

@@ -56,7 +56,8 @@ def test_properties_that_name_no_catalog_are_refused() -> None:
 
 def test_a_missing_package_is_named_by_the_extra_of_calve_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "thrift.protocol", None)
-    monkeypatch.delitem(sys.modules, "pyiceberg.catalog.hive", raising=False)
+    for module in ("calve.catalog.hive", "pyiceberg.catalog.hive"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     _catalog_class.cache_clear()
     with pytest.raises(InvalidInput, match="a package for catalogs of type hive is missing") as raised:
         open_catalog({"type": "hive", "uri": "thrift://127.0.0.1:1"})

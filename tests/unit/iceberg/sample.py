@@ -82,7 +82,7 @@ class Sample:
         ):
             if table.num_rows:
                 path = f"{target.data_location}/calve-{self.ids.new_id()}.parquet"
-                size, footer = _write_parquet(table, path)
+                size, footer = _write_parquet(table, path, target.io_properties)
                 metrics, offsets = metrics_of(footer, file_schema, target.table_properties)
                 files.append(WrittenFile(content, path, table.num_rows, size, 0, (), metrics, offsets, ids))
         return tuple(files)
@@ -127,8 +127,8 @@ class Sample:
         self.catalog.close()
 
 
-def _write_parquet(table: pa.Table, location: str) -> tuple[int, pq.FileMetaData]:
-    with open_output(location, {}) as sink:
+def _write_parquet(table: pa.Table, location: str, io_properties: Mapping[str, str]) -> tuple[int, pq.FileMetaData]:
+    with open_output(location, io_properties) as sink:
         with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
             writer.write_table(table)
         size = sink.tell()
