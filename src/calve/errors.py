@@ -167,8 +167,11 @@ def decode(text: str) -> CalveError | None:
     if start < 0 or end < 0:
         return None
     try:
-        name, primary, detail, hint = json.loads(text[start + len(_OPEN) : end])
-    except ValueError:
+        body = json.loads(text[start + len(_OPEN) : end])
+    except (ValueError, RecursionError):
         return None
-    cls = _tree(CalveError).get(name)
-    return None if cls is None else cls.build(primary, detail, hint)
+    match body:
+        case [str(name), str(primary), str(detail), str(hint)]:
+            cls = _tree(CalveError).get(name)
+            return None if cls is None else cls.build(primary, detail, hint)
+    return None  # somebody else's text

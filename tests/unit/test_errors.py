@@ -25,7 +25,14 @@ def test_every_error_survives_the_message_of_a_spark_exception(cls: type[CalveEr
     assert (found.primary, found.detail, found.hint) == (error.primary, error.detail, error.hint)
 
 
-@pytest.mark.parametrize("text", ["", "nothing here", "⟦calve:", "⟦calve:not json⟧", '⟦calve:["Unknown","a","b","c"]⟧'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "nothing here", "⟦calve:", "⟦calve:not json⟧", '⟦calve:["Unknown","a","b","c"]⟧', "⟦calve:5⟧"),
+        *('⟦calve:["BadRow",5,"",""]⟧', '⟦calve:[["BadRow"],"a","",""]⟧', '⟦calve:"BadR"⟧', "⟦calve:null⟧"),
+        f"⟦calve:{'[' * 100_000}⟧",
+    ],
+)
 def test_text_without_an_encoded_error_decodes_to_none(text: str) -> None:
     assert decode(text) is None
 

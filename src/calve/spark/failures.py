@@ -194,15 +194,34 @@ class _Failure:
 def failure_of(error: BaseException, primary: str) -> CalveError:
     """The error to raise for one of `CAUGHT`; `primary` says what could not be done, where nothing better is known."""
     causes = causes_of(error)
-    for text in (text_of(error), *(cause.message for cause in causes)):
-        if own := decode(text):
-            return own.build(own.primary, own.detail, f"{own.hint} {_ASIDE}".strip()) if MAY_BE_LETTER in text else own
+    if own := _own_error(error, causes):
+        return own
     for rule in _RULES:
         met = rule.first(causes)
         if met is not None:
             return _ERRORS[rule.kind](_Failure(error, primary, causes, met))
     failure = _Failure(error, primary, causes, None)
     return TransientError(primary, detail=failure.detail(), hint=hint_for(error))
+
+
+def _own_error(error: BaseException, causes: Sequence[Cause]) -> CalveError | None:
+    """The error that a task of calve's, or an expression of it, raised; None where Spark itself failed.
+
+    What Spark says of a failure quotes values of the user, who may have written anything into them.
+    """
+    if any(cause.condition and not cause.condition.startswith(_CARRIERS) for cause in causes):
+        return None
+    for text in (text_of(error), *(cause.message for cause in causes)):
+        if own := decode(text):
+            return own.build(own.primary, own.detail, f"{own.hint} {_ASIDE}".strip()) if MAY_BE_LETTER in text else own
+    return None
+
+
+_CARRIERS = (
+    *("USER_RAISED_EXCEPTION", "_LEGACY_ERROR_USER_RAISED_EXCEPTION"),  # the function `raise_error`
+    *("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "PYTHON_EXCEPTION"),
+)
+"""Conditions of Spark for errors of others."""
 
 
 @contextmanager

@@ -8,9 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
-from calve.errors import BadRow, FencedError, TerminalError, TransientError, UnreadableFile
+from calve.errors import BadRow, CalveError, FencedError, KeyViolation, TerminalError, TransientError, UnreadableFile
+from calve.spark import causes
 from calve.spark.failures import CAUGHT, failure_of, own_file_failure
+from calve.sparkversion import SparkFacts
 
 BATCH = "the batch could not be written"
 
@@ -187,3 +190,55 @@ def test_a_file_of_the_table_that_is_not_there_or_out_of_reach_is_tried_again(tm
     assert isinstance(own_file_failure(caught.value, "p", "x"), TransientError)
     lost = OSError("When reading: AWS Error NETWORK_CONNECTION during GetObject operation: curlCode: 28")
     assert isinstance(own_file_failure(lost, "p", "x"), TransientError)
+
+
+class Thrown:
+    """An exception of Java."""
+
+    def __init__(self, name: str, message: str, condition: str = "", cause: "Thrown | None" = None) -> None:
+        self.name, self.message, self.condition, self.cause = name, message, condition, cause
+
+    def getClass(self) -> "Thrown":  # noqa: N802 - Java's names
+        return self
+
+    def getName(self) -> str:  # noqa: N802
+        return self.name
+
+    def getMessage(self) -> str:  # noqa: N802
+        return self.message
+
+    def getCause(self) -> "Thrown | None":  # noqa: N802
+        return self.cause
+
+
+class Raised(PySparkException):
+    def __init__(self, java: Thrown) -> None:
+        super().__init__(java.message)
+        self._origin = java
+
+
+def raised_by_spark(name: str, message: str, condition: str, monkeypatch: pytest.MonkeyPatch) -> Raised:
+    """As the driver hears of it: the message is in that of the job, too."""
+    monkeypatch.setattr(causes, "facts_of_throwable", lambda java: SparkFacts(java.condition, "22018"))
+    cause = Thrown(name, message, condition)
+    return Raised(Thrown("org.apache.spark.SparkException", f"Job aborted due to stage failure: {message}", "", cause))
+
+
+@pytest.mark.parametrize("family", [FencedError, TransientError, TerminalError])
+def test_a_value_that_looks_like_an_error_of_calve_is_a_value(
+    family: type[CalveError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = f"[CAST_INVALID_INPUT] The value '{family('made up').encode()}' of the type STRING cannot be cast to INT"
+    name = "org.apache.spark.SparkNumberFormatException"
+    found = failure_of(raised_by_spark(name, said, "CAST_INVALID_INPUT", monkeypatch), BATCH)
+    assert isinstance(found, BadRow)
+    assert found.primary == "a value of the changes cannot be computed"
+
+
+@pytest.mark.parametrize("condition", ["", "USER_RAISED_EXCEPTION", "_LEGACY_ERROR_USER_RAISED_EXCEPTION"])
+def test_an_error_that_an_expression_of_calve_raises_is_that_error(
+    condition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = f"[USER_RAISED_EXCEPTION] {KeyViolation('a key is there twice').encode()}"
+    found = failure_of(raised_by_spark("org.apache.spark.SparkRuntimeException", said, condition, monkeypatch), BATCH)
+    assert isinstance(found, KeyViolation)
