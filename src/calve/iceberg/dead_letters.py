@@ -6,14 +6,13 @@ twice. Every addition is one attempt on exactly the table that was looked at.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThanOrEqual, Or
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType, TimestamptzType
@@ -48,6 +47,13 @@ SCHEMA = Schema(
     NestedField(11, "checkpoint", StringType()),
     NestedField(12, "met_at", TimestamptzType(), required=True),
 )
+_Make = Callable[..., BooleanExpression]
+_all: _Make = And
+_any: _Make = Or
+_equal: _Make = EqualTo
+_in: _Make = In
+_from: _Make = GreaterThanOrEqual
+_up_to: _Make = LessThanOrEqual
 _ORIGIN = ("topic", "partition", "offset", "file", "key", "value")
 
 
@@ -117,6 +123,7 @@ def _missing(letters: Sequence[Letter], there: Sequence[Origin]) -> list[Letter]
 
 def _near(sink: str, letters: Sequence[Letter]) -> BooleanExpression:
     """A condition that the table's own letters of these places meet, and few others."""
+    own = _equal("sink", sink)
     offsets: dict[tuple[str, int], list[int]] = {}
     files: set[str] = set()
     for origin in (letter.origin for letter in letters):
@@ -125,14 +132,15 @@ def _near(sink: str, letters: Sequence[Letter]) -> BooleanExpression:
         elif origin.file is not None:
             files.add(origin.file)
         else:
-            return parse(f"sink = {_text(sink)}")
-    places = [
-        f"(topic = {_text(topic)} and partition = {partition} and offset >= {min(found)} and offset <= {max(found)})"
+            return own
+    places: list[BooleanExpression] = [
+        _all(
+            _equal("topic", topic),
+            _equal("partition", partition),
+            _from("offset", min(found)),
+            _up_to("offset", max(found)),
+        )
         for (topic, partition), found in offsets.items()
     ]
-    places += [f"file in ({', '.join(map(_text, sorted(files)))})"] if files else []
-    return parse(f"sink = {_text(sink)} and ({' or '.join(places)})")
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+    places += [_in("file", files)] if files else []
+    return _all(own, places[0] if len(places) == 1 else _any(*places))

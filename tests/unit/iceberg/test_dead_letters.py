@@ -62,3 +62,19 @@ def test_an_addition_whose_answer_was_lost_is_found_when_it_is_tried_again(
         table.add([letter(1)], "q/0")
     assert table.add([letter(1), letter(2)], "q/0") == 1
     assert kept(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    "file", ["it's.json", "two\nlines.json", "a\ttab.json", "back\\slash.json", 'a "b".json', "%20ü"]
+)
+def test_a_letter_of_a_file_with_any_name_is_found_again(tmp_path: Path, file: str) -> None:
+    table = opened(tmp_path, f"sink of {file}")
+    assert table.add([Letter(Origin(file=file), BadRow("no"))], "q/0") == 1
+    assert table.add([Letter(Origin(file=file), BadRow("no"))], "q/1") == 0
+
+
+def test_letters_of_many_partitions_and_files_are_found_again(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    places = [Origin("t", partition, 7) for partition in range(500)] + [Origin(file=str(n)) for n in range(500)]
+    letters = [Letter(origin, BadRow("no")) for origin in places]
+    assert (table.add(letters, "q/0"), table.add(letters, "q/1")) == (1000, 0)
