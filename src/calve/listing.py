@@ -50,10 +50,13 @@ def absolute(location: str | Path) -> str:
 
 def check_there(location: str) -> None:
     """Whether a local folder exists; stores have no folders. Raises TransientError: somebody may make it yet."""
-    if urlsplit(location).scheme not in {"", "file"}:
+    scheme = urlsplit(location).scheme
+    if scheme not in {"", "file"}:
         return
-    folder = Path(absolute(location.removeprefix("file://").partition("*")[0].rstrip("/") or "/"))
-    if "*" in location and not location.partition("*")[0].endswith("/"):
+    path = unquote(location.removeprefix("file:").removeprefix("//")) if scheme else location
+    top, star, _ = path.partition("*")
+    folder = Path(os.path.abspath(top.rstrip("/") or "/"))  # noqa: PTH100 - as in `absolute`
+    if star and not top.endswith("/"):
         folder = folder.parent
     if os.path.lexists(folder):
         return

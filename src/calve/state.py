@@ -71,7 +71,7 @@ def check_apart(state: str, table: str) -> None:
 
     Whoever removes orphans of the table would take records for orphans; whoever drops the sink's records, the table.
     """
-    mine, theirs = _comparable(state), _comparable(table)
+    mine, theirs = _comparable(unquote(state) if urlsplit(state).scheme == "file" else state), _comparable(table)
     if f"{mine}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{mine}/"):
         raise InvalidInput(
             "the state location and the table are in one folder",
@@ -84,7 +84,7 @@ def _comparable(location: str) -> str:
     """A location of which each place has one."""
     parts = urlsplit(location)
     if parts.scheme in {"", "file"}:
-        return os.path.realpath(location if not parts.scheme else location.removeprefix("file://"))
+        return os.path.realpath(location.removeprefix("file:").removeprefix("//") if parts.scheme else location)
     scheme = "s3" if parts.scheme in _S3 else parts.scheme
     return f"{scheme}:/" + posixpath.normpath(f"/{location.partition('://')[2]}")
 

@@ -55,6 +55,15 @@ def test_a_folder_that_is_missing_is_named_with_the_one_that_was_meant(tree: Pat
     assert raised.value.hint == "Correct the path, or create the folder."
 
 
+def test_a_folder_is_found_by_every_way_to_write_its_uri(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    for start in ("file://", "file:"):
+        check_there(f"{start}{tmp_path}/a%20b")
+        check_there(f"{start}{tmp_path}/a%20b/*.json")
+        with pytest.raises(TransientError, match=r"the folder .*/a b/c did not exist"):
+            check_there(f"{start}{tmp_path}/a%20b/c")
+
+
 def test_stores_have_no_folders_that_could_be_missing() -> None:
     check_there("s3://bucket/nothing")
 

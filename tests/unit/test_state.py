@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from calve.errors import TerminalError, TransientError
-from calve.state import Folder, LocalState, RemoteState, StateStore, open_state
+from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.state import Folder, LocalState, RemoteState, StateStore, check_apart, open_state
 
 
 @pytest.fixture(params=["local", "remote", "folder"])
@@ -61,3 +61,11 @@ def test_a_store_that_cannot_be_written_is_a_transient_error_that_names_the_reco
 def test_a_location_is_a_path_or_a_uri(form: str, tmp_path: Path) -> None:
     open_state(form.format(tmp_path)).put("a", b"1")
     assert (tmp_path / "a").read_bytes() == b"1"
+
+
+def test_a_state_location_inside_of_the_table_is_noticed_however_it_is_written(tmp_path: Path) -> None:
+    table = f"file://{tmp_path}/a b/t"
+    for start in ("file://", "file:"):
+        with pytest.raises(InvalidInput, match="in one folder"):
+            check_apart(f"{start}{tmp_path}/a%20b/t/state", table)
+        check_apart(f"{start}{tmp_path}/a%20b/state", table)
