@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from calve.errors import CalveError
+from calve.errors import CalveError, InvalidInput
 from calve.model.health import Health, Status
 from calve.runtime.verifying import Differences
 from calve.sql.values import format_duration
@@ -130,18 +130,26 @@ def show_differences(console: Console, sink: str, found: Differences) -> None:
 
 def _lag(status: Status) -> str:
     """How long ago the table was current, and what the source has beside what was read."""
-    age = "-" if status.lag_ms is None else format_duration(timedelta(seconds=status.lag_ms // 1000))
+    try:
+        age = "-" if status.lag_ms is None else format_duration(timedelta(seconds=status.lag_ms // 1000))
+    except (OverflowError, InvalidInput):
+        age = f"{status.lag_ms} ms"
     return f"{age}, {status.unread:,} {status.counts} unread" if status.unread else age
 
 
 def _frontier(text: str) -> str:
     if text in {"", "[0]"}:
         return "-"
-    return "complete" if text == "[]" else _instant(int(text.strip("[]")))
+    if text == "[]":
+        return "complete"
+    try:
+        return _instant(int(text.strip("[]")))
+    except ValueError:  # of another version
+        return text
 
 
 def _instant(millis: int) -> str:
     try:
         return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError):  # a time column may have any number, Python's times end with the year 9999
+    except (OverflowError, ValueError, OSError):  # any number may be a time, Python's end with the year 9999
         return f"{millis} ms"

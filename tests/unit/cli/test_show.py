@@ -102,3 +102,14 @@ def test_a_frontier_may_be_any_number(tmp_path: Path, millis: int) -> None:
     write_status(status_file(tmp_path, "s"), replace(Status.unknown("s", 1), frontier=f"[{millis}]"))
     result = CliRunner().invoke(app, ["status", "--home", str(tmp_path)], catch_exceptions=False)
     assert f"{millis} ms" in result.stdout
+
+
+@pytest.mark.parametrize("number", [10**20, -(10**20), 2**63, -1])
+def test_numbers_that_are_no_time_hide_no_sink(tmp_path: Path, number: int) -> None:
+    odd = replace(Status.unknown("odd", 0), frontier=f"[{number}]", last_commit_ms=number, lag_ms=number)
+    write_status(status_file(tmp_path, "odd"), odd)
+    write_status(status_file(tmp_path, "other"), replace(Status.unknown("other", 0), frontier="of another version"))
+    result = CliRunner().invoke(app, ["status", "--home", str(tmp_path)], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "odd" in result.stdout
+    assert "of another version" in result.stdout
