@@ -9,11 +9,13 @@ import pytest
 from calve.catalog.connect import connect_embedded
 from calve.catalog.encryption import warn_of_open_login
 from calve.catalog.home import make_private
+from calve.metastore.tables import open_tables
 from calve.model.health import Health
 from calve.runtime.lake import connect
 from calve.runtime.monitor import report_start
 from calve.runtime.workplace import workplace
 from tests.integration.servers.test_logins import no_spark
+from tests.unit.metastore.sample import metastore_at
 
 
 def mode(path: Path) -> int:
@@ -25,7 +27,9 @@ def test_whoever_makes_the_home_makes_it_for_this_user_alone(tmp_path: Path) -> 
     report_start(tmp_path / "b" / "home", "s", Health.HALTED, "why")
     workplace(tmp_path / "c" / "home", no_spark, {})
     connect(home=tmp_path / "d" / "home").state(None, "sink")
-    for name in ("a", "b", "c", "d"):
+    with metastore_at(tmp_path / "e" / "home") as metastore:
+        open_tables(metastore)
+    for name in ("a", "b", "c", "d", "e"):
         assert mode(tmp_path / name / "home") == 0o700
 
 
