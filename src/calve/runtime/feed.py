@@ -81,8 +81,16 @@ class Feed(Protocol):
         """Why it ended, None after a stop or the end of a bounded input."""
         ...
 
-    def await_idle(self, timeout: float) -> bool:
-        """Wait until everything that is there now was handed over; False when time ran out or the feed ended before."""
+    def ask(self) -> int:
+        """Ask the source for all that it has now; the number of the question."""
+        ...
+
+    def await_idle(self, asked: int, timeout: float) -> bool:
+        """Wait until all that was there when it was asked for was handed over.
+
+        False when time ran out or the feed ended before. A question stays until it is answered: who waits for it again
+        and again in short turns has its answer, however long a look at the source takes.
+        """
         ...
 
 
@@ -154,11 +162,14 @@ class SourceFeed:
     def failure(self) -> BaseException | None:
         return self._failure
 
-    def await_idle(self, timeout: float) -> bool:
+    def ask(self) -> int:
         with self._idle:
             self._asked += 1
             asked = self._asked
         self._signals.wake()
+        return asked
+
+    def await_idle(self, asked: int, timeout: float) -> bool:
         with self._idle:
             over = self._idle.wait_for(lambda: self._answered >= asked or not self.alive, timeout)
             return over and self._failure is None

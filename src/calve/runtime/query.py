@@ -67,15 +67,20 @@ class Query:
         """True until the sink has ended."""
         return not self._ended.is_set()
 
-    def await_caught_up(self, timeout: float = 3600.0) -> None:
-        """Wait until what the source holds now is in the table. Raises why not."""
+    def ask(self) -> int:
+        """Ask for all that the source holds now: `await_caught_up` can be called for that more than once."""
+        return self._feed.ask()
+
+    def await_caught_up(self, timeout: float = 3600.0, *, asked: int | None = None) -> None:
+        """Wait until what the source holds now, or held when it was asked, is in the table. Raises why not."""
         deadline = self._clock.monotonic() + timeout
+        asked = self._feed.ask() if asked is None else asked
         with self._run.catching_up():
-            if self._feed.await_idle(timeout):
+            if self._feed.await_idle(asked, timeout):
                 self._run.flush()
                 self._signals.wake()
         while self.active and self._run.pending and self._clock.monotonic() < deadline:
-            self._signals.await_call(self._signals.calls, 0.1)
+            self._await_call()
         if not self.active and self._failure:
             raise self._failure
         if self._feed.failure or self._committer.failure:
@@ -91,6 +96,13 @@ class Query:
         """Wait until no maintenance is under way, or time ran out; what is not done then is left for another time."""
         deadline = self._clock.monotonic() + timeout
         while self.active and self._committer.tending and self._clock.monotonic() < deadline:
+            self._await_call()
+
+    def _await_call(self) -> None:
+        """Wait a moment; after a stop was asked for, nothing but the end is worth waiting for."""
+        if self._signals.stopping:
+            self._ended.wait(0.1)
+        else:
             self._signals.await_call(self._signals.calls, 0.1)
 
     def await_termination(self, timeout: float | None = None) -> bool:

@@ -102,7 +102,11 @@ class SparkFeed:
     def failure(self) -> BaseException | None:
         return self._failure
 
-    def await_idle(self, timeout: float) -> bool:
+    def ask(self) -> int:
+        return 0  # Spark itself is asked, by whoever waits
+
+    def await_idle(self, asked: int, timeout: float) -> bool:
+        del asked
         with self._state:
             self._awaited += 1
         self._signals.wake()

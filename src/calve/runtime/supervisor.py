@@ -180,9 +180,10 @@ class SinkRunner:
     def _catch_up(self, query: Query) -> TransientError | None:
         """Wait until what the source holds now is committed, as long as there is progress. Returns why it is not."""
         stalled_since: float | None = None
+        asked = query.ask()
         while query.active and not self._stop.is_set():
             try:
-                query.await_caught_up(timeout=1.0)
+                query.await_caught_up(timeout=1.0, asked=asked)
             except TransientError:
                 if query.status().health is not Health.STALLED:
                     stalled_since = None

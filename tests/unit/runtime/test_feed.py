@@ -1,5 +1,6 @@
 """How often a source is read: a backlog without a rest, else at the sink's pace."""
 
+import threading
 from dataclasses import replace
 from typing import Any, cast
 
@@ -89,3 +90,26 @@ def test_a_source_that_is_read_to_its_end_rests_for_its_pace() -> None:
 def test_without_intervals_a_source_is_asked_again_and_again() -> None:
     _, rests = fed(SPEC, Waiting(3), rests=3)
     assert max(rests) < 1
+
+
+def test_a_question_is_answered_although_a_look_at_the_source_takes_longer_than_anybody_waits() -> None:
+    sink = ManualSink(SPEC)
+    signals = Rests(sink, most=1)
+    answers: list[bool] = []
+
+    class Slow(Waiting):
+        def next_end(self, start: Offsets, **_: Any) -> Offsets:
+            answers.append(feed.await_idle(asked, 0))  # who waits had enough, and waits once more
+            return super().next_end(start)
+
+    feed = SourceFeed(cast("SparkSession", None), cast("Source", Slow(2)), signals, sink.outer, SPEC.pace)
+    feed._thread = threading.current_thread()
+    asked = feed.ask()
+
+    def take(checkpoint: Checkpoint) -> Decision:
+        sink.reads(checkpoint.identity.batch_id)
+        return Decision.ACCEPT
+
+    feed._loop(sink.run, take)
+    assert answers == [False, False, True]
+    assert feed.await_idle(asked, 0)
