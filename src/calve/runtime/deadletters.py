@@ -55,7 +55,7 @@ class DeadLetters:
         self._monitor.buried(self._table.add([Letter(Origin(file=path), error)], str(identity)), error)
 
     def release(self) -> None:
-        """The checkpoint is recorded: nothing of it is needed any more."""
+        """The checkpoint is recorded, or is computed again: nothing of it is needed any more."""
         while self._kept:
             self._kept.pop().unpersist()
 

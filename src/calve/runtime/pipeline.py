@@ -164,6 +164,8 @@ class Pipeline:
 
     def _changes(self, checkpoint: Checkpoint) -> DataFrame:
         epoch = self._run.fence.epoch
+        if self._letters is not None:
+            self._letters.release()  # of an attempt that failed
         return self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters, epoch=epoch)
 
     def _make_durable(self, checkpoint: Checkpoint) -> None:
