@@ -37,6 +37,7 @@ from calve.model.spec import (
     TableName,
     WriteOptions,
 )
+from calve.plan.catalogue import SINK
 from calve.runtime.executors import refuse_connect
 from calve.runtime.lake import Lake, TableRef
 from calve.runtime.query import Query
@@ -51,6 +52,10 @@ START_TRIES = 4
 """How often a start is tried where a catalog or a store fails."""
 FIRST_WAIT = 0.5
 """Seconds between the first two of them, doubled each time."""
+
+_LEAST_SECONDS, _MOST_SECONDS = 0.001, 1e9
+"""Of durations: times are milliseconds."""
+_LEAST_HEARTBEAT_MS = 1000
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -80,16 +85,22 @@ def sink(
             detail=f"Got {into!r}.",
             hint=f'Write into=calve.connect().table("{into}").' if isinstance(into, str) else "Use lake.table(...).",
         )
-    if mode not in {"upsert", "append"}:
+    if not isinstance(changes, DataFrame) and not hasattr(changes, "envelope"):
+        raise InvalidInput(
+            "changes are a DataFrame or a source",
+            detail=f"Got {changes!r}.",
+            hint="Use a DataFrame of Spark, calve.files(...), calve.kafka(...) or calve.orders(...).",
+        )
+    if mode not in ("upsert", "append"):
         raise InvalidInput(f'unknown mode "{mode}"', hint="Use 'upsert' or 'append'.")
     if mode == "upsert" and not key:
         raise InvalidInput(f'sink "{name}" has no key', hint="Give key=[...], or mode='append' to keep every change.")
-    if not _NAME.fullmatch(name):
+    named: object = name
+    if not (isinstance(named, str) and _NAME.fullmatch(named)):
         raise InvalidInput(
             f'"{name}" is not a name for a sink', hint="Use letters, digits, and the characters _ . - after the first."
         )
-    if isinstance(key, str):
-        raise InvalidInput("key is a list of columns", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
+    _check_key(key)
     refuse_connect(changes)
     if envelope is not None and not isinstance(envelope, Envelope):
         raise InvalidInput(
@@ -105,6 +116,16 @@ def sink(
     identity = (name, sink_id_of(name, str(into)), into.name, () if append else tuple(key))
     spec = SinkSpec(*identity, chosen, append=append, times=times, write=write)
     return Sink(changes, into.lake, spec, record_key=tuple(key))
+
+
+def _check_key(key: object) -> None:
+    if isinstance(key, str):
+        raise InvalidInput("key is a list of columns", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
+    if not isinstance(key, Sequence) or not all(isinstance(name, str) and name for name in key):
+        raise InvalidInput("key is a list of columns", detail=f"Got {key!r}.", hint='Write key=["id"].')
+    twice = next((name for name in key if list(key).count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInput(f'column "{twice}" is in the key twice')
 
 
 @dataclass(frozen=True)
@@ -149,16 +170,17 @@ class Sink:
         before = self.spec.write
         write = replace(
             before,
-            target_file_size=_bytes(target_file_size) or before.target_file_size,
-            row_group_size=_bytes(row_group_size) or before.row_group_size,
-            compression=compression or before.compression,
+            target_file_size=_bytes("target_file_size", target_file_size) or before.target_file_size,
+            row_group_size=_bytes("row_group_size", row_group_size) or before.row_group_size,
+            compression=_codec(compression) or before.compression,
             bloom_filter=before.bloom_filter if bloom_filter is None else bloom_filter,
         )
-        spec = replace(self.spec, write=write, version=version or self.spec.version, branch=branch or self.spec.branch)
+        spec = replace(self.spec, write=write, branch=branch or self.spec.branch)
         spec = replace(
             spec,
+            version=_positive("version", version) or spec.version,
             max_pending_batches=_positive("max_pending_batches", max_pending_batches) or spec.max_pending_batches,
-            max_staged_size=_positive("max_staged_size", _bytes(max_staged_size)) or spec.max_staged_size,
+            max_staged_size=_bytes("max_staged_size", max_staged_size) or spec.max_staged_size,
         )
         if on_foreign_commit is not None:
             policy = _chosen(OnForeignCommit, on_foreign_commit, "on_foreign_commit")
@@ -191,8 +213,10 @@ class Sink:
         `size`: as soon as so much is staged. `coalesce=False`: one snapshot for every window, or every time, even when
         several are complete. `heartbeat`: an empty snapshot so long after the last one (by default an hour).
         """
-        beat = HEARTBEAT_MS if heartbeat is None else round(_seconds(heartbeat) * 1000)
-        spec = replace(self.spec, commit_bytes=_bytes(size), coalesce=coalesce, heartbeat_ms=beat)
+        beat = HEARTBEAT_MS if heartbeat is None else round(_seconds("heartbeat", heartbeat) * 1000)
+        if beat < _LEAST_HEARTBEAT_MS:
+            raise InvalidInput("heartbeat must be at least a second", detail=f"Got {heartbeat!r}.")
+        spec = replace(self.spec, commit_bytes=_bytes("size", size), coalesce=coalesce, heartbeat_ms=beat)
         return replace(self, spec=spec)
 
     def times(
@@ -210,8 +234,8 @@ class Sink:
             late=_chosen(LateRows, late_rows, "late_rows") if late_rows else _late(self.spec.append),
             field=column,
             by_progress=isinstance(self.spec.envelope, Diff) and self.spec.envelope.progress is not None,
-            delay_ms=round(_seconds(watermark_delay) * 1000),
-            idle_ms=round(_seconds(idle_timeout) * 1000) if idle_timeout is not None else None,
+            delay_ms=round(_seconds("watermark_delay", watermark_delay) * 1000),
+            idle_ms=round(_seconds("idle_timeout", idle_timeout) * 1000) if idle_timeout is not None else None,
         )
         return replace(self, spec=replace(self.spec, times=times))
 
@@ -241,7 +265,8 @@ class Sink:
         read to its end; by default they follow the data. `recovery="replay"` stages nothing: one checkpoint, and one
         snapshot, for every commit interval.
         """
-        commits, every = _seconds(commit_interval), _seconds(checkpoint_interval)
+        commits = _seconds("commit_interval", commit_interval)
+        every = _seconds("checkpoint_interval", checkpoint_interval)
         if recovery not in {None, "stage", "replay"}:
             raise InvalidInput(f'unknown policy recovery="{recovery}"', hint="Use 'stage' or 'replay'.")
         if commits and every and round(commits * 1000) % round(every * 1000):
@@ -282,14 +307,23 @@ def _started(sink: Sink, state: str | None) -> Query:
         ) from error
 
 
-def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise InvalidInput(f"{name} must be at least 1", detail=f"Got {value}.")
+def _positive(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInput(f"{name} must be at least 1", detail=f"Got {value!r}.")
     return value
 
 
-def _bytes(size: int | str | None) -> int | None:
-    return parse_size(size) if isinstance(size, str) else size
+def _bytes(name: str, size: int | str | None) -> int | None:
+    return _positive(name, parse_size(size) if isinstance(size, str) else size)
+
+
+def _codec(name: str | None) -> str | None:
+    known = next(setting.choices for setting in SINK.settings if setting.name == "COMPRESSION")
+    if name is not None and name not in known:
+        raise InvalidInput(f'unknown codec compression="{name}"', hint=f"Use one of {', '.join(map(repr, known))}.")
+    return name
 
 
 def _partition_field(text: str) -> PartitionBy:
@@ -327,8 +361,13 @@ def _encoding(text: str) -> Deletes:
         raise InvalidInput(problem, hint=f"Use one of {', '.join(repr(d.value) for d in Deletes)}.") from None
 
 
-def _seconds(value: str | timedelta | float | None) -> float:
+def _seconds(name: str, value: object) -> float:
+    """A duration in seconds: zero (also for None), or at least a millisecond."""
     if value is None:
         return 0.0
     duration = parse_duration(value) if isinstance(value, str) else value
-    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    seconds = seconds if isinstance(seconds, int | float) and not isinstance(seconds, bool) else -1
+    if seconds == 0 or _LEAST_SECONDS <= seconds < _MOST_SECONDS:
+        return float(seconds)
+    raise InvalidInput(f"{name} is not a duration", detail=f"Got {value!r}.", hint="Write '10s', '20m' or '1h'.")

@@ -53,6 +53,8 @@ class Lake:
 
     def table(self, name: str) -> "TableRef":
         """A table by `namespace.table`; it need not exist yet."""
+        if not isinstance(name, str):
+            raise InvalidInput("a table is named by a text", detail=f"Got {name!r}.", hint='Write "namespace.table".')
         return TableRef(self, TableName.parse(name))
 
     def open(self) -> Catalog:

@@ -51,6 +51,13 @@ def read(
     tell decides which files are read.
     """
     refuse_connect(spark)
+    given: tuple[object, object] = (spark, table)
+    if not (isinstance(given[0], SparkSession) and isinstance(given[1], TableRef)):
+        raise InvalidInput(
+            "calve.read takes a Spark session and a table of a lake",
+            detail=f"Got {spark!r} and {table!r}.",
+            hint='Write calve.read(spark, calve.connect().table("namespace.table")).',
+        )
     check_executors(spark)
     if isinstance(columns, str):
         raise InvalidInput("columns is a list", detail=f'Got "{columns}".', hint=f'Write columns=["{columns}"].')

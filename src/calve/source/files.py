@@ -98,8 +98,12 @@ def files(  # noqa: PLR0913 - all but the first are options by name
     declared = schema or (format == "json" and isinstance(envelope, Upsert | Debezium) and envelope.columns)
     if format in _NEEDS_SCHEMA and not declared:
         raise InvalidInput(f"files of format {format} need a schema", hint='Give schema="id BIGINT, ...".')
-    if max_files_per_checkpoint < 1:
-        raise InvalidInput("max_files_per_checkpoint must be at least 1", detail=f"Got {max_files_per_checkpoint}.")
+    most: object = max_files_per_checkpoint
+    if not isinstance(most, int) or most < 1:
+        raise InvalidInput("max_files_per_checkpoint must be at least 1", detail=f"Got {max_files_per_checkpoint!r}.")
+    place: object = path
+    if not isinstance(place, str | Path) or not str(place):
+        raise InvalidInput("path is a folder, a pattern or a URI", detail=f"Got {path!r}.")
     if epoch_unit is not None and epoch_unit not in set(EpochUnit):
         raise InvalidInput(f'unknown epoch_unit "{epoch_unit}"', hint=f"Units are {', '.join(EpochUnit)}.")
     unit = None if epoch_unit is None else EpochUnit(epoch_unit)
