@@ -22,7 +22,7 @@ from calve.model.checkpoint import (
     Offsets,
     offsets_digest,
 )
-from calve.model.files import Committable
+from calve.model.files import Committable, Content
 from calve.model.frontier import START, Frontier
 from calve.model.progress import Progress
 
@@ -116,6 +116,8 @@ class Position:
     """Where rows have times of their own: no smaller time is expected."""
     final: bool = False
     """The input said that nothing follows."""
+    occupied: bool = False
+    """Others may have brought rows into the table since it was empty."""
     _tally: _Tally | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -219,7 +221,7 @@ class Position:
         return Adoption(tuple(self.entries), tuple(known[-KNOWN_KEPT:]), self.last_time, self.end)
 
 
-def adopt(
+def adopt(  # noqa: PLR0913 - three are options by name
     progress: Progress | None,
     records: RunRecords | None,
     missing: Missing,
@@ -227,12 +229,14 @@ def adopt(
     *,
     generation: int = 0,
     own_times: bool = False,
+    occupied: bool = False,
 ) -> Position:
     """The position of a run that builds on `progress` and takes over `records`; `own_times`: rows have their own.
 
-    A new generation reads from the beginning, and takes over nothing of older ones.
+    A new generation reads from the beginning, and takes over nothing of older ones. `occupied`: the table may have rows
+    that a batch has to replace, so one that was written for an empty table cannot be used.
     """
-    position = Position(committed=progress)
+    position = Position(committed=progress, occupied=occupied)
     if progress:
         position.frontier = position.minted = progress.next_lower(generation)
         position.checkpoint, position.generation = progress.checkpoint, progress.generation
@@ -345,8 +349,18 @@ def _break(position: Position, entry: Entry, missing: Missing) -> str:
         return "checkpoints that it closed are missing"
     if entry.committable and isinstance(entry, CheckpointEntry) and position.staged:
         return "checkpoints before it are staged and not committed"
+    if position.occupied and _is_blind(position, entry):
+        return "it was written for an empty table, which has rows of others now"
     gone = () if _committed(position, entry) else missing(entry)
     return f"{gone[0]} is gone" if gone else ""
+
+
+def _is_blind(position: Position, entry: Entry) -> bool:
+    """Whether rows of an entry would stand beside older ones with their keys: it deletes nothing, nor all there is."""
+    batch, generation = entry.committable, position.committed.generation if position.committed else 0
+    if batch is None or not batch.totals.data_rows or batch.generation > generation:
+        return False
+    return not batch.keys and all(manifest.content is Content.DATA for manifest in batch.manifests)
 
 
 def _gap(unusable: list[tuple[Entry, str]]) -> CheckpointGap:

@@ -110,6 +110,7 @@ class SinkRun:
         """As far as this run knows, records and stages of older runs exist."""
         self._merge_turn = 0
         self._has_data = True
+        self._table_seen = False
         self._closing = Closing(spec, self._clock)
         self._catching_up = 0
         self._lag = Lag()
@@ -185,7 +186,16 @@ class SinkRun:
             pending_rows = any(e.committable and e.committable.totals.data_rows for e in self._position.entries)
             if self._replacing:
                 return pending_rows
-            return self._has_data or pending_rows or self._spec.on_foreign_commit is OnForeignCommit.ACCEPT
+            return self._has_data or pending_rows or self._open_to_others
+
+    @property
+    def _open_to_others(self) -> bool:
+        return self._spec.on_foreign_commit is OnForeignCommit.ACCEPT
+
+    @property
+    def _occupied(self) -> bool:
+        """Whether batches that were written for an empty table come too late. Not known before the claim."""
+        return self._table_seen and not self._spec.append and (self._has_data or self._open_to_others)
 
     @property
     def starts_over(self) -> bool:
@@ -258,7 +268,15 @@ class SinkRun:
         spec = self._spec
         own_times = spec.times is not None
         missing = partial(self._missing, cache(self._journal.staged))
-        found = adopt(progress, records, missing, can_reread, generation=spec.generation, own_times=own_times)
+        found = adopt(
+            progress,
+            records,
+            missing,
+            can_reread,
+            generation=spec.generation,
+            own_times=own_times,
+            occupied=self._occupied,
+        )
         check_waiting(found.staged, RowKind.of(spec), spec.name)
         return found
 
@@ -297,6 +315,7 @@ class SinkRun:
         begin = self._existing.begin() if fresh else None  # before the table is loaded: what comes later is read
         faults.reached("claim.before")
         state, progress = self._attempts.claim(begin)
+        self._table_seen = True
         self._has_data = state.has_data or progress.adopting is not None or progress.adopted is not None
         self._merge_turn = progress.sequence_number // MERGE_EVERY
         return progress

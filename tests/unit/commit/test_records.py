@@ -8,8 +8,9 @@ from calve.commit.journal import Journal
 from calve.commit.run import Outside, SinkRun, Written
 from calve.errors import TransientError
 from calve.model.checkpoint import CheckpointIdentity
-from calve.model.files import Totals
-from calve.model.spec import NoEnvelope, SinkSpec, TableName
+from calve.model.files import Content, Manifest, Totals
+from calve.model.spec import NoEnvelope, OnForeignCommit, SinkSpec, TableName
+from tests.simulation.world import File
 from tests.support.manual import ManualSink as Sink
 
 SPEC = SinkSpec("s", "sink", TableName(("n",), "t"), ("k",), NoEnvelope())
@@ -65,3 +66,35 @@ def test_what_older_runs_left_is_removed_once_the_store_answers(monkeypatch: pyt
     take(successor, 2)
     assert successor.commit_next()
     assert not take_over & set(outer.list("rec"))
+
+
+@pytest.mark.parametrize("windows", [None, 60_000])
+@pytest.mark.parametrize("accepted", ["the snapshot", "all"])
+def test_a_batch_that_was_written_for_an_empty_table_is_not_committed_beside_rows_of_others(
+    windows: int | None, accepted: str
+) -> None:
+    spec = replace(SPEC, window_ms=windows)
+    sink = Sink(spec)
+    sink.world.files["m"] = File({1: 1})
+    written = Written("c", (Manifest("m", 1, 0, Content.DATA, 1, 1, ()),), Totals(1, data_files=1, data_rows=1))
+    assert not sink.run.needs_deletes
+    if windows:
+        sink.reads(0)
+        sink.run.flush()
+        batch = sink.run.due()
+        assert batch
+        sink.run.close(batch, written)
+    else:
+        assert sink.run.record(CheckpointIdentity("q", 0, None, "1"), written, sink.run.next_time(0))
+    sink.world.setup = replace(sink.world.setup, accept=True)
+    sink.world.do_foreign()
+    vouched = {"accepted_snapshot": sink.world.table.head}
+    taken = {"on_foreign_commit": OnForeignCommit.ACCEPT} if accepted == "all" else vouched
+    later = replace(spec, version=2, **taken)
+    outer = sink.outer
+    successor = SinkRun(later, outer, Journal(outer), Outside(*[outer] * 5), lambda _: True)
+    successor.boot()
+    successor.claim()
+    assert successor.ready == 0
+    assert successor.needs_deletes
+    assert (successor.end, len(successor.staged)) == (("1", 1) if windows else (None, 0))
