@@ -221,7 +221,7 @@ class IcebergTable:
                 table = self._catalog.load_table(self._identifier)
             self._metadata = expire(table, self._branch, now_ms) or self._metadata
             reached("expiry.after")
-        except TransientError as error:
+        except (TransientError, NoSuchTableError) as error:  # the commit before it was applied, whatever comes after
             log.info("expiry of snapshots of %s is tried again: %s", self._name, error)
 
     def _without_deletes(self, draft: Draft, lines: Sequence[Line], gone: frozenset[str]) -> Removal:

@@ -141,9 +141,8 @@ class Upkeep:
         self._not_before = self._clock.monotonic() + PLANS_PER_PAUSE * (self._clock.monotonic() - began)
         self._look_at = commits + (1 if plan is not None and plan.groups.more else LOOK_EVERY)
         if plan is not None:
-            ready = self._compactor.rewrite(plan, self._check)
-            self._learnt = self._learn(ready)
-            self._ready = ready
+            self._ready = self._compactor.rewrite(plan, self._check)
+            self._learnt = self._learn(self._ready)
             self._not_before = 0.0
 
     def _learn(self, ready: Ready) -> tuple[Run, ...]:

@@ -294,3 +294,21 @@ def test_a_sink_that_lost_its_table_keeps_no_history(tmp_path: Path) -> None:
     assert len(now.iceberg.load().ancestors) <= KEEP_ALL + 2 * BATCH
     for sample in (gone, now):
         sample.close()
+
+
+def test_a_commit_counts_although_its_table_is_dropped_before_the_expiry_after_it(tmp_path: Path) -> None:
+    sample = Sample(tmp_path / "home")
+
+    def drop(point: str) -> None:
+        if point == "expiry.before":
+            sample.catalog.drop_table(NAME.identifier)
+
+    faults.install(drop)
+    try:
+        for number in range(MANY):
+            if not sample.catalog.table_exists(NAME.identifier):
+                break
+            sample.commit({number: "x"})
+    finally:
+        faults.install(None)
+    assert not sample.catalog.table_exists(NAME.identifier)

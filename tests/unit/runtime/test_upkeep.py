@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from calve.commit.committer import Between, Committer
-from calve.errors import FencedError
+from calve.errors import FencedError, TerminalError
 from calve.iceberg.holds import PREFIX
 from calve.iceberg.retention import BATCH, KEEP_ALL
 from calve.maintain import compact
@@ -149,3 +149,25 @@ def test_a_fenced_run_plans_no_compaction(tmp_path: Path) -> None:
     upkeep.close(failed=False)
     assert successor.now.metadata.refs == refs
     assert parquet_files(successor) == files
+
+
+def test_new_files_whose_keys_cannot_be_read_are_removed_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    upkeep = run.upkeep()
+    for number in range(12):
+        run.commit({number: "a"})
+    files = parquet_files(run)
+
+    def broken(_files: object) -> None:
+        raise TerminalError("a file cannot be read")
+
+    monkeypatch.setattr(run.resolver, "prepared", broken)
+    upkeep.tend()
+    assert upkeep._thread is not None
+    upkeep._thread.join(PATIENCE)
+    upkeep.tend()
+    upkeep.close(failed=False)
+    assert parquet_files(run) == files
+    assert not [name for name in run.now.metadata.refs if name.startswith(PREFIX)]
