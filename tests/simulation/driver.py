@@ -417,7 +417,8 @@ class Driver:
             keys = (_manifest(self.world.new_id("keys-"), 0),)
             self.world.files[keys[0].path] = File({}, deletes)
         faults.reached("files.after")
-        totals = Totals(changes=len(rows), data_files=1, data_rows=len(live))
+        equality = 0 if self.positions else len(deletes)
+        totals = Totals(changes=len(rows), data_files=1, data_rows=len(live), equality_deletes=equality)
         return Written(self.outside.new_id(), (_manifest(name, len(live)),), totals, keys)
 
     def close_due(self) -> bool:

@@ -22,7 +22,7 @@ from calve.model.checkpoint import (
     Offsets,
     offsets_digest,
 )
-from calve.model.files import Committable, Content
+from calve.model.files import Committable
 from calve.model.frontier import START, Frontier
 from calve.model.progress import Progress
 
@@ -360,7 +360,7 @@ def _is_blind(position: Position, entry: Entry) -> bool:
     batch, generation = entry.committable, position.committed.generation if position.committed else 0
     if batch is None or not batch.totals.data_rows or batch.generation > generation:
         return False
-    return not batch.keys and all(manifest.content is Content.DATA for manifest in batch.manifests)
+    return not batch.keys and not batch.totals.equality_deletes
 
 
 def _gap(unusable: list[tuple[Entry, str]]) -> CheckpointGap:
