@@ -194,7 +194,8 @@ def _typed(setting: Setting, option: Option) -> Typed:
     try:
         found = _converted(setting, value)
     except InvalidInput as error:
-        raise SqlError.at(option.value_where, f"{setting.name}: {error.primary}", hint=error.hint) from error
+        hint = f"{error.detail} {error.hint}".strip()
+        raise SqlError.at(option.value_where, f"{setting.name}: {error.primary}", hint=hint) from error
     if not found and setting.kind is Kind.TEXT and not setting.may_be_empty:
         usual = f"Leave it out for the default: {setting.default}." if setting.default else _example(setting)
         raise SqlError.at(option.value_where, f"{setting.name} is empty", hint=usual)
@@ -285,4 +286,4 @@ def _bound(value: Bound | None, kind: Kind) -> str:
         return ""
     if isinstance(value, timedelta):
         return format_duration(value)
-    return format_size(value) if kind is Kind.SIZE else str(value)
+    return format_size(value) if kind is Kind.SIZE and value >= 0 else str(value)

@@ -215,9 +215,8 @@ def _check_staged(given: Given, *, staged: bool) -> None:
             "COMMIT SIZE", "COMMIT SIZE needs a COMMIT INTERVAL", "It says how long less than that may wait."
         )
     if "MAX STAGED SIZE" in given and not staged:
-        raise given.error(
-            "MAX STAGED SIZE", "nothing of this sink is staged", "Leave it out, or give a COMMIT INTERVAL."
-        )
+        way_out = "RECOVERY = 'replay'" if given.text("RECOVERY") == "replay" else "give a COMMIT INTERVAL"
+        raise given.error("MAX STAGED SIZE", "nothing of this sink is staged", f"Leave it out, or {way_out}.")
     if staged and given.text("RECOVERY") == "replay":
         raise given.error(
             "RECOVERY", "RECOVERY = 'replay' stages nothing", "Leave out COMMIT SIZE and times of rows, or RECOVERY."

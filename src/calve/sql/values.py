@@ -28,6 +28,10 @@ _PART = re.compile(r"\s*+(\d{1,18}+(?:\.\d{1,9}+)?+)\s*+([^\W\d]*+)\s*+")
 _DURATION_HINT = "Write durations like '1h 2m 30s', '500ms' or '1 minute'; units are d, h, m, s and ms."
 _SIZE_HINT = "Write sizes like '512MB' (10^6 bytes) or '512MiB' (2^20 bytes); units are B, kB to PB, and KiB to PiB."
 
+_MILLISECOND = timedelta(milliseconds=1)
+_LONGEST = timedelta(days=36_500)
+"""A hundred years: added to any moment that a clock may show, it is still a moment, and threads can wait for so long."""
+
 
 def parse_duration(text: str) -> timedelta:
     """A duration of whole milliseconds, zero included."""
@@ -52,10 +56,9 @@ def parse_duration(text: str) -> timedelta:
 def _whole_millis(text: str, millis: Fraction) -> timedelta:
     if millis.denominator != 1:
         raise _not_a_duration(text, "It is finer than a millisecond.")
-    try:
-        return timedelta(milliseconds=int(millis))
-    except OverflowError as error:
-        raise _not_a_duration(text, "It is too long.") from error
+    if millis > _LONGEST / _MILLISECOND:
+        raise _not_a_duration(text, f"The longest one is {_LONGEST.days} days.")
+    return timedelta(milliseconds=int(millis))
 
 
 def _not_a_duration(text: str, reason: str = "") -> InvalidInput:
