@@ -32,6 +32,7 @@ _NUMBERS = {
     errno.EPERM: "Give this process permission to write there; a running sink goes on by itself.",
     errno.EROFS: "The filesystem is read-only; mount it for writing. A running sink goes on by itself.",
     errno.ENOSPC: "The disk is full; make room. A running sink goes on by itself.",
+    errno.ENOTDIR: "A file is where a folder is needed: remove it, or choose another folder.",
     errno.EDQUOT: "The quota of the disk is used up; make room. A running sink goes on by itself.",
 }
 _SQLITE_ERRNO = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from calve import durable
+from calve.catalog.failures import trying
 from calve.definitions.objects import Definition
 from calve.errors import InvalidInput
 from calve.sql.parts import FromEnvironment, FromFile, FromLiteral
@@ -27,15 +28,16 @@ class Vault:
 
     def keep(self, uid: str, text: str) -> None:
         """Store or replace a literal secret."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = self._folder / f".{uid}.{os.getpid()}"
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._folder / uid)
-        durable.sync_folder(self._folder)
+        with trying("keeping a secret in the home folder"):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = self._folder / f".{uid}.{os.getpid()}"
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self._folder / uid)
+            durable.sync_folder(self._folder)
 
     def forget(self, uid: str) -> None:
         """Remove a kept secret, if there is one."""

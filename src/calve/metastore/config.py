@@ -137,7 +137,7 @@ def period(amounts: Mapping[str, str]) -> timedelta:
 def _file(path: Path) -> dict[str, str]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInput("a configuration file of the metastore cannot be read", detail=f"{path}: {error}") from error

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from calve.catalog.connect import Catalog, open_catalog, sqlite_uri
+from calve.catalog.failures import trying
 from calve.catalog.home import make_private
 from calve.clock import Clock, IdSource, RandomIds, SystemClock
 from calve.errors import InvalidInput
@@ -86,7 +87,8 @@ class Metastore:
                 hint="Set calve.metastore.catalog.type and calve.metastore.catalog.uri.",
             )
         folder = Path(self.location.removeprefix("file://"))
-        make_private(folder)
+        with trying(f'making the folder "{folder}" of the metastore'):
+            make_private(folder)
         return {"type": "sql", "uri": sqlite_uri(folder / "catalog.db"), "warehouse": self.location}
 
 

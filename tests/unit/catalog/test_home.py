@@ -2,6 +2,7 @@
 
 import logging
 import stat
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from calve.catalog.connect import connect_embedded
 from calve.catalog.encryption import warn_of_open_login
 from calve.catalog.home import make_private
+from calve.errors import TransientError
 from calve.metastore.tables import open_tables
 from calve.model.health import Health
 from calve.runtime.lake import connect
@@ -60,3 +62,13 @@ def test_a_login_without_encryption_is_warned_of_unless_it_stays_here(
         warn_of_open_login(uri, "the catalog")
         warn_of_open_login(uri, "the catalog")
     assert caplog.text.count("is sent without encryption") == int(warned)
+
+
+@pytest.mark.parametrize("home", ["file", "file/below/home"])
+def test_a_home_that_cannot_be_a_folder_is_an_error_that_says_why(tmp_path: Path, home: str) -> None:
+    (tmp_path / "file").touch()
+    place = workplace(tmp_path / home, no_spark, {})
+    for action in (place.definitions, partial(place.vault.keep, "u", "text"), partial(connect_embedded, place.home)):
+        with pytest.raises(TransientError, match="Not a directory") as failed:
+            action()
+        assert "A file is where a folder is needed" in failed.value.hint
