@@ -30,7 +30,7 @@ _SIZE_HINT = "Write sizes like '512MB' (10^6 bytes) or '512MiB' (2^20 bytes); un
 
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = timedelta(days=36_500)
-"""A hundred years: added to any moment that a clock may show, it is still a moment, and threads can wait for so long."""
+"""A hundred years: any moment plus that is still a moment, and threads can wait for so long."""
 
 
 def parse_duration(text: str) -> timedelta:
