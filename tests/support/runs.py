@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from calve.catalog.connect import connect_embedded
 from calve.catalog.tables import load_or_create_table
-from calve.clock import RandomIds, SystemClock
+from calve.clock import Clock, RandomIds, SystemClock
 from calve.commit.committer import Signals
 from calve.commit.journal import Journal
 from calve.commit.run import Outside, SinkRun, Written
@@ -50,8 +50,8 @@ def spec_of(sink: str, **settings: object) -> SinkSpec:
 class Run:
     """One run of a sink into an embedded catalog: a new one for the same `home` and spec is its successor."""
 
-    def __init__(self, home: Path, spec: SinkSpec, catalog: Catalog | None = None) -> None:
-        clock, self.ids, self.signals = SystemClock(), RandomIds(), Signals()
+    def __init__(self, home: Path, spec: SinkSpec, catalog: Catalog | None = None, clock: Clock | None = None) -> None:
+        clock, self.ids, self.signals = clock or SystemClock(), RandomIds(), Signals()
         self.home, self.clock, self.spec = home, clock, spec
         self.catalog = catalog or connect_embedded(home)
         schema = iceberg_schema(COLUMNS, ["id"])

@@ -107,6 +107,9 @@ class Guarded(_Base):
         metadata = update_table_metadata(
             current_table.metadata, updates, metadata_location=current_table.metadata_location
         )
+        # pyiceberg takes the clock of this machine; Java refuses metadata that is older than what it came from
+        if metadata.last_updated_ms < (before := current_table.metadata.last_updated_ms):
+            metadata = metadata.model_copy(update={"last_updated_ms": before})
         location = self._next_metadata_location(metadata, current_table.metadata_location)
         io = self._load_file_io(location=location)
         return StagedTable(table_identifier, metadata, location, io, self)

@@ -72,6 +72,7 @@ def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRAN
     """A draft with a fresh id. Its time is never before the table's last change: time travel needs them in order."""
     metadata = table.metadata
     taken = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    logged = [entry.timestamp_ms for entry in metadata.snapshot_log[-1:]]
     unique, snapshot_id = "", 0
     while not snapshot_id or snapshot_id in taken:
         unique = ids.new_id()
@@ -80,7 +81,7 @@ def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRAN
         table=table,
         snapshot_id=snapshot_id,
         sequence_number=metadata.next_sequence_number(),
-        timestamp_ms=max(clock.now_ms(), metadata.last_updated_ms),
+        timestamp_ms=max(clock.now_ms(), metadata.last_updated_ms, *logged),
         list_location=locations_of(table).new_metadata_location(f"snap-{snapshot_id}-{unique}.avro"),
         branch=branch,
     )
