@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from calve import faults
 from calve.runtime.lake import Lake
-from tests.faults.harness import Sink
+from tests.faults.harness import Sink, end
 from tests.faults.process import GENERATED
 from tests.faults.where import Where
 
@@ -76,10 +76,7 @@ def make_sink(tmp_path: Path, where: Where) -> Iterator[MakeSink]:
         return sink
 
     yield make
-    for process in (p for sink in made for p in sink.processes):
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    end(process for sink in made for process in sink.processes)
 
 
 @pytest.fixture

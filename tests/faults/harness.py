@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from calve.clock import sink_id_of
 from calve.model.checkpoint import canonical_offsets, offsets_digest
 from calve.source.generator import OrderRow, Orders, expected_changes, expected_orders, offsets_at, orders
 from tests.faults.process import GENERATED, SINK
-from tests.faults.where import TABLE, Where
+from tests.faults.where import TABLE, Where, files_of
+from tests.support.jvm import QUICK
 from tests.support.readers import ROOT
 
 KILLED = -9
@@ -126,6 +129,66 @@ class Sink:
         assert len({p for p, c in seen if c}) == len(commits), "no batch is committed twice"
 
 
+@dataclass
+class Command:
+    """A home folder, and the processes of `calve run` that were started in it."""
+
+    folder: Path
+    where: Where
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        conf = [part for key, value in QUICK.items() for part in ("--conf", f"{key}={value}")]
+        command = [sys.executable, "-m", "calve.cli.main", "run", str(self.folder / "p.sql"), *arguments]
+        process = subprocess.Popen(
+            [*command, "--home", str(self.home), "--master", "local[2]", *conf],
+            cwd=ROOT,
+            env={**os.environ, **self.where.environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def table(self) -> Table:
+        return self.where.lake(self.home).open().load_table(TABLE)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.where.rows(self.table().metadata_location)
+
+    def orders(self) -> dict[int, Any]:
+        return rows_of(self.rows())
+
+    def snapshots(self) -> int:
+        """How many there are or are about to be: their lists of manifests are written; none before there is a table."""
+        try:
+            found = files_of(self.table())
+        except NoSuchTableError:
+            return 0
+        return sum("/metadata/snap-" in path for path in found)
+
+    def write(self, *statements: str) -> None:
+        """The file that is run."""
+        (self.folder / "p.sql").write_text("\n".join(statements))
+
+    def end(self) -> None:
+        """Nothing of it runs afterwards."""
+        end(self.processes)
+
+
+def end(processes: Iterable[subprocess.Popen[str]]) -> None:
+    """Kill those that are still there."""
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
 def finished(process: subprocess.Popen[str]) -> Ended:
     out, err = process.communicate(timeout=WAIT_SECONDS)
     lines = [line for line in out.splitlines() if line.startswith("{")]
@@ -162,4 +225,4 @@ def changes_table(definition: Orders) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], schema=_SCHEMA)
 
 
-__all__ = ["KILLED", "SINK", "Ended", "Sink", "finished"]
+__all__ = ["KILLED", "SINK", "Command", "Ended", "Sink", "end", "finished"]

@@ -1,26 +1,19 @@
 """`calve run` as a process: signals, kills at random moments, exit codes, log lines."""
 
 import json
-import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import Table
 
 from calve.source.generator import expected_orders, orders
-from tests.faults.harness import rows_of
-from tests.faults.where import TABLE, Where, files_of
-from tests.support.jvm import QUICK
+from tests.faults.harness import Command
+from tests.faults.where import TABLE, Where
 from tests.support.pipelines import eventually
-from tests.support.readers import ROOT
 
 ROWS, CHANGES, STEP = 3_000, 9_000, 500
 SOURCE = f"""
@@ -31,63 +24,12 @@ CREATE SOURCE orders
 WAIT_SECONDS = 300
 
 
-@dataclass
-class Command:
-    """A home folder, and the processes that were started in it."""
-
-    folder: Path
-    where: Where
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    @property
-    def home(self) -> Path:
-        return self.folder / "home"
-
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        conf = [part for key, value in QUICK.items() for part in ("--conf", f"{key}={value}")]
-        command = [sys.executable, "-m", "calve.cli.main", "run", str(self.folder / "p.sql"), *arguments]
-        process = subprocess.Popen(
-            [*command, "--home", str(self.home), "--master", "local[2]", *conf],
-            cwd=ROOT,
-            env={**os.environ, **self.where.environment, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.processes.append(process)
-        return process
-
-    def table(self) -> Table:
-        return self.where.lake(self.home).open().load_table(TABLE)
-
-    def rows(self) -> list[dict[str, Any]]:
-        return self.where.rows(self.table().metadata_location)
-
-    def orders(self) -> dict[int, Any]:
-        return rows_of(self.rows())
-
-    def snapshots(self) -> int:
-        """How many there are or are about to be: their lists of manifests are written; none before there is a table."""
-        try:
-            found = files_of(self.table())
-        except NoSuchTableError:
-            return 0
-        return sum("/metadata/snap-" in path for path in found)
-
-    def write(self, *statements: str) -> None:
-        """The file that is run."""
-        (self.folder / "p.sql").write_text("\n".join(statements))
-
-
 @pytest.fixture
 def command(tmp_path: Path, where: Where) -> Iterator[Command]:
     made = Command(tmp_path, where)
     made.write(where.connections, SOURCE, where.sink("orders", TABLE))
     yield made
-    for process in made.processes:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    made.end()
 
 
 def test_sigterm_during_a_commit_lets_it_finish_and_a_restart_goes_on(command: Command) -> None:
