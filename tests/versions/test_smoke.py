@@ -1,5 +1,6 @@
 """Whole pipelines, few and of every kind, for versions of Spark that no other test runs with: `make versions`."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -7,15 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 import calve
 from calve.catalog.connect import connect_embedded
-from calve.errors import InvalidInput
+from calve.errors import InvalidInput, UnreadableFile
 from calve.runtime.reading import read
 from calve.source.generator import expected_orders, orders
+from calve.spark.failures import told_as
 from tests.faults.harness import KILLED, Sink, rows_of
 from tests.support.jvm import QUICK
 from tests.support.readers import ROOT, duckdb_rows
@@ -139,3 +143,15 @@ def test_spark_connect_is_refused_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="Spark Connect is not supported") as caught:
         calve.sink(Frame(), name="s", into=lake.table("a.b"), key=["id"])  # type: ignore[arg-type]
     assert "classic" in caught.value.hint
+
+
+def test_damaged_files_are_told_from_what_may_go_away(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 cut in the middle")
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(os.urandom(100_000))[:50_000])
+    (tmp_path / "a.orc").write_bytes(b"not ORC at all, and long enough to be one")
+    pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["s", "S"]), tmp_path / "s.parquet")
+    for name in ("a.parquet", "a.json.gz", "a.orc", "s.parquet"):
+        form = "text" if name.endswith("gz") else name.partition(".")[2]
+        reader = spark.read.format(form).schema("value STRING" if form == "text" else "s BIGINT")
+        with pytest.raises(UnreadableFile), told_as("the files could not be read"):
+            reader.load(str(tmp_path / name)).collect()

@@ -76,7 +76,11 @@ class _Rule:
             return True
         if cause.condition.startswith(self.conditions or ("-",)) or cause.state.startswith(self.states or ("-",)):
             return True
-        if cause.condition or (_is_of(cause, "org.apache.spark.") and not last) or _is_of(cause, "ValueError"):
+        if (
+            (cause.condition and cause.condition != _GONE_OR_REFUSED)
+            or (_is_of(cause, "org.apache.spark.") and not last)
+            or _is_of(cause, "ValueError")
+        ):
             return False  # its words may be those of the user's data
         said = cause.message
         return any(word in said for word in self.words) or any(os.strerror(number) in said for number in self.numbers)
@@ -88,14 +92,26 @@ def _is_of(cause: Cause, name: str) -> bool:
     return name in (cause.name, cause.name.rpartition(".")[2], *cause.kinds)
 
 
+_GONE_OR_REFUSED = "_LEGACY_ERROR_TEMP_2055"
+"""Of Spark 3.5, which tells of a file that it may not read only in words."""
 _FAILED_READ = (
     "FAILED_READ_FILE",
     "CANNOT_READ_FILE_FOOTER",
     "_LEGACY_ERROR_TEMP_2063",  # these of Spark 3.5
     "_LEGACY_ERROR_TEMP_2064",
+    "_LEGACY_ERROR_TEMP_2093",
 )
+_DAMAGED_INPUT = (
+    *("is not a Parquet file", "Malformed ORC file", "FAILED_TO_UNCOMPRESS"),
+    *("Unexpected end of input stream", "Unexpected end of block in input stream", "not a gzip file", "stored gzip "),
+    *("incorrect header check", "incorrect data check", "invalid block type", "invalid stored block lengths"),
+    *("invalid distance", "invalid literal/length", "invalid code lengths", "invalid bit length"),
+    *("Stream is not BZip2 formatted", "bad block header", "crc error"),
+)
+"""Words of formats and codecs. Spark 3.5 lets many of them through as they are."""
+_DAMAGED_FILE = re.compile(r"^(?P<parquet>.+) is not a Parquet file|^Malformed ORC file (?P<orc>.+)\. ")
 _RULES = (
-    _Rule(Kind.NO_PACKAGE, names=("ModuleNotFoundError",), words=("No module named '",)),
+    _Rule(Kind.NO_PACKAGE, names=("ModuleNotFoundError", "ImportError"), words=("No module named '",)),
     _Rule(Kind.NO_PYTHON, words=('Cannot run program "',)),
     _Rule(Kind.OTHER_PYTHON, words=("[PYTHON_VERSION_MISMATCH]",)),
     _Rule(
@@ -119,7 +135,7 @@ _RULES = (
     _Rule(
         Kind.FILE_GONE,
         names=("SparkFileNotFoundException",),
-        conditions=("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", "_LEGACY_ERROR_TEMP_2055"),
+        conditions=("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", _GONE_OR_REFUSED),
     ),
     _Rule(
         Kind.OUT_OF_REACH,
@@ -141,7 +157,12 @@ _RULES = (
         names=("BadRecordException",),
         conditions=("CANNOT_PARSE_JSON_FIELD", "MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD"),
     ),
-    _Rule(Kind.BAD_FILE, conditions=_FAILED_READ),
+    _Rule(
+        Kind.BAD_FILE,
+        names=("FileFormatException", "ParquetDecodingException", "ZipException", "DataFormatException"),
+        conditions=_FAILED_READ,
+        words=_DAMAGED_INPUT,
+    ),
     _Rule(Kind.BAD_VALUE, names=("ArrowInvalid",), states=("22",)),
     _Rule(Kind.BAD_PLAN, names=("AnalysisException", "ParseException", "ExtendedAnalysisException")),
     _Rule(
@@ -179,7 +200,11 @@ class _Failure:
     @property
     def file(self) -> str:
         """The file that was being read, as Spark names it."""
-        return next((cause.file for cause in reversed(self.causes) if cause.file), "")
+        named = next((cause.file for cause in reversed(self.causes) if cause.file), "")
+        if named or self.met is None:
+            return named
+        told = _DAMAGED_FILE.match(self.met.message)
+        return (told["parquet"] or told["orc"]) if told else ""
 
     @property
     def innermost(self) -> Cause:
@@ -267,8 +292,10 @@ def executor_failure(error: BaseException) -> CalveError | None:
 
 def _no_package(failure: _Failure) -> CalveError:
     named = _NO_MODULE.search(_said(failure))
-    package = f' "{named[1]}"' if named else ""
-    return TerminalError(f"Spark's executors cannot import the package{package}", hint=_INSTALL)
+    if named is None:
+        primary = "Spark's executors cannot import what calve needs"
+        return TerminalError(primary, detail=failure.detail(failure.met), hint=_INSTALL)
+    return TerminalError(f'Spark\'s executors cannot import the package "{named[1]}"', hint=_INSTALL)
 
 
 def _no_python(failure: _Failure) -> CalveError:
@@ -298,7 +325,8 @@ def _disk_full(failure: _Failure) -> CalveError:
 
 
 def _refused(failure: _Failure) -> CalveError:
-    to_do = "read it" if failure.file else "write to the table's data location"
+    reads = failure.file or (failure.met and failure.met.condition == _GONE_OR_REFUSED)
+    to_do = "read it" if reads else "write to the table's data location"
     return TransientError(
         f"{failure.primary}: the store refuses",
         detail=failure.detail(failure.met),

@@ -10,7 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
-from calve.errors import BadRow, CalveError, FencedError, KeyViolation, TerminalError, TransientError, UnreadableFile
+from calve.errors import (
+    BadRow,
+    CalveError,
+    FencedError,
+    KeyViolation,
+    SourceLost,
+    TerminalError,
+    TransientError,
+    UnreadableFile,
+)
 from calve.spark import causes
 from calve.spark.failures import CAUGHT, failure_of, own_file_failure
 from calve.sparkversion import SparkFacts
@@ -219,7 +228,7 @@ class Raised(PySparkException):
 
 def raised_by_spark(name: str, message: str, condition: str, monkeypatch: pytest.MonkeyPatch) -> Raised:
     """As the driver hears of it: the message is in that of the job, too."""
-    monkeypatch.setattr(causes, "facts_of_throwable", lambda java: SparkFacts(java.condition, "22018"))
+    monkeypatch.setattr(causes, "facts_of_throwable", lambda java: SparkFacts(java.condition))
     cause = Thrown(name, message, condition)
     return Raised(Thrown("org.apache.spark.SparkException", f"Job aborted due to stage failure: {message}", "", cause))
 
@@ -231,8 +240,8 @@ def test_a_value_that_looks_like_an_error_of_calve_is_a_value(
     said = f"[CAST_INVALID_INPUT] The value '{family('made up').encode()}' of the type STRING cannot be cast to INT"
     name = "org.apache.spark.SparkNumberFormatException"
     found = failure_of(raised_by_spark(name, said, "CAST_INVALID_INPUT", monkeypatch), BATCH)
-    assert isinstance(found, BadRow)
-    assert found.primary == "a value of the changes cannot be computed"
+    assert found.primary == BATCH
+    assert "made up" in found.detail
 
 
 @pytest.mark.parametrize("condition", ["", "USER_RAISED_EXCEPTION", "_LEGACY_ERROR_USER_RAISED_EXCEPTION"])
@@ -242,3 +251,61 @@ def test_an_error_that_an_expression_of_calve_raises_is_that_error(
     said = f"[USER_RAISED_EXCEPTION] {KeyViolation('a key is there twice').encode()}"
     found = failure_of(raised_by_spark("org.apache.spark.SparkRuntimeException", said, condition, monkeypatch), BATCH)
     assert isinstance(found, KeyViolation)
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "condition", "file"),
+    [
+        (
+            "java.lang.RuntimeException",
+            "file:/in/a b.parquet is not a Parquet file. Expected magic number at tail, but found [1, 2, 3, 4]",
+            "",
+            "file:/in/a b.parquet",
+        ),
+        (
+            "org.apache.orc.FileFormatException",
+            "Malformed ORC file file:/in/a.b.orc. Invalid postscript.",
+            "",
+            "file:/in/a.b.orc",
+        ),
+        ("java.io.EOFException", "Unexpected end of input stream", "", ""),
+        ("java.io.IOException", "incorrect header check", "", ""),
+        ("java.util.zip.ZipException", "Not in GZIP format", "", ""),
+        (
+            "org.apache.spark.SparkRuntimeException",
+            'Found duplicate field(s) "s": [s, S] in case-insensitive mode.',
+            "_LEGACY_ERROR_TEMP_2093",
+            "",
+        ),
+    ],
+)
+def test_a_damaged_file_is_one_although_spark_3_5_does_not_say_so(
+    name: str, message: str, condition: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = failure_of(raised_by_spark(name, message, condition, monkeypatch), BATCH)
+    assert isinstance(found, UnreadableFile)
+    assert found.file == file
+
+
+def test_a_worker_that_dies_is_no_damaged_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = failure_of(raised_by_spark("java.io.EOFException", "", "", monkeypatch), BATCH)
+    assert isinstance(found, TransientError)
+
+
+def test_a_file_that_spark_3_5_may_not_read_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, condition = "org.apache.spark.SparkFileNotFoundException", "_LEGACY_ERROR_TEMP_2055"
+    more = "\nIt is possible the underlying files have been updated."
+    refused = raised_by_spark(name, f"/in/a.json (Permission denied){more}", condition, monkeypatch)
+    found = failure_of(refused, BATCH)
+    assert isinstance(found, TransientError)
+    assert found.hint == "Give this process permission to read it; it is tried again."
+    gone = raised_by_spark(name, f"File file:/in/a.json does not exist{more}", condition, monkeypatch)
+    assert isinstance(failure_of(gone, BATCH), SourceLost)
+
+
+def test_executors_with_another_version_of_a_package_have_to_be_set_up() -> None:
+    text = "Traceback (most recent call last):\n  File x\nImportError: cannot import name 'a' from 'calve.b'\n"
+    found = failure_of(OSError(text), BATCH)
+    assert isinstance(found, TerminalError)
+    assert found.primary == "Spark's executors cannot import what calve needs"
+    assert "cannot import name 'a'" in found.detail
