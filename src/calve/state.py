@@ -20,7 +20,7 @@ from pyarrow import fs
 from calve import durable, faults
 from calve.catalog.aws import put_first
 from calve.catalog.hints import hint_for
-from calve.catalog.stores import filesystem_of
+from calve.catalog.stores import filesystem_of, keeps_everything
 from calve.errors import InvalidInput, TerminalError, TransientError
 
 _S3 = frozenset({"s3", "s3a", "s3n"})
@@ -71,6 +71,12 @@ def check_apart(state: str, table: str) -> None:
 
     Whoever removes orphans of the table would take records for orphans; whoever drops the sink's records, the table.
     """
+    if keeps_everything(state):
+        raise InvalidInput(
+            "a bucket of S3 Tables has tables alone",
+            detail=f"The state location is {state}.",
+            hint="Choose a STATE LOCATION in a bucket of S3.",
+        )
     mine, theirs = _comparable(unquote(state) if urlsplit(state).scheme == "file" else state), _comparable(table)
     if f"{mine}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{mine}/"):
         raise InvalidInput(

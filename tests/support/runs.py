@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -17,9 +16,8 @@ from calve.commit.journal import Journal
 from calve.commit.run import Outside, SinkRun, Written
 from calve.iceberg.compaction import Owner
 from calve.iceberg.evolution import Shape
-from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema
+from calve.iceberg.metrics import arrow_schema, parse_schema
 from calve.iceberg.schema import iceberg_schema
-from calve.iceberg.store import open_output
 from calve.iceberg.table import IcebergTable
 from calve.index.key_index import KeyIndex
 from calve.maintain.compact import Compactor, Scope
@@ -28,12 +26,15 @@ from calve.model.checkpoint import CheckpointIdentity
 from calve.model.files import Content, Totals, WriteResult, WrittenFile
 from calve.model.progress import Receipt
 from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
+from calve.model.target import KeyPlace
 from calve.resolve.indexed import IndexedSearch
 from calve.resolve.resolver import PositionResolver
 from calve.resolve.search import Jobs
 from calve.runtime.monitor import RunMonitor
 from calve.runtime.upkeep import Upkeep
 from calve.state import LocalState
+from calve.write.partitioned import data_files
+from calve.write.rolling import FileNames, key_files
 from tests.support.keyed import no_session
 
 NAME = TableName.parse("shop.orders")
@@ -50,14 +51,21 @@ def spec_of(sink: str, **settings: object) -> SinkSpec:
 class Run:
     """One run of a sink into an embedded catalog: a new one for the same `home` and spec is its successor."""
 
-    def __init__(self, home: Path, spec: SinkSpec, catalog: Catalog | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        spec: SinkSpec,
+        catalog: Catalog | None = None,
+        clock: Clock | None = None,
+        keys_at: KeyPlace | None = None,
+    ) -> None:
         clock, self.ids, self.signals = clock or SystemClock(), RandomIds(), Signals()
         self.home, self.clock, self.spec = home, clock, spec
         self.catalog = catalog or connect_embedded(home)
         schema = iceberg_schema(COLUMNS, ["id"])
         made = load_or_create_table(self.catalog, NAME, schema, ["id"])
         shape = Shape(made.schema(), branch=spec.branch)
-        self.table = IcebergTable(made, spec.sink_id, spec.key, clock, self.ids, shape=shape)
+        self.table = IcebergTable(made, spec.sink_id, spec.key, clock, self.ids, shape=shape, keys_at=keys_at)
         self.monitor = RunMonitor(spec, clock, home / f"status-{spec.name}.json", self.signals.wake)
         state = LocalState(home / "state" / spec.sink_id)
         index = IndexedSearch(KeyIndex(state, self.ids, inline=True), spec.key_index)
@@ -110,21 +118,12 @@ class Run:
 
     def _files(self, rows: Mapping[int, str]) -> list[WrittenFile]:
         target = self.table.write_target(WriteOptions())
-        schema = parse_schema(target.schema_json)
-        keys = key_schema(schema, target.key_ids)
-        values = [{"id": key, "v": value} for key, value in rows.items()]
-        files = []
-        for content, its_schema, ids in (
-            (Content.DATA, schema, ()),
-            (Content.EQUALITY_DELETES, keys, target.key_ids),
-        ):
-            arrow = arrow_schema(its_schema)
-            table = pa.Table.from_pylist([{n: row[n] for n in arrow.names} for row in values], schema=arrow)
-            path = f"{target.data_location}/calve-{self.ids.new_id()}.parquet"
-            with open_output(path, target.io_properties) as sink:
-                with pq.ParquetWriter(sink, table.schema) as writer:
-                    writer.write_table(table)
-                size = sink.tell()
-            metrics, offsets = metrics_of(writer.writer.metadata, its_schema, target.table_properties)
-            files.append(WrittenFile(content, path, table.num_rows, size, 0, (), metrics, offsets, ids))
+        columns = arrow_schema(parse_schema(target.schema_json))
+        table = pa.Table.from_pylist([{"id": key, "v": value} for key, value in rows.items()], schema=columns)
+        names = FileNames(target, self.ids.new_id(), "run")
+        files: list[WrittenFile] = []
+        for out in (data_files(target, names), key_files(target, names)):
+            with out:
+                out.write(table)
+            files += out.files
         return files

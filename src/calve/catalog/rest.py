@@ -26,7 +26,7 @@ from requests.adapters import HTTPAdapter
 from calve.catalog.aws import credentials_of
 from calve.catalog.guarded import names_code, without_code
 from calve.catalog.pace import Pace
-from calve.catalog.stores import NO_LOCAL_FILES
+from calve.catalog.stores import NO_LOCAL_FILES, properties_for
 from calve.clock import Clock, SystemClock
 
 CONNECT_MS, ANSWER_MS = "rest.client.connection-timeout-ms", "rest.client.socket-timeout-ms"
@@ -117,7 +117,9 @@ class RestClient(RestCatalog):
         if GIVEN_STORE in self._given or any(f"s3.{name}" in own for name in ("access-key-id", "role-arn")):
             refused = {f"{prefix}.{name}" for prefix in ("s3", "client") for name in _CREDENTIALS}
             offered = {name: value for name, value in offered.items() if name not in refused}
-        return super()._load_file_io({**offered, **own}, location)
+        made = super()._load_file_io({**offered, **own}, location)
+        made.properties = dict(properties_for("", made.properties))  # no place that only this process may name
+        return made
 
 
 def checks_requirements_itself(catalog: Catalog) -> bool:

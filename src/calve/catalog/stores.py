@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem, S3FileSystem
-from pyiceberg.io import OutputStream
+from pyiceberg.io import InputFile, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
@@ -21,10 +21,13 @@ from calve.catalog.aws import assumed
 from calve.catalog.hints import code_of
 from calve.errors import InvalidInput
 
-_IO_PREFIXES = ("adls.", "client.", "gcs.", "hdfs.", "hf.", "oss.", "s3.", "DEFAULT_")
+APART = "calve.apart"
+"""A location whose files are reached by other properties: those whose names begin with this and a dot."""
+_APART = f"{APART}."
+_IO_PREFIXES = ("adls.", _APART, "client.", "gcs.", "hdfs.", "hf.", "oss.", "s3.", "DEFAULT_")
 NO_LOCAL_FILES = "calve.no-local-files"
 """Says that locations on this machine are refused: the files are those of a catalog elsewhere."""
-_IO_NAMES = frozenset({"buffer-size", NO_LOCAL_FILES})
+_IO_NAMES = frozenset({"buffer-size", APART, NO_LOCAL_FILES})
 _LOCAL = frozenset({"", "file"})
 _EARLY_MS = 5 * 60 * 1000
 _UNTOLD_MS = 10 * 60 * 1000
@@ -32,6 +35,8 @@ _UNTOLD_MS = 10 * 60 * 1000
 _SCHEMES = frozenset(
     {*_LOCAL, "abfs", "abfss", "gcs", "gs", "hdfs", "oss", "s3", "s3a", "s3n", "viewfs", "wasb", "wasbs"}
 )
+_TABLE_BUCKET = "--table-s3"
+"""How names of S3 Tables' buckets end."""
 _BUCKETS = ("s3://", "s3a://", "s3n://")
 _ANY_REGION = "us-east-1"
 _SYNCS = 8
@@ -48,7 +53,31 @@ def io_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 def task_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
     """The same for tasks. Of a role they get credentials that expire, not those that assume it. Raises OSError."""
-    return dict(assumed(io_properties_of(properties)))
+    given = io_properties_of(properties)
+    found = dict(assumed(properties_for("", given)))
+    if APART not in given:
+        return found
+    return with_place_apart(found, given[APART], assumed(properties_for(f"{given[APART]}/", given)))
+
+
+def with_place_apart(properties: Mapping[str, str], location: str, others: Mapping[str, str]) -> dict[str, str]:
+    """The same properties, with others for all that is below a location."""
+    return {**properties, APART: location, **{_APART + name: value for name, value in others.items()}}
+
+
+def properties_for(location: str, properties: Mapping[str, str]) -> Mapping[str, str]:
+    """What a store needs for one file."""
+    apart = properties.get(APART)
+    if apart is None:
+        return properties
+    if location.startswith(f"{apart}/"):
+        return {name.removeprefix(_APART): value for name, value in properties.items() if name.startswith(_APART)}
+    return {name: value for name, value in properties.items() if name != APART and not name.startswith(_APART)}
+
+
+def keeps_everything(location: str) -> bool:
+    """Whether nobody may delete files there: S3 Tables does that itself, once no table names them."""
+    return location.startswith(_BUCKETS) and urlsplit(location).netloc.endswith(_TABLE_BUCKET)
 
 
 def expires_soon(properties: Mapping[str, str], since_ms: int, now_ms: int) -> bool:
@@ -61,8 +90,9 @@ def expires_soon(properties: Mapping[str, str], since_ms: int, now_ms: int) -> b
 
 def filesystem_of(location: str, io_properties: Mapping[str, str]) -> tuple[FileSystem, str]:
     """The filesystem of a location, and its path there. Filesystems are reused within a process."""
-    scheme, host, path = PyArrowFileIO.parse_location(location, dict(io_properties))
-    return _filesystem_with(scheme, host, io_properties), path
+    settings = properties_for(location, io_properties)
+    scheme, host, path = PyArrowFileIO.parse_location(location, dict(settings))
+    return _filesystem_with(scheme, host, settings), path
 
 
 def is_local_location(location: str) -> bool:
@@ -129,15 +159,35 @@ class StoreIO(PyArrowFileIO):
         super().__setstate__(state)
         self.fs_by_scheme = self._initialize_fs
 
+    def new_input(self, location: str) -> PyArrowFile:
+        """A file to be read."""
+        return super().new_input(location) if self._reaches(location) else self._other(location).new_input(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Remove a file."""
+        name = location if isinstance(location, str) else location.location
+        if self._reaches(name):
+            super().delete(location)
+        else:
+            self._other(name).delete(location)
+
+    def _reaches(self, location: str) -> bool:
+        return APART not in self.properties or not location.startswith(f"{self.properties[APART]}/")
+
+    def _other(self, location: str) -> "StoreIO":
+        return StoreIO(dict(properties_for(location, self.properties)))
+
     def new_output(self, location: str) -> PyArrowFile:
         """A file to be written."""
+        if not self._reaches(location):
+            return self._other(location).new_output(location)
         made = super().new_output(location)
         if not isinstance(made._filesystem, LocalFileSystem):  # noqa: SLF001 - pyiceberg has no other way to ask
             return made
         return _LocalFile(location, made._path, made._filesystem, made._buffer_size)  # noqa: SLF001 - the same
 
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
-        return _filesystem_with(scheme, netloc or "", io_properties_of(self.properties))
+        return _filesystem_with(scheme, netloc or "", properties_for("", io_properties_of(self.properties)))
 
 
 def try_bucket(location: str, io_properties: Mapping[str, str]) -> None:

@@ -62,12 +62,13 @@ class ManifestPlace:
 
 
 def write_manifests(
-    table: Table, files: Sequence[WrittenFile], stem: str, sequence_number: int | None = None
+    table: Table, files: Sequence[WrittenFile], stem: str, sequence_number: int | None = None, folder: str = ""
 ) -> tuple[Manifest, ...]:
     """Manifests of the files of one batch: data by spec, split when there are very many; deletes in one for each spec.
 
-    `stem` makes their names unique. `sequence_number` is that of files which only hold what was in the table before.
-    New files of a local table are synced here, before anything names them. All manifests or none. Raises OSError.
+    `stem` makes their names unique; they go to `folder`, or to the table's metadata. `sequence_number` is that of files
+    which only hold what was in the table before. New files of a local table are synced here, before anything names
+    them. All manifests or none. Raises OSError.
     """
     groups: dict[tuple[bool, int], list[WrittenFile]] = {}
     for file in files:
@@ -78,7 +79,7 @@ def write_manifests(
         for (deletes, spec_id), members in sorted(groups.items()):
             content = ManifestContent.DELETES if deletes else ManifestContent.DATA
             for piece in [members] if deletes else _pieces(members):
-                place = manifest_place(table, spec_id, content, f"{OWN_PREFIX}{stem}-m{len(written)}.avro")
+                place = manifest_place(table, spec_id, content, f"{OWN_PREFIX}{stem}-m{len(written)}.avro", folder)
                 made.append(place.location)
                 written.append(_write_added(place, piece, sequence_number))
     except BaseException:
@@ -204,9 +205,9 @@ def named_files(io: FileIO, manifest: Manifest) -> tuple[str, ...]:
     return tuple(entry.data_file.file_path for entry in entries_of(io, listed))
 
 
-def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: str) -> ManifestPlace:
-    """A new manifest among a table's metadata files."""
-    location = locations_of(table).new_metadata_location(name)
+def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: str, folder: str = "") -> ManifestPlace:
+    """A new manifest among a table's metadata files, or in a folder of its own."""
+    location = f"{folder}/{name}" if folder else locations_of(table).new_metadata_location(name)
     return ManifestPlace(table.io, location, table.schema(), table.specs()[spec_id], content)
 
 

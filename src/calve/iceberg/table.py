@@ -33,7 +33,7 @@ from calve.catalog.fitting import as_known
 from calve.catalog.guarded import locations_of
 from calve.catalog.hints import is_refused
 from calve.catalog.outcome import Change, send, shows_no_history
-from calve.catalog.stores import expires_soon, task_properties_of
+from calve.catalog.stores import expires_soon, keeps_everything, task_properties_of, with_place_apart
 from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError, TransientError
@@ -85,7 +85,7 @@ from calve.model.files import Manifest, WrittenFile
 from calve.model.progress import Progress
 from calve.model.spec import WriteOptions
 from calve.model.table import Proposal, TableState
-from calve.model.target import WriteTarget
+from calve.model.target import KeyPlace, WriteTarget
 
 _KNOWN_MANIFESTS = 256
 _LOOK_SHARE = 100
@@ -102,7 +102,7 @@ class IcebergTable:
     concern its files.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - those after the star are options by name
         self,
         table: Table,
         sink_id: str,
@@ -111,6 +111,7 @@ class IcebergTable:
         ids: IdSource,
         *,
         shape: Shape | None = None,
+        keys_at: KeyPlace | None = None,
     ) -> None:
         self._catalog = table.catalog
         self._identifier = table.name()
@@ -123,7 +124,12 @@ class IcebergTable:
         self._first_schema = table.schema()
         theirs = table.schema() if shape is None else as_known(table.metadata, shape.given)
         self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
-        self._latest = table
+        self._keys_at = keys_at
+        self._keeps_keys = keeps_everything(table.location())
+        """Whether the store refuses to delete files of keys."""
+        self._has_apart = False
+        """Whether files of keys were met that a run wrote apart from the table."""
+        self._latest = self._reaching_keys(table)
         self._loaded_ms = clock.now_ms()
         self._metadata: TableMetadata = table.metadata
         """As it was loaded or committed last."""
@@ -133,8 +139,6 @@ class IcebergTable:
         """Commits of this run, and the number of them from which on it looks for expired snapshots again."""
         self._lists = ManifestLists()
         self._key_scans = KeyScans()
-        self._keeps_keys = False
-        """Whether the store refused to delete files of keys."""
         self._named: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         """Files of the manifests that were written or read last, so that they are not read for every attempt."""
 
@@ -150,7 +154,8 @@ class IcebergTable:
                     detail=str(error),
                     hint="Restore it, or start a new sink into a new table.",
                 ) from error
-        self._latest, self._metadata, self._loaded_ms = table, table.metadata, self._clock.now_ms()
+        self._latest, self._metadata = self._reaching_keys(table), table.metadata
+        self._loaded_ms = self._clock.now_ms()
         ref = table.metadata.refs.get(self._branch)
         if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
             raise TerminalError(f'"{self._branch}" is a tag of table "{self._name}"', hint="Choose another branch.")
@@ -166,6 +171,26 @@ class IcebergTable:
             others=other_sinks(table.metadata, self._branch, self._sink_id),
             handle=table,
         )
+
+    def _reaching_keys(self, table: Table, keys: Sequence[Manifest] = ()) -> Table:
+        """The table; if files of keys are or will be apart, they are reached with its files.
+
+        Only then, since tasks get what it takes: elsewhere they have what the catalog hands out and nothing more.
+        """
+        place = self._keys_at
+        self._has_apart = self._has_apart or any(self._is_apart(manifest.path) for manifest in keys)
+        if place is not None and (self._key_location or self._has_apart):
+            table.io.properties = with_place_apart(table.io.properties, place.location, place.io_properties)
+        return table
+
+    @property
+    def _key_location(self) -> str:
+        """Where new files of keys go; empty: beside the data files."""
+        place = self._keys_at
+        return place.location if place is not None and place.takes_new and self._keeps_keys else ""
+
+    def _is_apart(self, location: str) -> bool:
+        return self._keys_at is not None and location.startswith(f"{self._keys_at.location}/")
 
     def commit(self, state: TableState, proposal: Proposal) -> Progress:
         """Add one snapshot on top of exactly `state`: one attempt.
@@ -285,7 +310,7 @@ class IcebergTable:
         """
         if expires_soon(self._latest.io.properties, self._loaded_ms, self._clock.now_ms()):
             self.load()
-        table = self._latest
+        table = self._reaching_keys(self._latest)
         delete_spec_id = unpartitioned_spec_id(table)
         if delete_spec_id is None:
             raise InvalidInput(f'table "{self._name}" has no unpartitioned spec for deletes')
@@ -296,6 +321,7 @@ class IcebergTable:
             schema_json=self._written_schema(table, staged).model_dump_json(),
             key_ids=key_ids,
             data_location=locations_of(table).data_path,
+            key_location=self._key_location,
             data_spec_id=table.metadata.default_spec_id,
             delete_spec_id=delete_spec_id,
             data_spec_json="" if table.spec().is_unpartitioned() else table.spec().model_dump_json(),
@@ -319,7 +345,9 @@ class IcebergTable:
     def write_manifests(self, files: Sequence[WrittenFile], commit_id: str) -> tuple[Manifest, ...]:
         """Manifests of the files of one batch, for any attempt. Raises TransientError."""
         with trying(f'writing manifests of "{self._name}"'):
-            return write_manifests(self._latest, files, f"{commit_id}-{self._ids.new_id()[:8]}")
+            folder = self._keys_at.location if self._keys_at and self._is_apart(files[0].path) else ""
+            table = self._reaching_keys(self._latest)
+            return write_manifests(table, files, f"{commit_id}-{self._ids.new_id()[:8]}", folder=folder)
 
     def plan_keys(
         self, state: TableState, keys: Sequence[Manifest], added: Sequence[Manifest] | None = None
@@ -328,7 +356,7 @@ class IcebergTable:
 
         Raises TransientError.
         """
-        table: Table = state.handle
+        table: Table = self._reaching_keys(state.handle, keys)
         lines = self._lines_of(table, head_of(table.metadata, self._branch))
         with trying(f'planning a look-up of keys in "{self._name}"'):
             return self._key_scans.plan(table, [line.manifest for line in lines], keys, added)
@@ -349,19 +377,18 @@ class IcebergTable:
     def remove_keys(self, keys: Sequence[Manifest]) -> None:
         """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError.
 
-        Stores that let nobody delete (S3 Tables) remove by themselves what no table names: they are asked once.
+        Stores that let nobody delete are asked once: from then on files of keys go elsewhere.
         """
-        if self._keeps_keys:
-            return
-        io = self._latest.io
+        removable = [manifest for manifest in keys if not self._keeps_keys or self._is_apart(manifest.path)]
+        io = self._reaching_keys(self._latest, keys).io
         with trying(f'removing keys of "{self._name}"'):
             try:
-                self._remove_keys(io, keys)
+                self._remove_keys(io, removable)
             except OSError as error:
                 if not is_refused(error):
                     raise
                 self._keeps_keys = True
-                words = "the store of %s refuses to delete files of keys: they stay until it removes unreferenced files"
+                words = "the store of %s refuses to delete files of keys: these stay, others go to the state location"
                 log.warning(words, self._name, extra={"error": str(error)})
 
     def _remove_keys(self, io: FileIO, keys: Sequence[Manifest]) -> None:
@@ -373,7 +400,7 @@ class IcebergTable:
 
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
         """Manifests, and files they name, that no longer exist. Raises TransientError."""
-        table = self._latest
+        table = self._reaching_keys(self._latest, manifests)
         settings = io_properties_of(table.io.properties)
         with trying(f'looking for files of "{self._name}"'):
             gone = absent([manifest.path for manifest in manifests], settings)

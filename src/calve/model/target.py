@@ -32,6 +32,16 @@ class FileOptions:
 
 
 @dataclass(frozen=True)
+class KeyPlace:
+    """Where files of keys are if the store of a table lets nobody delete."""
+
+    location: str
+    io_properties: dict[str, str] = field(default_factory=dict, repr=False)
+    takes_new: bool = True
+    """False: no file is added to those that are there."""
+
+
+@dataclass(frozen=True)
 class WriteTarget:
     """A table as writers see it."""
 
@@ -47,6 +57,8 @@ class WriteTarget:
     """An unpartitioned spec: equality deletes under it reach rows of every partition and every older spec."""
     data_spec_json: str = ""
     """The spec of data files (pyiceberg's JSON); empty where it has no field."""
+    key_location: str = ""
+    """Files of keys go here, where it is not the same."""
     table_properties: dict[str, str] = field(default_factory=dict)
     """For metrics modes."""
     io_properties: dict[str, str] = field(default_factory=dict, repr=False)

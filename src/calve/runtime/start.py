@@ -3,11 +3,14 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from calve.catalog.connect import location_of
+from calve.catalog.stores import NO_LOCAL_FILES, io_properties_of, is_local_location
 from calve.catalog.tables import check_found_by_all, load_or_create_table, load_table
 from calve.clock import Clock, IdSource, RandomIds, SystemClock
 from calve.commit.committer import Between, Committer, Signals
@@ -33,6 +36,7 @@ from calve.model.spec import (
     OnSchemaChange,
     SinkSpec,
 )
+from calve.model.target import KeyPlace
 from calve.resolve.indexed import IndexedSearch
 from calve.resolve.ordered import OrderedResolver
 from calve.resolve.resolver import PositionResolver
@@ -125,6 +129,13 @@ def source_store(state: StateStore, spec: SinkSpec) -> StateStore:
     return Folder(state, f"source-{spec.generation}" if spec.generation else "source")
 
 
+def _reached_by_all(state: str) -> str:
+    """A state location as tables have theirs."""
+    if not is_local_location(state):
+        return state.rstrip("/")
+    return location_of(Path(unquote(urlsplit(state).path) if state.startswith("file:") else state))
+
+
 class Start:
     """Puts the parts of one run together."""
 
@@ -178,7 +189,9 @@ class Start:
             check_found_by_all(iceberg, spec.key)
         asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
         shape = Shape(schema, asked, evolves, spec.branch)
-        table = IcebergTable(iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape)
+        table = IcebergTable(
+            iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape, keys_at=self._keys_at
+        )
         counts = source.counts if source else "offsets"
         monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake, counts=counts)
         feed = self._feed(source)
@@ -220,6 +233,15 @@ class Start:
         index = KeyIndex(Folder(self._state, "index"), self._ids, memory=memory_on(machine_memory()))
         search = IndexedSearch(index, self._spec.key_index)
         return PositionResolver(table, self._jobs, self._ids, search)
+
+    @property
+    def _keys_at(self) -> KeyPlace:
+        """Where files of keys go if the table's store lets nobody delete: equality deletes are part of the table."""
+        return KeyPlace(
+            f"{_reached_by_all(self._state_location)}/{self._spec.sink_id}/keys",
+            {k: v for k, v in io_properties_of(self._sink.lake.properties).items() if k != NO_LOCAL_FILES},
+            takes_new=self._spec.deletes is not Deletes.EQUALITY,
+        )
 
     @property
     def _jobs(self) -> Jobs:

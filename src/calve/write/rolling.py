@@ -43,14 +43,17 @@ class FileNames:
 
     def __init__(self, target: WriteTarget, batch_id: str, writer: str) -> None:
         self._locations = DataLocations(target.data_location.rstrip("/"), target.table_properties)
+        self._key_location = target.key_location
         self._writer = uuid.uuid5(_NAMESPACE, f"{batch_id}/{writer}")
         self._sequence = itertools.count()
         self._io_properties = target.io_properties
         self._given: list[str] = []
 
-    def fresh(self, partition_folder: str = "") -> str:
+    def fresh(self, partition_folder: str = "", content: Content = Content.DATA) -> str:
         """A location that nobody had before, in the folder of its partition if it has one."""
-        location = self._locations.of(f"calve-{next(self._sequence):05d}-{self._writer}.parquet", partition_folder)
+        name = f"calve-{next(self._sequence):05d}-{self._writer}.parquet"
+        apart = self._key_location and content is not Content.DATA
+        location = f"{self._key_location}/{name}" if apart else self._locations.of(name, partition_folder)
         self._given.append(location)
         return location
 
@@ -175,7 +178,7 @@ class RollingFiles:
         if self._open is not None and self._open.size + expected > self._target.options.target_file_size:
             self._finish()
         if self._open is None:
-            location = self._names.fresh(self._kind.folder)
+            location = self._names.fresh(self._kind.folder, self._kind.content)
             self._open = _OpenFile(location, group, self._target, self._kind.content)
         self._ratio = max(0.01, self._open.append(group) / max(1, self._waiting_bytes))
         self._midway()

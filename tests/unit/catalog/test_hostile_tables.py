@@ -19,7 +19,7 @@ from calve.catalog.connect import (
 from calve.catalog.discard import discard_old_metadata
 from calve.catalog.guarded import Guarded, local_files, locations_of, names_code
 from calve.catalog.rest import RestClient
-from calve.catalog.stores import NO_LOCAL_FILES, StoreIO, filesystem_of
+from calve.catalog.stores import APART, NO_LOCAL_FILES, StoreIO, filesystem_of, with_place_apart
 from calve.errors import InvalidInput
 from calve.model.spec import WriteOptions
 from tests.support import traps
@@ -126,6 +126,20 @@ def test_a_rest_catalog_names_a_store_but_no_code(tmp_path: Path) -> None:
     assert table.io.properties[NO_LOCAL_FILES] == "false"
     assert "ssl" not in with_login.properties
     with_login.close()
+    server.stop()
+
+
+def test_a_rest_catalog_does_not_open_files_of_this_machine(tmp_path: Path) -> None:
+    """By the way that this process has to places with properties of their own."""
+    Sample(tmp_path).close()
+    told = with_place_apart({NO_LOCAL_FILES: "false"}, "file:///etc", {NO_LOCAL_FILES: "false"})
+    server = RestTables(tmp_path, told, told)
+    catalog = open_catalog({"type": "rest", "uri": server.uri, "warehouse": "s3://bucket/tables"})
+    io = catalog.load_table(NAME.identifier).io
+    assert [name for name in io.properties if name.startswith(APART)] == []
+    with pytest.raises(InvalidInput, match="a table names a file of this machine"):
+        io.new_input("file:///etc/hostname").open()
+    catalog.close()
     server.stop()
 
 
