@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,26 @@ def test_a_column_that_others_replace_in_the_middle_of_a_window_is_another_colum
     assert window.rows() == {1: {"called": "a"}, 2: {"called": "b", "n": "x"}}
 
 
+def test_not_null_comes_and_goes_in_the_middle_of_a_window(window: Window) -> None:
+    """A column that the source left out once, or that others made optional, may be null; staged nulls stay."""
+    order = "seq BIGINT"
+    first = {"id": 1, "v": "a", "w": "a", "seq": 1, "ts": 1}
+    window.phase("id INT NOT NULL, v STRING NOT NULL, n INT, w STRING NOT NULL", order, [first])
+    window.phase("id INT NOT NULL, n INT NOT NULL, w STRING", order, [{"id": 2, "n": 2, "w": "b", "seq": 1, "ts": 2}])
+    with window.lake.open().load_table(TABLE).update_schema() as change:
+        change.make_column_optional("w")
+    window.phase("id INT NOT NULL, v STRING, n INT, w STRING", order, [{"id": 3, "seq": 1, "ts": 3}])
+    last = {"id": 4, "v": "d", "n": 4, "w": "d", "seq": 1, "ts": 4}
+    window.phase("id INT NOT NULL, v STRING NOT NULL, n INT NOT NULL, w STRING NOT NULL", order, [last])
+    window.close()
+    assert window.rows() == {
+        1: {"v": "a", "w": "a"},
+        2: {"n": 2, "w": "b"},
+        3: {},
+        4: {"v": "d", "n": 4, "w": "d"},
+    }
+
+
 def test_rows_that_an_older_version_staged_are_read_by_the_columns_of_their_files(
     window: Window, tmp_path: Path
 ) -> None:
@@ -324,6 +344,8 @@ class RandomWindow:
         self.window = Window(home, own_times=own_times, delay="50ms", interval=draw(st.sampled_from(["1h", "100ms"])))
         self.live: dict[str, Kind] = {f"c{n}": draw(kinds()) for n in range(draw(st.integers(1, 2)))}
         self.ever = dict(self.live)
+        self.required = {name for name in self.live if draw(st.booleans())}
+        """Columns that the table asks for."""
         self._checkpoints = self._highest = 0
         self._changes: list[tuple[tuple[int, int, int], int, dict[str, Any] | None]] = []
 
@@ -339,6 +361,12 @@ class RandomWindow:
         if self.draw(st.booleans()):
             name = f"c{len(self.ever)}"
             self.live[name] = self.ever[name] = self.draw(kinds())
+        self.required &= set(self.live)  # a column that is left out is required no more
+        for name in sorted(self.required):
+            if self.draw(st.booleans()):
+                with self.window.lake.open().load_table(TABLE).update_schema() as change:
+                    change.make_column_optional(name)
+                self.required.remove(name)
 
     def checkpoint(self) -> Sequence[Record]:
         """Changes in any order; where times count, none is behind the frontier."""
@@ -346,7 +374,7 @@ class RandomWindow:
         numbers = self.draw(st.permutations(range(self.draw(st.integers(0, 5)))))
         records = []
         for number in numbers:
-            values = {name: kind.value(self.draw) for name, kind in self.live.items()}
+            values = {name: self._value(name, kind) for name, kind in self.live.items()}
             key, gone = self.draw(st.integers(0, 5)), self.draw(st.integers(0, 3)) == 0
             time = max(0, self._highest + self.draw(st.integers(-40, 60)))
             place = (time if self.window.own_times else 0, self._checkpoints, number)
@@ -356,9 +384,18 @@ class RandomWindow:
         self._highest = max([self._highest, *(record["ts"] for record in records)])
         return records
 
+    def _value(self, name: str, kind: Kind) -> Any:
+        drawn = (kind.value(self.draw) for _ in count())
+        return next(value for value in drawn if value is not None or name not in self.required)
+
     def phase(self) -> None:
-        columns = ", ".join(["id INT NOT NULL", *(f"{name} {kind.ddl}" for name, kind in self.live.items())])
         checkpoints = [self.checkpoint() for _ in range(self.draw(st.integers(1, 2)))]
+        lacking = {name for records in checkpoints for record in records for name in self.live if record[name] is None}
+        always = {
+            name for name in self.live if name in self.required or (name not in lacking and self.draw(st.booleans()))
+        }
+        declared = [f"{name} {kind.ddl}{' NOT NULL' * (name in always)}" for name, kind in self.live.items()]
+        columns = ", ".join(["id INT NOT NULL", *declared])
         deaths = self.draw(st.lists(st.tuples(st.sampled_from(POINTS), st.integers(1, 2)), max_size=1))
         self.window.phase(columns, self.draw(st.sampled_from(ORDERS)), *checkpoints, deaths=deaths)
 
