@@ -9,8 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, UUIDType
 from pyspark.sql import SparkSession
 
+from calve.catalog.connect import connect_embedded
 from calve.errors import BadRow
 from calve.runtime.verifying import verify
 from tests.support.pipelines import Pipelines
@@ -148,3 +151,42 @@ def test_texts_that_are_no_uuids_are_letters(kind: str, pipelines: Pipelines, tm
     no_key = 'view "nexts" has a row whose key (next) is null'
     assert pipelines.rows("x.nexts_dead_letters", "reason") == [(reasons[1],), (no_key,)]
     assert verify(pipelines.place, "nexts").none
+
+
+STRICT = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SOURCE lines (id BIGINT NOT NULL, ref STRING, v INT, PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '{0}/lines', FORMAT = 'json') ENVELOPE DEBEZIUM (ORDER BY ts_ms);
+CREATE SOURCE rows (id BIGINT NOT NULL, ref STRING, v INT, PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '{0}/rows', FORMAT = 'parquet');
+"""
+
+
+def test_what_only_the_table_asks_for_makes_letters_too(pipelines: Pipelines, tmp_path: Path) -> None:
+    """The table has a uuid where the source has a text, and needs a value where the source may have none."""
+    rows = [(1, UUIDS[0], 1), (2, "no uuid", 1), (3, UUIDS[1], None), (4, None, 4)]
+    named = [dict(zip(("id", "ref", "v"), row, strict=True)) for row in rows]
+    (tmp_path / "lines" / "1.json").write_text("\n".join(change("c", n, None, row) for n, row in enumerate(named)))
+    kinds = pa.schema({"id": pa.int64(), "ref": pa.string(), "v": pa.int32()})
+    pq.write_table(pa.Table.from_pylist(named, kinds), tmp_path / "rows" / "1.parquet")
+    catalog = connect_embedded(pipelines.home)
+    catalog.create_namespace("x")
+    columns = Schema(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "Ref", UUIDType(), required=False),
+        NestedField(3, "v", IntegerType(), required=True),
+        identifier_field_ids=[1],
+    )
+    for name in ("lines", "rows"):
+        catalog.create_table(f"x.{name}", columns, properties={"format-version": "2"})
+    pipelines.apply(STRICT.format(tmp_path))
+    pipelines.apply(SINK.format("lines", "", ", COMMIT INTERVAL = '1s'") + SINK.format("rows", "", ""))
+    for _ in range(2):
+        assert [(r.cause, r.pending) for r in pipelines.run()] == [(None, 0)] * 2
+    for name in ("lines", "rows"):
+        assert pipelines.rows(f"x.{name}", "id", "v") == [(1, 1), (4, 4)]
+        assert sorted(reason for (reason,) in pipelines.rows(f"x.{name}_dead_letters", "reason")) == [
+            'column "ref" is "no uuid", which is not UUID',
+            'column "v" is missing or null, and is NOT NULL',
+        ]
+        assert verify(pipelines.place, name).none

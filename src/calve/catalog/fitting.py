@@ -31,6 +31,7 @@ from pyiceberg.types import (
 )
 
 from calve.catalog.fields import find_named
+from calve.model.target import ColumnNeeds
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,20 @@ def as_known(metadata: TableMetadata, given: Schema) -> Schema:
             names[found] = ours.name
     fields = [f.model_copy(update={"name": names.get(f.field_id, f.name)}) for f in current.fields]
     return Schema(*fields, schema_id=current.schema_id, identifier_field_ids=current.identifier_field_ids)
+
+
+def needs_of(metadata: TableMetadata, given: Schema) -> ColumnNeeds:
+    """What the table asks of an input that fits it, and the input does not promise."""
+    theirs = as_known(metadata, given).fields
+    pairs = [(ours, match) for ours in given.fields if (match := find_named(theirs, ours.name))]
+    return ColumnNeeds(
+        required=frozenset(ours.name for ours, match in pairs if match.required and not ours.required),
+        uuids=frozenset(
+            ours.name
+            for ours, match in pairs
+            if isinstance(match.field_type, UUIDType) and isinstance(ours.field_type, StringType)
+        ),
+    )
 
 
 def _ids(fields: Iterable[NestedField | None]) -> list[int]:

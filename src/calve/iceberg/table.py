@@ -29,7 +29,7 @@ from pyiceberg.table.update import TableUpdate
 from calve.catalog.discard import remove
 from calve.catalog.failures import trying
 from calve.catalog.fields import field_named
-from calve.catalog.fitting import as_known
+from calve.catalog.fitting import as_known, needs_of
 from calve.catalog.guarded import locations_of
 from calve.catalog.hints import is_refused
 from calve.catalog.outcome import Change, send, shows_no_history
@@ -85,7 +85,7 @@ from calve.model.files import Manifest, WrittenFile
 from calve.model.progress import Progress
 from calve.model.spec import WriteOptions
 from calve.model.table import Proposal, TableState
-from calve.model.target import KeyPlace, WriteTarget
+from calve.model.target import NO_NEEDS, ColumnNeeds, KeyPlace, WriteTarget
 
 _KNOWN_MANIFESTS = 256
 _LOOK_SHARE = 100
@@ -336,6 +336,11 @@ class IcebergTable:
             theirs = table.schema() if given is None else as_known(table.metadata, given)
             return columns_of_any(theirs, [parse_schema(kind.columns) for kind in staged])
         return self._first_schema if given is None else written_schema(as_known(table.metadata, given), given)
+
+    @property
+    def needs(self) -> ColumnNeeds:
+        """What the table, as it was loaded last, asks of the input's columns beyond what the input promises."""
+        return needs_of(self._latest.metadata, self._shape.given) if self._shape else NO_NEEDS
 
     def columns_named(self, given: Schema) -> str:
         """The table's columns with the names of these, as `RowKind` has them."""

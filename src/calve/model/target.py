@@ -64,3 +64,16 @@ class WriteTarget:
     io_properties: dict[str, str] = field(default_factory=dict, repr=False)
     """What the store needs (endpoint, credentials)."""
     options: FileOptions = field(default_factory=FileOptions)
+
+
+@dataclass(frozen=True)
+class ColumnNeeds:
+    """What a table asks of columns beyond what its input declares, by the names that the input has for them."""
+
+    required: frozenset[str] = frozenset()
+    """Columns that must not be null."""
+    uuids: frozenset[str] = frozenset()
+    """Texts that must be uuids."""
+
+
+NO_NEEDS = ColumnNeeds()

@@ -26,7 +26,7 @@ from calve.model.files import Manifest, Totals, WriteResult, WrittenFile
 from calve.model.frontier import BatchDescription
 from calve.model.size import SizeHint
 from calve.model.spec import Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
-from calve.model.target import WriteTarget
+from calve.model.target import NO_NEEDS, ColumnNeeds, WriteTarget
 from calve.runtime.deadletters import DeadLetters
 from calve.runtime.feed import Checkpoint
 from calve.runtime.monitor import RunMonitor
@@ -68,11 +68,21 @@ class Intake:
     """Whether rows keep what orders them."""
 
     def changes(
-        self, frame: DataFrame, identity: CheckpointIdentity, letters: DeadLetters | None = None, *, epoch: int = 0
+        self,
+        frame: DataFrame,
+        identity: CheckpointIdentity,
+        letters: DeadLetters | None = None,
+        *,
+        epoch: int = 0,
+        needs: ColumnNeeds = NO_NEEDS,
     ) -> DataFrame:
-        """The changes of one checkpoint; bad rows are taken out of them where they are kept elsewhere."""
+        """The changes of one checkpoint; bad rows are taken out of them where they are kept elsewhere.
+
+        `needs` is what the table asks of its columns, which are not those of the records where a view is between.
+        """
         before = self.view.plan.needs_before if self.view else self.log and isinstance(self.envelope, Debezium)
-        changes = changes_of(frame, self.envelope, self.key, before=before, time=self.time_field)
+        of_records = NO_NEEDS if self.view else needs
+        changes = changes_of(frame, self.envelope, self.key, before=before, time=self.time_field, needs=of_records)
         if letters is not None:
             changes = letters.sift(changes, identity)
         if self.view is not None:
@@ -166,7 +176,8 @@ class Pipeline:
         epoch = self._run.fence.epoch
         if self._letters is not None:
             self._letters.release()  # of an attempt that failed
-        return self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters, epoch=epoch)
+        needs = self._table.needs
+        return self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters, epoch=epoch, needs=needs)
 
     def _make_durable(self, checkpoint: Checkpoint) -> None:
         if self._spec.on_key_violation is not OnKeyViolation.IGNORE:

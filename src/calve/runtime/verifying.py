@@ -14,9 +14,11 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from calve.catalog.fitting import needs_of
 from calve.catalog.tables import load_table
 from calve.clock import SystemClock
 from calve.errors import BadRow, InvalidInput, UnreadableFile, decode
+from calve.iceberg.schema import iceberg_schema
 from calve.iceberg.snapshots import stated_progress
 from calve.model.change import BAD, OP, PROGRESS, TIME, UPSERT, order_columns
 from calve.model.checkpoint import CheckpointIdentity
@@ -110,7 +112,8 @@ class _Comparison:
             )
             identity = CheckpointIdentity(self._source.name, 0, None, progress.offsets)
             frame = self._source.contents(self._spark, progress.offsets)
-            changes = reading.intake.changes(frame, identity)
+            given = iceberg_schema(reading.columns, reading.spec.key, spec.uuids)
+            changes = reading.intake.changes(frame, identity, needs=needs_of(table.metadata, given))
             if spec.dead_letters is None:
                 _refuse_bad_rows(changes)
             changes = changes.where(F.col(BAD).isNull())

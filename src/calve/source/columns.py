@@ -9,6 +9,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
 from calve.model.change import RESERVED_PREFIX
+from calve.model.target import ColumnNeeds
 from calve.model.types import UUID_MARK
 from calve.sparkversion import schema_of_ddl
 
@@ -93,6 +94,21 @@ def table_of(fields: Sequence[T.StructField], key: Sequence[str]) -> T.StructTyp
         require(name, names, "key column")
     return T.StructType(
         [T.StructField(f.name, f.dataType, f.nullable and f.name not in key, f.metadata) for f in fields]
+    )
+
+
+def with_needs(table: T.StructType, needs: ColumnNeeds) -> T.StructType:
+    """The same columns, with what the target table asks of them as well."""
+    return T.StructType(
+        [
+            T.StructField(
+                f.name,
+                f.dataType,
+                f.nullable and f.name not in needs.required,
+                {**f.metadata, _UUID: True} if f.name in needs.uuids else f.metadata,
+            )
+            for f in table.fields
+        ]
     )
 
 

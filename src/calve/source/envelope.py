@@ -2,7 +2,8 @@
 
     changes_of(frame, envelope, key)            the frame of changes, see `model.change`; with before=True each change
                                                 brings the row as it was before (Debezium with full images only); with
-                                                a time field that one comes first in the order, and is checked
+                                                a time field that one comes first in the order, and is checked; rows
+                                                that the table would not take, as `needs` says, are bad rows, too
     table_schema(schema, envelope, key)         the columns of the target table
     check_envelope(schema, envelope, key)       all that can be wrong before anything runs, as InvalidInput
 
@@ -18,6 +19,7 @@ A record that cannot become a change stays in the frame as a bad row, with an en
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from pyspark.errors import AnalysisException
@@ -26,16 +28,24 @@ from pyspark.sql.types import StructType
 
 from calve.errors import InvalidInput
 from calve.model.spec import Debezium, Diff, Envelope
+from calve.model.target import NO_NEEDS, ColumnNeeds
 from calve.source import debezium, diff, upsert
+from calve.source.columns import with_needs
 from calve.source.times import ordered_by_time
 from calve.sparkversion import quiet_analysis
 
 
 def changes_of(
-    frame: DataFrame, envelope: Envelope, key: Sequence[str], *, before: bool = False, time: str | None = None
+    frame: DataFrame,
+    envelope: Envelope,
+    key: Sequence[str],
+    *,
+    before: bool = False,
+    time: str | None = None,
+    needs: ColumnNeeds = NO_NEEDS,
 ) -> DataFrame:
     """The changes in a frame of records: the table's columns, the operation, the order, the error."""
-    checked = _plan(frame.schema, envelope if time is None else ordered_by_time(envelope, time), key)
+    checked = _plan(frame.schema, envelope if time is None else ordered_by_time(envelope, time), key, needs)
     timed = time is not None
     if isinstance(checked, debezium.DebeziumPlan):
         return debezium.changes_of_records(frame, checked, before=before, timed=timed)
@@ -69,8 +79,9 @@ def check_envelope(frame_schema: StructType, envelope: Envelope, key: Sequence[s
 _Plan = debezium.DebeziumPlan | upsert.UpsertPlan | diff.DiffPlan
 
 
-def _plan(schema: StructType, envelope: Envelope, key: Sequence[str]) -> _Plan:
-    return _planned(schema.json(), envelope, tuple(key))
+def _plan(schema: StructType, envelope: Envelope, key: Sequence[str], needs: ColumnNeeds = NO_NEEDS) -> _Plan:
+    plan = _planned(schema.json(), envelope, tuple(key))
+    return plan if needs == NO_NEEDS else replace(plan, table=with_needs(plan.table, needs))
 
 
 @lru_cache(maxsize=64)
