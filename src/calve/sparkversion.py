@@ -94,6 +94,11 @@ def valid_utf8(text: str) -> str:
     return f"decode(cast({text} as binary), 'UTF-8')" if _OLD else f"make_valid_utf8({text})"
 
 
+def is_utf8(text: str) -> str:
+    """An expression of SQL: whether another one's string is UTF-8; null for null."""
+    return f"({text} = {valid_utf8(text)})" if _OLD else f"is_valid_utf8({text})"
+
+
 @contextmanager
 def quiet_analysis() -> Iterator[None]:
     """PySpark 4 logs every analysis error with its stack; here such an error is an answer."""

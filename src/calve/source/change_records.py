@@ -38,6 +38,9 @@ RECORD = f"{STEP}record"
 
 _LOG_FULL_ROWS = "The view needs whole rows in before: let the source log them (REPLICA IDENTITY FULL)."
 
+UNREAD = f"{STEP}unread"
+"""Beside it: the error of a record that Python cannot read."""
+
 Image = dict[str, Any]
 
 
@@ -111,7 +114,9 @@ class Rows:
         records = columns[RECORD if self._typed else "value"]
         keys = columns.get("key") or [None] * count
         arrivals = list(zip(*(columns[name] for name in self._arrivals), strict=True))
-        unread = columns.get(frames.SOURCE_PROBLEM) or [None] * count
+        nothing: list[Any] = [None] * count
+        found = zip(columns.get(frames.SOURCE_PROBLEM, nothing), columns.get(UNREAD, nothing), strict=True)
+        unread = [of_source or own for of_source, own in found]
         for row in range(count):
             if unread[row] is not None:
                 yield [*self._no_row, UPSERT, *self._no_order, unread[row], *self._no_before]

@@ -34,12 +34,14 @@ from calve.errors import InvalidInput
 from calve.model.spec import Debezium
 from calve.source import frames, order
 from calve.source.arrowmap import mapped
-from calve.source.change_records import RECORD, Reader
+from calve.source.change_records import RECORD, UNREAD, Reader
 from calve.source.columns import field_at, require, table_fields, table_of
 from calve.source.finish import change_schema
 from calve.source.frames import STEP
+from calve.source.problem import bad_row, first_problem, no_moment, no_text
 from calve.source.scalars import GUARDED_MICROS, Settings
 from calve.source.strict import declared_in_json, type_name
+from calve.spark.values import not_utf8, outside_of_years
 from calve.sparktext import ident
 
 _ARRIVAL = f"{STEP}arrival_"
@@ -86,6 +88,15 @@ def plan(schema: T.StructType, envelope: Debezium, key: Sequence[str]) -> Debezi
         for path in envelope.order_by:
             require(path.split(".")[0], _FIELDS, "field of change records named")
     return DebeziumPlan(envelope, schema, table_of(fields, key), tuple(key), record)
+
+
+def _unreadable(schema: T.StructType, record: T.StructType, inside: Sequence[str]) -> str:
+    """SQL of the error of a record of columns that Python cannot read, or null."""
+    values = [(f.name, ident(*inside, f.name), f.dataType) for f in record.fields]
+    garbled = [(no_text(name), sql) for name, value, kind in values if (sql := not_utf8(value, kind))]
+    outside = [(no_moment(name), sql) for name, value, kind in values if (sql := outside_of_years(value, kind))]
+    found = first_problem([f"if({sql}, {words}, null)" for words, sql in (*garbled, *outside)])
+    return bad_row(f"({found})", frames.where(schema), frames.sample(schema), frames.origin_sql(schema))
 
 
 def _record_of(schema: T.StructType) -> T.StructType | None:
@@ -149,8 +160,11 @@ def changes_of_records(
         inputs.append("value")
     else:
         inside = [] if record is schema else ["payload"]
-        added.append(f"struct({', '.join(ident(*inside, name) for name in record.names)}) as {RECORD}")
-        inputs.append(RECORD)
+        unread = _unreadable(schema, record, inside)
+        whole = f"struct({', '.join(ident(*inside, name) for name in record.names)})"
+        added.append(f"if({unread} is null, {whole}, null) as {RECORD}")
+        added.append(f"{unread} as {UNREAD}")
+        inputs += [RECORD, UNREAD]
     typed = record is not None
     reader = Reader(
         checked.envelope, checked.table, checked.key, settings, arrivals, typed=typed, before=before, timed=timed

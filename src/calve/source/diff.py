@@ -20,9 +20,10 @@ from calve.source import frames
 from calve.source.columns import field_at, table_fields, table_of
 from calve.source.finish import applied, missing_problems, named
 from calve.source.frames import STEP
-from calve.source.problem import bad_row, first_problem, problem
+from calve.source.problem import bad_row, first_problem, no_text, problem
 from calve.source.retype import Retyped
 from calve.source.times import LATEST_MS, millis_of, time_type
+from calve.spark.values import not_utf8
 from calve.sparktext import coalesce, ident, literal
 from calve.sparkversion import is_variant
 
@@ -90,6 +91,7 @@ def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
             f"if({DIFF} is null, {_said('the diff field', envelope.diff, 'is missing or null')}, null)",
             f"if({too_large}, {_said('the diff field', envelope.diff, 'is too large')}, null)",
             *missing_problems(table, values, table.names),
+            *(f"if({garbled}, {no_text(f.name)}, null)" for f in table.fields if (garbled := _garbled(f))),
             *(text.misfit(text.converted) for text in map(_retyped, table.fields) if text.uuid),
         ]
     )
@@ -106,6 +108,10 @@ def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
         ["*", f"if({PROGRESS}, null, {found}) as {_PROBLEM}"],
     ]
     return applied(frame, steps).where(kept).selectExpr(*named(made))
+
+
+def _garbled(field: T.StructField) -> str:
+    return not_utf8(ident(field.name), field.dataType)
 
 
 def _retyped(field: T.StructField) -> Retyped:

@@ -29,6 +29,16 @@ def misfit(name: str, text: str, type_name: str) -> str:
     return problem(f"concat({before}, {shortened(text, 60)}, {after})")
 
 
+def no_text(name: str) -> str:
+    """The problem that a text is not UTF-8."""
+    return problem(literal(f'column "{name}" has bytes that are not UTF-8'), "Declare it as BINARY, or correct it.")
+
+
+def no_moment(name: str) -> str:
+    """The problem that a date or a timestamp cannot be read."""
+    return problem(literal(f'column "{name}" has a moment outside of the years 0001 to 9999'))
+
+
 def missing(name: str) -> str:
     """The problem that a column is null and must not be."""
     return problem(literal(f'column "{name}" is missing or null, and is NOT NULL'))

@@ -23,11 +23,12 @@ from calve.source.columns import field_at, table_fields, table_of
 from calve.source.condition import Path, check_condition, undeclared_fields
 from calve.source.finish import Row, applied, missing_problems, named, order_problem
 from calve.source.frames import STEP
-from calve.source.problem import bad_row, first_problem
+from calve.source.problem import bad_row, first_problem, no_text
 from calve.source.retype import Retyped
 from calve.source.strict import declared_in_json
 from calve.source.times import time_problem
 from calve.source.upsert_json import BAD_KEY, BAD_REST, GONE, ORDER, read_records
+from calve.spark.values import not_utf8
 from calve.sparktext import coalesce, ident
 
 _DELETED = f"{STEP}deleted"
@@ -97,6 +98,10 @@ def _from_columns(frame: DataFrame, checked: UpsertPlan, *, timed: bool) -> Data
     converted = {c.name: f"{STEP}value_{i}" for i, c in enumerate(retyped) if not c.same}
     values = {c.name: converted.get(c.name, ident(c.name)) for c in retyped}
     misfits = {c.name: c.misfit(converted[c.name]) for c in retyped if not c.same}
+    for name in table.names:
+        garbled = not_utf8(ident(name), types[name])
+        if garbled:  # before the other problem, which shows the text
+            misfits[name] = first_problem([f"if({garbled}, {no_text(name)}, null)", *filter(None, [misfits.get(name)])])
     typed = {converted[c.name]: c.converted for c in retyped if not c.same}
     unordered = order_problem(by_field.missing)
     if timed:

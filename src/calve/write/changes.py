@@ -15,6 +15,7 @@ from calve.errors import BadRow, InvalidInput
 from calve.model.change import BAD, DIFF, OP, PROGRESS, TIME, UPSERT
 from calve.model.letter import MAY_BE_LETTER, ORIGIN_OPEN
 from calve.model.types import UUID_PATTERN
+from calve.spark.values import not_utf8
 from calve.sparktext import ident, literal
 from calve.sparkversion import is_interval, is_variant
 from calve.write.columns import Column, Layout
@@ -50,6 +51,8 @@ def _checked(column: Column, layout: Layout, frame: DataFrame) -> str:
     elif column.required and found.nullable:
         written = f"{OP} = {UPSERT}" if OP in frame.columns else _is_change(frame)
         value = _unless(f"{value} is null and {written}", _raised(_null_value(column)), value)
+    if garbled := not_utf8(ident(column.given), found.dataType):
+        value = _unless(garbled, _raised(_no_text(column)), value)
     if column == (layout.key or layout.columns)[0]:  # before the null check: a record that is no change has no key
         error = f"substring_index({BAD}, {literal(ORIGIN_OPEN)}, 1)"  # without the record itself
         told = f"if(contains({BAD}, {literal(ORIGIN_OPEN)}), {literal(MAY_BE_LETTER)}, '')"
@@ -125,6 +128,14 @@ def _null_value(column: Column) -> BadRow:
         f'column "{column.name}" is null',
         detail="The table declares it as required.",
         hint="Correct the record at the source, or make the column optional.",
+    )
+
+
+def _no_text(column: Column) -> BadRow:
+    return BadRow(
+        f'column "{column.name}" has bytes that are not UTF-8',
+        detail="Other engines could not read a table with such a text.",
+        hint="Correct the record at the source, or keep the column as BINARY.",
     )
 
 
