@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from calve.model.spec import NoEnvelope, SinkSpec, TableName
+from calve.model.target import NO_NEEDS
 from calve.runtime.pipeline import Pipeline
 
 SPEC = SinkSpec("s", "sink", TableName(("n",), "t"), ("k",), NoEnvelope())
@@ -21,9 +22,10 @@ class Letters:
 
 def test_an_attempt_that_is_repeated_keeps_the_rows_of_one_attempt_only() -> None:
     letters = Letters()
-    intake = SimpleNamespace(changes=lambda *_, epoch: letters.kept.append(epoch))
+    intake = SimpleNamespace(changes=lambda *_, epoch, needs: letters.kept.append((epoch, needs)))
     run = SimpleNamespace(fence=SimpleNamespace(epoch=1))
-    around: Any = SimpleNamespace(spark=None, state=None, table=None, monitor=None, clock=None, ids=None)
+    table = SimpleNamespace(needs=NO_NEEDS)
+    around: Any = SimpleNamespace(spark=None, state=None, table=table, monitor=None, clock=None, ids=None)
     around.letters = letters
     pipeline = Pipeline(SPEC, cast("Any", intake), cast("Any", run), around)
     checkpoint: Any = SimpleNamespace(frame=None, identity=None)
