@@ -99,6 +99,7 @@ demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check 
 soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random tests at length
 	@$(PY) scripts/fetch_servers.py .cache/servers --at-length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
+	@CALVE_SEEDS=10000:50000 $(PYTEST) -o faulthandler_timeout=0 tests/simulation -k no_schedule
 
 bench: $(INSTALLED) $(JAR) servers ## measure what the documentation claims
 	@for script in $(BENCHMARKS); do echo "== $$script"; PYTHONPATH=. $(PY) $$script; done

@@ -5,7 +5,7 @@ import os
 from collections.abc import Generator, Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 from pyspark.sql import SparkSession
 
 from calve.runtime.session import embedded_session
@@ -28,7 +28,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("soak", parent=settings.get_profile("test"), derandomize=False, max_examples=5_000)
+settings.register_profile("soak", parent=settings.get_profile("test"), derandomize=False, max_examples=1_000)
 settings.load_profile("test")
 
 SKIPS_ALLOWED_IN_CI: tuple[str, ...] = (
@@ -36,6 +36,13 @@ SKIPS_ALLOWED_IN_CI: tuple[str, ...] = (
     NO_JAVA,  # the same
 )
 """Reasons of skips that are no failure with CI=true; each with why the machine that decides cannot run the test."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Without Spark every test that draws its examples is worth many of them: `make soak` takes it at length."""
+    drawn = is_hypothesis_test(getattr(item, "obj", None))
+    if drawn and settings.get_current_profile_name() == "soak" and "unit" in item.path.parts:
+        item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(scope="session")
