@@ -1,5 +1,7 @@
 """Starts of sinks: what is tried again, and what is said instead of doing nothing."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,10 @@ from pyspark.sql import SparkSession
 import calve
 from calve import faults
 from calve.errors import InvalidInput, TransientError
+from calve.model.health import Health
 from calve.runtime import api
 from calve.runtime.api import START_TRIES, Sink
+from calve.runtime.monitor import read_statuses
 from tests.support.readers import duckdb_rows
 
 
@@ -69,3 +73,26 @@ def test_a_second_bounded_frame_is_refused_and_the_remedy_works(spark: SparkSess
     assert "another name and options(adopt=True)" in refused.value.hint
     assert sink(spark, tmp_path, "another", 3).options(adopt=True).start().await_termination(120)
     assert keys(tmp_path) == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+ENDS_AT_ONCE = """
+import sys, time
+import calve
+
+lake = calve.connect(home=sys.argv[1])
+lake.spark(master="local[1]")
+endless = calve.orders(rows=50, changes=10**9, per_checkpoint=20)
+query = calve.sink(endless, name="r", into=lake.table("x.t"), key=["id"]).start()
+while not query.recent_commits():
+    time.sleep(0.05)
+sys.exit(7)
+"""
+
+
+def test_a_program_that_ends_stops_its_sinks_first(tmp_path: Path) -> None:
+    """Its exit code is its own, and the status does not say that a sink runs which nobody runs."""
+    command = [sys.executable, "-c", ENDS_AT_ONCE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, "Fatal Python error" in done.stderr) == (7, False), done.stderr
+    assert [status.health for status in read_statuses(tmp_path)] == [Health.STOPPED]
+    assert keys(tmp_path)

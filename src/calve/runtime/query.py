@@ -1,6 +1,9 @@
 """A running sink: the handle that `start` returns."""
 
+import atexit
+import concurrent.futures.thread  # noqa: F401 - its end is registered here, so that the end of sinks comes before it
 import threading
+from weakref import WeakSet
 
 from calve.clock import Clock
 from calve.commit.committer import Committer, Signals
@@ -11,6 +14,27 @@ from calve.runtime.feed import Feed
 from calve.runtime.monitor import RunMonitor
 from calve.runtime.pipeline import Pipeline
 from calve.runtime.registry import Registry
+
+EXIT_SECONDS = 30.0
+"""How long a program that ends waits for its sinks to stop."""
+
+_running: "WeakSet[Query]" = WeakSet()
+
+
+def _stop_running() -> None:
+    """Stop the sinks of a program that ends.
+
+    Python aborts a program, and loses its exit code, if a thread comes back from native code while it ends. It has to
+    happen before thread pools end, which a sink needs for its last commit; `atexit` would be after that.
+    """
+    queries = tuple(_running)
+    for query in queries:
+        query.ask_to_stop()
+    for query in queries:
+        query.await_end(EXIT_SECONDS)
+
+
+getattr(threading, "_register_atexit", atexit.register)(_stop_running)
 
 
 class Query:
@@ -42,6 +66,7 @@ class Query:
             self._finish(None)
             return False
         self._monitor.running()
+        _running.add(self)
         self._committer.start()
         self._feed.start(self._run, pipeline.take)
         self._watcher.start()
@@ -128,6 +153,10 @@ class Query:
         if self._watcher.is_alive():
             self._watcher.join()
 
+    def await_end(self, timeout: float) -> bool:
+        """Wait until nothing is at work any more, however it ended; False when time ran out."""
+        return self._ended.wait(timeout)
+
     # ---- the watcher
 
     def _watch(self) -> None:
@@ -161,6 +190,7 @@ class Query:
         if self._registry is not None and failure is None:
             self._registry.finish(self._monitor.status)
         self._monitor.ended(failure, sealed=self._run.frontier.sealed, pending=self._run.ready)
+        _running.discard(self)
         self._ended.set()
 
 
