@@ -35,12 +35,14 @@ class Where:
 
     @classmethod
     def of(cls, lakehouse: Lakehouse) -> Self:
-        """The servers, without the tables of the last test."""
+        """The servers, without the tables of the last test, nor files of theirs."""
         where = cls(lakehouse.properties, f"s3://{BUCKET}/state/{uuid.uuid4()}", lakehouse.duckdb, lakehouse.spark)
         catalog = where.lake(Path()).open()
         if catalog.namespace_exists(NAMESPACE):
             for name in catalog.list_tables(NAMESPACE):
+                table = catalog.load_table(name)
                 catalog.drop_table(name)
+                _remove_files(table)
         return where
 
     @classmethod
@@ -94,3 +96,11 @@ def files_of(table: Table) -> list[str]:
     """The paths of all files at the location of a table, wherever that is."""
     filesystem, path = filesystem_of(table.location(), io_properties_of(table.io.properties))
     return [file.path for file in filesystem.get_file_info(FileSelector(path, recursive=True))]
+
+
+def _remove_files(table: Table) -> None:
+    """One by one: S3Proxy has no deletion of several at once."""
+    filesystem, path = filesystem_of(table.location(), io_properties_of(table.io.properties))
+    for file in filesystem.get_file_info(FileSelector(path, recursive=True, allow_not_found=True)):
+        if file.is_file:
+            filesystem.delete_file(file.path)
