@@ -308,7 +308,7 @@ def test_executors_without_calve_are_an_error_that_says_so(
     options = [part for name, value in without.items() for part in ("--conf", f"{name}={value}")]
     arguments = ["p.sql", "--until-caught-up", "--home", str(tmp_path / "home"), *options]
     driver = machines.run(*arguments, STORE_SECRET=SECRET, LAKE_PASSWORD=PASSWORD)
-    out, _ = driver.communicate(timeout=WAIT_SECONDS)
+    out, err = driver.communicate(timeout=WAIT_SECONDS)
     assert driver.returncode == 1
     assert 'Spark\'s executors cannot import the package "calve"' in out
-    assert "docs/cluster.md" in out
+    assert "docs/cluster.md" in err
