@@ -29,7 +29,7 @@ def run_pytest(folder: Path, *, ci: str) -> str:
     """The output of a run with the rules of this project."""
     options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "--continue-on-collection-errors", "-q", "-rs"]
     command = [sys.executable, "-m", "pytest", *options, str(folder)]
-    environ = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False).stdout
 
 
