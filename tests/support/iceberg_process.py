@@ -38,7 +38,8 @@ def frame(spark: SparkSession, request: tuple[Any, ...]) -> DataFrame:
         case ("rest", dict(properties), str(table)):
             name = f"rest_{abs(hash(tuple(sorted(properties.items()))))}"
             spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
-            for key, value in properties.items():
+            fresh = {**properties, "cache-enabled": "false"}  # else it may answer of a table of that name before this
+            for key, value in fresh.items():
                 spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)
             return spark.table(f"{name}.{table}")
         case ("read", str(location), columns, snapshot_id):
