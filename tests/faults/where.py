@@ -43,6 +43,7 @@ class Where:
                 table = catalog.load_table(name)
                 catalog.drop_table(name)
                 _remove_files(table)
+        lakehouse.calm()  # what cleaned up is nothing that a test saw
         return where
 
     @classmethod
