@@ -16,14 +16,14 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calve.analyze.folders import Folder
-from calve.analyze.pruning import known_of
+from calve.analyze.file_pruning import known_of
+from calve.analyze.folder_subject import FolderSubject
 from calve.analyze.refresh import Refreshed, Request, refresh
 from calve.metastore.config import MetastoreConfig
 from calve.metastore.metastore import Metastore
 from calve.metastore.tables import open_tables
-from calve.model.scan import Comparison, Operator
-from calve.runtime.session import embedded_session
+from calve.model.scan import ColumnComparison, ComparisonOperator
+from calve.spark.session import embedded_session
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def measure(place: Path, files: int, folders: int) -> None:
         tables = open_tables(metastore)
 
         def analyze() -> Refreshed:
-            return refresh(tables, Folder.of(str(root), lambda: spark), Request())
+            return refresh(tables, FolderSubject.of(str(root), lambda: spark), Request())
 
         found, first = timed(analyze)
         assert found.looked == files
@@ -78,8 +78,8 @@ def measure(place: Path, files: int, folders: int) -> None:
             put(paths[number], files + number)
         found, third = timed(analyze)
         assert (found.looked, found.changed) == (5, 5)
-        subject = Folder.of(str(root), lambda: spark)
-        condition = Comparison("id", Operator.EQUAL, ROWS + 1)
+        subject = FolderSubject.of(str(root), lambda: spark)
+        condition = ColumnComparison("id", ComparisonOperator.EQUAL, ROWS + 1)
         known, look = timed(lambda: known_of(tables, subject))
         assert known.general is not None
         schema = known.general.schema or ""

@@ -24,24 +24,23 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType, LongType, StructType
 
 from calve.catalog.connect import connect_embedded
-from calve.catalog.tables import load_or_create_table
 from calve.clock import RandomIds, SystemClock
 from calve.commit.committer import Signals
 from calve.commit.journal import Journal
-from calve.commit.run import Outside, SinkRun, Written
-from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of
-from calve.iceberg.schema import iceberg_schema
-from calve.iceberg.table import IcebergTable
-from calve.index.key_index import KeyIndex
+from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
+from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.schema.arrow import arrow_schema, key_schema, metrics_of
+from calve.iceberg.schema.creation import iceberg_schema
+from calve.iceberg.sink_table import IcebergTable
+from calve.keylookup.index.key_index import KeyIndex
+from calve.keylookup.indexed import IndexedSearch
+from calve.keylookup.resolver import PositionResolver
+from calve.keylookup.search import SparkJobs
 from calve.model.checkpoint import CheckpointIdentity
-from calve.model.files import Content, Totals, WriteResult, WrittenFile
+from calve.model.files import Content, FileTotals, WriteResult, WriteTarget, WrittenFile
 from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
-from calve.model.target import WriteTarget
-from calve.resolve.indexed import IndexedSearch
-from calve.resolve.resolver import PositionResolver
-from calve.resolve.search import Jobs
-from calve.runtime.monitor import RunMonitor
-from calve.state import LocalState
+from calve.pipeline.monitor import RunMonitor
+from calve.storage.state import LocalState
 
 AROUND = 10
 """Commits before and after the named one whose median is taken."""
@@ -77,8 +76,8 @@ def commit_times(home: Path, commits: int) -> list[float]:
     )
     monitor = RunMonitor(spec, clock, home / "status.json", signals.wake)
     index = IndexedSearch(KeyIndex(LocalState(home / "index"), ids), spec.key_index)
-    resolver = PositionResolver(table, Jobs(no_session, "bench"), ids, index)
-    outside = Outside(clock, ids, monitor, signals, resolver)
+    resolver = PositionResolver(table, SparkJobs(no_session, "bench"), ids, index)
+    outside = RunPorts(clock, ids, monitor, signals, resolver)
     run = SinkRun(spec, table, Journal(LocalState(home / "state")), outside, lambda _: True)
     run.boot()
     run.claim()
@@ -87,7 +86,9 @@ def commit_times(home: Path, commits: int) -> list[float]:
     for number in range(commits):
         files = tuple(one_row_file(target, number, c) for c in (Content.DATA, Content.EQUALITY_DELETES))
         commit_id = ids.new_id()
-        written = Written(commit_id, table.write_manifests(files, commit_id), Totals.of(WriteResult(files, 1)))
+        written = CheckpointFiles(
+            commit_id, table.write_manifests(files, commit_id), FileTotals.of(WriteResult(files, 1))
+        )
         run.record(CheckpointIdentity("q", number, run.end, str(number)), written, run.next_time(clock.now_ms()))
         began = time.perf_counter()
         if run.commit_next() is None:

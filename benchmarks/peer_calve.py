@@ -15,17 +15,16 @@ from workload import COLUMNS, DDL, Workload
 
 import calve
 from calve.clock import Clock, RandomIds
-from calve.iceberg.key_scan import key_target
-from calve.iceberg.scan import Scan
-from calve.iceberg.travel import AsOf
-from calve.index.build import KeyReader
-from calve.index.key_index import KeyIndex
-from calve.index.manifest import IndexManifest, Owner
-from calve.model.checkpoint import Offsets, canonical_offsets
-from calve.model.size import SizeHint
+from calve.iceberg.planning.key_scan import key_target
+from calve.iceberg.planning.table_scan import Scan
+from calve.iceberg.planning.travel import AsOf
+from calve.keylookup.index.build import KeyReader
+from calve.keylookup.index.key_index import KeyIndex
+from calve.keylookup.index.manifest import IndexManifest, IndexOwner
+from calve.model.checkpoint import Offsets, SizeHint, canonical_offsets
 from calve.model.spec import Upsert
-from calve.scan.positions import Remembered
-from calve.state import Folder, LocalState, StateStore
+from calve.reader.key_positions import KeyMemory
+from calve.storage.state import LocalState, StateFolder, StateStore
 
 
 class Batches:
@@ -81,10 +80,10 @@ def index_of(table: Table, state: StateStore) -> dict[str, object]:
     if name is None:
         return {}
     key_ids = (table.schema().find_field("id").field_id,)
-    data = Folder(state, "index").read(name) or b""
-    manifest = IndexManifest.decoded(name, data, Owner(str(table.metadata.table_uuid), key_ids))
+    data = StateFolder(state, "index").read(name) or b""
+    manifest = IndexManifest.decoded(name, data, IndexOwner(str(table.metadata.table_uuid), key_ids))
     files = Scan.of(table, AsOf()).plan().files
-    reader = KeyReader(key_target(table, key_ids), key_ids, Remembered(), os.cpu_count() or 1)
+    reader = KeyReader(key_target(table, key_ids), key_ids, KeyMemory(), os.cpu_count() or 1)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         KeyIndex(LocalState(Path(folder)), RandomIds()).take_in(reader, files)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from workload import COLUMNS, Workload
 
-from calve.runtime.session import embedded_session
+from calve.spark.session import embedded_session
 
 NAMES = ", ".join(COLUMNS)
 MERGE = f"""

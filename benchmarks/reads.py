@@ -22,8 +22,8 @@ from workload import COLUMNS, Workload, make_workload
 
 import calve
 from calve.catalog.connect import connect_embedded
-from calve.runtime.lake import TableRef
-from calve.runtime.session import embedded_session
+from calve.lake import TableRef
+from calve.spark.session import embedded_session
 
 BATCHES = 10
 NEEDED = ["id", "amount"]

@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import calve
 from calve.clock import SystemClock
+from calve.lake import Lake
 from calve.model.spec import NoEnvelope
-from calve.runtime.lake import Lake
-from calve.runtime.session import embedded_session
 from calve.source.kafka.brokers import Access
 from calve.source.kafka.definition import Kafka, KafkaSource
 from calve.source.port import SourceDefinition
-from calve.state import LocalState
+from calve.spark.session import embedded_session
+from calve.storage.state import LocalState
 from tests.support.servers import kafka as servers
 from tests.support.servers.java import jars_of
 

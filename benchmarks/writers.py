@@ -4,7 +4,7 @@
 
 `load`: an initial load of 5M rows by every way, beside `repartition(n, key).write.parquet` of the same rows, which
 neither sorts nor looks for repeated keys nor has field ids; "may delete" is a load whose plan does not say that all
-rows are upserts. `sizes`: batches of 1,000 to 1M changes by every way; the bounds in `write/choose.py` come from here.
+rows are upserts. `sizes`: batches of 1,000 to 1M changes by every way; the bounds in `write/batch.py` come from here.
 `partitions`: 100,000 and 1M changes of tables with partitions. `memory`: peak memory of the Python
 workers for 1M and 10M changes.
 
@@ -29,20 +29,17 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from workload import COLUMNS, make_workload
 
 from calve.clock import RandomIds
-from calve.iceberg.schema import iceberg_schema
-from calve.iceberg.specs import partition_spec
+from calve.iceberg.schema.creation import iceberg_schema, partition_spec
 from calve.model.change import BAD, DELETE, OP, ORDER_PREFIX, UPSERT
-from calve.model.files import WriteResult
-from calve.model.partitioning import PartitionBy
-from calve.model.size import SizeHint
-from calve.model.target import WriteTarget
-from calve.runtime.session import embedded_session
+from calve.model.checkpoint import SizeHint
+from calve.model.files import WriteResult, WriteTarget
+from calve.model.spec import PartitionBy
+from calve.spark.session import embedded_session
 from calve.write.changes import checked
-from calve.write.columns import layout_of
-from calve.write.driver import DriverWriter
-from calve.write.job import WriteJob, Writer
-from calve.write.native import NativeWriter
-from calve.write.tasks import TaskWriter
+from calve.write.driver_writer import DriverWriter
+from calve.write.job import WriteJob, Writer, layout_of
+from calve.write.native_writer import NativeWriter
+from calve.write.task_writer import TaskWriter
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = 5_000_000
@@ -93,7 +90,7 @@ def peak_of_workers() -> Iterator[list[int]]:
         while not ended.wait(0.02):
             for pid in descendants()[1:]:
                 try:
-                    if b"\0-m\0calve.runtime.workers\0" not in (_PROC / str(pid) / "cmdline").read_bytes():
+                    if b"\0-m\0calve.spark.workers\0" not in (_PROC / str(pid) / "cmdline").read_bytes():
                         continue
                     lines = (_PROC / str(pid) / "status").read_text().splitlines()
                 except OSError:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import calve
-from calve.runtime.session import embedded_session
+from calve.spark.session import embedded_session
 
 _SECONDS_TO_END = 120
 

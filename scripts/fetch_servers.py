@@ -15,7 +15,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from calve.runtime.java import find_java
+from calve.spark.java import find_java
 
 SERVERS = Path(__file__).resolve().parent / "servers"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"

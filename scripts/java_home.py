@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from calve.runtime.java import find_java
+from calve.spark.java import find_java
 
 if __name__ == "__main__":
     print(find_java(Path(sys.argv[1]), os.environ))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from pyspark.sql import SparkSession
 
-from calve.runtime.session import embedded_session
+from calve.spark.session import embedded_session
 from tests.support.jvm import QUICK
 from tests.support.readers import stop_iceberg_process
 from tests.support.servers import kafka as kafka_server

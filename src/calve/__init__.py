@@ -11,17 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from calve.api.maintain import compact as compact
+    from calve.api.maintain import convert_deletes as convert_deletes
     from calve.errors import CalveError as CalveError
+    from calve.lake import connect as connect
     from calve.model.spec import Debezium as Debezium
     from calve.model.spec import Diff as Diff
     from calve.model.spec import NoEnvelope as NoEnvelope
     from calve.model.spec import Upsert as Upsert
-    from calve.runtime.api import sink as sink
-    from calve.runtime.lake import connect as connect
-    from calve.runtime.maintaining import compact as compact
-    from calve.runtime.maintaining import convert_deletes as convert_deletes
-    from calve.runtime.reading import read as read
-    from calve.source.files import files as files
+    from calve.pipeline.sink import sink as sink
+    from calve.reader.read import read as read
+    from calve.source.files.definition import files as files
     from calve.source.generator import orders as orders
     from calve.source.kafka.definition import kafka as kafka
 
@@ -33,14 +33,14 @@ _PUBLIC = {
     "Diff": "calve.model.spec",
     "NoEnvelope": "calve.model.spec",
     "Upsert": "calve.model.spec",
-    "connect": "calve.runtime.lake",
-    "compact": "calve.runtime.maintaining",
-    "convert_deletes": "calve.runtime.maintaining",
-    "files": "calve.source.files",
+    "connect": "calve.lake",
+    "compact": "calve.api.maintain",
+    "convert_deletes": "calve.api.maintain",
+    "files": "calve.source.files.definition",
     "kafka": "calve.source.kafka.definition",
     "orders": "calve.source.generator",
-    "read": "calve.runtime.reading",
-    "sink": "calve.runtime.api",
+    "read": "calve.reader.read",
+    "sink": "calve.pipeline.sink",
 }
 
 __all__ = [

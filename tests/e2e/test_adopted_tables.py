@@ -18,10 +18,10 @@ from calve.clock import sink_id_of
 from calve.errors import CalveError, FencedError, ForeignCommit, InvalidInput, KeyViolation, ProgressUnprovable
 from calve.model.progress import Progress, property_key
 from calve.model.spec import Diff, Upsert
-from calve.runtime.api import Sink
-from calve.runtime.query import Query
-from calve.runtime.supervisor import Ending
-from tests.integration.read.tables import SparkTable
+from calve.pipeline.query import Query
+from calve.pipeline.sink import Sink
+from calve.pipeline.supervisor import Ending
+from tests.integration.reader.tables import SparkTable
 from tests.support.changes import Batches, at, until_done
 from tests.support.foreign import SINK, ForeignTable
 from tests.support.pipelines import Pipelines

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 import calve
 from calve import faults
 from calve.errors import BadRow, CalveError, InvalidInput, ProgressUnprovable
+from calve.lake import Lake
 from calve.model.spec import Debezium, Envelope, NoEnvelope, Upsert
-from calve.runtime.lake import Lake
-from calve.runtime.query import Query, exit_code
+from calve.pipeline.query import Query, exit_code
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
 from tests.support.changes import Batches, at

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from calve import faults
+from calve.api.verify import verify
 from calve.clock import SystemClock
 from calve.errors import SourceLost, TerminalError, UnreadableFile
-from calve.runtime.verifying import verify
-from calve.source.files import files
-from calve.state import open_state
+from calve.source.files.definition import files
+from calve.storage.state import open_state
 from tests.support.pipelines import Pipelines
 
 LAKE = "CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');"

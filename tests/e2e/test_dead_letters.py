@@ -13,9 +13,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, UUIDType
 from pyspark.sql import SparkSession
 
+from calve.api.verify import verify
 from calve.catalog.connect import connect_embedded
 from calve.errors import BadRow
-from calve.runtime.verifying import verify
 from tests.support.pipelines import Pipelines
 from tests.support.readers import spark_iceberg_rows
 

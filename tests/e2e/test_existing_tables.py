@@ -21,7 +21,7 @@ from pyiceberg.types import (
 from pyspark.sql import SparkSession
 
 from calve.catalog.connect import connect_embedded
-from calve.runtime.supervisor import Ending
+from calve.pipeline.supervisor import Ending
 from tests.support.pipelines import Pipelines
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
 

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 import calve
 from calve.errors import InvalidInput, TransientError
 from calve.model.health import Health
-from calve.runtime import supervisor
-from calve.runtime.monitor import read_statuses
+from calve.pipeline import supervisor
+from calve.pipeline.monitor import read_statuses
 from tests.support.pipelines import Pipelines
 
 pytestmark = pytest.mark.embedded

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from calve.api.verify import verify
 from calve.errors import BadRow
-from calve.runtime.verifying import verify
 from tests.support.pipelines import Pipelines
 from tests.support.readers import spark_iceberg_rows
 

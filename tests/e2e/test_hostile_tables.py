@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from calve.runtime.lake import connect
-from calve.runtime.maintaining import compact, convert_deletes
-from calve.runtime.reading import read
+from calve.api.maintain import compact, convert_deletes
+from calve.lake import connect
+from calve.reader.read import read
 from tests.support import traps
 from tests.support.pipelines import Pipelines
 

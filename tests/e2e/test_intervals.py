@@ -12,8 +12,8 @@ from calve import faults
 from calve.clock import SystemClock
 from calve.errors import TransientError
 from calve.model.health import Health, Status
-from calve.runtime.monitor import read_statuses
-from calve.runtime.supervisor import Ending
+from calve.pipeline.monitor import read_statuses
+from calve.pipeline.supervisor import Ending
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import ROOT
 

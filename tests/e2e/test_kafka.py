@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from calve.api.verify import verify
 from calve.errors import CalveError, InvalidInput, SourceLost, TransientError
-from calve.runtime.supervisor import Ending, SinkResult
-from calve.runtime.verifying import verify
+from calve.pipeline.supervisor import Ending, SinkResult
 from tests.support.pipelines import Pipelines
 from tests.support.readers import ROOT, spark_iceberg_rows
 from tests.support.servers.kafka import (

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 import calve
 from calve import faults
 from calve.errors import TransientError
+from calve.lake import TableRef
 from calve.model.spec import Upsert
-from calve.runtime.lake import TableRef
-from calve.runtime.query import Query
+from calve.pipeline.query import Query
 from tests.support.changes import Batches
 from tests.support.readers import datafusion_rows, duckdb_rows, spark_iceberg_rows
 

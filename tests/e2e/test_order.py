@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import calve
+from calve.api.verify import verify
 from calve.errors import CalveError, InvalidInput
-from calve.runtime.verifying import verify
-from calve.write import choose
+from calve.write import batch as write_batch
 from tests.support.changes import Batches
 from tests.support.pipelines import Pipelines
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
@@ -56,7 +56,7 @@ def test_random_changes_out_of_order_leave_the_newest_of_each_key(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     del spark
-    monkeypatch.setattr(choose, "DRIVER_ROWS", 1000 if way == "driver" else 0)
+    monkeypatch.setattr(write_batch, "DRIVER_ROWS", 1000 if way == "driver" else 0)
     rng = random.Random(f"order-{way}")
 
     def change(key: int) -> Change:

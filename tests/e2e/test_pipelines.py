@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from calve.api.verify import Differences, verify
 from calve.errors import BadRow, FencedError, ForeignCommit, InvalidInput, TransientError
+from calve.lake import Lake
 from calve.model.health import Health
+from calve.pipeline.build import sink_of
+from calve.pipeline.monitor import read_statuses
+from calve.pipeline.query import Query
+from calve.pipeline.sink import Sink
+from calve.pipeline.supervisor import Ending, SinkResult
 from calve.plan.sinks import plan_sink
-from calve.runtime.api import Sink
-from calve.runtime.defined import sink_of
-from calve.runtime.lake import Lake
-from calve.runtime.monitor import read_statuses
-from calve.runtime.query import Query
-from calve.runtime.supervisor import Ending, SinkResult
-from calve.runtime.verifying import Differences, verify
 from calve.source.generator import expected_orders, orders
 from calve.sql.statements import ObjectKind
 from tests.support.pipelines import Pipelines, eventually
@@ -355,7 +355,7 @@ def test_a_sink_whose_start_failed_for_a_moment_is_started_again(
 ) -> None:
     items.put((1, "a"))
     pipelines.apply(SINK)
-    monkeypatch.setattr("calve.runtime.supervisor.FIRST_WAIT", 0.05)
+    monkeypatch.setattr("calve.pipeline.supervisor.FIRST_WAIT", 0.05)
     failures = iter([TransientError("the catalog is away"), OSError("the disk, too")])
     real = Sink.start
 

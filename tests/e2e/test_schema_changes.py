@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import calve
 from calve import faults
 from calve.catalog.connect import connect_embedded
-from calve.runtime.supervisor import Ending
+from calve.pipeline.supervisor import Ending
 from tests.support.changes import at, until_done
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import duckdb_rows, spark_iceberg_rows

@@ -11,15 +11,15 @@ import calve
 from calve import faults
 from calve.errors import InvalidInput, TransientError
 from calve.model.health import Health
-from calve.runtime import api
-from calve.runtime.api import START_TRIES, Sink
-from calve.runtime.monitor import read_statuses
+from calve.pipeline import sink as sinks
+from calve.pipeline.monitor import read_statuses
+from calve.pipeline.sink import START_TRIES, Sink
 from tests.support.readers import duckdb_rows
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(sinks, "FIRST_WAIT", 0.01)
 
 
 def sink(spark: SparkSession, home: Path, name: str = "r", first: int = 0) -> Sink:

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import calve
-from calve.runtime.api import Sink
-from calve.runtime.lake import TableRef
+from calve.lake import TableRef
+from calve.pipeline.sink import Sink
 from tests.support.pipelines import eventually
 from tests.support.readers import duckdb_rows
 

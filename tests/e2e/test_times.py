@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from calve import faults
+from calve.api.verify import Differences, verify
+from calve.envelope.fields import LATEST_MS
 from calve.errors import TransientError
-from calve.runtime.monitor import read_statuses
-from calve.runtime.supervisor import Ending
-from calve.runtime.verifying import Differences, verify
-from calve.source.times import LATEST_MS
+from calve.pipeline.monitor import read_statuses
+from calve.pipeline.supervisor import Ending
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import spark_iceberg_rows
 

@@ -26,8 +26,7 @@ from pyspark.sql.types import StructType
 
 import calve
 from calve.model.checkpoint import Offsets
-from calve.model.partitioning import PartitionBy
-from calve.model.spec import Upsert
+from calve.model.spec import PartitionBy, Upsert
 from calve.model.types import TYPES, declared_type
 from tests.support.changes import Batches
 from tests.support.readers import Rows, duckdb_rows, spark_iceberg_rows

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from calve import faults
-from calve.runtime.lake import Lake
+from calve.lake import Lake
 from tests.faults.harness import Sink, end
 from tests.faults.process import GENERATED
 from tests.faults.where import Where

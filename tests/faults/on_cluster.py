@@ -3,12 +3,12 @@
 from functools import partial
 
 from calve.cli.main import main
-from calve.resolve.resolver import Limits, PositionResolver
-from calve.runtime import api
-from calve.write import choose
+from calve.keylookup.resolver import DriverLimits, PositionResolver
+from calve.pipeline import sink
+from calve.write import batch
 
 if __name__ == "__main__":
-    vars(choose)["DRIVER_ROWS"] = 10
-    vars(choose)["tasks_for"] = lambda _size, _cores: 2
-    vars(api)["PositionResolver"] = partial(PositionResolver, limits=Limits(rows=10))
+    vars(batch)["DRIVER_ROWS"] = 10
+    vars(batch)["tasks_for"] = lambda _size, _cores: 2
+    vars(sink)["PositionResolver"] = partial(PositionResolver, limits=DriverLimits(rows=10))
     main()

@@ -20,10 +20,10 @@ from calve.clock import Clock
 from calve.errors import CalveError
 from calve.model.checkpoint import Offsets
 from calve.model.spec import Envelope
-from calve.runtime.query import exit_code
+from calve.pipeline.query import exit_code
 from calve.source.generator import Orders
 from calve.source.port import Source
-from calve.state import StateStore
+from calve.storage.state import StateStore
 from tests.faults.where import TABLE, Where
 from tests.support.jvm import QUICK
 from tests.support.powercut import Disk

@@ -16,8 +16,8 @@ import pytest
 from pyiceberg.table import Table
 
 import calve
-from calve.runtime.java import find_java
 from calve.source.generator import expected_changes, expected_orders, orders
+from calve.spark.java import find_java
 from tests.faults.harness import KILLED, rows_of
 from tests.support.jvm import QUICK
 from tests.support.readers import ROOT, Rows, duckdb_rows, spark_rest_rows

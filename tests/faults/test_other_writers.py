@@ -11,13 +11,13 @@ from pyiceberg.exceptions import NoSuchTableError
 import calve
 from calve.clock import RandomIds, SystemClock, sink_id_of
 from calve.errors import CheckpointGap, FencedError, ForeignCommit, TableRecreated, TableRolledBack
-from calve.iceberg.table import IcebergTable
+from calve.iceberg.sink_table import IcebergTable
+from calve.lake import Lake
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress, property_key
 from calve.model.table import Proposal
-from calve.runtime.api import Sink as Definition
-from calve.runtime.lake import Lake
-from calve.runtime.query import Query, exit_code
+from calve.pipeline.query import Query, exit_code
+from calve.pipeline.sink import Sink as Definition
 from calve.source.generator import OrderRow, expected_orders, orders
 from tests.faults.conftest import MakeSink
 from tests.faults.harness import Sink, finished, rows_of
@@ -65,7 +65,7 @@ def completed(query: Query) -> None:
 def test_a_rewrite_between_load_and_commit_is_a_conflict_that_is_retried(
     lake: Lake, where: Where, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calve.iceberg.merging.FAN_IN", 2)
+    monkeypatch.setattr("calve.iceberg.snapshot.draft.FAN_IN", 2)
     at("commit.before", nth, lambda: rewrite_manifests(lake))
     completed(definition(lake, where).start())
     assert contents(lake, where) == expected_orders(ORDERS, 1000)

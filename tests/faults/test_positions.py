@@ -7,9 +7,9 @@ import pytest
 import calve
 from calve import faults
 from calve.errors import TransientError
+from calve.lake import Lake, TableRef
 from calve.model.spec import Upsert
-from calve.runtime.lake import Lake, TableRef
-from calve.runtime.query import Query
+from calve.pipeline.query import Query
 from tests.faults.where import TABLE, Where, files_of
 from tests.support.changes import Batches
 from tests.support.compaction import compact

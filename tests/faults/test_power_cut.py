@@ -8,25 +8,26 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from calve import durable, faults
+from calve import faults
 from calve.catalog.connect import connect_embedded
-from calve.catalog.tables import load_or_create_table
 from calve.clock import RandomIds, SystemClock
 from calve.commit.committer import Signals
 from calve.commit.journal import Journal
-from calve.commit.run import Outside, SinkRun, Written
-from calve.iceberg.metrics import arrow_schema, metrics_of
-from calve.iceberg.store import open_output
-from calve.iceberg.table import IcebergTable
-from calve.index.key_index import KeyIndex
+from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
+from calve.iceberg.files.store import open_output
+from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.schema.arrow import arrow_schema, metrics_of
+from calve.iceberg.sink_table import IcebergTable
+from calve.keylookup.index.key_index import KeyIndex
+from calve.keylookup.indexed import IndexedSearch
+from calve.keylookup.resolver import PositionResolver
+from calve.keylookup.search import SparkJobs
 from calve.model.checkpoint import CheckpointIdentity
-from calve.model.files import Content, Totals, WriteResult, WrittenFile
+from calve.model.files import Content, FileTotals, WriteResult, WrittenFile
 from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
-from calve.resolve.indexed import IndexedSearch
-from calve.resolve.resolver import PositionResolver
-from calve.resolve.search import Jobs
-from calve.runtime.monitor import RunMonitor
-from calve.state import LocalState
+from calve.pipeline.monitor import RunMonitor
+from calve.storage import durable
+from calve.storage.state import LocalState
 from tests.faults.conftest import MakeSink
 from tests.faults.harness import KILLED
 from tests.support.keyed import no_session
@@ -56,9 +57,9 @@ class Writer:
         found = load_or_create_table(connect_embedded(home), SPEC.table, SCHEMA, SPEC.key)
         self._table = IcebergTable(found, SPEC.sink_id, SPEC.key, clock, self._ids)
         index = IndexedSearch(KeyIndex(LocalState(home / "index"), self._ids), SPEC.key_index)
-        resolver = PositionResolver(self._table, Jobs(no_session, "cut"), self._ids, index)
+        resolver = PositionResolver(self._table, SparkJobs(no_session, "cut"), self._ids, index)
         monitor = RunMonitor(SPEC, clock, home / "status" / "cut.json", signals.wake)
-        outside = Outside(clock, self._ids, monitor, signals, resolver)
+        outside = RunPorts(clock, self._ids, monitor, signals, resolver)
         self._run = SinkRun(SPEC, self._table, Journal(LocalState(home / "state")), outside, lambda _: True)
 
     def work(self) -> None:
@@ -76,7 +77,7 @@ class Writer:
         while self._run.pending:
             assert self._run.commit_next() is not None
 
-    def _written(self, number: int) -> Written:
+    def _written(self, number: int) -> CheckpointFiles:
         target = self._table.write_target(WriteOptions())
         files = tuple(
             self._file(target.data_location, number, content) for content in (Content.DATA, Content.EQUALITY_DELETES)
@@ -84,7 +85,7 @@ class Writer:
         commit_id = self._ids.new_id()
         data = self._table.write_manifests(files[:1], commit_id)
         keys = self._table.write_manifests(files[1:], f"{commit_id}-keys")
-        return Written(commit_id, data, Totals.of(WriteResult(files[:1], 1)), keys)
+        return CheckpointFiles(commit_id, data, FileTotals.of(WriteResult(files[:1], 1)), keys)
 
     def _file(self, folder: str, number: int, content: Content) -> WrittenFile:
         keys = content is Content.EQUALITY_DELETES

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import calve
-from calve.runtime.lake import Lake
-from calve.runtime.query import Query
+from calve.lake import Lake
+from calve.pipeline.query import Query
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
 from tests.faults.where import TABLE, Where

@@ -12,8 +12,8 @@ from pyarrow.fs import FileSelector
 from pyiceberg.table import Table
 
 import calve
-from calve.catalog.stores import filesystem_of, io_properties_of
-from calve.runtime.lake import Lake
+from calve.lake import Lake
+from calve.storage.filesystems import filesystem_of, io_properties_of
 from tests.support.readers import Rows, duckdb_rows, spark_iceberg_rows, spark_rest_rows
 from tests.support.servers.lakehouse import BUCKET, Lakehouse
 

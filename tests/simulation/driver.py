@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from calve import faults
 from calve.commit.journal import Journal
 from calve.commit.ports import Waiting
-from calve.commit.run import Decision, Outside, SinkRun, Written
+from calve.commit.run import CheckpointFiles, Decision, RunPorts, SinkRun
 from calve.errors import (
     CheckpointGap,
     FencedError,
@@ -27,9 +27,9 @@ from calve.errors import (
     TerminalError,
     TransientError,
 )
-from calve.iceberg.compaction import Owner
+from calve.iceberg.snapshot.compaction import CompactionOwner
 from calve.model.checkpoint import CheckpointIdentity, RowKind, Staged
-from calve.model.files import Committable, Content, Manifest, ResolvedDeletes, Totals
+from calve.model.files import Committable, Content, FileTotals, Manifest, ResolvedDeletes
 from calve.model.frontier import BatchDescription
 from calve.model.progress import Progress, Receipt, property_key
 from calve.model.spec import Adopt, LateRows, NoEnvelope, OnForeignCommit, RowTimes, SinkSpec, TableName
@@ -228,7 +228,7 @@ class Driver:
             spec,
             outside,
             Journal(outside),
-            Outside(outside, outside, outside, outside, outside, outside),
+            RunPorts(outside, outside, outside, outside, outside, outside),
             lambda _: world.setup.seekable,
         )
         self.checkpoint: SparkCheckpoint | None = None
@@ -406,7 +406,7 @@ class Driver:
         told = tuple(times) if self.world.setup.coalesce is False or len(times) % 2 else ()
         return Staged(names, len(rows), 1, promised, *((times[0], times[-1]) if times else (-1, -2)), told)
 
-    def written(self, rows: dict[int, int | None]) -> Written:
+    def written(self, rows: dict[int, int | None]) -> CheckpointFiles:
         faults.reached("files.before")
         deletes = frozenset(rows) if self.run.needs_deletes else frozenset()
         name = self.world.new_id("file-")
@@ -418,8 +418,8 @@ class Driver:
             self.world.files[keys[0].path] = File({}, deletes)
         faults.reached("files.after")
         equality = 0 if self.positions else len(deletes)
-        totals = Totals(changes=len(rows), data_files=1, data_rows=len(live), equality_deletes=equality)
-        return Written(self.outside.new_id(), (_manifest(name, len(live)),), totals, keys)
+        totals = FileTotals(changes=len(rows), data_files=1, data_rows=len(live), equality_deletes=equality)
+        return CheckpointFiles(self.outside.new_id(), (_manifest(name, len(live)),), totals, keys)
 
     def close_due(self) -> bool:
         with self.closing:
@@ -433,7 +433,7 @@ class Driver:
             if len({e.staged.kind for e in entries if e.staged and not e.timed}) > 1:
                 raise Violation("rows of different kinds share a batch by the clock")
             names = [f for e in entries if e.staged for f in e.staged.files]
-            rows = self.run.suspiciously(lambda: self.merged(names, batch))
+            rows = self.run.retry_checking_fence(lambda: self.merged(names, batch))
             self.run.close(batch, self.written(rows))
             return True
 
@@ -461,7 +461,7 @@ class Driver:
 
     def upkeep(self) -> None:
         """Compactions of the run: planned on one state of the table, committed on a later one."""
-        owner, rng = Owner(self.run.sink_id, lambda: self.run.fence.run_id), self.world.upkeeps
+        owner, rng = CompactionOwner(self.run.sink_id, lambda: self.run.fence.run_id), self.world.upkeeps
         while not self.run.frontier.sealed:
             faults.reached("idle")
             if not self.run.claimed or rng.random() < 0.7:
@@ -478,7 +478,7 @@ class Driver:
             except TransientError as error:
                 self.world.say(f"run {self.number} upkeep: {error.primary}")
 
-    def looked_at(self, owner: Owner) -> TableState:
+    def looked_at(self, owner: CompactionOwner) -> TableState:
         state = self.outside.load()
         if not self.unfenced_upkeep:
             owner.check(cast("Table", Shown(state)))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from calve.commit import adoption, attempt, belief, closing, journal, room, run
+from calve.commit import attempt, backpressure, belief, journal, run, takeover, windows
 from tests.simulation import driver
 from tests.simulation.schedule import Simulation, simulate
 from tests.simulation.world import Violation
@@ -59,7 +59,7 @@ FENCE_OF_A_COMMIT = """if progress.fence.run_id != self.fence.run_id:
             raise self.fenced_by(progress, landed=landed)"""
 
 MUTATIONS = [
-    Mutation("replays are not recognised", ((adoption, "if identity in self.known:", OFF),), only(crash=0.06)),
+    Mutation("replays are not recognised", ((takeover, "if identity in self.known:", OFF),), only(crash=0.06)),
     Mutation(
         "the position of a checkpoint is not compared",
         ((run, "if identity.start == self._position.end else Decision.REPOSITION", ""),),
@@ -91,8 +91,8 @@ MUTATIONS = [
         "nothing compares a batch with what comes before it",  # each of the three alone is covered by the others
         (
             (attempt, "if progress.next_lower(committable.generation) != committable.batch.lower:", OFF),
-            (adoption, "if entry.committable and entry.committable.batch.lower != position.minted:", OFF),
-            (adoption, "if isinstance(entry, CheckpointEntry) and entry.identity.start != position.end:", OFF),
+            (takeover, "if entry.committable and entry.committable.batch.lower != position.minted:", OFF),
+            (takeover, "if isinstance(entry, CheckpointEntry) and entry.identity.start != position.end:", OFF),
         ),
         only("record_lost", "state_lost", "zombie", crash=0.06, error=0.3, windows=(None,)),
     ),
@@ -172,12 +172,12 @@ MUTATIONS = [
     ),
     Mutation(
         "windows are not split where checkpoints differ",
-        ((adoption, "return rest[0].time", "return None"),),
+        ((takeover, "return rest[0].time", "return None"),),
         only(windows=(20, 60), kinds=2),
     ),
     Mutation(
         "a window is split behind the first checkpoint that differs",
-        ((adoption, "return rest[0].time", "return rest[0].time + 1"),),
+        ((takeover, "return rest[0].time", "return rest[0].time + 1"),),
         only(windows=(20, 60), kinds=2),
     ),
     Mutation(
@@ -187,7 +187,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a batch states the offsets of checkpoints that have rows above it",
-        ((adoption, "takewhile(lambda e: e.committable or Frontier(e.time) < upper, checkpoints)", "checkpoints"),),
+        ((takeover, "takewhile(lambda e: e.committable or Frontier(e.time) < upper, checkpoints)", "checkpoints"),),
         only(own_times=True),
     ),
     Mutation(
@@ -199,7 +199,7 @@ MUTATIONS = [
         "a checkpoint whose rows are all in the table ends the chain before it",
         (
             (
-                adoption,
+                takeover,
                 "is_staged(entry) and entry.timed and entry.identity.start == position.end",
                 "False",
             ),
@@ -245,9 +245,9 @@ MUTATIONS = [
     Mutation(
         "a source that cannot be asked counts as idle",
         (
-            (closing, "quiet.asked_ms - times.delay_ms", "self._clock.now_ms() - times.delay_ms"),
+            (windows, "quiet.asked_ms - times.delay_ms", "self._clock.now_ms() - times.delay_ms"),
             (
-                closing,
+                windows,
                 "quiet.milliseconds < times.idle_ms",
                 "self._clock.monotonic() - quiet.first < times.idle_ms / 1000",
             ),
@@ -268,17 +268,17 @@ MUTATIONS = [
     ),
     Mutation(
         "staged rows make reading wait although their times are complete only after more was read",
-        ((room, "if spec.times is None or position.ready or is_due(position):", "if True:"),),
+        ((backpressure, "if spec.times is None or position.ready or is_due(position):", "if True:"),),
         only(own_times=True, idle=False, staged_limit=1),
     ),
     Mutation(
         "a window that is full is not closed",
-        ((closing, "return bool(limits) and position.staged_bytes >= min(limits)", "return False"),),
+        ((windows, "return bool(limits) and position.staged_bytes >= min(limits)", "return False"),),
         only(own_times=False, staged_limit=1, windows=(100_000,), bounded=False),
     ),
 ]
 
-PROTOCOL = (adoption, attempt, belief, closing, journal, room, run)
+PROTOCOL = (takeover, attempt, belief, windows, journal, backpressure, run)
 
 
 @pytest.fixture

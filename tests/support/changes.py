@@ -13,10 +13,9 @@ from pyspark.sql.types import StructType
 from calve import faults
 from calve.clock import Clock
 from calve.errors import CalveError
-from calve.model.checkpoint import Offsets, canonical_offsets
-from calve.model.size import SizeHint
+from calve.model.checkpoint import Offsets, SizeHint, canonical_offsets
 from calve.model.spec import Envelope
-from calve.state import StateStore
+from calve.storage.state import StateStore
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,16 @@ import pyarrow as pa
 from pyiceberg.table.snapshots import Operation
 
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.draft import new_draft, requirements, snapshot_updates
-from calve.iceberg.listing import Line, ManifestLists
-from calve.iceberg.manifests import manifest_file, write_manifests
-from calve.iceberg.removal import remove_all
-from calve.iceberg.snapshots import added_counts, head_of, new_summary
-from calve.iceberg.table import IcebergTable
-from calve.model.files import Totals, WriteResult
+from calve.iceberg.files.manifests import ManifestLine, ManifestLists, manifest_file, write_manifests
+from calve.iceberg.sink_table import IcebergTable
+from calve.iceberg.snapshot.draft import new_draft, requirements, snapshot_updates
+from calve.iceberg.snapshot.history import added_counts, head_of, new_summary
+from calve.iceberg.snapshot.removal import remove_all
+from calve.lake import TableRef
+from calve.model.files import FileTotals, WriteResult
 from calve.model.spec import WriteOptions
-from calve.runtime.lake import TableRef
-from calve.runtime.reading import read_here
-from calve.write.partitioned import data_files
-from calve.write.rolling import FileNames
+from calve.reader.read import read_here
+from calve.write.data_files import FileNames, data_files
 
 
 def compact(ref: TableRef, key: list[str]) -> None:
@@ -33,9 +31,9 @@ def compact(ref: TableRef, key: list[str]) -> None:
     assert head is not None
     removal = remove_all(draft, lists.read(table.io, head.manifest_list))
     added = write_manifests(table, out.files, f"compacted-{ids.new_id()}")
-    lines = [Line.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
+    lines = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
     lists.write(table.io, draft.list_location, draft.list_header, (*lines, *removal.lines))
-    counts = added_counts(Totals.of(WriteResult(out.files, 0)))
+    counts = added_counts(FileTotals.of(WriteResult(out.files, 0)))
     summary = new_summary(Operation.REPLACE, counts, None, {}, removed=removal.counts)
     catalog.commit_table(table, requirements(table.metadata), snapshot_updates(draft, summary))
     catalog.close()

@@ -16,16 +16,16 @@ from pyiceberg.types import LongType, NestedField, StringType
 import calve
 from calve.catalog.connect import connect_embedded
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.metrics import arrow_schema, metrics_of
-from calve.iceberg.store import open_output
-from calve.iceberg.table import IcebergTable
+from calve.iceberg.files.store import open_output
+from calve.iceberg.schema.arrow import arrow_schema, metrics_of
+from calve.iceberg.sink_table import IcebergTable
+from calve.lake import TableRef
 from calve.model.checkpoint import offsets_digest
-from calve.model.files import Content, Totals, WriteResult, WrittenFile
+from calve.model.files import Content, FileTotals, WriteResult, WrittenFile
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
 from calve.model.table import Proposal
-from calve.runtime.lake import TableRef
-from calve.runtime.reading import TimeTravel, read_here
+from calve.reader.read import TimeTravel, read_here
 
 NAME = "shop.others"
 SINK = "7d1f0000-0000-4000-8000-000000000001"
@@ -120,7 +120,7 @@ class ForeignTable:
         fence, digest = Fence(1, 1, "run"), offsets_digest(None)
         progress = Progress(SINK, fence, upper, lower, f"commit-{number}", "query", number, None, digest)
         manifests = iceberg.write_manifests(files, progress.commit_id) if files else ()
-        totals = Totals.of(WriteResult(files, len(files)))
+        totals = FileTotals.of(WriteResult(files, len(files)))
         return iceberg.commit(iceberg.load(), Proposal(progress, manifests, totals)).snapshot_id
 
     def rows(self, columns: Sequence[str] | None = None, **at: Any) -> Rows:

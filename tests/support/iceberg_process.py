@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from calve.runtime.session import embedded_session
+from calve.spark.session import embedded_session
 from tests.support.jvm import QUICK
 from tests.support.readers import AWS_JARS
 

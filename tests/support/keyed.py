@@ -9,22 +9,22 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 
-from calve.catalog.tables import unpartitioned_spec_id
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.evolution import Shape
-from calve.iceberg.table import IcebergTable
-from calve.index.key_index import KeyIndex
+from calve.iceberg.loading import unpartitioned_spec_id
+from calve.iceberg.schema.evolution import Shape
+from calve.iceberg.sink_table import IcebergTable
+from calve.keylookup.index.key_index import KeyIndex
+from calve.keylookup.indexed import BY_MEASUREMENT as WORTHWHILE
+from calve.keylookup.indexed import IndexedSearch, IndexLimits
+from calve.keylookup.resolver import BY_MEASUREMENT, DriverLimits, PositionResolver
+from calve.keylookup.search import SparkJobs
 from calve.model.checkpoint import offsets_digest
-from calve.model.files import Manifest, ResolvedDeletes, Totals, WriteResult, WrittenFile
+from calve.model.files import FileTotals, Manifest, ResolvedDeletes, WriteResult, WrittenFile
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
 from calve.model.spec import KeyIndexUse
 from calve.model.table import Proposal
-from calve.resolve.indexed import BY_MEASUREMENT as WORTHWHILE
-from calve.resolve.indexed import IndexedSearch, IndexLimits
-from calve.resolve.resolver import BY_MEASUREMENT, Limits, PositionResolver
-from calve.resolve.search import Jobs
-from calve.state import LocalState
+from calve.storage.state import LocalState
 from tests.support.foreign import SINK, ForeignTable, Row
 
 Key = tuple[Any, ...]
@@ -45,7 +45,7 @@ class KeyedTable(ForeignTable):
         spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
         *,
         session: Callable[[], SparkSession] = no_session,
-        limits: Limits = BY_MEASUREMENT,
+        limits: DriverLimits = BY_MEASUREMENT,
         branch: str = "main",
         index: KeyIndexUse = KeyIndexUse.OFF,
     ) -> None:
@@ -59,9 +59,9 @@ class KeyedTable(ForeignTable):
         shape = Shape(self.table.schema(), branch=branch)
         self.iceberg = IcebergTable(self.table, SINK, key, SystemClock(), self._ids, shape=shape)
         self.state = LocalState(home / "state")
-        self._jobs, self._limits, self._use = Jobs(session, "pool"), limits, index
+        self._jobs, self._limits, self._use = SparkJobs(session, "pool"), limits, index
         self.resolver = self.new_resolver()
-        self.totals = Totals()
+        self.totals = FileTotals()
         self.has_equality_deletes = False
 
     def new_resolver(self, use: KeyIndexUse | None = None, index_limits: IndexLimits = WORTHWHILE) -> PositionResolver:
@@ -107,7 +107,7 @@ class KeyedTable(ForeignTable):
         )
         progress = replace(progress, key_index=found.key_index or self.key_index)
         manifests = self.iceberg.write_manifests(files, progress.commit_id) if files else ()
-        totals = Totals.of(WriteResult(tuple(files), len(upserts))).plus(found.totals).plus(found.merged)
+        totals = FileTotals.of(WriteResult(tuple(files), len(upserts))).plus(found.totals).plus(found.merged)
         proposal = Proposal(progress, manifests + found.manifests, totals, replaced_deletes=found.replaced)
         self.iceberg.commit(self.iceberg.load(), proposal)
         self.totals = self.totals.plus(totals)

@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable
 
 from calve.commit.journal import Journal
-from calve.commit.run import Outside, SinkRun, Written
+from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
 from calve.model.checkpoint import CheckpointIdentity, Staged
-from calve.model.files import Totals
+from calve.model.files import FileTotals
 from calve.model.spec import SinkSpec
 from tests.simulation.driver import Schedule, Simulated
 from tests.simulation.world import World
@@ -34,7 +34,7 @@ class ManualSink:
         world = World(1, faults=frozenset(), error=0, crash=0, skew=0, own_times=False, accept=False)
         self.world, self.outer = world, Outer(world, Schedule())
         outer = self.outer
-        self.run = SinkRun(spec, outer, Journal(outer), Outside(outer, outer, outer, outer, outer), lambda _: True)
+        self.run = SinkRun(spec, outer, Journal(outer), RunPorts(outer, outer, outer, outer, outer), lambda _: True)
         self.run.boot()
         self.run.claim()
         self.catalog_is_there = True
@@ -50,7 +50,7 @@ class ManualSink:
             assert self.run.commit_next()
             self.batches += 1
         elif batch := self.run.due():
-            self.run.close(batch, Written(self.outer.new_id(), (), Totals()))
+            self.run.close(batch, CheckpointFiles(self.outer.new_id(), (), FileTotals()))
 
     def reads(self, number: int, *, time: int | None = None, promised: int = 0) -> None:
         """One checkpoint of one byte; with a time, or only a progress row."""

@@ -11,13 +11,13 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from calve.catalog.connect import connect_embedded
-from calve.runtime.creation import apply
-from calve.runtime.query import Query
-from calve.runtime.statements import execute
-from calve.runtime.supervisor import SinkResult, Supervisor
-from calve.runtime.workplace import Workplace, workplace
+from calve.definitions.workplace import Workplace, workplace
+from calve.pipeline.query import Query
+from calve.pipeline.supervisor import SinkResult, Supervisor
 from calve.sql.parser import parse
 from calve.sql.statements import Create
+from calve.statements.create import apply
+from calve.statements.execute import execute
 from tests.support.readers import duckdb_rows
 
 PATIENCE = 120.0

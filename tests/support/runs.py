@@ -9,32 +9,30 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from calve.catalog.connect import connect_embedded
-from calve.catalog.tables import load_or_create_table
 from calve.clock import Clock, RandomIds, SystemClock
 from calve.commit.committer import Signals
 from calve.commit.journal import Journal
-from calve.commit.run import Outside, SinkRun, Written
-from calve.iceberg.compaction import Owner
-from calve.iceberg.evolution import Shape
-from calve.iceberg.metrics import arrow_schema, parse_schema
-from calve.iceberg.schema import iceberg_schema
-from calve.iceberg.table import IcebergTable
-from calve.index.key_index import KeyIndex
-from calve.maintain.compact import Compactor, Scope
-from calve.maintain.convert import Tools
+from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
+from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.schema.arrow import arrow_schema, parse_schema
+from calve.iceberg.schema.creation import iceberg_schema
+from calve.iceberg.schema.evolution import Shape
+from calve.iceberg.sink_table import IcebergTable
+from calve.iceberg.snapshot.compaction import CompactionOwner
+from calve.keylookup.index.key_index import KeyIndex
+from calve.keylookup.indexed import IndexedSearch
+from calve.keylookup.resolver import PositionResolver
+from calve.keylookup.search import SparkJobs
+from calve.maintain.compact import CompactionScope, Compactor
+from calve.maintain.convert import ConversionTools
 from calve.model.checkpoint import CheckpointIdentity
-from calve.model.files import Content, Totals, WriteResult, WrittenFile
+from calve.model.files import Content, FileTotals, KeyPlace, WriteResult, WrittenFile
 from calve.model.progress import Receipt
 from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
-from calve.model.target import KeyPlace
-from calve.resolve.indexed import IndexedSearch
-from calve.resolve.resolver import PositionResolver
-from calve.resolve.search import Jobs
-from calve.runtime.monitor import RunMonitor
-from calve.runtime.upkeep import Upkeep
-from calve.state import LocalState
-from calve.write.partitioned import data_files
-from calve.write.rolling import FileNames, key_files
+from calve.pipeline.monitor import RunMonitor
+from calve.pipeline.upkeep import Upkeep
+from calve.storage.state import LocalState
+from calve.write.data_files import FileNames, data_files, key_files
 from tests.support.keyed import no_session
 
 NAME = TableName.parse("shop.orders")
@@ -69,8 +67,8 @@ class Run:
         self.monitor = RunMonitor(spec, clock, home / f"status-{spec.name}.json", self.signals.wake)
         state = LocalState(home / "state" / spec.sink_id)
         index = IndexedSearch(KeyIndex(state, self.ids, inline=True), spec.key_index)
-        self.resolver = PositionResolver(self.table, Jobs(no_session, spec.sink_id), self.ids, index)
-        outside = Outside(clock, self.ids, self.monitor, self.signals, self.resolver)
+        self.resolver = PositionResolver(self.table, SparkJobs(no_session, spec.sink_id), self.ids, index)
+        outside = RunPorts(clock, self.ids, self.monitor, self.signals, self.resolver)
         self.run = SinkRun(spec, self.table, Journal(state), outside, lambda _: True)
         self.run.boot()
         self.checkpoint = self.run.next_checkpoint
@@ -94,10 +92,10 @@ class Run:
         data = [file for file in files if file.content is Content.DATA]
         keys = [file for file in files if file.content is not Content.DATA]
         commit_id = self.ids.new_id()
-        written = Written(
+        written = CheckpointFiles(
             commit_id,
             self.table.write_manifests(data, commit_id),
-            Totals.of(WriteResult(tuple(data), len(rows))),
+            FileTotals.of(WriteResult(tuple(data), len(rows))),
             self.table.write_manifests(keys, f"{commit_id}-keys"),
         )
         identity = CheckpointIdentity("q", number, self.run.end, str(number))
@@ -105,9 +103,9 @@ class Run:
 
     def upkeep(self) -> Upkeep:
         """The maintenance of this run, with a client of its own."""
-        scope = Scope(NAME, self.spec.branch, self.spec.write)
-        owner = Owner(self.spec.sink_id, lambda: self.run.fence.run_id)
-        tools = Tools(no_session, self.clock, self.ids)
+        scope = CompactionScope(NAME, self.spec.branch, self.spec.write)
+        owner = CompactionOwner(self.spec.sink_id, lambda: self.run.fence.run_id)
+        tools = ConversionTools(no_session, self.clock, self.ids)
         return Upkeep(
             lambda: Compactor(connect_embedded(self.home), scope, tools, owner=owner),
             self.resolver,

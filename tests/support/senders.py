@@ -11,22 +11,20 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
 
-from calve.catalog.tables import load_or_create_table
 from calve.clock import RandomIds, SystemClock
 from calve.errors import BadRow
-from calve.iceberg.dead_letters import LetterTable
-from calve.iceberg.declared import DeclaredColumn, Plain
-from calve.iceberg.declared_tables import Declaration, open_declared
-from calve.iceberg.evolution import Shape
-from calve.iceberg.expiry import expire
-from calve.iceberg.holds import Hold, HoldPlace
-from calve.iceberg.manifest_reader import ManifestReader, references
-from calve.iceberg.retention import BATCH
-from calve.iceberg.schema import iceberg_schema
-from calve.iceberg.table import IcebergTable
-from calve.maintain.compact import Scope, compact
-from calve.maintain.convert import Tools, convert_deletes
-from calve.model.letter import Letter, Origin
+from calve.iceberg.files.manifests import ManifestReader, references
+from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.schema.creation import iceberg_schema
+from calve.iceberg.schema.evolution import Shape
+from calve.iceberg.sink_table import IcebergTable
+from calve.iceberg.small_tables.dead_letters import LetterTable
+from calve.iceberg.small_tables.declared import Declaration, DeclaredColumn, Plain, open_declared
+from calve.iceberg.snapshot.expiry import BATCH, expire
+from calve.iceberg.snapshot.holds import Hold, HoldPlace
+from calve.maintain.compact import CompactionScope, compact
+from calve.maintain.convert import ConversionTools, convert_deletes
+from calve.model.change import Letter, Origin
 from calve.model.spec import TableName
 from calve.model.table import Proposal
 from tests.faults.where import files_of
@@ -36,7 +34,7 @@ from tests.unit.iceberg.sample import COLUMNS, NAME, SINK, Sample
 
 MANIFESTS = 8
 """That are merged: tests set the number that is needed to this."""
-TOOLS = Tools(no_session, SystemClock(), RandomIds())
+TOOLS = ConversionTools(no_session, SystemClock(), RandomIds())
 LETTERS = TableName(("shop",), "letters")
 DECLARED = ("shop", "declared")
 PARTITIONED = TableName(("shop",), "partitioned")
@@ -91,7 +89,7 @@ def compaction(sample: Sample, _: Catalog) -> Act:
     sample.commit({2: "b"})
 
     def make() -> None:
-        done = compact(sample.catalog, Scope(NAME), TOOLS)
+        done = compact(sample.catalog, CompactionScope(NAME), TOOLS)
         assert done is None or (done.files_before, done.files_after) == (2, 1)
 
     return Act(make, rows=2, commits=2)  # the first one takes a hold

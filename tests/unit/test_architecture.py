@@ -26,9 +26,9 @@ REMOVES = {"delete_dir", "delete_dir_contents", "delete_file", "delete_root_dir_
 REMOVERS = {
     "catalog/discard.py": "files of tables, for all others",
     "definitions/vault.py": "secrets",
-    "runtime/monitor.py": "the status of a sink that was dropped",
-    "state.py": "the state location",
-    "write/native.py": "the folder of one of Spark's own writes, which is no part of a table",
+    "pipeline/monitor.py": "the status of a sink that was dropped",
+    "storage/state.py": "the state location",
+    "write/native_writer.py": "the folder of one of Spark's own writes, which is no part of a table",
 }
 
 
@@ -79,7 +79,7 @@ def test_a_conflict_is_raised_by_those_who_know_that_nothing_was_applied() -> No
     }
     assert raising == {
         "catalog/outcome.py",  # the answer of a catalog
-        "iceberg/holds.py",  # a snapshot that is gone: nothing was sent
+        "iceberg/snapshot/holds.py",  # a snapshot that is gone: nothing was sent
         "maintain/compact.py",  # plans that came to nothing: none was sent
         "metastore/modify.py",  # an expected version that is gone, attempts that all met others
     }

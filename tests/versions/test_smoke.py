@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import calve
 from calve.catalog.connect import connect_embedded
 from calve.errors import InvalidInput, UnreadableFile
-from calve.runtime.reading import read
+from calve.reader.read import read
 from calve.source.generator import expected_orders, orders
 from calve.spark.failures import told_as
 from tests.faults.harness import KILLED, Sink, rows_of
@@ -63,7 +63,7 @@ def test_a_sink_that_dies_in_a_commit_goes_on(feed: str, tmp_path: Path) -> None
 def test_driver_tasks_and_sparks_own_writer_give_the_same_rows(
     partitions: tuple[str, ...], driver_rows: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calve.write.choose.DRIVER_ROWS", driver_rows)
+    monkeypatch.setattr("calve.write.batch.DRIVER_ROWS", driver_rows)
     lake = calve.connect(home=tmp_path / "home")
     sink = calve.sink(ORDERS, name="orders", into=lake.table("shop.orders"), key=["id"]).partition_by(*partitions)
     assert sink.start().await_termination(200)

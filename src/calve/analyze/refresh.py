@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from calve.analyze.columns import columns_of, schema_of
-from calve.analyze.subject import Columns, ListedFile, Subject, Wanted, digest_of, reaches, within
-from calve.analyze.units import Frame, Looked, kept_in, key_of, listed_file, looked_again, segment_units
+from calve.analyze.column_types import columns_of, schema_of
+from calve.analyze.subject import AnalysisSubject, Columns, ListedFile, WantedFacts, digest_of, reaches, within
+from calve.analyze.unit_rows import AnalyzedFile, TableFrame, kept_in, key_of, listed_file, looked_again, segment_units
 from calve.catalog.failures import trying
 from calve.errors import CommitConflict, InvalidInput, TransientError
-from calve.iceberg.partitioned import Seen
+from calve.iceberg.small_tables.partition_files import TableVersion
 from calve.metastore.component import Component
 from calve.metastore.filters import eq, one_of
 from calve.metastore.statistics import Statistic, StatisticKind, merge_columns, merge_statistics
@@ -53,7 +53,7 @@ class Refreshed:
     up_to_date: bool = False
 
 
-def refresh(tables: Component[TableUnit], subject: Subject, request: Request) -> Refreshed:
+def refresh(tables: Component[TableUnit], subject: AnalysisSubject, request: Request) -> Refreshed:
     """Bring the metadata of a table up to date. Raises InvalidInput, TransientError."""
     work = _Refresh(tables, subject, request)
     for _ in range(ATTEMPTS):
@@ -131,7 +131,7 @@ class _Part:
 
 
 class _Refresh:
-    def __init__(self, tables: Component[TableUnit], subject: Subject, request: Request) -> None:
+    def __init__(self, tables: Component[TableUnit], subject: AnalysisSubject, request: Request) -> None:
         self._tables, self._subject, self._request = tables, subject, request
         self._asked = subject.deepest if request.level is MetadataLevel.ALL else request.level
         if not reaches(subject.deepest, self._asked):
@@ -139,7 +139,7 @@ class _Refresh:
                 f"files of format {subject.kind} have no level {self._asked.value}",
                 hint=f"The deepest is {subject.deepest.value}.",
             )
-        self._looks: dict[tuple[Wanted, str, int, int], Looked] = {}
+        self._looks: dict[tuple[WantedFacts, str, int, int], AnalyzedFile] = {}
 
     def attempt(self) -> Refreshed:
         listing, seen = self._subject.listing(), self._tables.see()
@@ -162,7 +162,7 @@ class _Refresh:
 
     # ---- what is known
 
-    def _general(self, seen: Seen) -> TableUnit | None:
+    def _general(self, seen: TableVersion) -> TableUnit | None:
         where = self._subject.table.condition() & eq("metadata_key", GENERAL_INFO)
         found = self._tables.read_at(seen, MetadataType.TABLE, where=where)
         return found[0] if found else None
@@ -177,19 +177,19 @@ class _Refresh:
             return _Goal(level_of(general), known, covered=True)
         return _Goal(self._asked, asked, covered=False)
 
-    def _known_files(self, seen: Seen) -> dict[str, _KnownFile]:
+    def _known_files(self, seen: TableVersion) -> dict[str, _KnownFile]:
         columns = ["metadata_identifier", "path", "schema", "metadata_statistics", "additional_metadata"]
         units = self._tables.read_at(seen, MetadataType.FILE, where=self._subject.table.condition(), columns=columns)
         files = [_KnownFile(listed_file(unit), unit.schema or "") for unit in units]
         return {one.file.name: one for one in files}
 
-    def _kept(self, seen: Seen, keys: set[str]) -> dict[str, Looked]:
+    def _kept(self, seen: TableVersion, keys: set[str]) -> dict[str, AnalyzedFile]:
         """Files of the segments that are written again, as they were looked into before."""
         where = self._subject.table.condition() & one_of("metadata_key", sorted(keys))
         units = self._tables.read_at(seen, MetadataType.FILE, MetadataType.ROW_GROUP, where=where)
         return {one.file.name: one for one in looked_again(units)}
 
-    def _untouched(self, seen: Seen, touched: set[str]) -> list[_Part]:
+    def _untouched(self, seen: TableVersion, touched: set[str]) -> list[_Part]:
         columns = ["metadata_key", "metadata_identifier", "columns_statistics", "metadata_statistics"]
         where = self._subject.table.condition()
         units = self._tables.read_at(seen, MetadataType.SEGMENT, where=where, columns=columns)
@@ -202,19 +202,24 @@ class _Refresh:
 
     # ---- what is new
 
-    def _looked(self, files: Sequence[ListedFile], goal: _Goal) -> dict[str, Looked]:
+    def _looked(self, files: Sequence[ListedFile], goal: _Goal) -> dict[str, AnalyzedFile]:
         """What is in these files; those of an attempt that failed are remembered."""
-        wanted = Wanted(goal.columns, row_groups=reaches(goal.level, MetadataLevel.ROW_GROUP))
+        wanted = WantedFacts(goal.columns, row_groups=reaches(goal.level, MetadataLevel.ROW_GROUP))
         missing = [file for file in files if (wanted, *file.fingerprint) not in self._looks]
         for file, look in zip(missing, self._subject.look(missing, wanted), strict=True):
-            self._looks[wanted, *file.fingerprint] = Looked(file, look)
+            self._looks[wanted, *file.fingerprint] = AnalyzedFile(file, look)
         return {file.name: self._looks[wanted, *file.fingerprint] for file in files}
 
     def _write(
-        self, seen: Seen, general: TableUnit | None, goal: _Goal, found: _Difference, looks: Mapping[str, Looked]
+        self,
+        seen: TableVersion,
+        general: TableUnit | None,
+        goal: _Goal,
+        found: _Difference,
+        looks: Mapping[str, AnalyzedFile],
     ) -> None:
         subject = self._subject
-        frame = Frame(subject.table, subject.location, goal.level, subject.partition_columns)
+        frame = TableFrame(subject.table, subject.location, goal.level, subject.partition_columns)
         touched = {key_of(file) for file in [*found.added, *found.changed, *found.removed]}
         by_key: dict[str, list[ListedFile]] = defaultdict(list)
         for file in found.listing:
@@ -237,12 +242,12 @@ class _Refresh:
 
     def _table(
         self,
-        frame: Frame,
+        frame: TableFrame,
         goal: _Goal,
         parts: Sequence[_Part],
         general: TableUnit | None,
         found: _Difference,
-        looks: Mapping[str, Looked],
+        looks: Mapping[str, AnalyzedFile],
     ) -> TableUnit:
         subject = self._subject
         schemas = [looks[f.name].look.schema if f.name in looks else found.known[f.name].schema for f in found.listing]
@@ -267,7 +272,7 @@ class _Refresh:
         )
 
 
-def _part(files: Sequence[Looked]) -> _Part:
+def _part(files: Sequence[AnalyzedFile]) -> _Part:
     return _Part(
         merge_columns(dict(one.look.columns) for one in files), merge_statistics(one.statistics for one in files)
     )

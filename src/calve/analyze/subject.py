@@ -70,7 +70,7 @@ class FileLook:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedFacts:
     """What has to be found out: of which columns (None: all), and whether of row groups."""
 
     columns: tuple[str, ...] | None = None
@@ -86,7 +86,7 @@ def within(column: str, wanted: str) -> bool:
     return f"{column.lower()}.".startswith(f"{wanted.lower()}.")
 
 
-class Subject(Protocol):
+class AnalysisSubject(Protocol):
     """Something that can be analyzed."""
 
     @property
@@ -123,7 +123,7 @@ class Subject(Protocol):
         """All files that are there now."""
         ...
 
-    def look(self, files: Sequence[ListedFile], wanted: Wanted) -> list[FileLook]:
+    def look(self, files: Sequence[ListedFile], wanted: WantedFacts) -> list[FileLook]:
         """What is in these files, in their order. Raises InvalidInput, TransientError."""
         ...
 

@@ -9,17 +9,16 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchPropertyException
 from sqlalchemy import URL, make_url
 
-from calve.catalog.aws import glue_properties
 from calve.catalog.checked import Checked
 from calve.catalog.embedded import EmbeddedCatalog
-from calve.catalog.encryption import warn_of_open_login
 from calve.catalog.failures import trying
 from calve.catalog.guarded import Guarded, local_files
-from calve.catalog.home import make_private
-from calve.catalog.names import suggestion
+from calve.catalog.properties import warn_of_open_login
 from calve.catalog.rest import RestClient
-from calve.catalog.stores import StoreIO
 from calve.errors import InvalidInput
+from calve.storage.aws import glue_properties
+from calve.storage.filesystems import StoreIO, make_private
+from calve.suggest import suggestion
 
 __all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog", "sqlite_uri"]
 

@@ -20,8 +20,8 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from calve.catalog.hints import hint_for, is_local
 from calve.errors import TransientError
+from calve.storage.hints import hint_for, is_local
 
 
 def _of_extra(module: str, *names: str) -> tuple[type[Exception], ...]:

@@ -26,8 +26,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from calve.catalog.stores import NO_LOCAL_FILES, is_local_location
 from calve.model.names import path_segment
+from calve.storage.filesystems import NO_LOCAL_FILES, is_local_location
 
 _OBJECT_STORE = "write.object-storage.enabled"
 _CODE = frozenset({"auth"})

@@ -37,9 +37,9 @@ from calve.catalog.checked import NotSent
 from calve.catalog.discard import discard, discard_old_metadata
 from calve.catalog.embedded import EmbeddedCatalog, TableCommit
 from calve.catalog.failures import FAILURES, is_refused, text_of, transient
-from calve.catalog.hints import hint_for
 from calve.errors import CalveError, CommitConflict, CommitUnknown, InvalidInput, TransientError
 from calve.faults import reached
+from calve.storage.hints import hint_for
 
 _CONFLICTS: tuple[type[Exception], ...] = (CommitFailedException, NoSuchTableError, NoSuchNamespaceError)
 _FAILED: tuple[type[Exception], ...] = (
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Change(TableCommit):
+class TableChange(TableCommit):
     """A change of one table that is sent once, how it is recognised, and what belongs to it."""
 
     files: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Change(TableCommit):
         return self.snapshot is not None and _has(table.metadata, self.snapshot)
 
 
-def send(change: Change, what: str, point: str = "") -> TableMetadata:
+def send(change: TableChange, what: str, point: str = "") -> TableMetadata:
     """Send a change; the metadata that contains it. `point` names its failpoints.
 
     Raises CommitConflict when it was not applied, CommitUnknown, TransientError.
@@ -89,7 +89,7 @@ def send(change: Change, what: str, point: str = "") -> TableMetadata:
 
 
 def send_all(
-    changes: Sequence[Change], what: str, point: str = "", unchanged: Sequence[Table] = ()
+    changes: Sequence[TableChange], what: str, point: str = "", unchanged: Sequence[Table] = ()
 ) -> list[TableMetadata]:
     """Send changes that are applied together or not at all, if no table of `unchanged` changed meanwhile.
 
@@ -112,7 +112,7 @@ def send_all(
     return after
 
 
-def _post(catalog: Catalog, changes: Sequence[Change], unchanged: Sequence[Table]) -> list[TableMetadata]:
+def _post(catalog: Catalog, changes: Sequence[TableChange], unchanged: Sequence[Table]) -> list[TableMetadata]:
     if isinstance(catalog, EmbeddedCatalog) and (len(changes) > 1 or unchanged):
         return catalog.commit_tables(changes, unchanged)
     after = [catalog.commit_table(one.table, one.requirements, one.updates).metadata for one in changes]
@@ -123,7 +123,7 @@ def _post(catalog: Catalog, changes: Sequence[Change], unchanged: Sequence[Table
     return after
 
 
-def _found(catalog: Catalog, changes: Sequence[Change], what: str, error: Exception) -> list[TableMetadata]:
+def _found(catalog: Catalog, changes: Sequence[TableChange], what: str, error: Exception) -> list[TableMetadata]:
     """What the tables say about changes that were not answered as expected."""
     tables: list[Table] | None = None
     gone = False
@@ -146,11 +146,11 @@ def _found(catalog: Catalog, changes: Sequence[Change], what: str, error: Except
     raise _uncertain(what, error) from error
 
 
-def _show_why(changes: Sequence[Change], tables: Sequence[Table]) -> bool:
+def _show_why(changes: Sequence[TableChange], tables: Sequence[Table]) -> bool:
     return all(_shows_why(change, table) for change, table in zip(changes, tables, strict=True))
 
 
-def _shows_why(change: Change, table: Table) -> bool:
+def _shows_why(change: TableChange, table: Table) -> bool:
     """Whether a table shows why a change was refused, and that it is not hidden in it and can never be applied."""
     metadata = table.metadata
     if not _breaks(change, metadata) or metadata.table_uuid != change.table.metadata.table_uuid:
@@ -162,7 +162,7 @@ def _shows_why(change: Change, table: Table) -> bool:
     return overtaken and not _hides_snapshots(table) and not (change.files and _is_referred_to(change, table))
 
 
-def _breaks(change: Change, metadata: TableMetadata) -> bool:
+def _breaks(change: TableChange, metadata: TableMetadata) -> bool:
     """Whether the metadata does not meet what the change requires."""
     try:
         for requirement in change.requirements:
@@ -182,7 +182,7 @@ def shows_no_history(metadata: TableMetadata) -> bool:
     return len(metadata.snapshots) == 1 and (metadata.snapshots[0].sequence_number or 0) > 1
 
 
-def _is_referred_to(change: Change, table: Table) -> bool:
+def _is_referred_to(change: TableChange, table: Table) -> bool:
     """Whether a snapshot that came later has files of the change, or cannot be read: its own may have expired since.
 
     Entries of manifests keep the id of the snapshot that added their file, whoever rewrites the manifest.
@@ -214,7 +214,7 @@ def _uncertain(what: str, error: Exception) -> TransientError:
     return CommitUnknown(f"the answer to {what} was lost", **told)
 
 
-def _discard(changes: Sequence[Change], why: str) -> None:
+def _discard(changes: Sequence[TableChange], why: str) -> None:
     for change in changes:
         discard(change.table.io, change.files, why)
 
@@ -223,7 +223,7 @@ def _has(metadata: TableMetadata, snapshot: Snapshot) -> bool:
     return metadata.snapshot_by_id(snapshot.snapshot_id) is not None
 
 
-def _not_together(catalog: Catalog, changes: Sequence[Change]) -> InvalidInput:
+def _not_together(catalog: Catalog, changes: Sequence[TableChange]) -> InvalidInput:
     return InvalidInput(
         "the catalog cannot change several tables at once",
         detail=f"They are {', '.join(one.label for one in changes)}, in a catalog of type "

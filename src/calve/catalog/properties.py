@@ -1,10 +1,17 @@
-"""A connection as pyiceberg's properties. Their values hold secrets: they are handed to clients and never printed."""
+"""A connection as pyiceberg's properties. Their values hold secrets: they are handed to clients and never printed.
 
+Logins that would cross a network in the open.
+"""
+
+import logging
 from base64 import b64encode
 from collections.abc import Callable
+from functools import lru_cache
+from urllib.parse import urlsplit
 
 from sqlalchemy import make_url
 
+from calve.catalog.guarded import is_loopback
 from calve.catalog.rest import GIVEN_STORE
 from calve.model.connection import AwsConnection, CatalogConnection, CatalogType, Login, SecretRef
 
@@ -96,3 +103,14 @@ def _store(aws: AwsConnection | None, reveal: Reveal) -> dict[str, str | None]:
     if aws.access_key_id and not aws.session_token:
         said["s3.session-token"] = ""  # else the one of the catalog's credentials would be taken
     return said | {GIVEN_STORE: "true"}
+
+
+_log = logging.getLogger("calve")
+
+
+@lru_cache(maxsize=64)
+def warn_of_open_login(uri: str, what: str) -> None:
+    """Warn, once, of a login that is sent to `uri` without encryption; what stays on this machine is fine."""
+    parts = urlsplit(uri)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        _log.warning("the login of %s is sent without encryption to %s: use https", what, parts.hostname)

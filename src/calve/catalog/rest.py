@@ -4,10 +4,15 @@ Every request has a time-out. A server that asks to be left alone for a while is
 needed and renewed before they expire. Requests are signed with credentials that renew themselves. What was said about
 the store of files wins over what the catalog hands out. Neither a table nor the catalog names code to run
 (`guarded.py`). A commit is sent once.
+
+How soon a server wants to be asked again: the header `Retry-After` of an answer 429 or 503, within bounds.
+
+Attempts are made by others, each after a pause of its own; a client that was told to wait sends nothing before.
 """
 
 import threading
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -23,11 +28,50 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests import HTTPError, PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
-from calve.catalog.aws import credentials_of
 from calve.catalog.guarded import names_code, without_code
-from calve.catalog.pace import Pace
-from calve.catalog.stores import NO_LOCAL_FILES, properties_for
 from calve.clock import Clock, SystemClock
+from calve.storage.aws import credentials_of
+from calve.storage.filesystems import NO_LOCAL_FILES, properties_for
+
+LONGEST_SECONDS = 30.0
+"""A server that is away for longer is asked once in so many seconds."""
+_BUSY = frozenset({429, 503})
+
+
+class RetryAfter:
+    """When the next request may be sent; one for a client."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._not_before = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Until the server wants to be asked."""
+        with self._lock:
+            left = self._not_before - self._clock.monotonic()
+        if left > 0:
+            threading.Event().wait(left)
+
+    def heed(self, response: Response) -> None:
+        """Remember what an answer asks for."""
+        told = response.headers.get("Retry-After")
+        if response.status_code in _BUSY and told is not None:
+            with self._lock:
+                self._not_before = self._clock.monotonic() + seconds_of(told, self._clock)
+
+
+def seconds_of(told: str, clock: Clock) -> float:
+    """What the header says, a number or a date; nothing where it says nothing."""
+    try:
+        seconds = float(told)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(told).timestamp() - clock.now_ms() / 1000
+        except ValueError:
+            return 0.0
+    return min(max(seconds, 0.0), LONGEST_SECONDS)
+
 
 CONNECT_MS, ANSWER_MS = "rest.client.connection-timeout-ms", "rest.client.socket-timeout-ms"
 GIVEN_STORE = "calve.store"
@@ -48,7 +92,7 @@ class RestClient(RestCatalog):
 
     def __init__(self, name: str, **properties: str) -> None:
         self._given = dict(properties)
-        self._login: Login | None = None
+        self._login: RestLogin | None = None
         super().__init__(name, **properties)
 
     def _create_session(self) -> Session:
@@ -63,7 +107,7 @@ class RestClient(RestCatalog):
         """Pyiceberg's own asks for a token at once, without a time-out, and does not know when it expires."""
         del session
         uri = self.properties.get("oauth2-server-uri") or self.url(Endpoints.get_token, prefixed=False)
-        login = Login(uri, self.properties, SystemClock())
+        login = RestLogin(uri, self.properties, SystemClock())
         if self._login is None or self._login.identity != login.identity:
             self._login = login
         return self._login
@@ -127,7 +171,7 @@ def checks_requirements_itself(catalog: Catalog) -> bool:
     return isinstance(catalog, RestCatalog)
 
 
-class Login(AuthManager):
+class RestLogin(AuthManager):
     """A bearer token: a given one, or one for a client's id and secret, renewed before it expires."""
 
     def __init__(self, uri: str, properties: Mapping[str, str], clock: Clock) -> None:
@@ -180,7 +224,7 @@ class TimedAdapter(HTTPAdapter):
     def __init__(self, time_outs: tuple[float, float]) -> None:
         super().__init__()
         self._time_outs = time_outs
-        self._pace = Pace(SystemClock())
+        self._pace = RetryAfter(SystemClock())
 
     def send(self, request: PreparedRequest, *arguments: Any, **settings: Any) -> Response:
         if not arguments:

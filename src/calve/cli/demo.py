@@ -19,8 +19,8 @@ from rich.table import Table
 import calve
 from calve.cli.show import styled
 from calve.errors import CalveError, InvalidInput
-from calve.runtime.lake import Lake
-from calve.runtime.query import Query, exit_code
+from calve.lake import Lake
+from calve.pipeline.query import Query, exit_code
 from calve.source.generator import TABLE_COLUMNS, OrderRow, Orders, expected_orders
 
 TABLE = "demo.orders"

@@ -13,22 +13,22 @@ from typing import Annotated
 import typer
 
 from calve import __version__
+from calve.api.maintain import Job, subject_of_sink, subject_of_table
+from calve.api.maintain import maintain as maintain_subject
+from calve.api.verify import verify as verify_sink
 from calve.cli.demo import run_demo
 from calve.cli.logs import LogFormat, log_to_stderr
 from calve.cli.read import Format, ReadOptions, is_folder, run_read, run_read_folder
 from calve.cli.run import run_pipeline
 from calve.cli.show import console, show_differences, show_error, show_statuses
 from calve.cli.sql import run_sql
+from calve.definitions.workplace import workplace
 from calve.errors import CalveError, InvalidInput
-from calve.runtime.defined import connected_lake
-from calve.runtime.lake import connect, default_home
-from calve.runtime.maintaining import Job, subject_of_sink, subject_of_table
-from calve.runtime.maintaining import maintain as maintain_subject
-from calve.runtime.monitor import read_statuses
-from calve.runtime.reading import TimeTravel
-from calve.runtime.session import embedded_session
-from calve.runtime.verifying import verify as verify_sink
-from calve.runtime.workplace import workplace
+from calve.lake import connect, default_home
+from calve.pipeline.build import connected_lake
+from calve.pipeline.monitor import read_statuses
+from calve.reader.read import TimeTravel
+from calve.spark.session import embedded_session
 
 app = typer.Typer(
     help="Keeps Apache Iceberg tables equal to a stream of changes, exactly once, on Spark.",

@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calve.api.folders import FolderRead, read_folder
+from calve.definitions.workplace import Workplace
+from calve.lake import TableRef
 from calve.model.scan import DeleteKind, ScanPlan
-from calve.runtime.folders import FolderRead, read_folder
-from calve.runtime.lake import TableRef
-from calve.runtime.reading import FilteredRead, LocalRead, TimeTravel, read_filtered, read_here
-from calve.runtime.workplace import Workplace
+from calve.reader.read import FilteredRead, LocalRead, TimeTravel, read_filtered, read_here
 
 TABLE_LIMIT = 20
 """Rows that a table shows unless told otherwise."""

@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 from calve.cli.show import visible
+from calve.definitions.workplace import Workplace, workplace
 from calve.errors import CalveError, InvalidInput
-from calve.runtime.creation import apply
-from calve.runtime.session import embedded_session
-from calve.runtime.statements import execute
-from calve.runtime.supervisor import Ending, SinkResult, Supervisor
-from calve.runtime.workplace import Workplace, workplace
+from calve.pipeline.supervisor import Ending, SinkResult, Supervisor
+from calve.spark.session import embedded_session
 from calve.sql.parser import parse
 from calve.sql.statements import Create, ObjectKind
+from calve.statements.create import apply
+from calve.statements.execute import execute
 
 _RANK = {0: 0, 2: 1, 1: 2, 3: 3}
 """Which exit code is worse."""

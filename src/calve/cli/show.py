@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calve.api.verify import Differences
 from calve.errors import CalveError, InvalidInput
 from calve.model.health import Health, Status
-from calve.runtime.verifying import Differences
 from calve.sql.values import format_duration
 
 _COLOURS = {

@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 from calve.cli.show import show_error
+from calve.definitions.workplace import Workplace, workplace
 from calve.errors import CalveError, InvalidInput
 from calve.plan import catalogue
-from calve.runtime.outcome import Message, Outcome, Rows
-from calve.runtime.session import embedded_session
-from calve.runtime.statements import execute
-from calve.runtime.workplace import Workplace, workplace
+from calve.spark.session import embedded_session
 from calve.sql.hiding import hidden_ranges
 from calve.sql.parser import parse, split_complete
-from calve.sql.statements import ConnectionKind, Listing, ObjectKind
+from calve.sql.statements import ConnectionKind, ObjectKind, ShowKind
 from calve.sql.text import SqlText
+from calve.statements.answers import Outcome, RowsAnswer, TextAnswer
+from calve.statements.execute import execute
 
 _WORDS = (
     *("CREATE", "ALTER", "DROP", "SHOW", "SHOW CREATE", "EXPLAIN CREATE SINK", "VALIDATE CONNECTION", "IF NOT EXISTS"),
@@ -63,9 +63,9 @@ def _read(file: Path | None) -> str:
 def show_outcome(console: Console, outcome: Outcome) -> None:
     """A line or a table."""
     match outcome:
-        case Message(text):
+        case TextAnswer(text):
             console.print(text, soft_wrap=True)
-        case Rows(headings, rows):
+        case RowsAnswer(headings, rows):
             table = Table(box=None, pad_edge=False)
             for heading in headings:
                 table.add_column(heading)
@@ -127,6 +127,6 @@ def _answer(console: Console, action: Callable[[], None]) -> None:
 
 
 def _words(place: Workplace) -> list[str]:
-    words = [*_WORDS, *(kind.value for kind in (*ObjectKind, *ConnectionKind, *Listing))]
+    words = [*_WORDS, *(kind.value for kind in (*ObjectKind, *ConnectionKind, *ShowKind))]
     words += [setting.name for group in catalogue.GROUPS for setting in group.settings]
     return sorted({*words, *(definition.statement.name.to_sql() for definition in place.definitions())})

@@ -73,7 +73,7 @@ class Signals:
 
 
 @dataclass(frozen=True)
-class Between:
+class CommitHooks:
     """What is done between two commits."""
 
     close_due: Callable[[], bool]
@@ -90,7 +90,7 @@ class Committer:
         self,
         run: SinkRun,
         signals: Signals,
-        between: Between,
+        between: CommitHooks,
         *,
         idle_check_seconds: float,
     ) -> None:

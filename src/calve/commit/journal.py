@@ -30,7 +30,7 @@ from calve.model.checkpoint import (
     offsets_digest,
 )
 from calve.model.progress import Fence
-from calve.state import StateStore
+from calve.storage.state import StateStore
 
 _log = logging.getLogger(__name__)
 

@@ -16,17 +16,16 @@ from typing import Final, TypeVar
 
 from calve import faults
 from calve.clock import Clock, IdSource
-from calve.commit.adoption import KNOWN_KEPT, CanReread, Position, adopt, anywhere, extend, is_staged
 from calve.commit.attempt import Attempts
-from calve.commit.closing import Closing
+from calve.commit.backpressure import Lag, Room, room_for_more, stage_is_full
 from calve.commit.journal import Journal, RunRecords
-from calve.commit.lag import Lag
 from calve.commit.ports import ExistingRows, Monitor, NoExistingRows, Resolver, TableStore, Waiter, Waiting
-from calve.commit.room import Room, room_for_more, stage_is_full
+from calve.commit.takeover import KNOWN_KEPT, CanReread, RunPosition, adopt, anywhere, extend, is_staged
 from calve.commit.waiting import check_waiting
+from calve.commit.windows import Closing
 from calve.errors import CheckpointGap, TransientError
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Offsets, RowKind, Staged
-from calve.model.files import Committable, Manifest, Totals
+from calve.model.files import Committable, FileTotals, Manifest
 from calve.model.frontier import SEALED, BatchDescription, Frontier
 from calve.model.progress import Fence, Progress, Receipt
 from calve.model.spec import OnForeignCommit, SinkSpec
@@ -64,7 +63,7 @@ class Decision(Enum):
 
 
 @dataclass(frozen=True)
-class Outside:
+class RunPorts:
     """What a run needs beside its table and its records."""
 
     clock: Clock
@@ -76,12 +75,12 @@ class Outside:
 
 
 @dataclass(frozen=True)
-class Written:
+class CheckpointFiles:
     """The files of a checkpoint, complete in the store, under the commit id they were written for."""
 
     commit_id: str
     manifests: tuple[Manifest, ...]
-    totals: Totals
+    totals: FileTotals
     keys: tuple[Manifest, ...] = ()
 
 
@@ -89,7 +88,7 @@ class SinkRun:
     """State machine of one run. `can_reread` says whether the source can start at given offsets."""
 
     def __init__(
-        self, spec: SinkSpec, table: TableStore, journal: Journal, outside: Outside, can_reread: CanReread
+        self, spec: SinkSpec, table: TableStore, journal: Journal, outside: RunPorts, can_reread: CanReread
     ) -> None:
         self._spec = spec
         self._journal = journal
@@ -103,7 +102,7 @@ class SinkRun:
         self._recording = self._waiter.lock()  # taking a time and putting its record
         self._committing = self._waiter.lock()  # one change of the table at a time
         self._claimed = False
-        self._position = Position()
+        self._position = RunPosition()
         self._records: list[tuple[int, Entry]] = []  # own entries that exist in the state location
         self._next_number = 1
         self._has_predecessors = True
@@ -259,12 +258,12 @@ class SinkRun:
             if not self._claimed:
                 self._stand_at(position)
 
-    def _stand_at(self, position: Position) -> None:
+    def _stand_at(self, position: RunPosition) -> None:
         if position.end != self._position.end:
             self._closing.disturbed()  # what the source said to another question does not count
         self._position = position
 
-    def _adopted(self, progress: Progress | None, records: RunRecords | None, can_reread: CanReread) -> Position:
+    def _adopted(self, progress: Progress | None, records: RunRecords | None, can_reread: CanReread) -> RunPosition:
         spec = self._spec
         own_times = spec.times is not None
         missing = partial(self._missing, cache(self._journal.staged))
@@ -298,11 +297,11 @@ class SinkRun:
         with self._claiming:
             if self._claimed:
                 return
-            progress = self.patiently(self._claim_table)
+            progress = self.retry_until_stopped(self._claim_table)
             if progress.is_sealed(self._spec.generation):
                 self._stand_on(progress)
                 return
-            position = self.suspiciously(lambda: self._take_over(progress))
+            position = self.retry_checking_fence(lambda: self._take_over(progress))
             if progress.adopting is not None and progress.generation >= self._spec.generation:
                 position.committed = self._check_existing(progress)
             with self._memory:
@@ -323,9 +322,9 @@ class SinkRun:
     def _check_existing(self, claim: Progress) -> Progress:
         """Look at the rows that the claim took over; batches wait for that. A failure leaves it to the next start."""
         faults.reached("rows.before")
-        self.patiently(lambda: self._existing.check(self._attempts.held(), claim.snapshot_id))
+        self.retry_until_stopped(lambda: self._existing.check(self._attempts.held(), claim.snapshot_id))
         faults.reached("rows.after")
-        return self.patiently(self._attempts.record_adopted)
+        return self.retry_until_stopped(self._attempts.record_adopted)
 
     def adopt_rows(self) -> None:
         """A sink that takes over the rows of its table does so before it reads anything."""
@@ -333,7 +332,7 @@ class SinkRun:
         if self._spec.adopts if committed is None else committed.adopting is not None:
             self.claim()
 
-    def _take_over(self, progress: Progress) -> Position:
+    def _take_over(self, progress: Progress) -> RunPosition:
         records = self._journal.predecessor(self.fence.epoch)
         position = self._adopted(progress, records, self._can_reread)
         if progress.ahead and not position.reaches(progress.ahead):
@@ -347,7 +346,7 @@ class SinkRun:
         faults.reached("adopt.after")
         return position
 
-    def patiently(self, action: Callable[[], T]) -> T:
+    def retry_until_stopped(self, action: Callable[[], T]) -> T:
         """Repeat what must work before anything else can, until it does or the run is stopped."""
         delay, failed = 0.1, False
         while True:
@@ -364,7 +363,7 @@ class SinkRun:
             self._waiter.pause(delay * self._ids.jitter())
             delay = min(delay * 2, LONGEST_WAIT)
 
-    def suspiciously(self, action: Callable[[], T]) -> T:
+    def retry_checking_fence(self, action: Callable[[], T]) -> T:
         """As `patiently`; where something is missing, a successor may have removed it: then this run is fenced."""
 
         def checked() -> T:
@@ -374,7 +373,7 @@ class SinkRun:
                 self._attempts.check_fence()
                 raise
 
-        return self.patiently(checked)
+        return self.retry_until_stopped(checked)
 
     def between_batches(self, change: Callable[[TableState], None]) -> None:
         """Change the table itself: between two commits, once no batch is ready, and under this run's fence."""
@@ -384,7 +383,7 @@ class SinkRun:
     def _changed(self, change: Callable[[TableState], None]) -> bool:
         with self._committing:
             if not self.ready:
-                self.patiently(lambda: change(self._attempts.held()))
+                self.retry_until_stopped(lambda: change(self._attempts.held()))
                 return True
         return False
 
@@ -404,7 +403,7 @@ class SinkRun:
         with self._memory:
             return max(now_ms, self._position.last_time + 1)
 
-    def record(self, identity: CheckpointIdentity, written: Written, time: int, *, final: bool = False) -> bool:
+    def record(self, identity: CheckpointIdentity, written: CheckpointFiles, time: int, *, final: bool = False) -> bool:
         """Make a checkpoint durable: close its batch, put the record. `final` seals the sink.
 
         What is staged has to be closed before. False when its time is behind what was closed meanwhile.
@@ -546,7 +545,7 @@ class SinkRun:
         with self._memory:
             self._closing.disturbed()
 
-    def close(self, batch: BatchDescription, written: Written) -> None:
+    def close(self, batch: BatchDescription, written: CheckpointFiles) -> None:
         """Record the files that were made of everything staged for a batch.
 
         The offsets are those of the last checkpoint before which none has rows that are not in the table then.
@@ -669,7 +668,7 @@ class SinkRun:
             self._journal.append(self.fence, number, entry)
             faults.reached("record.after")
 
-        self.patiently(put)
+        self.retry_until_stopped(put)
         with self._memory:
             self._next_number = number + 1
             self._records.append((number, entry))

@@ -7,8 +7,8 @@ be late, or come before rows that it followed, so a definition that changes them
 from collections.abc import Sequence
 from typing import Any
 
-from calve.commit.adoption import is_staged
 from calve.commit.journal import RunRecords
+from calve.commit.takeover import is_staged
 from calve.errors import InvalidInput
 from calve.model.checkpoint import CheckpointEntry, RowKind
 from calve.model.frontier import START, Frontier

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from calve.definitions.objects import Definition, Standing, read_statement
+from calve.definitions.objects import Definition, SinkState, read_statement
 from calve.errors import InvalidInput, TransientError
 
 FILE: Final = "definitions.db"
@@ -42,7 +42,7 @@ def _definitions(db: sqlite3.Connection) -> list[Definition]:
         return []
     rows = db.execute("SELECT uid, version, sql, uses, owner, standing FROM definition ORDER BY position").fetchall()
     return [
-        Definition(uid, version, read_statement(sql), tuple(json.loads(uses)), owner, Standing(**json.loads(standing)))
+        Definition(uid, version, read_statement(sql), tuple(json.loads(uses)), owner, SinkState(**json.loads(standing)))
         for uid, version, sql, uses, owner, standing in rows
     ]
 

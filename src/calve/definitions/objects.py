@@ -33,7 +33,7 @@ class ConcurrentEdit(TransientError):
 
 
 @dataclass(frozen=True)
-class Standing:
+class SinkState:
     """What a sink was told by ALTER beyond its options."""
 
     paused: bool = False
@@ -45,7 +45,7 @@ class Standing:
     """SET PARTITION BY () was the last word about partitions."""
 
 
-PLAIN: Final = Standing()
+PLAIN: Final = SinkState()
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Definition:
     """Uids of what it refers to."""
     owner: str = ""
     """Uid of the connection that brought this secret with it, if one did."""
-    standing: Standing = PLAIN
+    standing: SinkState = PLAIN
 
     @property
     def kind(self) -> ObjectKind:

@@ -17,7 +17,7 @@ from calve.definitions.first_store import move_definitions
 from calve.definitions.objects import ConcurrentEdit, Definition, spaces
 from calve.definitions.units import COMPONENTS, DefinitionUnit, Placed, calve_views, partition_of
 from calve.errors import CommitConflict, InvalidInput, TransientError
-from calve.iceberg.partitioned import Seen
+from calve.iceberg.small_tables.partition_files import TableVersion
 from calve.metastore.component import Component, see_together
 from calve.metastore.config import MetastoreConfig
 from calve.metastore.metastore import Metastore
@@ -59,7 +59,7 @@ class DefinitionStore(Protocol):
 class _Look:
     """All definitions, as they were at one moment."""
 
-    seen: Mapping[ObjectKind, Seen]
+    seen: Mapping[ObjectKind, TableVersion]
     found: tuple[Placed, ...]
 
     def by_uid(self, uid: str) -> Placed | None:
@@ -219,7 +219,7 @@ class MetastoreDefinitions:
         self._edit(plan, components)
 
 
-def _read(kind: ObjectKind, component: Component[Any], seen: Seen) -> list[Any]:
+def _read(kind: ObjectKind, component: Component[Any], seen: TableVersion) -> list[Any]:
     return component.read_at(seen, where=calve_views() if kind is ObjectKind.VIEW else None)
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final
 
-from calve.definitions.objects import Definition, Standing, kind_of, read_statement
+from calve.definitions.objects import Definition, SinkState, kind_of, read_statement
 from calve.errors import InvalidInput
 from calve.metastore.filters import Filter, all_of, eq
 from calve.metastore.units import Role, unit_field
@@ -114,7 +114,7 @@ class Placed:
                 statement,
                 unit.uses or (),
                 owner,
-                Standing(**json.loads(standing)) if standing else Standing(),
+                SinkState(**json.loads(standing)) if standing else SinkState(),
             ),
             unit.position or 0,
         )

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from calve import durable
 from calve.catalog.failures import trying
 from calve.definitions.objects import Definition
 from calve.errors import InvalidInput
 from calve.sql.parts import FromEnvironment, FromFile, FromLiteral
 from calve.sql.statements import CreateSecret
+from calve.storage import durable
 
 KEPT: Final = "vault:"
 

@@ -6,8 +6,8 @@ The table may be written to meanwhile. Files that others replaced are left to th
 plan are deleted in the new files, by the same snapshot. A commit that meets another one is tried again on what it
 finds: so there is no lock that a crash could leave behind, and two compactions at a time are a waste and no danger.
 
-From `rewrite` until `commit` or `abandon` a hold (`iceberg/holds.py`) keeps the history of the branch since the plan,
-however many commits come meanwhile: without it the commit could not prove that it builds on the plan.
+From `rewrite` until `commit` or `abandon` a hold (`iceberg/snapshot/holds.py`) keeps the history of the branch since
+the plan, however many commits come meanwhile: without it the commit could not prove that it builds on the plan.
 """
 
 import logging
@@ -20,21 +20,20 @@ import numpy as np
 
 from calve.catalog.connect import Catalog
 from calve.catalog.discard import discard
-from calve.catalog.tables import load_table
 from calve.errors import CommitConflict, InvalidInput, TransientError
-from calve.iceberg.compaction import CompactionPlan, Compactions, Exchange, Head, Owner
-from calve.iceberg.compaction_groups import BY_HAND, Groups, Policy
-from calve.iceberg.holds import Hold, HoldPlace
-from calve.iceberg.position_deletes import Found
-from calve.maintain.convert import Tools
-from calve.maintain.rewrite import GroupWork, Rewritten, rewrite
-from calve.maintain.tasks import rewrite_by_tasks
+from calve.iceberg.files.position_deletes import RowPositions
+from calve.iceberg.loading import load_table
+from calve.iceberg.planning.compaction_groups import BY_HAND, Groups, Policy
+from calve.iceberg.snapshot.compaction import CompactionBase, CompactionOwner, CompactionPlan, Compactions, Exchange
+from calve.iceberg.snapshot.holds import Hold, HoldPlace
+from calve.keylookup.search import reading, written
+from calve.maintain.convert import ConversionTools
+from calve.maintain.rewrite import GroupWork, Rewritten, rewrite, rewrite_by_tasks
 from calve.model.files import WrittenFile
 from calve.model.scan import DeleteKind
 from calve.model.spec import TableName, WriteOptions
-from calve.resolve.search import reading, written
-from calve.scan.deletes import TaskDeletes, paths_named
-from calve.scan.keys import distinct
+from calve.reader.deletes import TaskDeletes, paths_named
+from calve.reader.key_sets import distinct
 
 ATTEMPTS = 20
 """Of a commit: each takes a moment."""
@@ -73,7 +72,7 @@ class Compacted:
 
 
 @dataclass(frozen=True)
-class Scope:
+class CompactionScope:
     """What is compacted, and how its new files are written."""
 
     name: TableName
@@ -82,7 +81,7 @@ class Scope:
 
 
 @dataclass
-class Ready:
+class RewrittenFiles:
     """New files that wait to be committed."""
 
     plan: CompactionPlan
@@ -98,10 +97,10 @@ class Compactor:
     def __init__(
         self,
         catalog: Catalog,
-        scope: Scope,
-        tools: Tools,
+        scope: CompactionScope,
+        tools: ConversionTools,
         *,
-        owner: Owner | None = None,
+        owner: CompactionOwner | None = None,
         renew_seconds: float = RENEW_SECONDS,
     ) -> None:
         self._catalog, self._scope, self._tools = catalog, scope, tools
@@ -112,7 +111,7 @@ class Compactor:
         """What is due; None for nothing. Raises TransientError, InvalidInput, FencedError."""
         return self._compactions.plan(load_table(self._catalog, self._scope.name), policy)
 
-    def rewrite(self, plan: CompactionPlan, check: Callable[[], None], here_rows: int = HERE_ROWS) -> Ready:
+    def rewrite(self, plan: CompactionPlan, check: Callable[[], None], here_rows: int = HERE_ROWS) -> RewrittenFiles:
         """Write new files; more rows than `here_rows` by Spark tasks. `check` raises to end what is done here.
 
         Raises TransientError, TerminalError.
@@ -124,7 +123,7 @@ class Compactor:
         ]
         with self._held(plan) as hold:
             if plan.groups.rows > here_rows and len(works) > 1:
-                return Ready(plan, rewrite_by_tasks(works, self._tools.session()), hold)
+                return RewrittenFiles(plan, rewrite_by_tasks(works, self._tools.session()), hold)
             try:
                 for work in works:
                     check()
@@ -132,9 +131,9 @@ class Compactor:
             except BaseException:
                 _forget(plan, done, "the compaction ended before it was complete")
                 raise
-            return Ready(plan, tuple(done), hold)
+            return RewrittenFiles(plan, tuple(done), hold)
 
-    def commit(self, ready: Ready, attempts: int = ATTEMPTS) -> Compacted | None:
+    def commit(self, ready: RewrittenFiles, attempts: int = ATTEMPTS) -> Compacted | None:
         """Bring new files into the table; None when what they were made of is not in it any more.
 
         Raises CommitConflict when others commit again and again, CommitUnknown, TransientError, FencedError.
@@ -180,20 +179,20 @@ class Compactor:
             except (TransientError, InvalidInput) as error:  # the commit tells whether that did any harm
                 _log.info("tag %s of %s was not moved: %s", hold.tag, self._scope.name, error)
 
-    def abandon(self, ready: Ready) -> None:
+    def abandon(self, ready: RewrittenFiles) -> None:
         """Remove new files that were not committed, and end their hold."""
         ready.hold.release()
         if not ready.unknown:
             _forget(ready.plan, ready.groups, "the compaction that made them was given up")
 
-    def _leave_stale(self, ready: Ready, head: Head) -> None:
+    def _leave_stale(self, ready: RewrittenFiles, head: CompactionBase) -> None:
         """Files that others replaced meanwhile need no new ones."""
         stale = [group for group in ready.groups if not head.has(group.inputs)]
         ready.groups = tuple(group for group in ready.groups if group not in stale)
         if stale and not ready.unknown:
             _forget(ready.plan, stale, "others replaced the files that they were made of")
 
-    def _attempt(self, ready: Ready, head: Head) -> Compacted:
+    def _attempt(self, ready: RewrittenFiles, head: CompactionBase) -> Compacted:
         inputs = tuple(file for group in ready.groups for file in group.inputs)
         files = tuple(file for group in ready.groups for file in group.files)
         exchange = Exchange(inputs, files, *self._later(ready, head))
@@ -212,9 +211,11 @@ class Compactor:
         )
         return done
 
-    def _later(self, ready: Ready, head: Head) -> tuple[tuple[WrittenFile, ...], dict[str, frozenset[str]]]:
+    def _later(
+        self, ready: RewrittenFiles, head: CompactionBase
+    ) -> tuple[tuple[WrittenFile, ...], dict[str, frozenset[str]]]:
         """Deletes of rows in new files that were deleted in old ones since the plan; and what all deletes are about."""
-        found: list[Found] = []
+        found: list[RowPositions] = []
         named = {path: about for group in ready.groups for path, about in group.named.items()}
         properties = ready.plan.reading.io_properties
         for group in ready.groups:
@@ -229,7 +230,9 @@ class Compactor:
         return written(ready.plan.place, _joined(found), self._tools.ids.new_id()), named
 
 
-def compact(catalog: Catalog, scope: Scope, tools: Tools, policy: Policy = BY_HAND) -> Compacted | None:
+def compact(
+    catalog: Catalog, scope: CompactionScope, tools: ConversionTools, policy: Policy = BY_HAND
+) -> Compacted | None:
     """Write everything anew that is due; None when nothing was.
 
     Raises CommitConflict when others replaced the same files again and again; CommitUnknown, TransientError,
@@ -256,7 +259,7 @@ def compact(catalog: Catalog, scope: Scope, tools: Tools, policy: Policy = BY_HA
     return done
 
 
-def due(catalog: Catalog, scope: Scope, tools: Tools, policy: Policy = BY_HAND) -> Groups | None:
+def due(catalog: Catalog, scope: CompactionScope, tools: ConversionTools, policy: Policy = BY_HAND) -> Groups | None:
     """What `compact` would write anew in its first round; None for nothing."""
     plan = Compactor(catalog, scope, tools).plan(policy)
     return None if plan is None else plan.groups
@@ -271,12 +274,12 @@ def _forget(plan: CompactionPlan, groups: Sequence[Rewritten], why: str) -> None
     discard(plan.table.io, [file.path for group in groups for file in group.files], why)
 
 
-def _joined(found: Sequence[Found]) -> list[Found]:
+def _joined(found: Sequence[RowPositions]) -> list[RowPositions]:
     """Deletes of each new file together: its rows may come from several old ones."""
-    by_path: dict[str, list[Found]] = {}
+    by_path: dict[str, list[RowPositions]] = {}
     for one in found:
         by_path.setdefault(one.file.path, []).append(one)
     return [
-        Found(members[0].file, distinct(np.concatenate([one.positions for one in members])))
+        RowPositions(members[0].file, distinct(np.concatenate([one.positions for one in members])))
         for members in by_path.values()
     ]

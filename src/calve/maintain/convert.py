@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from calve.catalog.connect import Catalog
-from calve.catalog.tables import load_table
 from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict
-from calve.iceberg.conversion import ConversionPlan, commit_conversion, plan_conversion
+from calve.iceberg.loading import load_table
+from calve.iceberg.snapshot.conversion import ConversionPlan, commit_conversion, plan_conversion
+from calve.keylookup.search import Search, search_by_tasks, search_here, written
 from calve.model.files import WrittenFile
 from calve.model.spec import TableName
-from calve.resolve.search import Search, search_by_tasks, search_here, written
-from calve.scan.positions import PositionFinder, Remembered
+from calve.reader.key_positions import KeyMemory, PositionFinder
 
 ATTEMPTS = 5
 HERE_ROWS = 30_000_000
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Tools:
+class ConversionTools:
     """What a job works with; Spark is started when it is needed."""
 
     session: Callable[[], SparkSession]
@@ -47,7 +47,7 @@ class Converted:
     position_deletes: int
 
 
-def convert_deletes(catalog: Catalog, name: TableName, tools: Tools) -> Converted | None:
+def convert_deletes(catalog: Catalog, name: TableName, tools: ConversionTools) -> Converted | None:
     """Convert all equality deletes of a table; None when it has none.
 
     Raises CommitConflict when others committed again and again meanwhile, CommitUnknown, TransientError, InvalidInput.
@@ -69,12 +69,12 @@ def convert_deletes(catalog: Catalog, name: TableName, tools: Tools) -> Converte
             return Converted(snapshot_id, len(plan.equality), len(files), sum(f.record_count for f in files))
 
 
-def positions_of(plan: ConversionPlan, tools: Tools) -> tuple[WrittenFile, ...]:
+def positions_of(plan: ConversionPlan, tools: ConversionTools) -> tuple[WrittenFile, ...]:
     """Files of position deletes of all rows that equality deletes hide."""
     if not plan.files:
         return ()
     search = Search(plan.files, plan.target, plan.place, tools.ids.new_id())
     if plan.rows > HERE_ROWS:
         return search_by_tasks(search, tools.session())
-    found = search_here(search.files, PositionFinder(plan.target, plan.files, Remembered()))
+    found = search_here(search.files, PositionFinder(plan.target, plan.files, KeyMemory()))
     return written(search.place, found, search.name)

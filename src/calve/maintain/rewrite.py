@@ -6,6 +6,8 @@
 Files of calve are sorted already, so they are read as streams and merged, a slice at a time. One that is not is held in
 memory; where these are too large, rows stay in the order that they have. Memory: keys and places of the rows of a
 group, and a slice.
+
+Groups of files written anew by Spark tasks, one group each: for tables that are too large for one process.
 """
 
 import itertools
@@ -18,19 +20,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyspark.sql import SparkSession
 
 from calve.errors import TerminalError
-from calve.iceberg.position_deletes import Found
-from calve.iceberg.readable import ReadTarget
-from calve.model.files import WrittenFile
+from calve.iceberg.files.position_deletes import RowPositions
+from calve.iceberg.files.store import remove_new
+from calve.iceberg.schema.readable import ReadTarget
+from calve.model.files import WriteTarget, WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
-from calve.model.target import WriteTarget
-from calve.scan.deletes import TaskDeletes, paths_named
-from calve.scan.positions import key_columns_at
-from calve.scan.rows import Live, live_rows, read_split, whole
+from calve.reader.deletes import TaskDeletes, paths_named
+from calve.reader.key_positions import key_columns_at
+from calve.reader.rows import LiveRows, live_rows, read_split, whole
 from calve.spark.failures import own_file_failure
-from calve.write.partitioned import partitioner_for
-from calve.write.rolling import FileKind, FileNames, RollingFiles
+from calve.spark.tasks import Tasks
+from calve.write.data_files import FileKind, FileNames, RollingFiles, partitioner_for
 
 SORTED_ROWS = 40_000_000
 """Rows of a group whose keys are sorted in memory."""
@@ -71,7 +74,7 @@ class Rewritten:
         """In the new files."""
         return sum(file.record_count for file in self.files)
 
-    def moved(self, number: int, positions: Numbers) -> list[Found]:
+    def moved(self, number: int, positions: Numbers) -> list[RowPositions]:
         """Where rows of an input are now, which were deleted after it was read; those that were before are left out."""
         places = self.places[number]
         now = places[positions[positions < len(places)]]
@@ -79,7 +82,7 @@ class Rewritten:
         ends = np.cumsum([file.record_count for file in self.files])
         cuts = [0, *np.searchsorted(now, ends).tolist()]
         return [
-            Found(
+            RowPositions(
                 ScanFile(file.path, file.size, file.record_count, 0, spec_id=file.spec_id, partition=file.partition),
                 now[low:high] - (end - file.record_count),
             )
@@ -100,7 +103,7 @@ def rewrite(work: GroupWork, check: Callable[[], None]) -> Rewritten:
 
 def _rewritten(work: GroupWork, names: FileNames, check: Callable[[], None]) -> Rewritten:
     deletes = TaskDeletes(work.reading, work.inputs)
-    live: list[Live] = []
+    live: list[LiveRows] = []
     for file in work.inputs:
         check()
         live.append(live_rows(file, work.reading, deletes))
@@ -130,14 +133,14 @@ def _rewritten(work: GroupWork, names: FileNames, check: Callable[[], None]) -> 
     )
 
 
-def _order(work: GroupWork, live: Sequence[Live]) -> Numbers:
+def _order(work: GroupWork, live: Sequence[LiveRows]) -> Numbers:
     """The rows of all files, numbered as they come, in the order in which they are written."""
     total = sum(len(one.positions) for one in live)
     as_they_are = np.arange(total)
     if not work.sort_ids or not total or total > SORTED_ROWS:
         return as_they_are
     parts = [
-        key_columns_at(work.reading, Found(file, one.positions), work.sort_ids)
+        key_columns_at(work.reading, RowPositions(file, one.positions), work.sort_ids)
         for file, one in zip(work.inputs, live, strict=True)
         if len(one.positions)
     ]
@@ -160,7 +163,7 @@ def _ascends(places: NDArray[np.integer]) -> bool:
     return bool((places[1:] > places[:-1]).all())
 
 
-def _slice_rows(live: Sequence[Live]) -> int:
+def _slice_rows(live: Sequence[LiveRows]) -> int:
     rows = sum(len(one.positions) for one in live)
     size = sum(one.row_bytes * len(one.positions) for one in live)
     return int(min(SLICE_ROWS, max(256, SLICE_BYTES * rows // max(1, size))))
@@ -244,7 +247,7 @@ def _kind(work: GroupWork) -> FileKind:
     return replace(kind, partition=values, folder=partitioner.folder(values) if partitioner else "")
 
 
-def _check_counts(work: GroupWork, live: Sequence[Live], files: Sequence[WrittenFile]) -> None:
+def _check_counts(work: GroupWork, live: Sequence[LiveRows], files: Sequence[WrittenFile]) -> None:
     listed, read = sum(file.rows for file in work.inputs), sum(one.rows for one in live)
     left, found = sum(len(one.positions) for one in live), sum(file.record_count for file in files)
     if (listed, left) != (read, found):
@@ -263,3 +266,19 @@ def _working(work: GroupWork) -> Iterator[None]:
     except (OSError, pa.ArrowException) as error:
         inputs = f"{work.inputs[0].path} and {len(work.inputs) - 1} others"
         raise own_file_failure(error, "data files could not be rewritten", inputs) from error
+
+
+def rewrite_by_tasks(works: Sequence[GroupWork], spark: SparkSession) -> tuple[Rewritten, ...]:
+    """In the same order. What tasks wrote that were killed, or ran twice, is an orphan.
+
+    Raises TransientError, TerminalError.
+    """
+
+    def discard(done: Rewritten) -> None:
+        remove_new([file.path for file in done.files], works[0].target.io_properties, "another group failed")
+
+    return tuple(Tasks("data files could not be rewritten", discard).run(spark, works, _rewrite))
+
+
+def _rewrite(work: GroupWork, attempt: str) -> Rewritten:
+    return rewrite(replace(work, name=f"{work.name}/{attempt}"), lambda: None)

@@ -19,13 +19,11 @@ from calve.catalog.connect import Catalog
 from calve.catalog.failures import trying
 from calve.clock import Clock, IdSource
 from calve.errors import TransientError
-from calve.iceberg.declared_tables import Declaration, load_declared, open_declared
-from calve.iceberg.manifest_reader import ManifestReader
-from calve.iceberg.orphans import remove_orphans
-from calve.iceberg.partitioned import Keep, Seen, SeenTable
-from calve.iceberg.rows import RowReader
-from calve.metastore.filters import Filter, all_of, one_of
-from calve.metastore.masks import matching
+from calve.iceberg.files.manifests import ManifestReader
+from calve.iceberg.small_tables.declared import Declaration, load_declared, open_declared
+from calve.iceberg.small_tables.orphans import remove_orphans
+from calve.iceberg.small_tables.partition_files import HistoryLimits, RowReader, SeenTable, TableVersion
+from calve.metastore.filters import Filter, all_of, matching, one_of
 from calve.metastore.modify import Modify
 from calve.metastore.units import UnitLayout
 
@@ -46,7 +44,7 @@ class ComponentMetadata:
 
 
 @dataclass(frozen=True)
-class Tools:
+class ComponentTools:
     """What every component of a metastore uses."""
 
     catalog: Catalog
@@ -58,7 +56,7 @@ class Tools:
 class Component(Generic[U]):
     """Units of one class."""
 
-    def __init__(self, layout: UnitLayout[U], declaration: Declaration, tools: Tools) -> None:
+    def __init__(self, layout: UnitLayout[U], declaration: Declaration, tools: ComponentTools) -> None:
         self.layout = layout
         self.declaration = declaration
         self._tools = tools
@@ -90,7 +88,7 @@ class Component(Generic[U]):
         return self.read_at(None, *types, where=where, columns=columns)
 
     def read_at(
-        self, seen: Seen | None, *types: StrEnum, where: Filter | None = None, columns: Sequence[str] = ()
+        self, seen: TableVersion | None, *types: StrEnum, where: Filter | None = None, columns: Sequence[str] = ()
     ) -> list[U]:
         """As `read`, of the component as it was seen; FileNotFoundError when that expired."""
         condition = self._condition(types, where)
@@ -139,7 +137,7 @@ class Component(Generic[U]):
         """Time and ids."""
         return self._tools.clock, self._tools.ids
 
-    def see(self) -> Seen:
+    def see(self) -> TableVersion:
         """The component as it is now."""
         return see_together([self])[0]
 
@@ -150,15 +148,15 @@ class Component(Generic[U]):
                 open_declared(self._tools.catalog, self.declaration)
                 self._in_step = True
 
-    def seen(self, table: SeenTable) -> Seen:
+    def seen(self, table: SeenTable) -> TableVersion:
         """The component as its table was loaded."""
-        return Seen(table, self._manifests)
+        return TableVersion(table, self._manifests)
 
-    def kept(self, seen: Seen) -> Keep:
+    def kept(self, seen: TableVersion) -> HistoryLimits:
         """Which snapshots stay, by the component's properties and the expiration period."""
         enabled = seen.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() == "true"
         most = seen.properties.get("write.metadata.previous-versions-max", "100")
-        return Keep(
+        return HistoryLimits(
             snapshots=max(1, int(most)) if enabled and most.lstrip("-").isdigit() else None,
             age_ms=self._tools.expiration_ms,
         )
@@ -172,7 +170,7 @@ class Component(Generic[U]):
         self.layout.check_filter(condition)
         return condition
 
-    def _scan(self, seen: Seen, condition: Filter, wanted: Sequence[str]) -> list[U]:
+    def _scan(self, seen: TableVersion, condition: Filter, wanted: Sequence[str]) -> list[U]:
         units: list[U] = []
         for file in seen.files:
             keys = dict(zip(self.layout.partition_keys, file.partition, strict=True))
@@ -186,7 +184,7 @@ class Component(Generic[U]):
         return units
 
 
-def see_together(components: Sequence[Component[Any]]) -> list[Seen]:
+def see_together(components: Sequence[Component[Any]]) -> list[TableVersion]:
     """Components of one metastore as they are at one moment, where its catalog is a SQLite file."""
     for component in components:
         component.open()

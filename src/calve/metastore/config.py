@@ -15,17 +15,24 @@ The files are TOML; both are optional. Keys, below `calve.metastore`:
 
 In the environment, `CALVE_METASTORE__ICEBERG__LOCATION__BASE_PATH` and so on: `__` between levels. In the name of a
 property `__` is a dot and `_` a hyphen, as in `..__COMMON__PROPERTIES__WRITE__METADATA__PREVIOUS_VERSIONS_MAX`.
+
+Where a component's files are: base path + relative path + location of the component + storage keys.
+
+A storage key may have several levels (`/tmp/nation`); slashes at its ends do not count. A level that would lead
+elsewhere (`.`, `..`) is refused. Characters that have a meaning in a location are written as `%` and their code.
 """
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from calve.catalog.connect import location_of
 from calve.errors import InvalidInput
+from calve.model.names import path_segment
 
 DISTRIBUTION: Final = "metastore-distribution.toml"
 OVERRIDE: Final = "metastore-override.toml"
@@ -185,3 +192,42 @@ def _needed(settings: Mapping[str, str], key: str) -> str:
     if not value:
         raise InvalidInput(f'the setting "{key}" of the metastore has no value', hint="Set it.")
     return value
+
+
+_LONGEST = 255
+"""Bytes in the name of a folder, in the filesystems of most machines."""
+
+
+def below(base: str, *parts: str) -> str:
+    """A location below a base, which is a local path or a URI."""
+    levels = [_folder(level) for part in parts for level in _levels(part)]
+    if "://" not in base:
+        return location_of(Path(base).absolute().joinpath(*levels))
+    return "/".join([base.rstrip("/"), *levels])
+
+
+def data_location(component: str, keys: Iterable[str], file_name: str) -> str:
+    """Where a file of a component's partition goes."""
+    levels = [_folder(level) for key in keys for level in _levels(key)]
+    return "/".join([component.rstrip("/"), *levels, file_name])
+
+
+def _levels(text: str) -> list[str]:
+    levels = [level for level in text.split("/") if level]
+    if {".", ".."} & set(levels):
+        raise InvalidInput(
+            f'"{text}" cannot name a folder of the metastore',
+            detail="It would lead out of the folder that it belongs to.",
+            hint="Leave out the levels . and ..",
+        )
+    return levels
+
+
+def _folder(level: str) -> str:
+    name = path_segment(level)
+    if len(name.encode()) > _LONGEST:
+        raise InvalidInput(
+            f'"{level[:40]}..." is too long for the name of a folder',
+            detail=f"It takes {len(name.encode())} bytes; {_LONGEST} are possible.",
+        )
+    return name

@@ -7,14 +7,13 @@ from typing import Any, Self, TypeVar
 
 from calve.catalog.connect import Catalog, open_catalog, sqlite_uri
 from calve.catalog.failures import trying
-from calve.catalog.home import make_private
 from calve.clock import Clock, IdSource, RandomIds, SystemClock
 from calve.errors import InvalidInput
-from calve.iceberg.declared_tables import Declaration
-from calve.metastore.component import Component, Tools
-from calve.metastore.config import MetastoreConfig
-from calve.metastore.places import below
+from calve.iceberg.small_tables.declared import Declaration
+from calve.metastore.component import Component, ComponentTools
+from calve.metastore.config import MetastoreConfig, below
 from calve.metastore.units import UnitLayout
+from calve.storage.filesystems import make_private
 
 U = TypeVar("U")
 
@@ -70,11 +69,11 @@ class Metastore:
             properties=self.config.properties_of(name),
         )
 
-    def _tools(self) -> Tools:
+    def _tools(self) -> ComponentTools:
         if self._catalog is None:
             self._catalog = open_catalog({**self.config.io_properties, **self._catalog_properties()})
         period_ms = int(self.config.expiration.total_seconds() * 1000)
-        return Tools(self._catalog, self._clock, self._ids, period_ms if period_ms > 0 else None)
+        return ComponentTools(self._catalog, self._clock, self._ids, period_ms if period_ms > 0 else None)
 
     def _catalog_properties(self) -> dict[str, str]:
         given = dict(self.config.catalog)

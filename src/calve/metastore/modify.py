@@ -15,10 +15,9 @@ from calve.catalog.discard import discard
 from calve.catalog.failures import trying
 from calve.errors import CommitConflict, CommitUnknown, InvalidInput, TransientError
 from calve.faults import reached
-from calve.iceberg.partitioned import Prepared, Seen, commit_all, forget, prepare
-from calve.iceberg.rows import write_rows
+from calve.iceberg.small_tables.partition_files import Prepared, TableVersion, commit_all, forget, prepare, write_rows
+from calve.metastore.config import data_location
 from calve.metastore.filters import Filter
-from calve.metastore.places import data_location
 from calve.model.files import WrittenFile
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Modify(Generic[U]):
     def __init__(self, component: "Component[U]") -> None:
         self._component = component
         self._operations: list[_Overwrite | _Delete] = []
-        self._expected: int | Seen | None = None
+        self._expected: int | TableVersion | None = None
 
     @property
     def component(self) -> "Component[U]":
@@ -72,7 +71,7 @@ class Modify(Generic[U]):
         self._operations.append(_Delete(condition))
         return self
 
-    def expecting(self, version: int | Seen) -> "Modify[U]":
+    def expecting(self, version: int | TableVersion) -> "Modify[U]":
         """Execute only if the component has this version (or is as it was seen); else CommitConflict."""
         self._expected = version
         return self
@@ -86,7 +85,7 @@ class Modify(Generic[U]):
 
     # ---- for execute_together
 
-    def written(self, seen: Seen) -> list[WrittenFile]:
+    def written(self, seen: TableVersion) -> list[WrittenFile]:
         """Files of the units that remain when all operations are done; written once, for all attempts."""
         groups: dict[tuple[Any, ...], Sequence[Row]] = {}
         for operation in self._operations:
@@ -105,7 +104,7 @@ class Modify(Generic[U]):
             raise
         return files
 
-    def removed(self, seen: Seen) -> list[str]:
+    def removed(self, seen: TableVersion) -> list[str]:
         """Files that leave the component."""
         return [file.path for file in seen.files if any(self._touches(one, file.partition) for one in self._operations)]
 
@@ -114,18 +113,18 @@ class Modify(Generic[U]):
         """Whether it depends on what the component is."""
         return self._expected is not None
 
-    def start(self) -> Seen:
+    def start(self) -> TableVersion:
         """What the first attempt builds on."""
-        return self._expected if isinstance(self._expected, Seen) else self._component.see()
+        return self._expected if isinstance(self._expected, TableVersion) else self._component.see()
 
-    def check(self, seen: Seen) -> None:
+    def check(self, seen: TableVersion) -> None:
         """Raise CommitConflict when the component is not what was expected."""
         expected = self._expected
         if expected is None:
             return
-        same = seen.moment == expected.moment if isinstance(expected, Seen) else seen.version == expected
+        same = seen.moment == expected.moment if isinstance(expected, TableVersion) else seen.version == expected
         if not same:
-            version = expected.version if isinstance(expected, Seen) else expected
+            version = expected.version if isinstance(expected, TableVersion) else expected
             raise CommitConflict(
                 f"{self._component.label} was changed by somebody else meanwhile",
                 detail=f"It has version {seen.version}; version {version} was expected.",
@@ -146,7 +145,7 @@ class Modify(Generic[U]):
         return data_location(self._component.location, [keys[name] for name in layout.storage_keys], file_name)
 
 
-def execute_together(modifications: Sequence[Modify[Any]], unchanged: Sequence[Seen] = ()) -> list[int]:
+def execute_together(modifications: Sequence[Modify[Any]], unchanged: Sequence[TableVersion] = ()) -> list[int]:
     """Execute modifications of different components, all or none; the versions that the components have then.
 
     Nothing happens unless all of `unchanged` is still as it was seen. More than one component needs a SQLite catalog.
@@ -168,7 +167,7 @@ def execute_together(modifications: Sequence[Modify[Any]], unchanged: Sequence[S
         raise
 
 
-def _discard(seen: Sequence[Seen], files: Sequence[list[WrittenFile]], why: str) -> None:
+def _discard(seen: Sequence[TableVersion], files: Sequence[list[WrittenFile]], why: str) -> None:
     for one, written in zip(seen, files, strict=False):
         discard(one.table.io, [file.path for file in written], why)
 
@@ -177,7 +176,10 @@ class _Attempts:
     """Tries until it is done, each time on the newest state."""
 
     def __init__(
-        self, modifications: Sequence[Modify[Any]], files: Sequence[list[WrittenFile]], unchanged: Sequence[Seen]
+        self,
+        modifications: Sequence[Modify[Any]],
+        files: Sequence[list[WrittenFile]],
+        unchanged: Sequence[TableVersion],
     ) -> None:
         self._modifications = modifications
         self._files = files
@@ -189,7 +191,7 @@ class _Attempts:
         self._missed: list[str] = []
         """What was seen when a file was found missing: the second time it is lost."""
 
-    def until_done(self, seen: list[Seen]) -> list[int]:
+    def until_done(self, seen: list[TableVersion]) -> list[int]:
         """The versions then."""
         try:
             for _ in range(ATTEMPTS):
@@ -207,7 +209,7 @@ class _Attempts:
             hint="Try again.",
         )
 
-    def _attempt(self, seen: list[Seen]) -> list[int] | None:
+    def _attempt(self, seen: list[TableVersion]) -> list[int] | None:
         """The versions, or None when another attempt is to be made."""
         if any(_landed(prepared, seen) for prepared in self._open):
             return [one.version for one in seen]
@@ -232,7 +234,7 @@ class _Attempts:
             return None
         return [p.draft.sequence_number if p else s.version for p, s in zip(prepared, seen, strict=True)]
 
-    def _prepared(self, seen: Sequence[Seen]) -> list[Prepared | None] | None:
+    def _prepared(self, seen: Sequence[TableVersion]) -> list[Prepared | None] | None:
         """A snapshot for each modification that changes something; None when what was seen expired meanwhile."""
         prepared: list[Prepared | None] = []
         try:
@@ -252,5 +254,5 @@ class _Attempts:
         return prepared
 
 
-def _landed(prepared: Sequence[Prepared | None], seen: Sequence[Seen]) -> bool:
+def _landed(prepared: Sequence[Prepared | None], seen: Sequence[TableVersion]) -> bool:
     return all(one.is_in(now) for one, now in zip(prepared, seen, strict=True) if one is not None)

@@ -19,7 +19,7 @@ from calve.errors import InvalidInput
 Bound = bool | int | float | str | Decimal | date | datetime | bytes
 
 
-class ColumnType(StrEnum):
+class StatisticsType(StrEnum):
     """Types of columns, as far as their bounds are concerned."""
 
     BOOLEAN = "boolean"
@@ -35,32 +35,32 @@ class ColumnType(StrEnum):
     """Has no bounds: a list, a map, a struct; or parts of different types."""
 
 
-_NUMBERS = (ColumnType.WHOLE, ColumnType.DECIMAL, ColumnType.FRACTION)
+_NUMBERS = (StatisticsType.WHOLE, StatisticsType.DECIMAL, StatisticsType.FRACTION)
 """Each holds the values of those before it, as far as bounds need it."""
 
-_PYTHON: dict[ColumnType, tuple[type[Any], ...]] = {
-    ColumnType.BOOLEAN: (bool,),
-    ColumnType.WHOLE: (int,),
-    ColumnType.FRACTION: (float, int),
-    ColumnType.DECIMAL: (Decimal, int),
-    ColumnType.TEXT: (str,),
-    ColumnType.BINARY: (bytes,),
-    ColumnType.DATE: (date,),
-    ColumnType.TIMESTAMP: (datetime,),
-    ColumnType.LOCAL_TIMESTAMP: (datetime,),
-    ColumnType.OTHER: (),
+_PYTHON: dict[StatisticsType, tuple[type[Any], ...]] = {
+    StatisticsType.BOOLEAN: (bool,),
+    StatisticsType.WHOLE: (int,),
+    StatisticsType.FRACTION: (float, int),
+    StatisticsType.DECIMAL: (Decimal, int),
+    StatisticsType.TEXT: (str,),
+    StatisticsType.BINARY: (bytes,),
+    StatisticsType.DATE: (date,),
+    StatisticsType.TIMESTAMP: (datetime,),
+    StatisticsType.LOCAL_TIMESTAMP: (datetime,),
+    StatisticsType.OTHER: (),
 }
 
-_READ: dict[ColumnType, Callable[[Any], Bound]] = {
-    ColumnType.BOOLEAN: bool,
-    ColumnType.WHOLE: int,
-    ColumnType.FRACTION: float,
-    ColumnType.DECIMAL: Decimal,
-    ColumnType.TEXT: str,
-    ColumnType.BINARY: bytes.fromhex,
-    ColumnType.DATE: date.fromisoformat,
-    ColumnType.TIMESTAMP: datetime.fromisoformat,
-    ColumnType.LOCAL_TIMESTAMP: datetime.fromisoformat,
+_READ: dict[StatisticsType, Callable[[Any], Bound]] = {
+    StatisticsType.BOOLEAN: bool,
+    StatisticsType.WHOLE: int,
+    StatisticsType.FRACTION: float,
+    StatisticsType.DECIMAL: Decimal,
+    StatisticsType.TEXT: str,
+    StatisticsType.BINARY: bytes.fromhex,
+    StatisticsType.DATE: date.fromisoformat,
+    StatisticsType.TIMESTAMP: datetime.fromisoformat,
+    StatisticsType.LOCAL_TIMESTAMP: datetime.fromisoformat,
 }
 
 
@@ -68,7 +68,7 @@ _READ: dict[ColumnType, Callable[[Any], Bound]] = {
 class ColumnStatistics:
     """What is known of the values of a column; None where it is not known."""
 
-    type: ColumnType
+    type: StatisticsType
     nulls: int | None = None
     values: int | None = None
     """How many are not null."""
@@ -87,8 +87,8 @@ class ColumnStatistics:
             kind,
             _sum(self.nulls, other.nulls),
             _sum(self.values, other.values),
-            None if kind is ColumnType.OTHER else self._bound(other, "least", min),
-            None if kind is ColumnType.OTHER else self._bound(other, "greatest", max),
+            None if kind is StatisticsType.OTHER else self._bound(other, "least", min),
+            None if kind is StatisticsType.OTHER else self._bound(other, "greatest", max),
         )
 
     def _bound(self, other: "ColumnStatistics", name: str, choose: Callable[[Any, Any], Any]) -> Bound | None:
@@ -116,7 +116,7 @@ class ColumnStatistics:
     def from_text(cls, text: str) -> Self:
         """Inverse of `to_text`."""
         found = json.loads(text)
-        kind = ColumnType(found["type"])
+        kind = StatisticsType(found["type"])
         bounds = {n: _READ[kind](found[n]) for n in ("least", "greatest") if n in found}
         return cls(kind, found.get("nulls"), found.get("values"), **bounds)
 
@@ -179,24 +179,24 @@ def merge_statistics(parts: Iterable[Iterable[Statistic]]) -> tuple[Statistic, .
     return tuple(merged)
 
 
-def _bounds(kind: ColumnType, bound: Bound) -> bool:
-    if isinstance(bound, bool) and kind is not ColumnType.BOOLEAN:
+def _bounds(kind: StatisticsType, bound: Bound) -> bool:
+    if isinstance(bound, bool) and kind is not StatisticsType.BOOLEAN:
         return False
     if isinstance(bound, datetime):
         aware = bound.tzinfo is not None
-        return (kind is ColumnType.TIMESTAMP and aware) or (kind is ColumnType.LOCAL_TIMESTAMP and not aware)
+        return (kind is StatisticsType.TIMESTAMP and aware) or (kind is StatisticsType.LOCAL_TIMESTAMP and not aware)
     return isinstance(bound, _PYTHON[kind]) and not (isinstance(bound, float) and math.isnan(bound))
 
 
-def _common(one: ColumnType, other: ColumnType) -> ColumnType:
+def _common(one: StatisticsType, other: StatisticsType) -> StatisticsType:
     if one is other:
         return one
     if one in _NUMBERS and other in _NUMBERS:
         return max(one, other, key=_NUMBERS.index)
-    return ColumnType.OTHER
+    return StatisticsType.OTHER
 
 
-def _as(kind: ColumnType, bound: Bound | None) -> Bound | None:
+def _as(kind: StatisticsType, bound: Bound | None) -> Bound | None:
     if bound is None or kind not in _NUMBERS:
         return bound
     return _READ[kind](bound)

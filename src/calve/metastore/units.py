@@ -18,7 +18,7 @@ from enum import Enum, StrEnum, auto
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from calve.errors import CalveError, InvalidInput, TerminalError
-from calve.iceberg.declared import DeclaredColumn, Kind, ListOf, MapOf, Plain
+from calve.iceberg.small_tables.declared import DeclaredColumn, Kind, ListOf, MapOf, Plain
 from calve.metastore.filters import Filter
 
 U = TypeVar("U")

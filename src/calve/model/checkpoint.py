@@ -2,6 +2,8 @@
 
 A checkpoint is identified by its query id, batch id, start and end offsets; never by a time. Offsets are canonical JSON
 texts that only their source understands; None means "from the beginning".
+
+How large a checkpoint probably is: a hint that chooses a writer, never a promise.
 """
 
 import hashlib
@@ -222,3 +224,17 @@ def adoption_from_json(value: dict[str, Any]) -> Adoption:
         value["last-time"],
         value["end"],
     )
+
+
+@dataclass(frozen=True)
+class SizeHint:
+    """Rows and bytes as far as the source knows them before anything is read."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    """In memory."""
+    stored: int | None = None
+    """As Parquet, where the rows were kept so before."""
+
+
+UNKNOWN = SizeHint()

@@ -2,6 +2,8 @@
 
 `WrittenFile` comes back from executors by pickle. `Manifest` and `Committable` are kept in durable records as JSON: a
 committable names its manifests and never its files, so a record stays small however many files a batch has.
+
+Where and how the files of one batch are written. Goes to executors by pickle, so it holds plain values only.
 """
 
 from base64 import b64decode, b64encode
@@ -10,6 +12,7 @@ from enum import IntEnum
 from typing import Any, Self
 
 from calve.model.frontier import BatchDescription, Frontier
+from calve.model.spec import MAX_FILE_SIZE, ArrowExtension
 
 
 class Content(IntEnum):
@@ -113,7 +116,7 @@ def _raw(text: str | None) -> bytes | None:
 
 
 @dataclass(frozen=True)
-class Totals:
+class FileTotals:
     """Counts of a committable for the snapshot's summary and for metrics."""
 
     changes: int = 0
@@ -143,10 +146,10 @@ class Totals:
             delete_bytes=sum(f.size for f in equality + position),
         )
 
-    def plus(self, other: "Totals") -> "Totals":
+    def plus(self, other: "FileTotals") -> "FileTotals":
         """Both together."""
         mine, theirs = asdict(self), asdict(other)
-        return Totals(**{name: count + theirs[name] for name, count in mine.items()})
+        return FileTotals(**{name: count + theirs[name] for name, count in mine.items()})
 
 
 @dataclass(frozen=True)
@@ -154,9 +157,9 @@ class ResolvedDeletes:
     """Deletes of a batch by position, as they are in one snapshot of the table."""
 
     manifests: tuple[Manifest, ...] = ()
-    totals: Totals = Totals()
+    totals: FileTotals = FileTotals()
     """Of rows that are deleted now."""
-    merged: Totals = Totals()
+    merged: FileTotals = FileTotals()
     """Of deletes that were in the table before, in other files."""
     replaced: tuple[str, ...] = ()
     """The files that those were in."""
@@ -175,7 +178,7 @@ class Committable:
     offsets: str | None
     """End offsets of the last checkpoint whose rows are all in the table once this is committed."""
     manifests: tuple[Manifest, ...] = ()
-    totals: Totals = Totals()
+    totals: FileTotals = FileTotals()
     generation: int = 0
     """The first committable of a new generation replaces everything that the table holds."""
     keys: tuple[Manifest, ...] = ()
@@ -215,8 +218,82 @@ class Committable:
             checkpoint=value["checkpoint"],
             offsets=value["offsets"],
             manifests=tuple(Manifest.from_json(m) for m in value["manifests"]),
-            totals=Totals(**value["totals"]),
+            totals=FileTotals(**value["totals"]),
             generation=value.get("generation", 0),
             keys=tuple(Manifest.from_json(m) for m in value.get("keys", ())),
             ahead=value.get("ahead", ""),
         )
+
+
+@dataclass(frozen=True)
+class BloomFilter:
+    """A filter for the values of one column, by its name in the table."""
+
+    column: str
+    false_positives: float = 0.01
+    distinct: int | None = None
+    """Number of values that it is made for; None: the writer's own guess."""
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How table files are written, complete. None leaves it to the writer."""
+
+    target_file_size: int = MAX_FILE_SIZE
+    row_group_rows: int = 1 << 20
+    row_group_size: int | None = None
+    compression: str = "zstd"
+    compression_level: int | None = None
+    page_size: int | None = None
+    page_rows: int | None = None
+    dictionary_size: int | None = None
+    bloom_filters: tuple[BloomFilter, ...] = ()
+    extensions: tuple[ArrowExtension, ...] = ()
+
+
+@dataclass(frozen=True)
+class KeyPlace:
+    """Where files of keys are if the store of a table lets nobody delete."""
+
+    location: str
+    io_properties: dict[str, str] = field(default_factory=dict, repr=False)
+    takes_new: bool = True
+    """False: no file is added to those that are there."""
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """A table as writers see it."""
+
+    schema_json: str
+    """The Iceberg schema (pyiceberg's JSON), with field ids on every level."""
+    key_ids: tuple[int, ...]
+    """Field ids of the key columns, in key order."""
+    data_location: str
+    """Files go here: the table's `write.data.path` or its location + /data, as a URI."""
+    data_spec_id: int
+    """Partition spec of data files."""
+    delete_spec_id: int
+    """An unpartitioned spec: equality deletes under it reach rows of every partition and every older spec."""
+    data_spec_json: str = ""
+    """The spec of data files (pyiceberg's JSON); empty where it has no field."""
+    key_location: str = ""
+    """Files of keys go here, where it is not the same."""
+    table_properties: dict[str, str] = field(default_factory=dict)
+    """For metrics modes."""
+    io_properties: dict[str, str] = field(default_factory=dict, repr=False)
+    """What the store needs (endpoint, credentials)."""
+    options: FileOptions = field(default_factory=FileOptions)
+
+
+@dataclass(frozen=True)
+class ColumnNeeds:
+    """What a table asks of columns beyond what its input declares, by the names that the input has for them."""
+
+    required: frozenset[str] = frozenset()
+    """Columns that must not be null."""
+    uuids: frozenset[str] = frozenset()
+    """Texts that must be uuids."""
+
+
+NO_NEEDS = ColumnNeeds()

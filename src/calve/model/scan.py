@@ -13,7 +13,7 @@ from typing import Any
 # ------------------------------------------------------------------------------------------------------- conditions
 
 
-class Operator(StrEnum):
+class ComparisonOperator(StrEnum):
     """How a column is compared."""
 
     EQUAL = "="
@@ -28,14 +28,14 @@ class Operator(StrEnum):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ColumnComparison:
     """A column against a value.
 
     Dates are days and timestamps microseconds since 1970; `IN` has a tuple of values, the null tests have none.
     """
 
     column: str
-    operator: Operator
+    operator: ComparisonOperator
     value: Any = None
 
 
@@ -53,7 +53,7 @@ class AnyOf:
     parts: tuple["Condition", ...]
 
 
-Condition = Comparison | AllOf | AnyOf
+Condition = ColumnComparison | AllOf | AnyOf
 
 EVERYTHING = AllOf(())
 """The condition that every row meets."""
@@ -149,7 +149,7 @@ class ScanPlan:
 
 
 @dataclass(frozen=True)
-class Split:
+class FileSplit:
     """Those row groups of a file that begin in [start, end)."""
 
     file: ScanFile
@@ -161,7 +161,7 @@ class Split:
 class ReadTask:
     """Splits that are read one after the other, with deletes that are loaded once."""
 
-    splits: tuple[Split, ...]
+    splits: tuple[FileSplit, ...]
 
     @property
     def files(self) -> Sequence[ScanFile]:

@@ -1,12 +1,66 @@
-"""What a sink is, checked and complete: everything the stages need, nothing they have to look up."""
+"""What a sink is, checked and complete: everything the stages need, nothing they have to look up.
+
+How a table is to be partitioned, as a sink says it.
+
+When checkpoints are taken. A commit interval says when snapshots are made and never how much is read.
+"""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from calve.errors import InvalidInput
 from calve.model.names import check_name
-from calve.model.pace import Pace
-from calve.model.partitioning import PartitionBy
+
+
+@dataclass(frozen=True)
+class PartitionBy:
+    """One partition field. `transform` is Iceberg's name of it without the width: identity, bucket, day, ..."""
+
+    transform: str
+    column: tuple[str, ...]
+    """The column's name; more than one for a field inside of a struct."""
+    width: int | None = None
+    """The number of buckets, or the width of truncation."""
+
+    def __str__(self) -> str:
+        column = ".".join(self.column)
+        if self.transform == "identity":
+            return column
+        width = "" if self.width is None else f"{self.width}, "
+        return f"{self.transform}({width}{column})"
+
+
+CHECKPOINTS_PER_WINDOW: Final = 300
+"""About so many checkpoints are staged for a window when nobody said how often they are taken."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The rest after a checkpoint that left nothing behind. A backlog is read without any rest."""
+
+    every: float = 0.0
+    """Least seconds between the starts of two checkpoints; 0: as data comes."""
+    at_multiples: bool = False
+    """Checkpoints start at multiples of `every`: each of them is the commit of its window."""
+    required: bool = True
+    """Whether to rest where the source does not say if it has more."""
+
+    @classmethod
+    def of(cls, commit_every: float, checkpoint_every: float, *, replay: bool = False) -> "Pace":
+        """From the two intervals, in seconds and 0 where not given. `replay`: one checkpoint for every window."""
+        if commit_every and replay:
+            return cls(commit_every, at_multiples=True)
+        if commit_every and not checkpoint_every:
+            return cls(commit_every / CHECKPOINTS_PER_WINDOW, required=False)
+        return cls(checkpoint_every)
+
+    def rest(self, started: float, now: float, now_ms: int) -> float:
+        """Seconds to wait after a checkpoint that started at `started`; `now` is of the same clock."""
+        if self.at_multiples:
+            return self.every - now_ms / 1000 % self.every
+        return started + self.every - now
+
 
 MAX_FILE_SIZE = 512_000_000
 """Bytes; the largest Parquet file a sink writes, and the default."""

@@ -1,13 +1,13 @@
 """What the protocol sees of an Iceberg table, and what it asks to be committed.
 
-`iceberg/table.py` fills these from a real catalog; the simulation fills them from memory. The protocol itself
+`iceberg/sink_table.py` fills these from a real catalog; the simulation fills them from memory. The protocol itself
 (`commit/`) knows nothing else of Iceberg.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from calve.model.files import Manifest, Totals
+from calve.model.files import FileTotals, Manifest
 from calve.model.progress import Progress
 
 REPLACE = "replace"
@@ -56,7 +56,7 @@ class Proposal:
 
     progress: Progress
     manifests: tuple[Manifest, ...] = ()
-    totals: Totals = Totals()
+    totals: FileTotals = FileTotals()
     replaces: bool = False
     """Everything that the table holds goes out with this snapshot."""
     replaced_deletes: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from calve.model.spec import MAX_FILE_SIZE, MAX_PENDING_BATCHES
-from calve.plan.settings import Kind, Setting, SettingGroup
+from calve.plan.settings import Setting, SettingGroup, SettingKind
 
 _SECOND = timedelta(seconds=1)
 _NOT_YET = ("*",)
@@ -13,14 +13,14 @@ SINK = SettingGroup(
     (
         Setting(
             "COMMIT INTERVAL",
-            Kind.DURATION,
+            SettingKind.DURATION,
             "When snapshots are made: at multiples of it, each with all that was read before. It does not hold back "
             "reading. Without it every checkpoint becomes a snapshot.",
             low=_SECOND,
         ),
         Setting(
             "CHECKPOINT INTERVAL",
-            Kind.DURATION,
+            SettingKind.DURATION,
             "Least time between two checkpoints of a source that is read to its end; a backlog is read without a rest. "
             "The commit interval is a multiple of it.",
             default="as data comes",
@@ -28,7 +28,7 @@ SINK = SettingGroup(
         ),
         Setting(
             "DELETES",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "How rows leave the table: by their places, which are looked up in every commit, or by keys that readers "
             "compare all rows with.",
             default="'position'",
@@ -37,16 +37,16 @@ SINK = SettingGroup(
         ),
         Setting(
             "KEY INDEX",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "Whether places of rows are looked up in an index of keys, kept in the state location, instead of in the "
             "key columns of the table: where that costs less, always or never.",
             default="'auto'",
             choices=("auto", "on", "off"),
         ),
-        Setting("FORMAT VERSION", Kind.INTEGER, "Version of the Iceberg format.", default="2", low=2, high=2),
+        Setting("FORMAT VERSION", SettingKind.INTEGER, "Version of the Iceberg format.", default="2", low=2, high=2),
         Setting(
             "TARGET FILE SIZE",
-            Kind.SIZE,
+            SettingKind.SIZE,
             "Files are ended at about this size.",
             default="the table's, else '512MB'",
             low=1_000_000,
@@ -54,14 +54,14 @@ SINK = SettingGroup(
         ),
         Setting(
             "COMPRESSION",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "Codec of the Parquet files.",
             default="the table's, else 'zstd'",
             choices=("zstd", "snappy", "gzip", "lz4", "none"),
         ),
         Setting(
             "ROW GROUP SIZE",
-            Kind.SIZE,
+            SettingKind.SIZE,
             "Row groups are ended at about this size in the file; it takes some times as much memory.",
             default="the table's, else by memory",
             low=100_000,
@@ -69,40 +69,40 @@ SINK = SettingGroup(
         ),
         Setting(
             "BLOOM FILTER",
-            Kind.BOOLEAN,
+            SettingKind.BOOLEAN,
             "Data files have a Bloom filter for each key column: readers that look for few keys skip most files, which "
             "are one to two bytes per row larger.",
             default="false",
         ),
         Setting(
             "STATE LOCATION",
-            Kind.TEXT,
+            SettingKind.TEXT,
             "Folder or URI for calve's records; never inside of a table.",
             default="below the home folder",
         ),
         Setting(
             "BRANCH",
-            Kind.TEXT,
+            SettingKind.TEXT,
             "Branch of the table to write to; one that is not there yet begins at the head of main.",
             default="'main'",
         ),
         Setting(
             "ON FOREIGN COMMIT",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "What to do when another writer changed the table's rows.",
             default="'halt'",
             choices=("halt", "accept"),
         ),
         Setting(
             "ON SCHEMA CHANGE",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "What to do when the source has columns that the table lacks, or wider ones: change the table, or stop.",
             default="'evolve'",
             choices=("evolve", "halt"),
         ),
         Setting(
             "ON KEY VIOLATION",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "What to do when a checkpoint has different rows of one key in the same order; looking for them takes a "
             "pass over the checkpoint.",
             default="'ignore'",
@@ -110,53 +110,53 @@ SINK = SettingGroup(
         ),
         Setting(
             "ON TRUNCATE",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "What to do when a Debezium record says that the source table was truncated.",
             default="'halt'",
             choices=("halt", "ignore"),
         ),
         Setting(
             "ON UNAVAILABLE VALUE",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "What to do when a Debezium record leaves out a large value that did not change, in both images.",
             default="'halt'",
             choices=("halt", "null"),
         ),
         Setting(
             "ON BAD ROW",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "What to do with a record that cannot become a change: stop, or keep it in a table of its own and go on.",
             default="'halt'",
             choices=("halt", "dead letter"),
         ),
         Setting(
             "DEAD LETTER TABLE",
-            Kind.TEXT,
+            SettingKind.TEXT,
             "Where records go that cannot become changes: namespace.table, in the catalog of the sink's table.",
             default="the table's name with _dead_letters",
         ),
         Setting(
             "RECOVERY",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "With a commit interval: stage every checkpoint, or take one per interval, which a crash reads again.",
             default="'stage'",
             choices=("stage", "replay"),
         ),
         Setting(
             "RESUME",
-            Kind.BOOLEAN,
+            SettingKind.BOOLEAN,
             "Go on where a dropped sink of this table stopped, with the same source.",
             default="false",
         ),
         Setting(
             "SNAPSHOT",
-            Kind.BOOLEAN,
+            SettingKind.BOOLEAN,
             "Make the table equal to the source in one snapshot, whatever it holds now.",
             default="false",
         ),
         Setting(
             "ADOPT",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "Take over a table that has rows which no run of this sink wrote: they count as the collection so far. "
             "They are read once, to see that no key is null or there twice; 'trust' leaves that out.",
             default="false",
@@ -164,20 +164,20 @@ SINK = SettingGroup(
         ),
         Setting(
             "COMMIT SIZE",
-            Kind.SIZE,
+            SettingKind.SIZE,
             "Commit before the commit interval is over when this much is staged.",
             low=1_000_000,
         ),
         Setting(
             "MAX PENDING BATCHES",
-            Kind.INTEGER,
+            SettingKind.INTEGER,
             "With so many batches waiting for the catalog nothing more is read.",
             default=str(MAX_PENDING_BATCHES),
             low=1,
         ),
         Setting(
             "MAX STAGED SIZE",
-            Kind.SIZE,
+            SettingKind.SIZE,
             "With so much staged a window is closed early, and reading waits until that is committed. Where rows have "
             "times of their own, the sink stops if none of them can be committed.",
             default="'8GB'; no limit where rows have times of their own",
@@ -185,47 +185,47 @@ SINK = SettingGroup(
         ),
         Setting(
             "COALESCE",
-            Kind.BOOLEAN,
+            SettingKind.BOOLEAN,
             "Whether windows, or times, that are complete together become one snapshot.",
             default="true",
         ),
         Setting(
             "TIME COLUMN",
-            Kind.NAME,
+            SettingKind.NAME,
             "Field of the record with the logical time of its changes: a TIMESTAMP, or BIGINT milliseconds.",
             default="changes have the time of their checkpoint",
         ),
         Setting(
             "WATERMARK DELAY",
-            Kind.DURATION,
+            SettingKind.DURATION,
             "How far times may be behind the highest one seen.",
             default="'0s'",
             low=timedelta(0),
         ),
         Setting(
             "IDLE TIMEOUT",
-            Kind.DURATION,
+            SettingKind.DURATION,
             "When the source was asked for so long and had nothing, logical time follows the clock.",
             default="it waits",
             low=_SECOND,
         ),
         Setting(
             "LATE ROWS",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "What to do with rows whose time is committed already: stop, give them the next time, or leave them out.",
             default="'error', with MODE APPEND 'advance'",
             choices=("error", "advance", "drop"),
         ),
         Setting(
             "HEARTBEAT",
-            Kind.DURATION,
+            SettingKind.DURATION,
             "An idle sink commits an empty snapshot so long after the last one: readers see that time went on.",
             default="'1h'",
             low=_SECOND,
         ),
         Setting(
             "MAINTENANCE",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "Whether the sink joins small files of its table, and writes files anew that have many deleted rows, by "
             "itself.",
             default="'auto'",
@@ -239,130 +239,140 @@ ICEBERG_CATALOG = SettingGroup(
     (
         Setting(
             "TYPE",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "Kind of catalog; 'embedded' is the one in the home folder.",
             choices=("embedded", "rest", "s3tables", "s3table", "sql", "glue", "hive"),
             required=True,
         ),
-        Setting("URI", Kind.TEXT, "Address of the catalog: https://..., sqlite:///..., thrift://..."),
-        Setting("WAREHOUSE", Kind.TEXT, "Warehouse: a location, a name, or the ARN of a table bucket."),
-        Setting("USER", Kind.TEXT, "User, or client id with AUTH = 'oauth2'."),
-        Setting("PASSWORD", Kind.SECRET, "Password of the user, or client secret."),
+        Setting("URI", SettingKind.TEXT, "Address of the catalog: https://..., sqlite:///..., thrift://..."),
+        Setting("WAREHOUSE", SettingKind.TEXT, "Warehouse: a location, a name, or the ARN of a table bucket."),
+        Setting("USER", SettingKind.TEXT, "User, or client id with AUTH = 'oauth2'."),
+        Setting("PASSWORD", SettingKind.SECRET, "Password of the user, or client secret."),
         Setting(
             "AUTH",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "How USER and PASSWORD log in.",
             default="'basic'",
             choices=("basic", "oauth2"),
         ),
-        Setting("CREDENTIAL", Kind.SECRET, "OAuth2 client credentials as id:secret."),
-        Setting("TOKEN", Kind.SECRET, "Bearer token."),
-        Setting("SCOPE", Kind.TEXT, "OAuth2 scope."),
-        Setting("OAUTH2 SERVER URI", Kind.TEXT, "Where tokens come from, if not from the catalog."),
-        Setting("AWS CONNECTION", Kind.NAME, "AWS connection that signs requests and reaches the store."),
-        Setting("SIGNING NAME", Kind.TEXT, "Service name of signed requests.", default="'execute-api'"),
+        Setting("CREDENTIAL", SettingKind.SECRET, "OAuth2 client credentials as id:secret."),
+        Setting("TOKEN", SettingKind.SECRET, "Bearer token."),
+        Setting("SCOPE", SettingKind.TEXT, "OAuth2 scope."),
+        Setting("OAUTH2 SERVER URI", SettingKind.TEXT, "Where tokens come from, if not from the catalog."),
+        Setting("AWS CONNECTION", SettingKind.NAME, "AWS connection that signs requests and reaches the store."),
+        Setting("SIGNING NAME", SettingKind.TEXT, "Service name of signed requests.", default="'execute-api'"),
     ),
 )
 
 AWS = SettingGroup(
     "a connection to AWS",
     (
-        Setting("ACCESS KEY ID", Kind.TEXT, "Access key."),
-        Setting("SECRET ACCESS KEY", Kind.SECRET, "Its secret."),
-        Setting("SESSION TOKEN", Kind.SECRET, "Token of temporary keys."),
-        Setting("ASSUME ROLE ARN", Kind.TEXT, "Role to take."),
-        Setting("ASSUME ROLE SESSION NAME", Kind.TEXT, "Name of the role's session."),
-        Setting("REGION", Kind.TEXT, "Region.", default="'us-east-1'"),
-        Setting("ENDPOINT", Kind.TEXT, "Address of a compatible store."),
+        Setting("ACCESS KEY ID", SettingKind.TEXT, "Access key."),
+        Setting("SECRET ACCESS KEY", SettingKind.SECRET, "Its secret."),
+        Setting("SESSION TOKEN", SettingKind.SECRET, "Token of temporary keys."),
+        Setting("ASSUME ROLE ARN", SettingKind.TEXT, "Role to take."),
+        Setting("ASSUME ROLE SESSION NAME", SettingKind.TEXT, "Name of the role's session."),
+        Setting("REGION", SettingKind.TEXT, "Region.", default="'us-east-1'"),
+        Setting("ENDPOINT", SettingKind.TEXT, "Address of a compatible store."),
     ),
 )
 
 KAFKA = SettingGroup(
     "a connection to Kafka",
     (
-        Setting("BROKER", Kind.TEXT, "host:port, or several with commas."),
-        Setting("BROKERS", Kind.TEXT, "The same."),
+        Setting("BROKER", SettingKind.TEXT, "host:port, or several with commas."),
+        Setting("BROKERS", SettingKind.TEXT, "The same."),
         Setting(
             "SECURITY PROTOCOL",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "How to talk to the brokers.",
             default="'plaintext'",
             choices=("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"),
         ),
         Setting(
             "SASL MECHANISM",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "How to log in.",
             choices=("plain", "scram-sha-256", "scram-sha-512"),
         ),
-        Setting("SASL USERNAME", Kind.TEXT, "User."),
-        Setting("SASL PASSWORD", Kind.SECRET, "Its password."),
-        Setting("SSL CERTIFICATE AUTHORITY", Kind.TEXT, "Who vouches for the brokers: PEM, or a file with it."),
-        Setting("SSL CERTIFICATE", Kind.TEXT, "Certificate of this client: PEM, or a file with it."),
-        Setting("SSL KEY", Kind.SECRET, "Its key, PEM."),
-        Setting("SSL KEY PASSWORD", Kind.SECRET, "Password of the key."),
+        Setting("SASL USERNAME", SettingKind.TEXT, "User."),
+        Setting("SASL PASSWORD", SettingKind.SECRET, "Its password."),
+        Setting("SSL CERTIFICATE AUTHORITY", SettingKind.TEXT, "Who vouches for the brokers: PEM, or a file with it."),
+        Setting("SSL CERTIFICATE", SettingKind.TEXT, "Certificate of this client: PEM, or a file with it."),
+        Setting("SSL KEY", SettingKind.SECRET, "Its key, PEM."),
+        Setting("SSL KEY PASSWORD", SettingKind.SECRET, "Password of the key."),
     ),
 )
 
 CONNECTION_STATEMENT = SettingGroup(
     "WITH of a connection",
-    (Setting("VALIDATE", Kind.BOOLEAN, "Try the connection when it is created.", default="true; for AWS false"),),
+    (
+        Setting(
+            "VALIDATE", SettingKind.BOOLEAN, "Try the connection when it is created.", default="true; for AWS false"
+        ),
+    ),
 )
 
 FILES = SettingGroup(
     "a source of files",
     (
-        Setting("PATH", Kind.TEXT, "Folder, or a pattern with *; a path or a URI.", required=True),
+        Setting("PATH", SettingKind.TEXT, "Folder, or a pattern with *; a path or a URI.", required=True),
         Setting(
             "FORMAT",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "Format of the files.",
             choices=("json", "csv", "parquet", "orc", "text"),
             required=True,
         ),
-        Setting("MAX FILES PER CHECKPOINT", Kind.INTEGER, "Files taken at once.", default="1000", low=1),
+        Setting("MAX FILES PER CHECKPOINT", SettingKind.INTEGER, "Files taken at once.", default="1000", low=1),
         Setting(
             "EPOCH UNIT",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "What numbers count in TIMESTAMP columns of JSON.",
             default="numbers are bad rows",
             choices=("ms", "us", "ns"),
         ),
-        Setting("HEADER", Kind.BOOLEAN, "CSV files have a first line with names.", default="false"),
-        Setting("DELIMITER", Kind.TEXT, "Separator of CSV values.", default="','"),
-        Setting("NULL VALUE", Kind.TEXT, "Text that stands for null in CSV files.", default="''", may_be_empty=True),
+        Setting("HEADER", SettingKind.BOOLEAN, "CSV files have a first line with names.", default="false"),
+        Setting("DELIMITER", SettingKind.TEXT, "Separator of CSV values.", default="','"),
+        Setting(
+            "NULL VALUE", SettingKind.TEXT, "Text that stands for null in CSV files.", default="''", may_be_empty=True
+        ),
     ),
 )
 
 GENERATOR = SettingGroup(
     "the load generator orders",
     (
-        Setting("ROWS", Kind.INTEGER, "Orders that are inserted first.", default="100000", low=1),
+        Setting("ROWS", SettingKind.INTEGER, "Orders that are inserted first.", default="100000", low=1),
         Setting(
-            "UPDATES", Kind.INTEGER, "Changes that follow; then the source is complete.", default="without end", low=0
+            "UPDATES",
+            SettingKind.INTEGER,
+            "Changes that follow; then the source is complete.",
+            default="without end",
+            low=0,
         ),
-        Setting("UPDATES PER SECOND", Kind.NUMBER, "Pace of all changes.", default="as fast as possible", low=1),
-        Setting("SEED", Kind.INTEGER, "Other seeds make other orders.", default="7", low=0),
-        Setting("MAX ROWS PER CHECKPOINT", Kind.INTEGER, "Changes taken at once.", default="50000", low=1),
+        Setting("UPDATES PER SECOND", SettingKind.NUMBER, "Pace of all changes.", default="as fast as possible", low=1),
+        Setting("SEED", SettingKind.INTEGER, "Other seeds make other orders.", default="7", low=0),
+        Setting("MAX ROWS PER CHECKPOINT", SettingKind.INTEGER, "Changes taken at once.", default="50000", low=1),
     ),
 )
 
 KAFKA_SOURCE = SettingGroup(
     "a source from Kafka",
     (
-        Setting("TOPIC", Kind.TEXT, "Topic.", required=True),
+        Setting("TOPIC", SettingKind.TEXT, "Topic.", required=True),
         Setting(
             "START OFFSETS",
-            Kind.TEXT,
+            SettingKind.TEXT,
             "Where a new sink begins: 'earliest', 'latest', offsets by partition ('{\"0\": 17}'), or a time with its "
             "zone ('2026-01-31T12:00:00Z').",
             default="'earliest'",
         ),
-        Setting("START OFFSET", Kind.TEXT, "The same."),
-        Setting("MAX OFFSETS PER CHECKPOINT", Kind.INTEGER, "Offsets taken at once.", default="1000000", low=1),
+        Setting("START OFFSET", SettingKind.TEXT, "The same."),
+        Setting("MAX OFFSETS PER CHECKPOINT", SettingKind.INTEGER, "Offsets taken at once.", default="1000000", low=1),
         Setting(
             "EPOCH UNIT",
-            Kind.CHOICE,
+            SettingKind.CHOICE,
             "What numbers count in TIMESTAMP columns of JSON.",
             default="numbers are bad rows; of DEBEZIUM, as the record says",
             choices=("ms", "us", "ns"),
@@ -373,9 +383,9 @@ KAFKA_SOURCE = SettingGroup(
 SCHEMA_REGISTRY = SettingGroup(
     "a schema registry",
     (
-        Setting("URL", Kind.TEXT, "Address of the registry.", required=True),
-        Setting("USER", Kind.TEXT, "User, for HTTP Basic."),
-        Setting("PASSWORD", Kind.SECRET, "Its password: a secret by name."),
+        Setting("URL", SettingKind.TEXT, "Address of the registry.", required=True),
+        Setting("USER", SettingKind.TEXT, "User, for HTTP Basic."),
+        Setting("PASSWORD", SettingKind.SECRET, "Its password: a secret by name."),
     ),
 )
 

@@ -13,7 +13,7 @@ from calve.model.connection import (
 )
 from calve.plan import catalogue
 from calve.plan.lookup import required_connection, secret
-from calve.plan.settings import Given
+from calve.plan.settings import CheckedOptions
 from calve.sql.errors import SqlError
 from calve.sql.statements import ConnectionKind, CreateConnection
 
@@ -55,7 +55,7 @@ def connected_aws(statement: CreateConnection, definitions: Definitions) -> AwsC
     return planned
 
 
-def _aws(given: Given, definitions: Definitions) -> AwsConnection:
+def _aws(given: CheckedOptions, definitions: Definitions) -> AwsConnection:
     given.need("ACCESS KEY ID", "SECRET ACCESS KEY")
     given.need("SECRET ACCESS KEY", "ACCESS KEY ID")
     given.need("SESSION TOKEN", "ACCESS KEY ID")
@@ -72,7 +72,7 @@ def _aws(given: Given, definitions: Definitions) -> AwsConnection:
     )
 
 
-def _catalog(given: Given, definitions: Definitions) -> CatalogConnection:
+def _catalog(given: CheckedOptions, definitions: Definitions) -> CatalogConnection:
     text = given.text("TYPE") or ""
     kind = CatalogType.S3TABLES if text == "s3table" else CatalogType(text)
     _check_type(given, kind)
@@ -101,7 +101,7 @@ def _catalog(given: Given, definitions: Definitions) -> CatalogConnection:
     )
 
 
-def _check_type(given: Given, kind: CatalogType) -> None:
+def _check_type(given: CheckedOptions, kind: CatalogType) -> None:
     """What a kind of catalog needs, and what means nothing to it."""
     needed = {
         CatalogType.REST: ("URI",),
@@ -125,7 +125,7 @@ def _check_type(given: Given, kind: CatalogType) -> None:
     given.need("SIGNING NAME", "AWS CONNECTION")
 
 
-def _check_login(given: Given) -> None:
+def _check_login(given: CheckedOptions) -> None:
     given.need("USER", "PASSWORD")
     given.need("PASSWORD", "USER")
     given.need("AUTH", "USER")
@@ -137,7 +137,7 @@ def _check_login(given: Given) -> None:
         raise given.error("SCOPE", "SCOPE needs CREDENTIAL, or AUTH = 'oauth2'")
 
 
-def _check_uri(given: Given, name: str, *schemes: str) -> None:
+def _check_uri(given: CheckedOptions, name: str, *schemes: str) -> None:
     """An address of a kind, without user and password in it: it is shown in messages and stored as it is."""
     text = given.text(name)
     if text is None:
@@ -154,7 +154,7 @@ def _check_uri(given: Given, name: str, *schemes: str) -> None:
         raise given.error(name, f"{name} is no address of that kind", f"It starts with {starts}.")
 
 
-def _kafka(given: Given, definitions: Definitions) -> KafkaConnection:
+def _kafka(given: CheckedOptions, definitions: Definitions) -> KafkaConnection:
     given.exclude("BROKER", "BROKERS")
     brokers = given.text("BROKER") or given.text("BROKERS")
     if not brokers:

@@ -21,7 +21,7 @@ from calve.sql.values import format_duration, format_size, parse_duration, parse
 T = TypeVar("T")
 
 
-class Kind(StrEnum):
+class SettingKind(StrEnum):
     """The type of an option's value, in the words of the reference page."""
 
     TEXT = "text"
@@ -44,7 +44,7 @@ class Setting:
     """One option. `default` is for people: a value in SQL, or words."""
 
     name: str
-    kind: Kind
+    kind: SettingKind
     doc: str
     default: str = ""
     low: Bound | None = None
@@ -64,7 +64,7 @@ class Setting:
     @property
     def type_text(self) -> str:
         """The type with its choices and bounds."""
-        if self.kind is Kind.CHOICE:
+        if self.kind is SettingKind.CHOICE:
             return " | ".join(_choice_text(c) for c in (*self.choices, *self._later_choices))
         low, high = _bound(self.low, self.kind), _bound(self.high, self.kind)
         if low and low == high:
@@ -91,7 +91,7 @@ class SettingGroup:
         """The option of this name."""
         return next((s for s in self.settings if s.name == name), None)
 
-    def checked(self, options: Options, where: Span | None) -> "Given":
+    def checked(self, options: Options, where: Span | None) -> "CheckedOptions":
         """Every option known, of its type and within its bounds; `where` is the place of the whole."""
         found: dict[str, tuple[Typed, Option]] = {}
         for option in options:
@@ -102,7 +102,7 @@ class SettingGroup:
         for setting in self.settings:
             if setting.required and setting.name not in found:
                 raise SqlError.at(where, f"{self.title} needs the option {setting.name}", hint=setting.doc)
-        return Given(self, found, where)
+        return CheckedOptions(self, found, where)
 
     def unknown(self, name: str, where: Span | None) -> SqlError:
         """The error about an option that is none."""
@@ -113,7 +113,7 @@ class SettingGroup:
 
 
 @dataclass(frozen=True)
-class Given:
+class CheckedOptions:
     """The checked options of one statement."""
 
     group: SettingGroup
@@ -185,7 +185,7 @@ def _typed(setting: Setting, option: Option) -> Typed:
     value = option.value
     if isinstance(value, bool) and "true" in setting.choices:
         value = str(value).lower()
-    if setting.kind is Kind.SECRET:
+    if setting.kind is SettingKind.SECRET:
         if isinstance(value, SecretName | SecretLiteral):
             return value
         raise SqlError.at(option.where, f"{setting.name} takes a secret", hint=f"Write {setting.name} = SECRET name.")
@@ -196,7 +196,7 @@ def _typed(setting: Setting, option: Option) -> Typed:
     except InvalidInput as error:
         hint = f"{error.detail} {error.hint}".strip()
         raise SqlError.at(option.value_where, f"{setting.name}: {error.primary}", hint=hint) from error
-    if not found and setting.kind is Kind.TEXT and not setting.may_be_empty:
+    if not found and setting.kind is SettingKind.TEXT and not setting.may_be_empty:
         usual = f"Leave it out for the default: {setting.default}." if setting.default else _example(setting)
         raise SqlError.at(option.value_where, f"{setting.name} is empty", hint=usual)
     return _bounded(setting, found, option)
@@ -204,27 +204,27 @@ def _typed(setting: Setting, option: Option) -> Typed:
 
 def _converted(setting: Setting, value: Typed) -> Typed:
     kind = setting.kind
-    if kind is Kind.NAME and isinstance(value, str):
+    if kind is SettingKind.NAME and isinstance(value, str):
         value = Identifier.exact(value)
     match kind, value:
-        case Kind.DURATION, str():
+        case SettingKind.DURATION, str():
             return parse_duration(value)
-        case Kind.SIZE, str():
+        case SettingKind.SIZE, str():
             return parse_size(value)
-        case Kind.CHOICE, str():
+        case SettingKind.CHOICE, str():
             return _choice(setting, value)
-        case Kind.BOOLEAN, str() if value.lower() in {"true", "false"}:
+        case SettingKind.BOOLEAN, str() if value.lower() in {"true", "false"}:
             return value.lower() == "true"
-        case Kind.INTEGER, str() if value.isdecimal() and len(value) < 19:
+        case SettingKind.INTEGER, str() if value.isdecimal() and len(value) < 19:
             return int(value)
-        case (Kind.BOOLEAN, bool()) | (Kind.TEXT, str()) | (Kind.NAME, Identifier()):
+        case (SettingKind.BOOLEAN, bool()) | (SettingKind.TEXT, str()) | (SettingKind.NAME, Identifier()):
             return value
-        case (Kind.INTEGER | Kind.SIZE, int()) if not isinstance(value, bool):
+        case (SettingKind.INTEGER | SettingKind.SIZE, int()) if not isinstance(value, bool):
             return value
-        case (Kind.NUMBER, int() | Decimal()) if not isinstance(value, bool):
+        case (SettingKind.NUMBER, int() | Decimal()) if not isinstance(value, bool):
             return value
         case _:
-            article = "" if kind is Kind.BOOLEAN else "a "
+            article = "" if kind is SettingKind.BOOLEAN else "a "
             raise InvalidInput(f"expected {article}{kind.value}", hint=_example(setting))
 
 
@@ -234,15 +234,15 @@ def _choice_text(choice: str) -> str:
 
 def _example(setting: Setting) -> str:
     examples = {
-        Kind.DURATION: "'1m 30s'",
-        Kind.SIZE: "'512MB'",
-        Kind.BOOLEAN: "true",
-        Kind.INTEGER: "10",
-        Kind.NUMBER: "1.5",
-        Kind.NAME: "name",
-        Kind.TEXT: "'text'",
+        SettingKind.DURATION: "'1m 30s'",
+        SettingKind.SIZE: "'512MB'",
+        SettingKind.BOOLEAN: "true",
+        SettingKind.INTEGER: "10",
+        SettingKind.NUMBER: "1.5",
+        SettingKind.NAME: "name",
+        SettingKind.TEXT: "'text'",
     }
-    if setting.kind is Kind.CHOICE:
+    if setting.kind is SettingKind.CHOICE:
         return f"Choices are {', '.join(_choice_text(c) for c in setting.choices)}."
     return f"Write {setting.name} = {examples[setting.kind]}."
 
@@ -281,9 +281,9 @@ def _below(left: int | Decimal | timedelta, right: int | Decimal | timedelta) ->
     return left < right
 
 
-def _bound(value: Bound | None, kind: Kind) -> str:
+def _bound(value: Bound | None, kind: SettingKind) -> str:
     if value is None:
         return ""
     if isinstance(value, timedelta):
         return format_duration(value)
-    return format_size(value) if kind is Kind.SIZE and value >= 0 else str(value)
+    return format_size(value) if kind is SettingKind.SIZE and value >= 0 else str(value)

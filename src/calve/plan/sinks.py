@@ -1,4 +1,12 @@
-"""CREATE SINK -> a checked `SinkPlan`: all that a run needs, nothing it has to look up but secrets."""
+"""CREATE SINK -> a checked `SinkPlan`: all that a run needs, nothing it has to look up but secrets.
+
+Which time the rows of a sink have, as its options and its source say.
+
+PARTITION BY -> partition fields, checked against what is known of the columns before anything runs.
+
+Columns of a view, and fields inside of structs, are checked when Spark knows their types
+(`iceberg/schema/creation.py`).
+"""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -8,7 +16,6 @@ from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
 from calve.errors import InvalidInput
 from calve.model.connection import AwsConnection, CatalogConnection
-from calve.model.pace import Pace
 from calve.model.relation import KnownColumn, Relation, SourcePlan
 from calve.model.spec import (
     HEARTBEAT_MS,
@@ -18,6 +25,7 @@ from calve.model.spec import (
     Diff,
     Envelope,
     KeyIndexUse,
+    LateRows,
     Maintenance,
     NoEnvelope,
     OnForeignCommit,
@@ -25,25 +33,109 @@ from calve.model.spec import (
     OnSchemaChange,
     OnTruncate,
     OnUnavailableValue,
+    Pace,
+    PartitionBy,
+    RowTimes,
     SinkSpec,
     TableName,
     WriteOptions,
 )
-from calve.model.types import declared_type, leaves
+from calve.model.types import TYPES, ColumnType, declared_type, leaves
 from calve.plan import catalogue
 from calve.plan.connections import connected_aws, plan_connection
 from calve.plan.lookup import required, required_connection
-from calve.plan.partitions import planned_partitions
-from calve.plan.settings import Given
+from calve.plan.settings import CheckedOptions
 from calve.plan.sources import column_named, plan_source
-from calve.plan.times import planned_times
 from calve.sql.errors import SqlError
-from calve.sql.parts import SinkMode
+from calve.sql.parts import PartitionField, SinkMode, Transform
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, CreateSource, CreateView, ObjectKind
 from calve.sql.values import format_duration
 
+_OF_TIMES = ("WATERMARK DELAY", "IDLE TIMEOUT", "LATE ROWS")
 
-class Beginning(StrEnum):
+
+def planned_times(given: CheckedOptions, source: SourcePlan, *, append: bool) -> RowTimes | None:
+    """None where rows have the time of their checkpoint."""
+    envelope, column = source.envelope, given.name("TIME COLUMN")
+    if isinstance(envelope, Diff):
+        if column:
+            raise given.error("TIME COLUMN", "the envelope DIFF names its time itself", "Leave it out.")
+        if envelope.progress and "WATERMARK DELAY" in given:
+            raise given.error("WATERMARK DELAY", "progress rows say which times are complete", "Leave it out.")
+    elif column is None:
+        for name in _OF_TIMES:
+            if name in given:
+                raise given.error(name, f"{name} is for rows with a time of their own", "Give a TIME COLUMN, too.")
+        return None
+    known = next((c.name for c in source.relation.columns or () if column and column.matches(c.name)), None)
+    idle = given.duration("IDLE TIMEOUT")
+    return RowTimes(
+        late=LateRows(given.text("LATE ROWS") or (LateRows.ADVANCE if append else LateRows.ERROR)),
+        field=known or (column.name if column else None),
+        by_progress=isinstance(envelope, Diff) and envelope.progress is not None,
+        delay_ms=_millis(given.duration("WATERMARK DELAY") or timedelta(0)),
+        idle_ms=None if idle is None else _millis(idle),
+    )
+
+
+def _millis(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
+
+
+_UNITS = (Transform.YEAR, Transform.MONTH, Transform.DAY, Transform.HOUR)
+
+
+def planned_partitions(fields: tuple[PartitionField, ...], relation: Relation) -> tuple[PartitionBy, ...]:
+    """The fields by the names that their columns have."""
+    planned: list[PartitionBy] = []
+    for field in fields:
+        wanted = _field(field, relation)
+        for other in planned:
+            _check_pair(field, other, wanted)
+        planned.append(wanted)
+    return tuple(planned)
+
+
+def _field(field: PartitionField, relation: Relation) -> PartitionBy:
+    first, *rest = field.column.parts
+    if relation.columns is None:
+        return PartitionBy(field.transform.value, (first.name, *(part.name for part in rest)), field.width)
+    column = column_named(relation.columns, first, "column")
+    known = declared_type(column.type)
+    if rest and (known is None or known.sql != "STRUCT"):
+        raise SqlError.at(field.column.where, f'column "{column.name}" of type {column.type} has no fields')
+    if not rest and known is not None:
+        _check_type(field, column, known)
+    return PartitionBy(field.transform.value, (column.name, *(part.name for part in rest)), field.width)
+
+
+def _check_type(field: PartitionField, column: KnownColumn, known: ColumnType) -> None:
+    if field.transform.value in known.transforms:
+        return
+    allowed = [kind.sql for kind in TYPES if field.transform.value in kind.transforms]
+    raise SqlError.at(
+        field.column.where,
+        f'{field.to_sql()} is not for column "{column.name}" of type {column.type}',
+        hint="Partition by a field of it, or by another column."
+        if known.nested
+        else f"{field.transform.value} takes {', '.join(allowed)}.",
+    )
+
+
+def _check_pair(field: PartitionField, other: PartitionBy, wanted: PartitionBy) -> None:
+    if other == wanted:
+        raise SqlError.at(field.column.where, f"partition field {wanted} is there twice", hint="Leave one of them out.")
+    both_units = wanted.transform in _UNITS and other.transform in _UNITS
+    if both_units and other.column == wanted.column:
+        finer = max(other, wanted, key=lambda by: _UNITS.index(Transform(by.transform)))
+        raise SqlError.at(
+            field.column.where,
+            f"partition fields {other} and {wanted} are redundant",
+            hint=f"Keep {finer} alone: the other follows from it.",
+        )
+
+
+class OnOldProgress(StrEnum):
     """What a sink does with a table that holds the progress of a sink that was dropped."""
 
     REFUSE = "refuse"
@@ -73,7 +165,7 @@ class SinkPlan:
     """Time between checkpoints of a source that is read to its end; None: as data comes."""
     commit_every: timedelta | None
     state: str | None
-    beginning: Beginning
+    beginning: OnOldProgress
 
 
 def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
@@ -193,7 +285,7 @@ def connected(statement: CreateSink, definitions: Definitions) -> tuple[CatalogC
     return planned, store
 
 
-def _checkpoint_interval(given: Given, commit_every: timedelta | None) -> timedelta | None:
+def _checkpoint_interval(given: CheckedOptions, commit_every: timedelta | None) -> timedelta | None:
     every = given.duration("CHECKPOINT INTERVAL")
     if every is not None and commit_every is not None and commit_every % every:
         raise given.error(
@@ -209,7 +301,7 @@ def _seconds(duration: timedelta | None) -> float:
     return 0.0 if duration is None else duration.total_seconds()
 
 
-def _check_staged(given: Given, *, staged: bool) -> None:
+def _check_staged(given: CheckedOptions, *, staged: bool) -> None:
     if "COMMIT SIZE" in given and "COMMIT INTERVAL" not in given:
         raise given.error(
             "COMMIT SIZE", "COMMIT SIZE needs a COMMIT INTERVAL", "It says how long less than that may wait."
@@ -268,7 +360,7 @@ def _check_types(relation: Relation) -> None:
                 )
 
 
-def _with_policies(envelope: Envelope | None, given: Given) -> Envelope:
+def _with_policies(envelope: Envelope | None, given: CheckedOptions) -> Envelope:
     truncate, unavailable = given.text("ON TRUNCATE"), given.text("ON UNAVAILABLE VALUE")
     if not isinstance(envelope, Debezium):
         for name in ("ON TRUNCATE", "ON UNAVAILABLE VALUE"):
@@ -282,7 +374,7 @@ def _with_policies(envelope: Envelope | None, given: Given) -> Envelope:
     )
 
 
-def _dead_letters(given: Given, statement: CreateSink) -> TableName | None:
+def _dead_letters(given: CheckedOptions, statement: CreateSink) -> TableName | None:
     name = given.text("DEAD LETTER TABLE")
     if given.text("ON BAD ROW") != "dead letter":
         if name is not None:
@@ -295,7 +387,7 @@ def _dead_letters(given: Given, statement: CreateSink) -> TableName | None:
     return table
 
 
-def _write_options(given: Given) -> WriteOptions:
+def _write_options(given: CheckedOptions) -> WriteOptions:
     return WriteOptions(
         target_file_size=given.integer("TARGET FILE SIZE"),
         row_group_size=given.integer("ROW GROUP SIZE"),
@@ -304,10 +396,10 @@ def _write_options(given: Given) -> WriteOptions:
     )
 
 
-def _beginning(given: Given) -> Beginning:
+def _beginning(given: CheckedOptions) -> OnOldProgress:
     if given.flag("RESUME"):
-        return Beginning.RESUME
-    return Beginning.SNAPSHOT if given.flag("SNAPSHOT") else Beginning.REFUSE
+        return OnOldProgress.RESUME
+    return OnOldProgress.SNAPSHOT if given.flag("SNAPSHOT") else OnOldProgress.REFUSE
 
 
 def _check_only_writer(definition: Definition, statement: CreateSink, spec: SinkSpec, definitions: Definitions) -> None:

@@ -20,12 +20,12 @@ from calve.model.types import UUID_MARK, leaves
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required_connection, secret
-from calve.plan.settings import Given
+from calve.plan.settings import CheckedOptions
 from calve.sql import parts
 from calve.sql.errors import SqlError
 from calve.sql.names import FieldPath, Identifier
 from calve.sql.options import SecretLiteral
-from calve.sql.parts import Column
+from calve.sql.parts import ColumnClause
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSource
 
 _ORDERS = (
@@ -44,11 +44,11 @@ _NOT_TEXTUAL = ("INTERVAL", "VARIANT")
 def plan_source(statement: CreateSource, definitions: Definitions) -> SourcePlan:
     """The source that a statement describes."""
     match statement.input:
-        case parts.GeneratorInput():
+        case parts.GeneratorClause():
             return _generator(statement, statement.input)
-        case parts.FilesInput():
+        case parts.FilesClause():
             return _files(statement, catalogue.FILES.checked(statement.input.options, statement.where))
-        case parts.KafkaInput():
+        case parts.KafkaClause():
             return _kafka(statement, statement.input, definitions)
 
 
@@ -62,7 +62,7 @@ def column_named(columns: tuple[KnownColumn, ...], name: Identifier, what: str) 
     return found
 
 
-def _generator(statement: CreateSource, used: parts.GeneratorInput) -> SourcePlan:
+def _generator(statement: CreateSource, used: parts.GeneratorClause) -> SourcePlan:
     if not used.generator.matches("orders"):
         raise SqlError.at(
             used.generator.where, f'there is no load generator "{used.generator}"', hint="There is orders."
@@ -83,7 +83,7 @@ def _generator(statement: CreateSource, used: parts.GeneratorInput) -> SourcePla
     return SourcePlan(Relation(statement.name.name, _ORDERS, key), made, None)
 
 
-def _files(statement: CreateSource, given: Given) -> SourcePlan:
+def _files(statement: CreateSource, given: CheckedOptions) -> SourcePlan:
     form = given.text("FORMAT") or ""
     if form != "csv":
         for name in _CSV_ONLY:
@@ -124,7 +124,7 @@ def _in_files(envelope: Envelope, columns: tuple[KnownColumn, ...]) -> tuple[Kno
     return (*declared, *(KnownColumn(n, kind) for n, kind in special.items() if n and n not in names))
 
 
-def _kafka(statement: CreateSource, used: parts.KafkaInput, definitions: Definitions) -> SourcePlan:
+def _kafka(statement: CreateSource, used: parts.KafkaClause, definitions: Definitions) -> SourcePlan:
     given = catalogue.KAFKA_SOURCE.checked(used.options, statement.where)
     given.exclude("START OFFSETS", "START OFFSET")
     found = required_connection(definitions, used.connection, ConnectionKind.KAFKA)
@@ -197,7 +197,7 @@ def _registry(statement: CreateSource, form: parts.Format, definitions: Definiti
 
 
 def _columns(statement: CreateSource) -> tuple[KnownColumn, ...]:
-    seen: dict[str, Column] = {}
+    seen: dict[str, ColumnClause] = {}
     for column in statement.columns:
         if column.name.name.lower() in seen:
             raise SqlError.at(column.name.where, f'column "{column.name}" is there twice', hint="Rename one of them.")
@@ -270,7 +270,7 @@ def _diff(
 
 
 def _order(
-    statement: CreateSource, order: parts.Order | None, columns: tuple[KnownColumn, ...], form: str
+    statement: CreateSource, order: parts.OrderClause | None, columns: tuple[KnownColumn, ...], form: str
 ) -> tuple[str, ...]:
     if order is None:
         if form != "kafka":
@@ -298,7 +298,7 @@ def _check_declared(path: FieldPath, columns: tuple[KnownColumn, ...]) -> None:
         )
 
 
-def _across(order: parts.Order | None) -> bool:
+def _across(order: parts.OrderClause | None) -> bool:
     return order is not None and order.across_checkpoints
 
 

@@ -21,11 +21,10 @@ from pyspark.sql.types import StructType
 
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost
-from calve.model.checkpoint import Offsets, canonical_offsets
-from calve.model.size import SizeHint
+from calve.model.checkpoint import Offsets, SizeHint, canonical_offsets
 from calve.model.spec import Upsert
-from calve.sparkversion import schema_of_ddl
-from calve.state import StateStore
+from calve.spark.version import schema_of_ddl
+from calve.storage.state import StateStore
 
 STATUSES = ("new", "paid", "packed", "shipped", "delivered", "returned")
 CUSTOMERS = 20_000

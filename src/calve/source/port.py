@@ -3,6 +3,8 @@
 Such a source can be read again from any offsets it has given out, so Spark's checkpoint is not needed: what is recorded
 decides where reading goes on. Offsets are small canonical JSON texts (`canonical_offsets`); they are stored with every
 commit, so they must not grow with the source.
+
+A bounded DataFrame as a source: one checkpoint, then the end.
 """
 
 from typing import Protocol, runtime_checkable
@@ -11,10 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from calve.clock import Clock
-from calve.model.checkpoint import Offsets
-from calve.model.size import SizeHint
+from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, canonical_offsets
 from calve.model.spec import Envelope
-from calve.state import StateStore
+from calve.storage.state import StateStore
 
 
 class Source(Protocol):
@@ -88,3 +89,46 @@ class SourceDefinition(Protocol):
     def open(self, store: StateStore, clock: Clock) -> Source:
         """Ready to read; `store` is for what the source has to remember."""
         ...
+
+
+_ALL = canonical_offsets({"rows": "all"})
+
+
+class BoundedFrame:
+    """All rows of one DataFrame. A restart before they are recorded reads them again."""
+
+    name = "bounded"
+    counts = "rows"
+    unread = 0
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+
+    def schema(self, _spark: SparkSession) -> StructType:
+        return self._frame.schema
+
+    def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
+        del whole
+        return _ALL if start is None else None
+
+    def begin(self) -> Offsets:
+        return None
+
+    @property
+    def took_all(self) -> bool:
+        return True
+
+    def frame(self, _spark: SparkSession, _start: Offsets, _end: Offsets) -> DataFrame:
+        return self._frame
+
+    def contents(self, _spark: SparkSession, _end: Offsets) -> DataFrame:
+        return self._frame
+
+    def size(self, _start: Offsets, _end: Offsets) -> SizeHint:
+        return UNKNOWN
+
+    def ended(self, end: Offsets) -> bool:
+        return end is not None
+
+    def committed(self, offsets: Offsets) -> None:
+        """Nothing is kept."""

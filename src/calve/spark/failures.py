@@ -10,6 +10,13 @@ has its text alone. A file that Spark fails to read is permanent unless a rule a
 failed: codecs and formats throw whatever they like, `RuntimeException` and plain `IOException` among it.
 
 Whatever no rule knows is transient: a stalled sink shows its cause and goes on by itself, a halted one does not.
+
+The causes of a failure, from the exception that was raised to the innermost one.
+
+An exception of the JVM arrives as a `Py4JJavaError` or as one of PySpark's own, with the Java object behind it: its
+causes are asked one after the other (`getCause`), with Spark's condition, SQL state and message parameters where it has
+them. A failed Python task arrives as the text of its traceback, and a task of another machine whose exception cannot be
+deserialized as a text with `Caused by:` lines; only these two are read as text.
 """
 
 import errno
@@ -19,21 +26,139 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import pairwise
+from traceback import walk_tb
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from calve.catalog.hints import hint_for
 from calve.errors import BadRow, CalveError, SourceLost, TerminalError, TransientError, UnreadableFile, decode
-from calve.model.letter import MAY_BE_LETTER
-from calve.spark.causes import Cause, causes_of, plain_path, text_of
+from calve.model.change import MAY_BE_LETTER
+from calve.spark.version import SparkFacts, facts_of_throwable
+from calve.storage.hints import hint_for
+
+_MOST = 20
+"""Causes that are looked at: chains may be circles."""
+_MOST_LETTERS = 400
+_PYTHON_FAILED = "org.apache.spark.api.python.PythonException"
+_CAUSED_BY = re.compile(r"^\s*(?:Caused by: |: )(?P<name>[\w.$]+)(?:: (?P<message>.*))?$", re.MULTILINE)
+_RAISED = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
+_SIGNED = re.compile(r"(?i)([?&;](?:[\w-]*(?:signature|token|credential|password|secret|key)[\w-]*)=)[^&\s;\"']+")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One exception of a chain."""
+
+    name: str
+    """Its class; of Java's with the package."""
+    message: str
+    condition: str = ""
+    """What Spark calls this kind of error: FAILED_READ_FILE.NO_HINT, say."""
+    state: str = ""
+    """The SQL state."""
+    file: str = ""
+    """The file that Spark was reading."""
+    number: int | None = None
+    """`errno`, where Python knows it."""
+    kinds: tuple[str, ...] = ()
+    """The class and those above it, of an exception of this process."""
+
+    def __str__(self) -> str:
+        said = _without_secrets(" ".join(self.message.split()))
+        short = self.name.rpartition(".")[2]
+        return (said if said.startswith(short) else f"{short}: {said}" if said else short)[:_MOST_LETTERS]
+
+
+def causes_of(error: BaseException) -> tuple[Cause, ...]:
+    """All causes, the outermost first."""
+    return tuple(_walk(error))[:_MOST] or (_of_python(error),)
+
+
+def text_of(error: BaseException) -> str:
+    """All that an exception says. Py4J asks the JVM for the text, which may be gone."""
+    try:
+        return str(error)
+    except (Py4JError, OSError):
+        return type(error).__name__
+
+
+def plain_path(path: str) -> str:
+    """A file as a person names it: Spark has URIs of local files, with escapes."""
+    parts = urlsplit(path)
+    return unquote(parts.path) if parts.scheme == "file" else _without_secrets(path)
+
+
+def _without_secrets(text: str) -> str:
+    return _SIGNED.sub(r"\1***", _LOGIN.sub("***@", text))
+
+
+def _walk(error: BaseException) -> Iterator[Cause]:
+    java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    if java is not None:
+        try:
+            yield from _of_java(java)
+        except (Py4JError, OSError) as lost:  # the JVM is gone
+            yield _of_python(lost)
+        return
+    if not isinstance(error, PySparkException):
+        yield _of_python(error)
+    yield from _of_text(text_of(error))
+
+
+def _of_java(java: Any) -> Iterator[Cause]:
+    for _ in range(_MOST):
+        name, message = str(java.getClass().getName()), str(java.getMessage() or "")
+        facts = facts_of_throwable(java)
+        if name == _PYTHON_FAILED:
+            yield from _of_text(message)
+        else:
+            yield _with_facts(name, message, facts)
+        following = java.getCause()
+        if following is None:
+            yield from _of_text(message)  # of a task whose exception did not come along
+            return
+        java = following
+
+
+def _with_facts(name: str, message: str, facts: SparkFacts) -> Cause:
+    return Cause(name, message, facts.condition, facts.state, facts.parameters.get("path", ""))
+
+
+def _of_python(error: BaseException) -> Cause:
+    if isinstance(error, ConnectionError) and _raised_by_py4j(error):  # nothing listens where the JVM was
+        return Cause(Py4JNetworkError.__name__, text_of(error))
+    number = error.errno if isinstance(error, OSError) else None
+    kinds = tuple(kind.__name__ for kind in type(error).__mro__)
+    return Cause(type(error).__name__, text_of(error), number=number, kinds=kinds)
+
+
+def _raised_by_py4j(error: BaseException) -> bool:
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__", "")).startswith("py4j.")
+
+
+def _of_text(text: str) -> list[Cause]:
+    """Causes that a text names: `Caused by:` of Java; in a traceback of Python the first one is the innermost."""
+    java = [Cause(found["name"], found["message"] or "") for found in _CAUSED_BY.finditer(text)]
+    lines = text.splitlines()
+    raised = [
+        Cause(found["name"].rpartition(".")[2], found["message"] or "")
+        for before, line in pairwise(lines)
+        if before.startswith("  ") and (found := _RAISED.match(line))
+    ]
+    return [*java, *reversed(raised)] if "Traceback (most recent call last)" in text else java
+
 
 CAUGHT = (PySparkException, Py4JError, OSError, pa.ArrowException)
 """Everything that engines and stores raise; anything else is a mistake in calve itself."""
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """What failed."""
 
     NO_PACKAGE = auto()
@@ -56,7 +181,7 @@ class Kind(Enum):
 class _Rule:
     """Causes of one kind: those that any of the signs is true of."""
 
-    kind: Kind
+    kind: FailureKind
     names: tuple[str, ...] = ()
     """Classes, or with a dot at the end packages of Java."""
     conditions: tuple[str, ...] = ()
@@ -111,34 +236,34 @@ _DAMAGED_INPUT = (
 """Words of formats and codecs. Spark 3.5 lets many of them through as they are."""
 _DAMAGED_FILE = re.compile(r"^(?P<parquet>.+) is not a Parquet file|^Malformed ORC file (?P<orc>.+)\. ")
 _RULES = (
-    _Rule(Kind.NO_PACKAGE, names=("ModuleNotFoundError", "ImportError"), words=("No module named '",)),
-    _Rule(Kind.NO_PYTHON, words=('Cannot run program "',)),
-    _Rule(Kind.OTHER_PYTHON, words=("[PYTHON_VERSION_MISMATCH]",)),
+    _Rule(FailureKind.NO_PACKAGE, names=("ModuleNotFoundError", "ImportError"), words=("No module named '",)),
+    _Rule(FailureKind.NO_PYTHON, words=('Cannot run program "',)),
+    _Rule(FailureKind.OTHER_PYTHON, words=("[PYTHON_VERSION_MISMATCH]",)),
     _Rule(
-        Kind.SPARK_GONE,
+        FailureKind.SPARK_GONE,
         names=("Py4JNetworkError", "Py4JAuthenticationError"),
         words=("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown"),
     ),
-    _Rule(Kind.DISK_FULL, numbers=(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+    _Rule(FailureKind.DISK_FULL, numbers=(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
     _Rule(
-        Kind.REFUSED,
+        FailureKind.REFUSED,
         names=("AccessControlException", "AccessDeniedException"),
         numbers=(errno.EACCES, errno.EPERM, errno.EROFS),
         words=("Mkdirs failed to create", "ACCESS_DENIED", "AccessDenied"),  # Hadoop does not say why; S3
     ),
     _Rule(
-        Kind.NO_MEMORY,
+        FailureKind.NO_MEMORY,
         names=("OutOfMemoryError", "SparkOutOfMemoryError", "MemoryError", "ArrowMemoryError"),
         conditions=("UNABLE_TO_ACQUIRE_MEMORY",),
         numbers=(errno.ENOMEM,),
     ),
     _Rule(
-        Kind.FILE_GONE,
+        FailureKind.FILE_GONE,
         names=("SparkFileNotFoundException",),
         conditions=("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", _GONE_OR_REFUSED),
     ),
     _Rule(
-        Kind.OUT_OF_REACH,
+        FailureKind.OUT_OF_REACH,
         names=(
             *("ConnectException", "SocketException", "SocketTimeoutException", "UnknownHostException"),
             *("NoRouteToHostException", "InterruptedIOException", "ClosedByInterruptException", "TimeoutException"),
@@ -153,20 +278,20 @@ _RULES = (
         ),
     ),
     _Rule(
-        Kind.BAD_RECORD,
+        FailureKind.BAD_RECORD,
         names=("BadRecordException",),
         conditions=("CANNOT_PARSE_JSON_FIELD", "MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD"),
     ),
     _Rule(
-        Kind.BAD_FILE,
+        FailureKind.BAD_FILE,
         names=("FileFormatException", "ParquetDecodingException", "ZipException", "DataFormatException"),
         conditions=_FAILED_READ,
         words=_DAMAGED_INPUT,
     ),
-    _Rule(Kind.BAD_VALUE, names=("ArrowInvalid",), states=("22",)),
-    _Rule(Kind.BAD_PLAN, names=("AnalysisException", "ParseException", "ExtendedAnalysisException")),
+    _Rule(FailureKind.BAD_VALUE, names=("ArrowInvalid",), states=("22",)),
+    _Rule(FailureKind.BAD_PLAN, names=("AnalysisException", "ParseException", "ExtendedAnalysisException")),
     _Rule(
-        Kind.BROKEN_TASK,
+        FailureKind.BROKEN_TASK,
         names=(
             *("RecursionError", "ValueError", "TypeError", "LookupError", "KeyError", "IndexError", "AttributeError"),
             *("UnicodeDecodeError", "UnicodeEncodeError", "OverflowError", "ZeroDivisionError", "AssertionError"),
@@ -393,21 +518,21 @@ def _said(failure: _Failure) -> str:
     return "\n".join((text_of(failure.error), *(cause.message for cause in failure.causes)))
 
 
-_ERRORS: dict[Kind, Callable[[_Failure], CalveError]] = {
-    Kind.NO_PACKAGE: _no_package,
-    Kind.NO_PYTHON: _no_python,
-    Kind.OTHER_PYTHON: _other_python,
-    Kind.SPARK_GONE: _spark_gone,
-    Kind.DISK_FULL: _disk_full,
-    Kind.REFUSED: _refused,
-    Kind.NO_MEMORY: _no_memory,
-    Kind.OUT_OF_REACH: _out_of_reach,
-    Kind.FILE_GONE: _file_gone,
-    Kind.BAD_RECORD: _bad_record,
-    Kind.BAD_FILE: _bad_file,
-    Kind.BAD_VALUE: _bad_value,
-    Kind.BAD_PLAN: _bad_plan,
-    Kind.BROKEN_TASK: _broken_task,
+_ERRORS: dict[FailureKind, Callable[[_Failure], CalveError]] = {
+    FailureKind.NO_PACKAGE: _no_package,
+    FailureKind.NO_PYTHON: _no_python,
+    FailureKind.OTHER_PYTHON: _other_python,
+    FailureKind.SPARK_GONE: _spark_gone,
+    FailureKind.DISK_FULL: _disk_full,
+    FailureKind.REFUSED: _refused,
+    FailureKind.NO_MEMORY: _no_memory,
+    FailureKind.OUT_OF_REACH: _out_of_reach,
+    FailureKind.FILE_GONE: _file_gone,
+    FailureKind.BAD_RECORD: _bad_record,
+    FailureKind.BAD_FILE: _bad_file,
+    FailureKind.BAD_VALUE: _bad_value,
+    FailureKind.BAD_PLAN: _bad_plan,
+    FailureKind.BROKEN_TASK: _broken_task,
 }
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from calve.sql.lexer import Kind, Lexer, Token
+from calve.sql.lexer import Lexer, Token, TokenKind
 from calve.sql.options import is_sensitive
 from calve.sql.text import Span, SqlText
 
@@ -28,7 +28,7 @@ _SHOWN_IN_CONNECTIONS = frozenset(
 """Last words of option names whose texts are no secrets; a misspelt PASSWORD is not among them."""
 _GUARDED = re.compile(r"\b(?:ALTER|CREATE)\s+(?:CONNECTION|SECRET)\b", re.IGNORECASE)
 _QUOTES = ("'", '"', "`")
-_TEXTS = frozenset({Kind.STRING, Kind.QUOTED, Kind.BROKEN})
+_TEXTS = frozenset({TokenKind.STRING, TokenKind.QUOTED, TokenKind.BROKEN})
 
 
 def is_hidden(where: Span) -> bool:
@@ -81,7 +81,7 @@ def _statements(text: str, end: int) -> Iterator[list[Token]]:
         if token.ends_statement:
             yield tokens
             tokens = []
-        if token.kind is Kind.END or (token.ends_statement and token.start >= end):
+        if token.kind is TokenKind.END or (token.ends_statement and token.start >= end):
             return
 
 
@@ -117,7 +117,7 @@ def _is_known(tokens: list[Token]) -> bool:
 def _hidden_in_secret(tokens: list[Token]) -> Iterator[Range]:
     """Everything after the name, unless it says where the value comes from."""
     name_and_body = [token for token in tokens[:-1] if token.word not in {"IF", "NOT", "EXISTS"}]
-    if name_and_body and name_and_body[0].kind is Kind.BROKEN:
+    if name_and_body and name_and_body[0].kind is TokenKind.BROKEN:
         yield name_and_body[0].start, name_and_body[0].end
     for before, token in pairwise(name_and_body):
         if token.kind in _TEXTS and before.word not in {"ENV", "FILE"}:
@@ -136,7 +136,7 @@ def _hidden_values(tokens: list[Token], shown: frozenset[str] | None) -> Iterato
     name: list[str] = []
     words: list[str] = []
     for before, token in pairwise(tokens):
-        if before.kind is Kind.SYMBOL and before.value in ",();":
+        if before.kind is TokenKind.SYMBOL and before.value in ",();":
             name, words = [], []
         elif before.is_symbol("="):
             name, words = words or name, []
@@ -148,10 +148,10 @@ def _hidden_values(tokens: list[Token], shown: frozenset[str] | None) -> Iterato
 
 def _hides(name: list[str], before: Token, token: Token, shown: frozenset[str] | None) -> bool:
     if is_sensitive(" ".join(name)) and before.is_symbol("="):
-        return token.kind is not Kind.SYMBOL and token.word != "SECRET"
+        return token.kind is not TokenKind.SYMBOL and token.word != "SECRET"
     if token.kind not in _TEXTS:
         return False
-    doubtful = shown is not None and (token.kind is Kind.BROKEN or not shown.issuperset(name[-1:] or [""]))
+    doubtful = shown is not None and (token.kind is TokenKind.BROKEN or not shown.issuperset(name[-1:] or [""]))
     return doubtful or is_sensitive(" ".join(name)) or before.word == "AS" or _has_login(token)
 
 

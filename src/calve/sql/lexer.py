@@ -33,7 +33,7 @@ _SPARK_SPACE = re.compile(r"(?:[\s\ufeff]++|--(?:\\\n|[^\r\n])*+)*+")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is."""
 
     WORD = auto()
@@ -56,7 +56,7 @@ _BROKEN_BY = {"'": "string", '"': "quoted name", "`": "name in backticks"}
 class Token(NamedTuple):
     """A piece of text. `value` is what it means: quotes taken off, or for BROKEN what was not closed."""
 
-    kind: Kind
+    kind: TokenKind
     start: int
     end: int
     value: str
@@ -64,16 +64,16 @@ class Token(NamedTuple):
     @property
     def word(self) -> str:
         """The word in capitals; empty for anything else. Only ASCII words can be keywords."""
-        return self.value.upper() if self.kind is Kind.WORD and self.value.isascii() else ""
+        return self.value.upper() if self.kind is TokenKind.WORD and self.value.isascii() else ""
 
     def is_symbol(self, symbol: str) -> bool:
         """Whether this is that character."""
-        return self.kind is Kind.SYMBOL and self.value == symbol
+        return self.kind is TokenKind.SYMBOL and self.value == symbol
 
     @property
     def ends_statement(self) -> bool:
         """A semicolon or the end of the text."""
-        return self.kind is Kind.END or self.is_symbol(";")
+        return self.kind is TokenKind.END or self.is_symbol(";")
 
 
 class _Language:
@@ -113,7 +113,7 @@ class _Language:
 
     def _follow_condition(self, token: Token) -> None:
         depth = self._depth or 0
-        symbol = token.value if token.kind is Kind.SYMBOL else ""
+        symbol = token.value if token.kind is TokenKind.SYMBOL else ""
         if depth == 0 and symbol in {",", ")"}:
             self.is_spark, self._depth = False, None
         elif symbol in {"(", "["}:
@@ -136,7 +136,7 @@ class Lexer:
         if broken:
             return broken
         if self._offset == len(self._text):
-            return Token(Kind.END, self._offset, self._offset, "")
+            return Token(TokenKind.END, self._offset, self._offset, "")
         token = self._read()
         self._offset = token.end
         self._language.observe(token)
@@ -152,22 +152,22 @@ class Lexer:
             return self._broken(_BROKEN_BY[text])
         match match.lastgroup:
             case "word":
-                return Token(Kind.WORD, start, end, text)
+                return Token(TokenKind.WORD, start, end, text)
             case "number":
-                return Token(Kind.NUMBER, start, end, text)
+                return Token(TokenKind.NUMBER, start, end, text)
             case "symbol":
-                return Token(Kind.SYMBOL, start, end, text)
+                return Token(TokenKind.SYMBOL, start, end, text)
             case "quoted":
-                return Token(Kind.QUOTED, start, end, text[1:-1].replace('""', '"'))
+                return Token(TokenKind.QUOTED, start, end, text[1:-1].replace('""', '"'))
             case "backtick":
-                return Token(Kind.BACKTICK, start, end, text[1:-1].replace("``", "`"))
+                return Token(TokenKind.BACKTICK, start, end, text[1:-1].replace("``", "`"))
             case _:
-                return Token(Kind.STRING, start, end, text[1:-1].replace("''", "'"))
+                return Token(TokenKind.STRING, start, end, text[1:-1].replace("''", "'"))
 
     def _broken(self, what: str) -> Token:
         start, end = self._offset, len(self._text)
         self._offset = end
-        return Token(Kind.BROKEN, start, end, what)
+        return Token(TokenKind.BROKEN, start, end, what)
 
     def _skip_space(self) -> Token | None:
         space = _SPARK_SPACE if self._language.is_spark else _CALVE_SPACE

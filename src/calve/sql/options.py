@@ -11,8 +11,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from calve.errors import InvalidInput
-from calve.sql.layout import Clause, Listed
-from calve.sql.names import Identifier, quoted_text
+from calve.sql.names import Clause, Identifier, Listed, quoted_text
 from calve.sql.text import Span
 
 HIDDEN = "<hidden>"

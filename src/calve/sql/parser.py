@@ -14,7 +14,7 @@ from calve.sql.grammar.partition import partition_field
 from calve.sql.grammar.show import analyze, explain, query, show, validate
 from calve.sql.grammar.sink import create_sink
 from calve.sql.grammar.source import create_source
-from calve.sql.lexer import Kind, Lexer
+from calve.sql.lexer import Lexer, TokenKind
 from calve.sql.parts import PartitionField
 from calve.sql.statements import Statement
 from calve.sql.text import SqlText
@@ -62,7 +62,7 @@ def parse(text: str) -> tuple[Statement, ...]:
     """All statements of a script, separated by semicolons. Raises `SqlSyntaxError` at the first mistake."""
     cursor = Cursor(SqlText(text))
     found: list[Statement] = []
-    while cursor.peek().kind is not Kind.END:
+    while cursor.peek().kind is not TokenKind.END:
         if not cursor.accept_symbol(";"):
             found.append(_statement(cursor))
     return tuple(found)
@@ -81,7 +81,7 @@ def parse_partition_field(text: str) -> PartitionField:
     """One field of PARTITION BY: a column, or a transform of one."""
     cursor = Cursor(SqlText(text))
     found = partition_field(cursor)
-    if cursor.peek().kind is not Kind.END:
+    if cursor.peek().kind is not TokenKind.END:
         raise cursor.unexpected("nothing more after the partition field", "Give every field by itself.")
     return found
 
@@ -93,7 +93,7 @@ def split_complete(text: str) -> tuple[tuple[str, ...], str]:
     comments is no rest.
     """
     lexer, found, start, empty = Lexer(text), list[str](), 0, True
-    while (token := lexer.next()).kind is not Kind.END:
+    while (token := lexer.next()).kind is not TokenKind.END:
         if not token.is_symbol(";"):
             empty = False
             continue
@@ -121,7 +121,7 @@ def _dispatch(cursor: Cursor) -> Statement:
     if word in _STATEMENTS:
         cursor.next()
         return _STATEMENTS[word](cursor)
-    if cursor.peek().kind is not Kind.WORD:
+    if cursor.peek().kind is not TokenKind.WORD:
         raise cursor.unexpected("a statement", _STARTS)
     hint = _NOT_HERE.get(word) or suggestion(word, STATEMENT_STARTS, otherwise=_STARTS)
     raise cursor.error(f"unknown statement {cursor.shown(cursor.peek())}", hint=hint)

@@ -4,8 +4,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from calve.sql.layout import Clause, Listed
-from calve.sql.names import FieldPath, Identifier, quoted_name, quoted_text
+from calve.sql.names import Clause, FieldPath, Identifier, Listed, quoted_name, quoted_text
 from calve.sql.options import NO_OPTIONS, Options, SecretLiteral
 
 # ---- secrets
@@ -47,7 +46,7 @@ SecretOrigin = FromEnvironment | FromFile | FromLiteral
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnClause:
     """A column of a source. `type` is Spark's own notation, in its canonical form (see `grammar/types.py`)."""
 
     name: Identifier
@@ -107,7 +106,7 @@ class Include:
 
 
 @dataclass(frozen=True)
-class KafkaInput:
+class KafkaClause:
     """Records of a topic."""
 
     connection: Identifier
@@ -125,7 +124,7 @@ class KafkaInput:
 
 
 @dataclass(frozen=True)
-class FilesInput:
+class FilesClause:
     """Files of a folder."""
 
     options: Options
@@ -135,7 +134,7 @@ class FilesInput:
 
 
 @dataclass(frozen=True)
-class GeneratorInput:
+class GeneratorClause:
     """Rows that calve makes up, the same ones for the same options."""
 
     generator: Identifier
@@ -146,13 +145,13 @@ class GeneratorInput:
         return [Listed(head, self.options.items(reveal=reveal)) if self.options else head]
 
 
-Input = KafkaInput | FilesInput | GeneratorInput
+Input = KafkaClause | FilesClause | GeneratorClause
 
 # ---- envelopes
 
 
 @dataclass(frozen=True)
-class Order:
+class OrderClause:
     """Which change of a key is the last one: the greatest wins.
 
     With `across_checkpoints` (GLOBAL) an older change that arrives in a later checkpoint is recognised, too.
@@ -177,7 +176,7 @@ class NoneEnvelope:
 class UpsertEnvelope:
     """A record replaces its key. `delete_when` is a condition in Spark's language, as it was written."""
 
-    order: Order | None = None
+    order: OrderClause | None = None
     delete_when: str | None = None
 
     def to_sql(self) -> str:
@@ -190,7 +189,7 @@ class UpsertEnvelope:
 class DebeziumEnvelope:
     """Records with before, after and op."""
 
-    order: Order | None = None
+    order: OrderClause | None = None
 
     def to_sql(self) -> str:
         return "ENVELOPE DEBEZIUM" + (f" ({self.order.to_sql()})" if self.order else "")

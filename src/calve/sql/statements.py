@@ -1,21 +1,20 @@
-# ruff: noqa: ARG002 - all statements print themselves in one way, those without secrets, too
 """Statements as values. `to_sql()` is the canonical text on one line, `pretty()` the same with a line per clause.
 
     parse_one(statement.to_sql()) == statement
 
 Equal statements print alike. The one exception to the rule above is a literal that must not be shown: it prints as
 `<hidden>`, and only `to_sql(reveal=True)` can be read back.
+
+What ALTER does to an object.
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from calve.sql.actions import OptionsAction, SinkAction, SourceAction
-from calve.sql.layout import Clause, Listed, many_lines, one_line
-from calve.sql.names import FieldPath, Identifier, in_parentheses, quoted_text
-from calve.sql.options import NO_OPTIONS, Options, with_options
+from calve.sql.names import Clause, FieldPath, Identifier, Listed, in_parentheses, many_lines, one_line, quoted_text
+from calve.sql.options import NO_OPTIONS, OptionName, Options, with_options
 from calve.sql.parts import (
-    Column,
+    ColumnClause,
     Envelope,
     IcebergTarget,
     Input,
@@ -25,6 +24,96 @@ from calve.sql.parts import (
     partition_by,
 )
 from calve.sql.text import Span
+
+# ruff: noqa: ARG002 - all actions print themselves in one way, those without secrets, too
+
+
+@dataclass(frozen=True)
+class SetOptions:
+    """SET (...)."""
+
+    options: Options
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return f"SET {self.options.to_sql(reveal=reveal)}"
+
+
+@dataclass(frozen=True)
+class ResetOptions:
+    """RESET (...): back to the defaults."""
+
+    names: tuple[OptionName, ...]
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return "RESET (" + ", ".join(name.text for name in self.names) + ")"
+
+
+@dataclass(frozen=True)
+class SetColumns:
+    """SET COLUMNS: what a source has from now on."""
+
+    columns: tuple[ColumnClause, ...]
+    primary_key: tuple[Identifier, ...] = ()
+    """The key that the source has, if the statement repeats it."""
+
+    def to_sql(self, *, reveal: bool) -> str:
+        key = [f"PRIMARY KEY {in_parentheses(self.primary_key)} NOT ENFORCED"] if self.primary_key else []
+        return f"SET COLUMNS ({', '.join([*(column.to_sql() for column in self.columns), *key])})"
+
+
+@dataclass(frozen=True)
+class SetFrom:
+    """SET FROM: another source or view for the same table."""
+
+    source: Identifier
+    options: Options = NO_OPTIONS
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return one_line([f"SET FROM {self.source.to_sql()}", *with_options(self.options, reveal=reveal)])
+
+
+@dataclass(frozen=True)
+class SetPartitioning:
+    """SET PARTITION BY; without fields the table is not partitioned any more."""
+
+    fields: tuple[PartitionField, ...]
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return f"SET {partition_by(self.fields)}"
+
+
+@dataclass(frozen=True)
+class Pause:
+    """PAUSE."""
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return "PAUSE"
+
+
+@dataclass(frozen=True)
+class Resume:
+    """RESUME."""
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return "RESUME"
+
+
+@dataclass(frozen=True)
+class AcceptSnapshot:
+    """ACCEPT SNAPSHOT: go on from this snapshot although it is not this sink's."""
+
+    snapshot_id: int
+
+    def to_sql(self, *, reveal: bool) -> str:
+        return f"ACCEPT SNAPSHOT {self.snapshot_id}"
+
+
+SinkAction = SetOptions | ResetOptions | SetFrom | SetPartitioning | Pause | Resume | AcceptSnapshot
+OptionsAction = SetOptions | ResetOptions
+SourceAction = OptionsAction | SetColumns
+
+
+# ruff: noqa: ARG002 - all statements print themselves in one way, those without secrets, too
 
 
 class ObjectKind(StrEnum):
@@ -37,7 +126,7 @@ class ObjectKind(StrEnum):
     SINK = "SINK"
 
 
-class Listing(StrEnum):
+class ShowKind(StrEnum):
     """What SHOW lists."""
 
     SECRETS = "SECRETS"
@@ -131,7 +220,7 @@ class CreateSource(Create):
     """CREATE SOURCE. No columns: the input brings its own. No envelope: the input's usual one."""
 
     input: Input
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ColumnClause, ...] = ()
     primary_key: tuple[Identifier, ...] = ()
     envelope: Envelope | None = None
 
@@ -258,7 +347,7 @@ class Drop(Statement):
 class Show(Statement):
     """SHOW SINKS and the like; `like` is a pattern with % and _."""
 
-    listing: Listing
+    listing: ShowKind
     like: str | None = None
 
     def clauses(self, *, reveal: bool) -> list[Clause]:
@@ -332,7 +421,7 @@ class DropMetadata(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Query(Statement):
+class SelectQuery(Statement):
     """SELECT or WITH ... SELECT, in Spark's language, as it was written."""
 
     text: str

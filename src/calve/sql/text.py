@@ -12,7 +12,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True)
-class Position:
+class TextPosition:
     """A place as people count it: line and column from 1, offset from 0."""
 
     line: int
@@ -33,10 +33,10 @@ class SqlText:
     def _line_starts(self) -> list[int]:
         return [0, *(match.end() for match in _LINE_END.finditer(self.text))]
 
-    def position(self, offset: int) -> Position:
+    def position(self, offset: int) -> TextPosition:
         """Line and column of an offset."""
         line = bisect_right(self._line_starts, offset)
-        return Position(line, offset - self._line_starts[line - 1] + 1, offset)
+        return TextPosition(line, offset - self._line_starts[line - 1] + 1, offset)
 
     def line_bounds(self, line: int) -> tuple[int, int]:
         """Offsets of the first character of a line (counted from 1) and after its last one, without the line's end."""
@@ -56,7 +56,7 @@ class Span:
     end: int
 
     @property
-    def position(self) -> Position:
+    def position(self) -> TextPosition:
         """Where it starts."""
         return self.source.position(self.start)
 

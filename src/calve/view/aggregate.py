@@ -21,16 +21,15 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from calve.errors import TerminalError
 from calve.model.change import BAD, ORDER_PREFIX, UPSERT
 from calve.model.checkpoint import CheckpointIdentity
-from calve.sparktext import ident, literal
-from calve.sparkversion import collected, frame_of
+from calve.spark.sqltext import ident, literal
+from calve.spark.version import collected, frame_of
 from calve.view.catalyst import Catalyst, Node, children, column_id, items, kind, outputs, walk
 from calve.view.groups import GROUP, Term, groups_of, is_aggregation, terms_of
 from calve.view.plan import Changes, ViewPlan
 from calve.view.rewrite import KEEP, Rewriter
-from calve.view.rows import KEY_COPY, Leaf, finished
-from calve.view.scope import Scope
-from calve.view.signed import SIDE, signed
-from calve.view.totals import ROWS, Standing, Totals, added
+from calve.view.rows import KEY_COPY, SIDE, LeafFrame, finished, signed
+from calve.view.scope import ViewScope
+from calve.view.totals import ROWS, TotalsAt, ViewTotals, added
 
 _ARGUMENT = "_calve__a"
 
@@ -49,7 +48,7 @@ class _Grouping:
 
 
 def group_changes(
-    scope: Scope, plan: ViewPlan, frame: DataFrame, totals: Totals, identity: CheckpointIdentity, *, epoch: int
+    scope: ViewScope, plan: ViewPlan, frame: DataFrame, totals: ViewTotals, identity: CheckpointIdentity, *, epoch: int
 ) -> DataFrame:
     """The changes of a view with GROUP BY out of the changes of one checkpoint; what it added is durable afterwards."""
     root = scope.analysed()
@@ -61,14 +60,14 @@ def group_changes(
     before = totals.at(identity.start, piece.schema)
     _check_static(plan, before, static)
     whole, touched = added(before, piece, plan.name)
-    totals.record(identity, piece, Standing(whole, static), epoch=epoch)
+    totals.record(identity, piece, TotalsAt(whole, static), epoch=epoch)
     rows = touched.append_column(BAD, pa.nulls(touched.num_rows, pa.string()))
     rows = pa.concat_tables([rows, bad.cast(rows.schema)]) if bad.num_rows else rows
     state = frame_of(frame.sparkSession, rows, additions.schema)
     return _above(scope, plan, root, grouping, state)
 
 
-def _additions(scope: Scope, plan: ViewPlan, frame: DataFrame, grouping: _Grouping) -> DataFrame:
+def _additions(scope: ViewScope, plan: ViewPlan, frame: DataFrame, grouping: _Grouping) -> DataFrame:
     """What the rows of a checkpoint add to each group; rows that cannot be read form groups of their own."""
     catalyst, columns = scope.catalyst, plan.source.schema.names
     if plan.source.changes is Changes.IMAGES:
@@ -76,7 +75,7 @@ def _additions(scope: Scope, plan: ViewPlan, frame: DataFrame, grouping: _Groupi
     else:
         rows = frame.selectExpr(*[ident(c) for c in columns], f"{UPSERT}Y as {SIDE}", BAD)
     selected = [ident(c) for c in columns]
-    leaf = Leaf(rows.selectExpr(*selected, SIDE, BAD, f"{BAD} is null as {KEEP}0"), (SIDE, BAD))
+    leaf = LeafFrame(rows.selectExpr(*selected, SIDE, BAD, f"{BAD} is null as {KEEP}0"), (SIDE, BAD))
     rewriter = Rewriter(catalyst, scope.is_input, lambda n: leaf.plan(catalyst, n), leaf.hidden)
     below = rewriter.rewritten(grouping.node.child())
     kept = catalyst.expression(ident(rewriter.keep))
@@ -134,7 +133,7 @@ def _split(additions: pa.Table) -> tuple[pa.Table, pa.Table]:
     return additions.filter(fine).drop_columns([BAD]).combine_chunks(), additions.filter(additions[BAD].is_valid())
 
 
-def _fingerprint(scope: Scope, plan: ViewPlan, aggregation: Node) -> str:
+def _fingerprint(scope: ViewScope, plan: ViewPlan, aggregation: Node) -> str:
     """Of the static tables below GROUP BY, where rows are taken away again: they have to be joined as before."""
     if not plan.joins or plan.source.changes is Changes.INSERTS:
         return ""
@@ -150,7 +149,7 @@ def _fingerprint(scope: Scope, plan: ViewPlan, aggregation: Node) -> str:
     return "|".join(found)
 
 
-def _check_static(plan: ViewPlan, before: Standing, static: str) -> None:
+def _check_static(plan: ViewPlan, before: TotalsAt, static: str) -> None:
     if before.static and before.static != static:
         raise TerminalError(
             f'a static table that view "{plan.name}" joins below GROUP BY has changed',
@@ -159,7 +158,7 @@ def _check_static(plan: ViewPlan, before: Standing, static: str) -> None:
         )
 
 
-def _above(scope: Scope, plan: ViewPlan, root: Node, grouping: _Grouping, state: DataFrame) -> DataFrame:
+def _above(scope: ViewScope, plan: ViewPlan, root: Node, grouping: _Grouping, state: DataFrame) -> DataFrame:
     """The changes of the view out of the new totals of the groups that were touched."""
     catalyst = scope.catalyst
     keys = [f"{origin} as {KEY_COPY}{i}" for i, origin in enumerate(plan.origin)]

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from calve.sparktext import ident
-from calve.sparkversion import frames_of, inlined_ctes
+from calve.spark.sqltext import ident
+from calve.spark.version import frames_of, inlined_ctes
 
 Node = Any
 """A LogicalPlan or an Expression of the JVM."""

@@ -18,7 +18,7 @@ If something further up chooses among the matches, their number says nothing, an
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-from calve.sparktext import ident
+from calve.spark.sqltext import ident
 from calve.view.catalyst import Catalyst, Node, children, column_id, items, kind, outputs, referenced
 from calve.view.refusals import changing_side
 

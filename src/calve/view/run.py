@@ -8,12 +8,12 @@ from calve.errors import InvalidInput
 from calve.model.change import BEFORE
 from calve.model.checkpoint import CheckpointIdentity, Offsets
 from calve.spark.failures import failure_of
-from calve.state import Folder, StateStore
+from calve.storage.state import StateFolder, StateStore
 from calve.view.aggregate import group_changes
 from calve.view.plan import Resolve, ViewPlan
 from calve.view.rows import row_changes
-from calve.view.scope import Scope
-from calve.view.totals import Totals
+from calve.view.scope import ViewScope
+from calve.view.totals import ViewTotals
 
 
 class View:
@@ -26,8 +26,10 @@ class View:
         if plan.stateful and state is None:
             raise InvalidInput(f'view "{plan.name}" keeps totals and has no state location')
         self.plan = plan
-        self._scope = Scope(spark, plan.source, plan.queries, resolve)
-        self._totals = Totals(Folder(state, f"view/{plan.definition}"), plan.name) if plan.stateful and state else None
+        self._scope = ViewScope(spark, plan.source, plan.queries, resolve)
+        self._totals = (
+            ViewTotals(StateFolder(state, f"view/{plan.definition}"), plan.name) if plan.stateful and state else None
+        )
 
     def changes(self, frame: DataFrame, identity: CheckpointIdentity, *, epoch: int = 0) -> DataFrame:
         """The view's changes out of the changes of one checkpoint; with `plan.needs_before`, out of those with BEFORE.

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from calve.errors import CheckpointGap, TerminalError
 from calve.model.checkpoint import CheckpointIdentity, Offsets, offsets_digest
-from calve.state import StateStore
+from calve.storage.state import StateStore
 from calve.view.groups import GROUP
 
 ROWS = "n"
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Piece:
+class TotalsPiece:
     """What was added between two positions, in so many checkpoints."""
 
     end: str
@@ -68,7 +68,7 @@ class Piece:
         return f"{self.end}.{self.start}.{self.checkpoints}{epoch}{_SUFFIX}"
 
     @classmethod
-    def parse(cls, name: str) -> "Piece | None":
+    def parse(cls, name: str) -> "TotalsPiece | None":
         """The piece of that name; None for anything else."""
         parts = name.removesuffix(_SUFFIX).split(".")
         numbers = parts[2:]
@@ -85,15 +85,15 @@ class Piece:
         return tier
 
 
-def way_to(end: str, pieces: Iterable[Piece]) -> list[Piece] | None:
+def way_to(end: str, pieces: Iterable[TotalsPiece]) -> list[TotalsPiece] | None:
     """The pieces that lead from the beginning to a position, in order; None when there is a gap.
 
     Of several that end at one position it takes that of the newest epoch, then the longest, unless that leads nowhere.
     """
-    leading: dict[str, list[Piece]] = {}
+    leading: dict[str, list[TotalsPiece]] = {}
     for piece in sorted(pieces, key=lambda p: (p.epoch, p.checkpoints, p.name)):
         leading.setdefault(piece.end, []).append(piece)
-    way: list[Piece] = []
+    way: list[TotalsPiece] = []
     here, seen = end, {end}
     while here != _BEGINNING:
         choices = leading.get(here, [])
@@ -111,38 +111,38 @@ def way_to(end: str, pieces: Iterable[Piece]) -> list[Piece] | None:
 
 
 @dataclass(frozen=True)
-class Standing:
+class TotalsAt:
     """Totals at a position, and the fingerprint of the static tables that they were made with."""
 
     table: pa.Table
     static: str
 
 
-class Totals:
+class ViewTotals:
     """The pieces of one view of one sink."""
 
     def __init__(self, store: StateStore, view: str) -> None:
         self._store, self._view = store, view
-        self._standings: dict[str, Standing] = {}
-        self._recorded: dict[str, Piece] = {}
+        self._standings: dict[str, TotalsAt] = {}
+        self._recorded: dict[str, TotalsPiece] = {}
         """By their ends: of a checkpoint that was repeated with another start, the last one counts."""
 
-    def at(self, offsets: Offsets, schema: pa.Schema) -> Standing:
+    def at(self, offsets: Offsets, schema: pa.Schema) -> TotalsAt:
         """The totals at a position. Raises CheckpointGap where a piece is missing."""
         position = offsets_digest(offsets)
         found = self._standings.get(position)
         if found is None:
             tables = self._read(position)
             last = (tables[-1].schema.metadata or {}).get(_STATIC, b"").decode() if tables else ""
-            found = Standing(alive(merged([schema.empty_table(), *tables]), self._view), last)
+            found = TotalsAt(alive(merged([schema.empty_table(), *tables]), self._view), last)
             self._keep(position, found)
         return found
 
-    def record(self, identity: CheckpointIdentity, piece: pa.Table, after: Standing, *, epoch: int = 0) -> None:
+    def record(self, identity: CheckpointIdentity, piece: pa.Table, after: TotalsAt, *, epoch: int = 0) -> None:
         """Make durable what a checkpoint added, and remember the totals after it. `epoch` is that of the run."""
         named = piece.replace_schema_metadata({_STATIC: after.static.encode()})
         end, start = offsets_digest(identity.end), offsets_digest(identity.start)
-        put = Piece(end, start, 1, epoch)
+        put = TotalsPiece(end, start, 1, epoch)
         self._store.put(put.name, _encoded(named))
         self._recorded[end] = put
         self._keep(end, after)
@@ -163,19 +163,19 @@ class Totals:
         own, self._recorded = self._recorded, {}
         self._remove([piece for piece in self._pieces() if piece.end in own and piece != own[piece.end]], epoch)
 
-    def _merge(self, run: Sequence[Piece], epoch: int) -> None:
+    def _merge(self, run: Sequence[TotalsPiece], epoch: int) -> None:
         tables = self._tables(run)
         whole = merged(tables)
         if run[0].start == _BEGINNING:
             whole = alive(whole, self._view)
         whole = whole.replace_schema_metadata(tables[-1].schema.metadata)
-        merged_piece = Piece(run[-1].end, run[0].start, sum(p.checkpoints for p in run), epoch)
+        merged_piece = TotalsPiece(run[-1].end, run[0].start, sum(p.checkpoints for p in run), epoch)
         self._store.put(merged_piece.name, _encoded(whole))
         self._remove(run, epoch)
         pieces = self._pieces()
         self._remove([piece for piece in pieces if way_to(piece.start, pieces) is None], epoch)
 
-    def _remove(self, pieces: Sequence[Piece], epoch: int) -> None:
+    def _remove(self, pieces: Sequence[TotalsPiece], epoch: int) -> None:
         """Remove pieces, unless a newer run has put one.
 
         It is looked for after everything that led to the removal was listed: a newer run puts what it merged before it
@@ -190,10 +190,10 @@ class Totals:
         for piece in pieces:
             self._store.delete(piece.name)
 
-    def _pieces(self) -> list[Piece]:
-        return [piece for name in self._store.list("") if (piece := Piece.parse(name))]
+    def _pieces(self) -> list[TotalsPiece]:
+        return [piece for name in self._store.list("") if (piece := TotalsPiece.parse(name))]
 
-    def _way(self, position: str) -> list[Piece]:
+    def _way(self, position: str) -> list[TotalsPiece]:
         way = way_to(position, self._pieces())
         if way is None:
             raise CheckpointGap(
@@ -215,7 +215,7 @@ class Totals:
                     raise
                 way = again
 
-    def _tables(self, pieces: Sequence[Piece]) -> list[pa.Table]:
+    def _tables(self, pieces: Sequence[TotalsPiece]) -> list[pa.Table]:
         tables = []
         for piece in pieces:
             data = self._store.read(piece.name)
@@ -228,16 +228,16 @@ class Totals:
             tables.append(pq.read_table(pa.BufferReader(data)))
         return tables
 
-    def _keep(self, position: str, standing: Standing) -> None:
+    def _keep(self, position: str, standing: TotalsAt) -> None:
         self._standings.pop(position, None)
         self._standings[position] = standing
         while len(self._standings) > _KEPT:
             del self._standings[next(iter(self._standings))]
 
 
-def _run_of_equals(way: Sequence[Piece]) -> list[Piece]:
+def _run_of_equals(way: Sequence[TotalsPiece]) -> list[TotalsPiece]:
     """The first pieces that follow each other, are about equally long, and are enough to be merged."""
-    run: list[Piece] = []
+    run: list[TotalsPiece] = []
     for piece in way:
         run = [*run, piece] if run and run[-1].tier == piece.tier else [piece]
         if len(run) == FANOUT:
@@ -245,7 +245,7 @@ def _run_of_equals(way: Sequence[Piece]) -> list[Piece]:
     return []
 
 
-def added(standing: Standing, piece: pa.Table, view: str) -> tuple[pa.Table, pa.Table]:
+def added(standing: TotalsAt, piece: pa.Table, view: str) -> tuple[pa.Table, pa.Table]:
     """The totals after a piece, and the rows of the groups that it touched: with no rows left, `n` is 0."""
     tables = [_marked(standing.table, 0), _marked(piece.cast(standing.table.schema), 1)]
     both = merged(tables)

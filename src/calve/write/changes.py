@@ -12,13 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql import types as T  # noqa: N812 - as above
 
 from calve.errors import BadRow, InvalidInput
-from calve.model.change import BAD, DIFF, OP, PROGRESS, TIME, UPSERT
-from calve.model.letter import MAY_BE_LETTER, ORIGIN_OPEN
+from calve.model.change import BAD, DIFF, MAY_BE_LETTER, OP, ORIGIN_OPEN, PROGRESS, TIME, UPSERT
 from calve.model.types import UUID_PATTERN
-from calve.spark.values import not_utf8
-from calve.sparktext import ident, literal
-from calve.sparkversion import is_interval, is_variant
-from calve.write.columns import Column, Layout
+from calve.spark.sqltext import ident, literal, not_utf8
+from calve.spark.version import is_interval, is_variant
+from calve.write.job import Layout, WriteColumn
 
 
 def quoted(name: str) -> SparkColumn:
@@ -42,7 +40,7 @@ def checked(frame: DataFrame, layout: Layout) -> DataFrame:
         ) from error
 
 
-def _checked(column: Column, layout: Layout, frame: DataFrame) -> str:
+def _checked(column: WriteColumn, layout: Layout, frame: DataFrame) -> str:
     """SQL: the value, or an error."""
     found = frame.schema[column.given]
     value = _stored(column, ident(column.given), found.dataType)
@@ -64,7 +62,7 @@ def _unless(wrong: str, error: str, value: str) -> str:
     return f"case when {wrong} then {error} else {value} end"
 
 
-def _stored(column: Column, value: str, found: T.DataType) -> str:
+def _stored(column: WriteColumn, value: str, found: T.DataType) -> str:
     """SQL: the value in the type that is written."""
     if column.spark_type is None:
         storable = _storable(found)
@@ -115,7 +113,7 @@ def _raised(error: BadRow) -> str:
     return f"raise_error({literal(error.encode())})"
 
 
-def _null_key(column: Column) -> BadRow:
+def _null_key(column: WriteColumn) -> BadRow:
     return BadRow(
         f'key column "{column.name}" is null',
         detail="A change without a key cannot be applied to the table.",
@@ -123,7 +121,7 @@ def _null_key(column: Column) -> BadRow:
     )
 
 
-def _null_value(column: Column) -> BadRow:
+def _null_value(column: WriteColumn) -> BadRow:
     return BadRow(
         f'column "{column.name}" is null',
         detail="The table declares it as required.",
@@ -131,7 +129,7 @@ def _null_value(column: Column) -> BadRow:
     )
 
 
-def _no_text(column: Column) -> BadRow:
+def _no_text(column: WriteColumn) -> BadRow:
     return BadRow(
         f'column "{column.name}" has bytes that are not UTF-8',
         detail="Other engines could not read a table with such a text.",
@@ -139,7 +137,7 @@ def _no_text(column: Column) -> BadRow:
     )
 
 
-def _no_uuid(column: Column) -> BadRow:
+def _no_uuid(column: WriteColumn) -> BadRow:
     return BadRow(
         f'column "{column.name}" has a text that is no uuid',
         detail="A uuid is 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.",
@@ -147,7 +145,7 @@ def _no_uuid(column: Column) -> BadRow:
     )
 
 
-def _other_length(column: Column, size: int) -> BadRow:
+def _other_length(column: WriteColumn, size: int) -> BadRow:
     return BadRow(
         f'column "{column.name}" has a value of another length',
         detail=f"The table declares it with {size} bytes.",

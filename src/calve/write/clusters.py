@@ -1,8 +1,8 @@
 """What Spark sorts survivors by, so that rows of one partition come together: a column for every partition field.
 
 Two rows have the same values in these if and only if they are of the same partition. The values themselves are not
-those of the table (`iceberg/transforms.py` computes these from the rows): whatever is quick, exact and never overflows
-will do. The session's zone has to be UTC.
+those of the table (`iceberg/files/transforms.py` computes these from the rows): whatever is quick, exact and never
+overflows will do. The session's zone has to be UTC.
 """
 
 import json
@@ -13,9 +13,9 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from calve.model.target import WriteTarget
+from calve.model.files import WriteTarget
+from calve.spark.version import murmur3, murmur3_of_long, unscaled_bytes
 from calve.write.changes import quoted
-from calve.write.session import murmur3, murmur3_of_long, unscaled_bytes
 
 _HOUR_MICROS = 3_600_000_000
 

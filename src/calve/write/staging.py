@@ -28,22 +28,21 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
 from calve.errors import CalveError, CheckpointGap, TransientError
-from calve.iceberg.readable import Names, ReadTarget
-from calve.iceberg.staged import staged_columns, staged_names
+from calve.iceberg.schema.readable import Names, ReadTarget
+from calve.iceberg.schema.staged import staged_columns, staged_names
 from calve.model.change import BAD, ORDER, ORDER_PREFIX, PROGRESS, TIME, order_columns
-from calve.model.checkpoint import CheckpointEntry, RowKind, Staged
+from calve.model.checkpoint import CheckpointEntry, RowKind, SizeHint, Staged
+from calve.model.files import WriteTarget
 from calve.model.frontier import BatchDescription
-from calve.model.size import SizeHint
-from calve.model.target import WriteTarget
-from calve.scan.projection import Projection
+from calve.reader.projection import Projection
 from calve.spark.failures import CAUGHT, failure_of, own_file_failure
+from calve.spark.sqltext import ident
 from calve.spark.tasks import TaskFailed, Tasks
-from calve.sparktext import ident
-from calve.sparkversion import collected
-from calve.state import NewRecords, StateStore
+from calve.spark.version import collected
+from calve.storage.state import NewRecords, StateStore
+from calve.write.batch import fits_the_driver
 from calve.write.changes import checked
-from calve.write.choose import fits_the_driver
-from calve.write.columns import layout_of
+from calve.write.job import layout_of
 from calve.write.timed import TimeRule, held_by
 
 _FILE, _AT, _KIND = "_calve__file", "_calve__at", "_calve__kind"

@@ -13,12 +13,10 @@ from functools import partial
 import pyarrow as pa
 
 from calve import faults
-from calve.iceberg.store import remove_new
-from calve.model.files import WriteResult
-from calve.model.target import WriteTarget
-from calve.write.last import last_of_runs, upserts
-from calve.write.partitioned import data_files
-from calve.write.rolling import FileNames, key_files
+from calve.iceberg.files.store import remove_new
+from calve.model.files import WriteResult, WriteTarget
+from calve.write.consolidate import last_of_runs, upserts
+from calve.write.data_files import FileNames, data_files, key_files
 
 
 @dataclass(frozen=True)

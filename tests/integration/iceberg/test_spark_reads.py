@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calve.iceberg import merging
+from calve.iceberg.snapshot import draft
 from tests.support.readers import spark_iceberg_rows
 from tests.unit.iceberg.sample import Sample
 
@@ -41,7 +41,7 @@ def test_spark_applies_equality_deletes_as_of_every_snapshot(sample: Sample) -> 
 
 
 def test_spark_reads_merged_manifests_and_what_came_after(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "FAN_IN", FAN_IN)
+    monkeypatch.setattr(draft, "FAN_IN", FAN_IN)
     for number in range(FAN_IN):
         sample.commit({number: "x", 0: f"by {number}"}, deletes=[number, 0])
     assert sample.iceberg.merge_manifests(sample.iceberg.load())

@@ -13,8 +13,8 @@ from pyiceberg.types import DateType, IcebergType
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from calve.iceberg.schema import iceberg_schema
-from calve.iceberg.transforms import transformed
+from calve.iceberg.files.transforms import transformed
+from calve.iceberg.schema.creation import iceberg_schema
 from tests.integration.write.every_type import COLUMNS, random_rows
 from tests.support.readers import spark_iceberg_sql
 

@@ -8,14 +8,14 @@ from pyspark.sql import SparkSession
 
 from calve.clock import RandomIds, SystemClock
 from calve.errors import TransientError
-from calve.iceberg.compaction_groups import BY_HAND
-from calve.maintain.compact import Compactor, Scope
-from calve.maintain.convert import Tools
+from calve.iceberg.planning.compaction_groups import BY_HAND
+from calve.maintain.compact import CompactionScope, Compactor
+from calve.maintain.convert import ConversionTools
 from calve.model.spec import TableName
 from tests.support.foreign import NAME, Row, in_order
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
-from tests.unit.resolve.test_random import CASES, SCHEMA, files_of, random_row
+from tests.unit.keylookup.test_random import CASES, SCHEMA, files_of, random_row
 
 
 def change(table: KeyedTable, rng: random.Random) -> None:
@@ -30,8 +30,8 @@ def test_tasks_write_what_this_process_would_write(spark: SparkSession, tmp_path
     table, rng = KeyedTable(tmp_path, SCHEMA, key, spec), random.Random(5)
     for _ in range(4):
         change(table, rng)
-    tools = Tools(lambda: spark, SystemClock(), RandomIds())
-    compactor = Compactor(table.ref.lake.open(), Scope(TableName.parse(NAME)), tools)
+    tools = ConversionTools(lambda: spark, SystemClock(), RandomIds())
+    compactor = Compactor(table.ref.lake.open(), CompactionScope(TableName.parse(NAME)), tools)
     plan = compactor.plan(BY_HAND)
     assert plan is not None
     assert len(plan.groups.groups) > 3, "one for each partition"

@@ -10,20 +10,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from calve.analyze import footers
+from calve.analyze import file_statistics
+from calve.api.folders import FolderRead, read_folder
 from calve.catalog.connect import connect_embedded
 from calve.cli.read import explained_folder
+from calve.definitions.workplace import Workplace, workplace
 from calve.errors import InvalidInput
-from calve.metastore.statistics import ColumnStatistics, ColumnType, StatisticKind
+from calve.lake import Lake, TableRef
+from calve.metastore.statistics import ColumnStatistics, StatisticKind, StatisticsType
 from calve.metastore.tables import MetadataType, TableUnit, open_tables
 from calve.model.spec import TableName
-from calve.runtime.folders import FolderRead, read_folder
-from calve.runtime.lake import Lake, TableRef
-from calve.runtime.outcome import Message, Rows
-from calve.runtime.reading import read_filtered
-from calve.runtime.statements import execute
-from calve.runtime.workplace import Workplace, workplace
+from calve.reader.read import read_filtered
 from calve.sql.parser import parse
+from calve.statements.answers import RowsAnswer, TextAnswer
+from calve.statements.execute import execute
 from tests.support.pipelines import Pipelines
 from tests.unit.analyze.trees import fresh_units, in_order, put, put_tree, spoil
 from tests.unit.metastore.sample import files_below
@@ -37,14 +37,14 @@ def place(tmp_path: Path, spark: SparkSession) -> Workplace:
 def told(place: Workplace, text: str) -> str:
     (statement,) = parse(text)
     found = execute(place, statement)
-    assert isinstance(found, Message)
+    assert isinstance(found, TextAnswer)
     return found.text
 
 
 def asked(place: Workplace, text: str) -> list[tuple[str, ...]]:
     (statement,) = parse(text)
     found = execute(place, statement)
-    assert isinstance(found, Rows)
+    assert isinstance(found, RowsAnswer)
     return list(found.rows)
 
 
@@ -72,16 +72,16 @@ def test_csv_files_are_measured_by_spark_and_only_new_ones_are_read(place: Workp
         (root / f"region={region}" / "a b%20#é.csv").write_text(f"id,amount,at\n{text}")
     assert told(place, f"ANALYZE TABLE '{root}' REFRESH METADATA").endswith("looked into 2")
     found = dict(general(place).columns_statistics or {})
-    assert found["id"] == ColumnStatistics(ColumnType.WHOLE, 0, 3, 1, 7)
-    assert found["amount"] == ColumnStatistics(ColumnType.FRACTION, 1, 2, 0.5, 2.5)
+    assert found["id"] == ColumnStatistics(StatisticsType.WHOLE, 0, 3, 1, 7)
+    assert found["amount"] == ColumnStatistics(StatisticsType.FRACTION, 1, 2, 0.5, 2.5)
     assert (found["at"].nulls, str(found["at"].greatest)) == (1, "2024-02-01 00:00:00+00:00")
-    assert found["region"] == ColumnStatistics(ColumnType.TEXT, 0, 3, "eu", "us")
+    assert found["region"] == ColumnStatistics(StatisticsType.TEXT, 0, 3, "eu", "us")
     for path in files_below(root):
         spoil(path)
     assert told(place, f"ANALYZE TABLE '{root}' REFRESH METADATA").endswith("is up to date")
     (root / "region=eu" / "b.csv").write_text("id,amount,at\n9,1,2024-03-01 00:00:00\n")
     assert told(place, f"ANALYZE TABLE '{root}' REFRESH METADATA").endswith("looked into 1")
-    assert dict(general(place).columns_statistics or {})["id"] == ColumnStatistics(ColumnType.WHOLE, 0, 4, 1, 9)
+    assert dict(general(place).columns_statistics or {})["id"] == ColumnStatistics(StatisticsType.WHOLE, 0, 4, 1, 9)
     assert Counter(unit.metadata_type for unit in units(place))[MetadataType.FILE] == 3
 
 
@@ -99,8 +99,8 @@ def test_json_of_a_source_is_measured_with_its_columns(place: Workplace, tmp_pat
     )
     told(place, "ANALYZE TABLE s REFRESH METADATA")
     found = dict(general(place).columns_statistics or {})
-    assert found["price"] == ColumnStatistics(ColumnType.DECIMAL, 1, 1, Decimal("2.50"), Decimal("2.50"))
-    assert found["tags"] == ColumnStatistics(ColumnType.OTHER, 1, 1)
+    assert found["price"] == ColumnStatistics(StatisticsType.DECIMAL, 1, 1, Decimal("2.50"), Decimal("2.50"))
+    assert found["tags"] == ColumnStatistics(StatisticsType.OTHER, 1, 1)
     assert rows_of(read_folder(place, str(root), "price IS NULL")) == [{"id": 2, "price": None, "tags": None}]
     (root / "bad.json").write_text("{]\n")
     with pytest.raises(InvalidInput, match="cannot be read"):
@@ -111,12 +111,12 @@ def test_many_footers_are_read_by_tasks_with_the_same_result(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "in"
-    for number in range(footers.FEW + 6):
+    for number in range(file_statistics.FEW + 6):
         put(root / str(number % 3) / f"{number}.parquet", range(number * 10, number * 10 + 10), row_group_size=5)
     assert told(place, f"ANALYZE TABLE '{root}' REFRESH METADATA").endswith("looked into 70")
-    monkeypatch.setattr(footers, "FEW", 1000)
+    monkeypatch.setattr(file_statistics, "FEW", 1000)
     assert in_order(units(place)) == fresh_units(root, tmp_path / "other")
-    monkeypatch.setattr(footers, "FEW", 0)
+    monkeypatch.setattr(file_statistics, "FEW", 0)
     put(root / "0" / "none.parquet", [1])
     (root / "0" / "none.parquet").write_bytes(b"nothing")
     with pytest.raises(InvalidInput, match="no Parquet file"):

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from calve.metastore import filters as f
-from calve.metastore.statistics import ColumnStatistics, ColumnType
+from calve.metastore.statistics import ColumnStatistics, StatisticsType
 from calve.metastore.tables import open_tables
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
 from tests.unit.metastore.sample import DELETE_AFTER_COMMIT, GENERAL, VERSIONS_MAX, metastore_at, segment
@@ -13,7 +13,7 @@ COLUMNS = ["table_name", "metadata_key", "last_modified_time", "interesting_colu
 
 
 def test_other_engines_read_a_component_that_was_overwritten_deleted_and_expired(tmp_path: Path) -> None:
-    statistics = {"n": ColumnStatistics(ColumnType.WHOLE, nulls=0, values=2, least=1, greatest=2)}
+    statistics = {"n": ColumnStatistics(StatisticsType.WHOLE, nulls=0, values=2, least=1, greatest=2)}
     with metastore_at(tmp_path, common={DELETE_AFTER_COMMIT: "true", VERSIONS_MAX: "3"}) as metastore:
         tables = open_tables(metastore)
         for number in range(20):

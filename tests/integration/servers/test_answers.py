@@ -8,9 +8,9 @@ from pyarrow.fs import FileSelector
 from pyiceberg.catalog import Catalog
 
 from calve.catalog.connect import open_catalog
-from calve.catalog.stores import filesystem_of, io_properties_of
 from calve.clock import SystemClock
-from calve.iceberg import merging
+from calve.iceberg.snapshot import draft
+from calve.storage.filesystems import filesystem_of, io_properties_of
 from tests.support import senders
 from tests.support.senders import SENDERS, check
 from tests.support.servers.lakehouse import BUCKET, Lakehouse
@@ -33,7 +33,7 @@ WIRE += [("lost", sender) for sender in SENDERS if sender not in {"batch", "comp
 
 @pytest.fixture(autouse=True)
 def early_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "FAN_IN", senders.MANIFESTS)
+    monkeypatch.setattr(draft, "FAN_IN", senders.MANIFESTS)
 
 
 @pytest.fixture

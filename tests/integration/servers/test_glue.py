@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from calve.definitions.workplace import Workplace, workplace
 from calve.errors import TransientError
-from calve.runtime.lake import connect
-from calve.runtime.statements import execute
-from calve.runtime.workplace import Workplace, workplace
+from calve.lake import connect
 from calve.sql.parser import parse
+from calve.statements.execute import execute
 from tests.integration.servers.test_logins import no_spark
 from tests.support.servers.listening import Answer, Listening, Request
 from tests.support.servers.logins import Signatures

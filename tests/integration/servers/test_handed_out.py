@@ -9,11 +9,11 @@ from pyiceberg.types import LongType, NestedField
 
 from calve.catalog.connect import Catalog
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.store import open_output
-from calve.iceberg.table import IcebergTable
+from calve.iceberg.files.store import open_output
+from calve.iceberg.sink_table import IcebergTable
+from calve.lake import connect
+from calve.model.files import WriteTarget
 from calve.model.spec import WriteOptions
-from calve.model.target import WriteTarget
-from calve.runtime.lake import connect
 from tests.support.servers.lakehouse import Lakehouse, new_namespace
 from tests.support.servers.listening import Request
 from tests.support.servers.proxy import Fault, edited

@@ -7,13 +7,13 @@ from typing import NoReturn
 
 import pytest
 
-from calve.catalog.rest import Login
+from calve.catalog.rest import RestLogin
+from calve.definitions.workplace import Workplace, workplace
 from calve.errors import TransientError
-from calve.runtime.lake import connect
-from calve.runtime.outcome import Message
-from calve.runtime.statements import execute
-from calve.runtime.workplace import Workplace, workplace
+from calve.lake import connect
 from calve.sql.parser import parse
+from calve.statements.answers import TextAnswer
+from calve.statements.execute import execute
 from tests.integration.servers.conftest import PASSWORD, USER
 from tests.support.servers.java import free_port
 from tests.support.servers.lakehouse import BUCKET, Lakehouse, new_namespace
@@ -70,7 +70,7 @@ def guarded(lakehouse: Lakehouse) -> Iterator[Doors]:
 
 def answer(place: Workplace, text: str) -> str:
     outcomes = [execute(place, statement) for statement in parse(text)]
-    assert isinstance(outcomes[-1], Message)
+    assert isinstance(outcomes[-1], TextAnswer)
     return outcomes[-1].text
 
 
@@ -169,7 +169,7 @@ def test_a_clock_that_is_wrong_is_named(lakehouse: Lakehouse) -> None:
 
 def test_a_token_is_renewed_before_it_expires(tokens: TokenServer) -> None:
     tokens.seconds, clock = 120, ManualClock()
-    login = Login(tokens.uri, {"credential": f"{CLIENT}:{CLIENT_SECRET}", "scope": SCOPE}, clock)
+    login = RestLogin(tokens.uri, {"credential": f"{CLIENT}:{CLIENT_SECRET}", "scope": SCOPE}, clock)
     first = login.auth_header()
     clock.seconds = 89
     assert login.auth_header() == first

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import calve
-from calve.runtime.defined import connected_lake
-from calve.runtime.reading import read
-from calve.runtime.verifying import verify
+from calve.api.verify import verify
+from calve.pipeline.build import connected_lake
+from calve.reader.read import read
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
 from tests.integration.servers.conftest import PASSWORD, USER
@@ -74,7 +74,7 @@ def test_every_reader_sees_the_rows_of_a_sink_with_windows(
 def test_tasks_write_to_s3_and_sparks_own_writer_is_not_asked(
     connected: Pipelines, lakehouse: Lakehouse, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calve.write.choose.DRIVER_ROWS", 10)
+    monkeypatch.setattr("calve.write.batch.DRIVER_ROWS", 10)
     (ended,) = connected.run(sink(namespace))
     assert ended.exit_code == 0, ended.cause
     table = calve.connect(**lakehouse.properties).open().load_table(f"{namespace}.orders")
@@ -97,7 +97,7 @@ def test_secrets_are_nowhere_but_in_the_vault(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    monkeypatch.setattr("calve.write.choose.DRIVER_ROWS", 10)  # tasks get the keys as well
+    monkeypatch.setattr("calve.write.batch.DRIVER_ROWS", 10)  # tasks get the keys as well
     connected.run(sink(namespace))
     told = str(spark.sparkContext.getConf().getAll()) + repr(connected_lake(connected.home, "lake").table("a.b"))
     logs = list(tmp_path_factory.getbasetemp().glob("spark-home*/logs/*"))

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from calve.errors import TransientError
-from calve.runtime.defined import connected_lake
+from calve.pipeline.build import connected_lake
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
 from tests.support.pipelines import Pipelines
@@ -56,7 +56,7 @@ def aws(lakehouse: Lakehouse, *, secret: str = HOLDER.secret, role: str = ROLE) 
 def test_credentials_of_a_role_are_renewed_before_they_expire_and_tasks_have_no_others(
     pipelines: Pipelines, lakehouse: Lakehouse, roles: RoleServer, door: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calve.write.choose.DRIVER_ROWS", 10)  # all is written by tasks, which do not find the server
+    monkeypatch.setattr("calve.write.batch.DRIVER_ROWS", 10)  # all is written by tasks, which do not find the server
     namespace = new_namespace()
     (ended,) = pipelines.run(f"""
         {aws(lakehouse)}

@@ -17,7 +17,7 @@ SCRIPT = """
 import json, shutil, sys
 from pathlib import Path
 import calve
-from calve.runtime.session import embedded_session
+from calve.spark.session import embedded_session
 
 home, brokers, topic, conf = Path(sys.argv[1]), *sys.argv[2:]
 spark = embedded_session(home, master="local[2]", conf=json.loads(conf))

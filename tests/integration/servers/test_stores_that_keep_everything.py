@@ -11,13 +11,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from calve.catalog.connect import location_of, open_catalog
-from calve.catalog.stores import APART, filesystem_of, io_properties_of
-from calve.catalog.tables import PROPERTIES
 from calve.errors import InvalidInput
-from calve.iceberg.manifest_reader import ManifestReader, references
-from calve.iceberg.schema import iceberg_schema
-from calve.model.target import KeyPlace
-from calve.state import check_apart
+from calve.iceberg.files.manifests import ManifestReader, references
+from calve.iceberg.loading import PROPERTIES
+from calve.iceberg.schema.creation import iceberg_schema
+from calve.model.files import KeyPlace
+from calve.storage.filesystems import APART, filesystem_of, io_properties_of
+from calve.storage.state import check_apart
 from tests.faults.where import files_of
 from tests.support.readers import duckdb_rows
 from tests.support.runs import COLUMNS, NAME, Run, spec_of

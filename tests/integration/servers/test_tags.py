@@ -8,9 +8,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from calve import faults
-from calve.iceberg import expiry
-from calve.iceberg.holds import PREFIX, Hold, HoldPlace
-from calve.iceberg.retention import BATCH, Retention
+from calve.iceberg.snapshot import expiry
+from calve.iceberg.snapshot.expiry import BATCH, Retention
+from calve.iceberg.snapshot.holds import PREFIX, Hold, HoldPlace
 from tests.faults.where import Where
 from tests.support.readers import duckdb_rows
 from tests.support.runs import NAME, Run, spec_of

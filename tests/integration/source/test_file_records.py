@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from calve.clock import SystemClock
+from calve.envelope.envelopes import changes_of, table_schema
 from calve.errors import BadRow, InvalidInput, SourceLost, decode
 from calve.model.change import BAD, DELETE, OP, UPSERT
 from calve.model.spec import Debezium, Upsert
-from calve.source.envelope import changes_of, table_schema
-from calve.source.files import FileSource, files
-from calve.state import LocalState
+from calve.source.files.definition import FileSource, files
+from calve.storage.state import LocalState
 
 SCHEMA = "id INT NOT NULL, amount DECIMAL(5,2), day DATE, at TIMESTAMP, op STRING, seq BIGINT"
 ENVELOPE = Upsert(order_by=("seq",), delete_when="op = 'd'", columns="id, amount, day")

@@ -14,9 +14,9 @@ import calve
 from calve.clock import SystemClock
 from calve.errors import BadRow, InvalidInput, SourceLost, TerminalError
 from calve.model.checkpoint import Offsets
-from calve.source.files import FileSource, files
-from calve.source.frames import SOURCE_FILE, SOURCE_PROBLEM
-from calve.state import LocalState
+from calve.records.frames import SOURCE_FILE, SOURCE_PROBLEM
+from calve.source.files.definition import FileSource, files
+from calve.storage.state import LocalState
 from tests.support.changes import until_done
 from tests.support.readers import duckdb_rows
 

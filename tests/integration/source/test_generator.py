@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame, SparkSession
 from calve.clock import SystemClock
 from calve.errors import InvalidInput
 from calve.source.generator import OrderRow, expected_orders, offsets_at, orders, position_of
-from calve.state import Folder, LocalState
+from calve.storage.state import LocalState, StateFolder
 
-STORE = Folder(LocalState.__new__(LocalState), "unused")
+STORE = StateFolder(LocalState.__new__(LocalState), "unused")
 
 
 def applied(frame: DataFrame) -> dict[int, OrderRow]:

@@ -72,7 +72,7 @@ LOST = """
 import os, signal, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from calve.runtime.session import embedded_session
+from calve.spark.session import embedded_session
 from calve.spark.failures import CAUGHT, failure_of
 
 spark = embedded_session(Path(sys.argv[1]), master="local[1]")

@@ -10,9 +10,9 @@ from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType, St
 from calve.errors import decode
 from calve.model.change import BAD, DELETE, OP, UPSERT, order_columns
 from calve.model.checkpoint import CheckpointIdentity, canonical_offsets
-from calve.state import StateStore
-from calve.view.analysis import plan_view
+from calve.storage.state import StateStore
 from calve.view.plan import Changes, Resolve, ViewInput, ViewPlan, ViewQuery
+from calve.view.planning import plan_view
 from calve.view.run import View
 
 SCHEMA = StructType(

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from calve.errors import BadRow, CheckpointGap, InvalidInput, TerminalError, decode
 from calve.model.change import BAD, DELETE, OP
-from calve.state import Folder, LocalState
-from calve.view.analysis import plan_view
+from calve.storage.state import LocalState, StateFolder
+from calve.view.planning import plan_view
 from calve.view.run import View
 from tests.integration.view.streams import IMAGES, INSERTS, SCHEMA, Target, frame_of, queries_of, selected, target
 
@@ -229,10 +229,10 @@ def test_types_of_groups_survive_the_state(spark: SparkSession, tmp_path: Path) 
         "CAST(status AS TIMESTAMP_NTZ) AS z, amount, customer IS NULL AS b, CAST(status AS BINARY) AS raw, "
         "count(*) AS n FROM orders GROUP BY ALL"
     )
-    table = target(spark, text, source=IMAGES, state=Folder(LocalState(tmp_path), "sink"))
+    table = target(spark, text, source=IMAGES, state=StateFolder(LocalState(tmp_path), "sink"))
     rows = [order(1, None, "1.5", "2024-02-29"), order(2, 1, "1.5", "2024-02-29")]
     table.take([(1, None, rows[0])])
-    again = Target(spark, table.plan, Folder(LocalState(tmp_path), "sink"), rows=table.rows, position=1)
+    again = Target(spark, table.plan, StateFolder(LocalState(tmp_path), "sink"), rows=table.rows, position=1)
     again.take([(2, None, rows[1]), (3, None, order(3, None, "1.5", "2024-02-29"))])
     assert again.contents() == selected(spark, [*rows, order(3, None, "1.5", "2024-02-29")], text)
     assert SCHEMA.names[0] == "id"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from calve.state import LocalState
+from calve.storage.state import LocalState
 from calve.view.plan import ViewInput
 from tests.integration.view.streams import IMAGES, INSERTS, ORDERS, Change, Row, Target, selected, target
 

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from calve.errors import InvalidInput
-from calve.view.analysis import plan_view
 from calve.view.plan import ViewInput, ViewQuery
+from calve.view.planning import plan_view
 from tests.integration.view.streams import IMAGES, INSERTS, ORDERS, queries_of
 
 STATIC = "(SELECT 10 AS cid, 'ann' AS name)"

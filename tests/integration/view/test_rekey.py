@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from calve.envelope.envelopes import changes_of
 from calve.errors import BadRow, InvalidInput
 from calve.model.change import BAD, BEFORE, DELETE, UPSERT
 from calve.model.spec import Debezium, NoEnvelope
-from calve.source.envelope import changes_of
 from calve.view.plan import Mode
 from tests.integration.view.streams import IMAGES, Target, target
 

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
+from calve.envelope.envelopes import changes_of
 from calve.errors import BadRow, InvalidInput, TerminalError
 from calve.model.change import BAD, DELETE, OP
 from calve.model.spec import Debezium, NoEnvelope, Upsert
-from calve.source.envelope import changes_of
-from calve.view.analysis import plan_view
 from calve.view.plan import Changes, Mode, ViewInput, ViewQuery
+from calve.view.planning import plan_view
 from calve.view.scope import tables_read
 from tests.integration.view.streams import INSERTS, ORDERS, SCHEMA, frame_of, queries_of, target
 

@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from calve import faults
 from calve.clock import RandomIds
 from calve.model.change import BAD, OP, UPSERT
+from calve.model.checkpoint import SizeHint
 from calve.model.files import WriteResult
-from calve.model.size import SizeHint
-from calve.runtime.session import embedded_session
-from calve.write import tasks
+from calve.spark.session import embedded_session
+from calve.write import task_writer
 from calve.write.batch import write_batch
 from calve.write.worker import TaskPlan, write_partition
 from tests.integration.write.test_writers import target_for
@@ -57,7 +57,7 @@ def main(folder: Path) -> dict[str, WriteResult]:
     large = write_batch(
         frame, target_for(frame, ["id"], folder / "large"), deletes=True, size=SizeHint(rows=ROWS), ids=ids
     )
-    vars(tasks)["write_partition"] = write_at_the_second_attempt
+    vars(task_writer)["write_partition"] = write_at_the_second_attempt
     target = target_for(frame, ["id"], folder / "retried", compression="lz4")  # which Spark's writer is not asked for
     retried = write_batch(frame, target, deletes=True, size=SizeHint(rows=10**6), ids=ids)
     spark.stop()

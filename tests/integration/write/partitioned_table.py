@@ -8,18 +8,16 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
 from calve.catalog.connect import connect_embedded
-from calve.catalog.tables import load_or_create_table
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.schema import iceberg_schema
-from calve.iceberg.specs import partition_spec
-from calve.iceberg.table import IcebergTable
+from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.schema.creation import iceberg_schema, partition_spec
+from calve.iceberg.sink_table import IcebergTable
 from calve.model.change import table_columns
 from calve.model.checkpoint import offsets_digest
-from calve.model.files import Totals, WriteResult
+from calve.model.files import FileTotals, WriteResult
 from calve.model.frontier import Frontier
-from calve.model.partitioning import PartitionBy
 from calve.model.progress import Fence, Progress
-from calve.model.spec import TableName, WriteOptions
+from calve.model.spec import PartitionBy, TableName, WriteOptions
 from calve.model.table import Proposal
 from calve.sql.parser import parse_partition_field
 from calve.write.job import Writer
@@ -60,7 +58,7 @@ class PartitionedTable:
         lower, upper = Frontier(number), Frontier(number + 1)
         fence = Fence(1, 1, "run")
         progress = Progress("sink", fence, upper, lower, f"commit-{number}", "q", number, None, offsets_digest(None))
-        self.table.commit(state, Proposal(progress, manifests, Totals.of(result)))
+        self.table.commit(state, Proposal(progress, manifests, FileTotals.of(result)))
         return result
 
     def rows(self, columns: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:

@@ -9,16 +9,13 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve.clock import RandomIds
 from calve.errors import BadRow, CalveError, InvalidInput, TransientError
-from calve.iceberg.schema import iceberg_schema
-from calve.model.change import DELETE, UPSERT, table_columns
-from calve.model.files import WriteResult
-from calve.model.letter import Origin
-from calve.model.size import UNKNOWN, SizeHint
-from calve.model.target import WriteTarget
-from calve.write import choose
-from calve.write.batch import write_batch
-from calve.write.choose import DRIVER_ROWS
-from calve.write.rolling import FileNames
+from calve.iceberg.schema.creation import iceberg_schema
+from calve.model.change import DELETE, UPSERT, Origin, table_columns
+from calve.model.checkpoint import UNKNOWN, SizeHint
+from calve.model.files import WriteResult, WriteTarget
+from calve.write import batch
+from calve.write.batch import DRIVER_ROWS, write_batch
+from calve.write.data_files import FileNames
 from tests.integration.write.frames import Row, changes_of_orders, expected, found, frame_of
 from tests.integration.write.test_writers import ORDERS, target_for
 from tests.unit.write.sample import FLAT, rows_of, target_in
@@ -137,7 +134,7 @@ def test_a_full_disk_is_tried_again_later(spark: SparkSession, tmp_path: Path) -
 def test_a_batch_of_unknown_size_that_is_large_is_written_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "PROBE_ROWS", 100)
+    monkeypatch.setattr(batch, "PROBE_ROWS", 100)
     frame = frame_of(spark, ORDERS, changes_of_orders(seed=1, count=500, keys=90))
     target = target_for(frame, ["id"], tmp_path)
     result = write_batch(frame, target, deletes=True, size=UNKNOWN, ids=RandomIds())

@@ -11,12 +11,12 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.types import IcebergType
 from pyspark.sql import SparkSession
 
-from calve.iceberg.partitions import Partitioner
-from calve.iceberg.schema import iceberg_schema
-from calve.model.target import WriteTarget
+from calve.iceberg.files.partitions import Partitioner
+from calve.iceberg.schema.creation import iceberg_schema
+from calve.model.files import WriteTarget
+from calve.spark.version import in_own_session
 from calve.write.clusters import cluster_columns
-from calve.write.session import in_own_session
-from calve.write.tasks import UTC
+from calve.write.task_writer import UTC
 from tests.integration.write.every_type import COLUMNS, random_rows
 
 TRANSFORMS = [

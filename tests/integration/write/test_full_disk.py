@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from calve.clock import RandomIds
 from calve.errors import TransientError
 from calve.model.change import BAD, OP, UPSERT
-from calve.model.checkpoint import RowKind
-from calve.model.size import SizeHint
-from calve.state import open_state
+from calve.model.checkpoint import RowKind, SizeHint
+from calve.storage.state import open_state
 from calve.write.batch import write_batch
 from calve.write.staging import StageFolder, stage_batch
 from tests.integration.write.test_batch import WAYS, written

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyiceberg.transforms import DayTransform
 from pyspark.sql import SparkSession
 
-from calve.iceberg.manifests import entries_of
+from calve.iceberg.files.manifests import entries_of
 from calve.model.change import DELETE, UPSERT
 from tests.integration.write.every_type import COLUMNS, random_rows
 from tests.integration.write.frames import frame_of

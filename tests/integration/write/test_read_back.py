@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from calve.catalog.connect import connect_embedded
-from calve.catalog.tables import load_or_create_table
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.schema import iceberg_schema
-from calve.iceberg.table import IcebergTable
+from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.schema.creation import iceberg_schema
+from calve.iceberg.sink_table import IcebergTable
 from calve.model.change import table_columns
 from calve.model.checkpoint import offsets_digest
-from calve.model.files import Totals
+from calve.model.files import FileTotals
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
 from calve.model.spec import TableName, WriteOptions
@@ -45,7 +45,7 @@ class Everything:
         lower, upper = Frontier(number), Frontier(number + 1)
         fence = Fence(1, 1, "run")
         progress = Progress("sink", fence, upper, lower, f"commit-{number}", "q", number, None, offsets_digest(None))
-        self.table.commit(self.table.load(), Proposal(progress, manifests, Totals.of(result)))
+        self.table.commit(self.table.load(), Proposal(progress, manifests, FileTotals.of(result)))
 
     def rows(self, reader: Reader) -> list[Row]:
         """In no order."""

@@ -11,7 +11,7 @@ from calve.clock import RandomIds
 from calve.model.change import OP, ORDER_PREFIX, UPSERT
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, RowKind
 from calve.model.frontier import BatchDescription, Frontier
-from calve.state import open_state
+from calve.storage.state import open_state
 from calve.write.batch import write_batch
 from calve.write.staging import StagedRows, StageFolder, size_of, staged_changes
 from tests.integration.write.test_writers import target_for

@@ -12,12 +12,11 @@ from pyspark.sql import SparkSession
 
 from calve.clock import RandomIds
 from calve.errors import BadRow
+from calve.model.checkpoint import SizeHint
 from calve.model.files import WriteResult
-from calve.model.size import SizeHint
-from calve.write.batch import write_batch
-from calve.write.choose import writers_for
-from calve.write.columns import layout_of
-from calve.write.tasks import TaskWriter
+from calve.write.batch import write_batch, writers_for
+from calve.write.job import layout_of
+from calve.write.task_writer import TaskWriter
 from tests.integration.write.frames import RESERVED, frame_of
 from tests.integration.write.test_writers import FAST, write
 from tests.unit.write.sample import local, target_in

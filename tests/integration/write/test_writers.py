@@ -18,23 +18,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve.clock import RandomIds
-from calve.iceberg.metrics import parse_schema
-from calve.iceberg.partitions import partitioner_of
-from calve.iceberg.schema import iceberg_schema
-from calve.iceberg.specs import partition_spec
+from calve.iceberg.files.partitions import partitioner_of
+from calve.iceberg.schema.arrow import parse_schema
+from calve.iceberg.schema.creation import iceberg_schema, partition_spec
 from calve.model.change import BAD, DELETE, OP, UPSERT, table_columns
-from calve.model.files import WriteResult
-from calve.model.partitioning import PartitionBy
-from calve.model.size import SizeHint
-from calve.model.target import BloomFilter, FileOptions, WriteTarget
+from calve.model.checkpoint import SizeHint
+from calve.model.files import BloomFilter, FileOptions, WriteResult, WriteTarget
+from calve.model.spec import PartitionBy
+from calve.spark.version import constant_of
 from calve.sql.parser import parse_partition_field as parse_field
 from calve.write.changes import checked
-from calve.write.columns import layout_of
-from calve.write.driver import DriverWriter
-from calve.write.job import WriteJob, Writer
-from calve.write.native import NativeWriter
-from calve.write.session import constant_of
-from calve.write.tasks import TaskWriter
+from calve.write.driver_writer import DriverWriter
+from calve.write.job import WriteJob, Writer, layout_of
+from calve.write.native_writer import NativeWriter
+from calve.write.task_writer import TaskWriter
 from tests.integration.write.every_type import COLUMNS, random_rows
 from tests.integration.write.frames import Row, changes_of_orders, expected, found, frame_of
 from tests.unit.write.sample import DATA_SPEC, DELETE_SPEC, ids_of, local, rows_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from calve.runtime.java import find_java
+from calve.spark.java import find_java
 from tests.support.readers import ROOT
 
 JARS = ROOT / ".cache" / "servers"

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from calve.runtime.java import find_java
+from calve.spark.java import find_java
 from tests.support.servers.java import START_SECONDS, JavaServer, free_port, jars_of
 
 USER, PASSWORD = "calve", "wolfram-broker-password"

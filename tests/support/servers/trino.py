@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from calve.runtime.java import _ask, _executables, known_homes
+from calve.spark.java import _ask, _executables, known_homes
 from tests.support.readers import Rows
 from tests.support.servers.java import START_SECONDS, JavaServer, free_port, jars_of
 from tests.support.servers.lakehouse import Lakehouse

@@ -13,29 +13,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
-from calve.analyze.columns import LONGEST, bounded, merged_schema, schema_of
-from calve.analyze.footers import Footers
-from calve.analyze.pruning import Chosen, Sieve, known_of
+from calve.analyze.column_types import LONGEST, bounded, merged_schema, schema_of
+from calve.analyze.file_pruning import ChosenFiles, Sieve, known_of
+from calve.analyze.file_statistics import Footers
 from calve.analyze.refresh import Request
-from calve.analyze.subject import ListedFile, Wanted
+from calve.analyze.subject import ListedFile, WantedFacts
 from calve.errors import InvalidInput
-from calve.metastore.statistics import ColumnStatistics, ColumnType
-from calve.model.scan import AllOf, AnyOf, Comparison, Condition, Operator
+from calve.metastore.statistics import ColumnStatistics, StatisticsType
+from calve.model.scan import AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition
 from calve.sql.statements import MetadataLevel
 from tests.unit.analyze.trees import Tables, folder, put, refreshed
 
 
-def chosen(tables: Tables, root: Path, condition: Condition) -> Chosen:
+def chosen(tables: Tables, root: Path, condition: Condition) -> ChosenFiles:
     known = known_of(tables, folder(root))
     schema = known.general.schema if known.general else None
     return known.choose(condition, schema or T.StructType().add("id", "long").json())
 
 
 def equal(value: int) -> Condition:
-    return Comparison("id", Operator.EQUAL, value)
+    return ColumnComparison("id", ComparisonOperator.EQUAL, value)
 
 
-def names(found: Chosen) -> list[str]:
+def names(found: ChosenFiles) -> list[str]:
     return [file.name for file in found.files]
 
 
@@ -84,7 +84,7 @@ def test_a_column_that_is_read_as_another_type_leaves_nothing_out(tables: Tables
     refreshed(tables, root)
     known = known_of(tables, folder(root))
     as_text = T.StructType().add("id", "string").json()
-    assert len(known.choose(Comparison("id", Operator.EQUAL, "x"), as_text).files) == 24
+    assert len(known.choose(ColumnComparison("id", ComparisonOperator.EQUAL, "x"), as_text).files) == 24
 
 
 def test_columns_without_statistics_leave_nothing_out(tables: Tables, root: Path) -> None:
@@ -94,54 +94,58 @@ def test_columns_without_statistics_leave_nothing_out(tables: Tables, root: Path
 
 # ---- conditions against statistics
 
-VALUES: dict[ColumnType, st.SearchStrategy[Any]] = {
-    ColumnType.WHOLE: st.integers(-5, 5),
-    ColumnType.FRACTION: st.sampled_from([-2.5, -0.0, 0.0, 1.5, float("inf"), float("nan")]),
-    ColumnType.DECIMAL: st.sampled_from([Decimal("-1.50"), Decimal(0), Decimal("2.25")]),
-    ColumnType.TEXT: st.text("ab\U0010ffff", max_size=3),
-    ColumnType.BOOLEAN: st.booleans(),
+VALUES: dict[StatisticsType, st.SearchStrategy[Any]] = {
+    StatisticsType.WHOLE: st.integers(-5, 5),
+    StatisticsType.FRACTION: st.sampled_from([-2.5, -0.0, 0.0, 1.5, float("inf"), float("nan")]),
+    StatisticsType.DECIMAL: st.sampled_from([Decimal("-1.50"), Decimal(0), Decimal("2.25")]),
+    StatisticsType.TEXT: st.text("ab\U0010ffff", max_size=3),
+    StatisticsType.BOOLEAN: st.booleans(),
 }
-COMPARED = [o for o in Operator if o not in {Operator.IN, Operator.IS_NULL, Operator.NOT_NULL}]
+COMPARED = [
+    o
+    for o in ComparisonOperator
+    if o not in {ComparisonOperator.IN, ComparisonOperator.IS_NULL, ComparisonOperator.NOT_NULL}
+]
 
 
-def meets(value: Any, comparison: Comparison) -> bool:
+def meets(value: Any, comparison: ColumnComparison) -> bool:
     """As Spark compares: NaN is equal to itself and above every number."""
     match comparison.operator:
-        case Operator.IS_NULL:
+        case ComparisonOperator.IS_NULL:
             return value is None
-        case Operator.NOT_NULL:
+        case ComparisonOperator.NOT_NULL:
             return value is not None
-        case Operator.IN:
-            return any(meets(value, Comparison("v", Operator.EQUAL, one)) for one in comparison.value)
+        case ComparisonOperator.IN:
+            return any(meets(value, ColumnComparison("v", ComparisonOperator.EQUAL, one)) for one in comparison.value)
     if value is None:
         return False
-    if comparison.operator is Operator.STARTS_WITH:
+    if comparison.operator is ComparisonOperator.STARTS_WITH:
         return bool(value.startswith(comparison.value))
     one, other = ((x != x, 0 if x != x else x) for x in (value, comparison.value))  # noqa: PLR0124 - NaN
     answers = {
-        Operator.EQUAL: one == other,
-        Operator.LESS: one < other,
-        Operator.LESS_OR_EQUAL: one <= other,
-        Operator.GREATER: one > other,
-        Operator.GREATER_OR_EQUAL: one >= other,
+        ComparisonOperator.EQUAL: one == other,
+        ComparisonOperator.LESS: one < other,
+        ComparisonOperator.LESS_OR_EQUAL: one <= other,
+        ComparisonOperator.GREATER: one > other,
+        ComparisonOperator.GREATER_OR_EQUAL: one >= other,
     }
     return answers[comparison.operator]
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[ColumnType, list[Any], Comparison]:
+def cases(draw: st.DrawFn) -> tuple[StatisticsType, list[Any], ColumnComparison]:
     kind = draw(st.sampled_from(list(VALUES)))
     values = draw(st.lists(st.none() | VALUES[kind], max_size=4))
-    operator = draw(st.sampled_from(list(Operator)))
-    if operator is Operator.STARTS_WITH and kind is not ColumnType.TEXT:
-        operator = Operator.EQUAL
+    operator = draw(st.sampled_from(list(ComparisonOperator)))
+    if operator is ComparisonOperator.STARTS_WITH and kind is not StatisticsType.TEXT:
+        operator = ComparisonOperator.EQUAL
     value = draw(VALUES[kind]) if operator in COMPARED else None
-    if operator is Operator.IN:
+    if operator is ComparisonOperator.IN:
         value = tuple(draw(st.lists(VALUES[kind], min_size=1, max_size=3)))
-    return kind, values, Comparison("v", operator, value)
+    return kind, values, ColumnComparison("v", operator, value)
 
 
-def measured(kind: ColumnType, values: list[Any]) -> ColumnStatistics:
+def measured(kind: StatisticsType, values: list[Any]) -> ColumnStatistics:
     there = [value for value in values if value is not None]
     ordered = [value for value in there if value == value]  # noqa: PLR0124 - as writers do, without NaN
     bounds = (min(ordered), max(ordered)) if ordered else (None, None)
@@ -151,13 +155,13 @@ def measured(kind: ColumnType, values: list[Any]) -> ColumnStatistics:
 @settings(max_examples=400)
 @given(case=cases(), other=cases())
 def test_no_row_that_matches_is_ever_left_out(
-    case: tuple[ColumnType, list[Any], Comparison], other: tuple[ColumnType, list[Any], Comparison]
+    case: tuple[StatisticsType, list[Any], ColumnComparison], other: tuple[StatisticsType, list[Any], ColumnComparison]
 ) -> None:
     kind, values, comparison = case
     columns, kinds = {"v": measured(kind, values)}, {"v": kind}
     if any(meets(value, comparison) for value in values):
         assert Sieve(comparison, kinds).may_match(columns)
-        assert Sieve(AnyOf((comparison, Comparison("v", Operator.IS_NULL))), kinds).may_match(columns)
+        assert Sieve(AnyOf((comparison, ColumnComparison("v", ComparisonOperator.IS_NULL))), kinds).may_match(columns)
     if other[0] is kind and any(meets(value, comparison) and meets(value, other[2]) for value in values):
         assert Sieve(AllOf((comparison, other[2])), kinds).may_match(columns)
 
@@ -165,31 +169,31 @@ def test_no_row_that_matches_is_ever_left_out(
 @pytest.mark.parametrize(
     ("operator", "value"),
     [
-        (Operator.EQUAL, 11),
-        (Operator.LESS, 2),
-        (Operator.LESS_OR_EQUAL, 1),
-        (Operator.GREATER, 10),
-        (Operator.GREATER_OR_EQUAL, 11),
-        (Operator.IN, (0, 11)),
-        (Operator.IS_NULL, None),
+        (ComparisonOperator.EQUAL, 11),
+        (ComparisonOperator.LESS, 2),
+        (ComparisonOperator.LESS_OR_EQUAL, 1),
+        (ComparisonOperator.GREATER, 10),
+        (ComparisonOperator.GREATER_OR_EQUAL, 11),
+        (ComparisonOperator.IN, (0, 11)),
+        (ComparisonOperator.IS_NULL, None),
     ],
 )
-def test_what_bounds_rule_out_is_left_out(operator: Operator, value: object) -> None:
-    known = {"v": ColumnStatistics(ColumnType.WHOLE, 0, 5, 2, 10)}
-    assert not Sieve(Comparison("v", operator, value), {"v": ColumnType.WHOLE}).may_match(known)
+def test_what_bounds_rule_out_is_left_out(operator: ComparisonOperator, value: object) -> None:
+    known = {"v": ColumnStatistics(StatisticsType.WHOLE, 0, 5, 2, 10)}
+    assert not Sieve(ColumnComparison("v", operator, value), {"v": StatisticsType.WHOLE}).may_match(known)
 
 
 def test_days_and_instants_are_compared_as_conditions_count_them() -> None:
     day, at = dt.date(2024, 1, 2), dt.datetime(2024, 1, 2, tzinfo=dt.UTC)
     known = {
-        "day": ColumnStatistics(ColumnType.DATE, 0, 1, day, day),
-        "at": ColumnStatistics(ColumnType.TIMESTAMP, 0, 1, at, at),
+        "day": ColumnStatistics(StatisticsType.DATE, 0, 1, day, day),
+        "at": ColumnStatistics(StatisticsType.TIMESTAMP, 0, 1, at, at),
     }
-    kinds = {"day": ColumnType.DATE, "at": ColumnType.TIMESTAMP}
+    kinds = {"day": StatisticsType.DATE, "at": StatisticsType.TIMESTAMP}
     micros = int(at.timestamp()) * 1_000_000
     for column, value in (("day", 19_724), ("at", micros)):
-        assert Sieve(Comparison(column, Operator.EQUAL, value), kinds).may_match(known)
-        assert not Sieve(Comparison(column, Operator.GREATER, value), kinds).may_match(known)
+        assert Sieve(ColumnComparison(column, ComparisonOperator.EQUAL, value), kinds).may_match(known)
+        assert not Sieve(ColumnComparison(column, ComparisonOperator.GREATER, value), kinds).may_match(known)
 
 
 # ---- bounds out of files
@@ -197,15 +201,15 @@ def test_days_and_instants_are_compared_as_conditions_count_them() -> None:
 
 def test_long_bounds_are_cut_to_what_bounds_them() -> None:
     text = "é" * LONGEST + "z"
-    found = bounded(ColumnType.TEXT, 0, 1, text, text)
+    found = bounded(StatisticsType.TEXT, 0, 1, text, text)
     assert isinstance(found.least, str)
     assert isinstance(found.greatest, str)
     assert found.least < text < found.greatest
     assert max(len(found.least), len(found.greatest)) <= LONGEST
     top = "\U0010ffff" * (LONGEST + 1)
-    assert bounded(ColumnType.TEXT, 0, 1, top, top).greatest is None
+    assert bounded(StatisticsType.TEXT, 0, 1, top, top).greatest is None
     raw = b"\x01" + b"\xff" * LONGEST
-    cut = bounded(ColumnType.BINARY, 0, 1, raw, raw)
+    cut = bounded(StatisticsType.BINARY, 0, 1, raw, raw)
     assert isinstance(cut.greatest, bytes)
     assert (cut.greatest > raw, cut.greatest) == (True, b"\x02")
 
@@ -231,23 +235,25 @@ def test_footers_tell_of_every_type(tmp_path: Path) -> None:
     path = tmp_path / "all.parquet"
     pq.write_table(pa.table(columns), path)
     file = ListedFile("all", str(path), (), 0, 0)
-    (look,) = _looks(Footers(pa.OSFile, Wanted()).of([file]))
+    (look,) = _looks(Footers(pa.OSFile, WantedFacts()).of([file]))
     local = dt.datetime(2020, 1, 1)  # noqa: DTZ001 - the same
     assert look.columns == {
-        "flag": ColumnStatistics(ColumnType.BOOLEAN, 1, 1, True, True),  # noqa: FBT003 - bounds
-        "n": ColumnStatistics(ColumnType.WHOLE, 0, 2, 1, 2),
-        "u": ColumnStatistics(ColumnType.DECIMAL, 0, 2, Decimal(0), Decimal(2**63)),
-        "f": ColumnStatistics(ColumnType.FRACTION, 0, 2, 0.5, 0.5),
-        "d": ColumnStatistics(ColumnType.DECIMAL, 1, 1, Decimal("1.20"), Decimal("1.20")),
-        "s": ColumnStatistics(ColumnType.TEXT, 0, 2, "a", "ü"),
-        "b": ColumnStatistics(ColumnType.BINARY, 0, 2, b"\x00", b"\xff"),
-        "day": ColumnStatistics(ColumnType.DATE, 1, 1, dt.date(2020, 1, 1), dt.date(2020, 1, 1)),
-        "at": ColumnStatistics(ColumnType.TIMESTAMP, 0, 2, local.replace(tzinfo=dt.UTC), local.replace(tzinfo=dt.UTC)),
-        "local": ColumnStatistics(ColumnType.LOCAL_TIMESTAMP, 0, 2, local, local),
-        "in.x": ColumnStatistics(ColumnType.WHOLE, 1, 1, 1, 1),
-        "odd.name": ColumnStatistics(ColumnType.WHOLE, 0, 2, 1, 2),
-        "none": ColumnStatistics(ColumnType.WHOLE, 2, 0),
-        "word": ColumnStatistics(ColumnType.TEXT, 0, 2, "x", "y"),
+        "flag": ColumnStatistics(StatisticsType.BOOLEAN, 1, 1, True, True),  # noqa: FBT003 - bounds
+        "n": ColumnStatistics(StatisticsType.WHOLE, 0, 2, 1, 2),
+        "u": ColumnStatistics(StatisticsType.DECIMAL, 0, 2, Decimal(0), Decimal(2**63)),
+        "f": ColumnStatistics(StatisticsType.FRACTION, 0, 2, 0.5, 0.5),
+        "d": ColumnStatistics(StatisticsType.DECIMAL, 1, 1, Decimal("1.20"), Decimal("1.20")),
+        "s": ColumnStatistics(StatisticsType.TEXT, 0, 2, "a", "ü"),
+        "b": ColumnStatistics(StatisticsType.BINARY, 0, 2, b"\x00", b"\xff"),
+        "day": ColumnStatistics(StatisticsType.DATE, 1, 1, dt.date(2020, 1, 1), dt.date(2020, 1, 1)),
+        "at": ColumnStatistics(
+            StatisticsType.TIMESTAMP, 0, 2, local.replace(tzinfo=dt.UTC), local.replace(tzinfo=dt.UTC)
+        ),
+        "local": ColumnStatistics(StatisticsType.LOCAL_TIMESTAMP, 0, 2, local, local),
+        "in.x": ColumnStatistics(StatisticsType.WHOLE, 1, 1, 1, 1),
+        "odd.name": ColumnStatistics(StatisticsType.WHOLE, 0, 2, 1, 2),
+        "none": ColumnStatistics(StatisticsType.WHOLE, 2, 0),
+        "word": ColumnStatistics(StatisticsType.TEXT, 0, 2, "x", "y"),
     }
 
 

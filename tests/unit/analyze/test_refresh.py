@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calve.analyze.folders import Folder
+from calve.analyze.folder_subject import FolderSubject
 from calve.analyze.refresh import Refreshed, Request, drop_metadata, refresh
+from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput
 from calve.metastore import filters as f
 from calve.metastore.metastore import Metastore
-from calve.metastore.statistics import ColumnStatistics, ColumnType, Statistic, StatisticKind
+from calve.metastore.statistics import ColumnStatistics, Statistic, StatisticKind, StatisticsType
 from calve.metastore.tables import DEFAULT_SEGMENT, GENERAL_INFO, MetadataType, open_tables
-from calve.runtime.analysis import folder_id
-from calve.runtime.outcome import Message
-from calve.runtime.statements import execute
-from calve.runtime.workplace import workplace
 from calve.sql.parser import parse_one
 from calve.sql.statements import MetadataLevel
+from calve.statements.analyze import folder_id
+from calve.statements.answers import TextAnswer
+from calve.statements.execute import execute
 from tests.unit.analyze.trees import Tables, fresh_units, in_order, no_spark, put, refreshed, spoil
 from tests.unit.metastore.sample import files_below, metastore_at
 
@@ -58,13 +58,13 @@ def test_every_level_has_its_rows_and_bounds(tables: Tables, root: Path) -> None
         )
         for unit in tables.read()
     }
-    assert bounds[MetadataType.TABLE, None] == (ColumnStatistics(ColumnType.WHOLE, 0, 2400, 0, 2399), 2400)
-    assert bounds[MetadataType.SEGMENT, "b"] == (ColumnStatistics(ColumnType.WHOLE, 0, 800, 800, 1599), 800)
-    assert bounds[MetadataType.SEGMENT, "b/1"] == (ColumnStatistics(ColumnType.WHOLE, 0, 200, 1000, 1199), 200)
+    assert bounds[MetadataType.TABLE, None] == (ColumnStatistics(StatisticsType.WHOLE, 0, 2400, 0, 2399), 2400)
+    assert bounds[MetadataType.SEGMENT, "b"] == (ColumnStatistics(StatisticsType.WHOLE, 0, 800, 800, 1599), 800)
+    assert bounds[MetadataType.SEGMENT, "b/1"] == (ColumnStatistics(StatisticsType.WHOLE, 0, 200, 1000, 1199), 200)
     file = bounds[MetadataType.FILE, "b/1/1.parquet"]
-    assert file == (ColumnStatistics(ColumnType.WHOLE, 0, 100, 1100, 1199), 100)
+    assert file == (ColumnStatistics(StatisticsType.WHOLE, 0, 100, 1100, 1199), 100)
     group = bounds[MetadataType.ROW_GROUP, "b/1/1.parquet/1"]
-    assert group == (ColumnStatistics(ColumnType.WHOLE, 0, 50, 1150, 1199), 50)
+    assert group == (ColumnStatistics(StatisticsType.WHOLE, 0, 50, 1150, 1199), 50)
 
 
 def test_what_did_not_change_is_up_to_date_and_nothing_is_written(tables: Tables, root: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_folder_that_was_emptied_has_no_rows(tables: Tables, root: Path, tmp_p
         (f"ANALYZE TABLE '{root}' COLUMNS (id) REFRESH METADATA", "0 files, 0 new, 0 changed, 24 removed"),
     ):
         found = execute(place, parse_one(text))
-        assert isinstance(found, Message)
+        assert isinstance(found, TextAnswer)
         assert expected in found.text
         shutil.rmtree(root)
         root.mkdir()
@@ -217,7 +217,7 @@ def test_columns_are_found_without_case_and_unknown_ones_are_named(tables: Table
 
 def test_a_location_with_a_password_is_not_kept(tables: Tables) -> None:
     with pytest.raises(InvalidInput, match="a location with a password") as caught:
-        refresh(tables, Folder.of("s3://key:wolfram@bucket/in", no_spark), Request())
+        refresh(tables, FolderSubject.of("s3://key:wolfram@bucket/in", no_spark), Request())
     assert "wolfram" not in str(caught.value)
 
 
@@ -256,8 +256,8 @@ def test_folders_named_by_a_column_are_columns(tables: Tables, tmp_path: Path) -
     (general,) = tables.read(MetadataType.TABLE)
     assert general.partition_keys == {"dir0": "region", "dir1": "day"}
     found = dict(general.columns_statistics or {})
-    assert found["region"] == ColumnStatistics(ColumnType.TEXT, 2, 6, "eu", "u s")
-    assert found["day"] == ColumnStatistics(ColumnType.WHOLE, 0, 8, 1, 3)
+    assert found["region"] == ColumnStatistics(StatisticsType.TEXT, 2, 6, "eu", "u s")
+    assert found["day"] == ColumnStatistics(StatisticsType.WHOLE, 0, 8, 1, 3)
     segments = {(u.column, u.partition_values) for u in tables.read(MetadataType.SEGMENT)}
     assert {("region", ("eu",)), ("day", ("2",))} <= segments
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calve.analyze.folders import Folder
+from calve.analyze.folder_subject import FolderSubject
 from calve.analyze.refresh import Refreshed, Request, refresh
 from calve.metastore.component import Component
 from calve.metastore.tables import TableUnit, open_tables
@@ -50,8 +50,8 @@ def spoil(path: Path) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def folder(root: Path) -> Folder:
-    return Folder.of(str(root), no_spark)
+def folder(root: Path) -> FolderSubject:
+    return FolderSubject.of(str(root), no_spark)
 
 
 def refreshed(tables: Tables, root: Path, request: Request | None = None) -> Refreshed:

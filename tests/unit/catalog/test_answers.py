@@ -11,9 +11,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from calve.catalog.connect import _catalog_class, connect_embedded, location_of, open_catalog, sqlite_uri
-from calve.catalog.stores import StoreIO
 from calve.errors import CommitConflict, CommitUnknown, TransientError
-from calve.iceberg import merging
+from calve.iceberg.snapshot import draft
+from calve.storage.filesystems import StoreIO
 from tests.support import senders
 from tests.support.senders import SENDERS, check, check_rows
 from tests.support.servers.listening import Answer, Request
@@ -80,7 +80,7 @@ class Place:
 
 @pytest.fixture(autouse=True)
 def early_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "FAN_IN", senders.MANIFESTS)
+    monkeypatch.setattr(draft, "FAN_IN", senders.MANIFESTS)
 
 
 def rest_place(home: Path, ending: ExitStack) -> Place:

@@ -18,7 +18,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from calve.catalog.fitting import Fit, as_known, fit
+from calve.iceberg.schema.fitting import Fit, as_known, fit
 
 
 def optional(number: int, name: str, kind: IcebergType) -> NestedField:

@@ -14,7 +14,7 @@ from pyiceberg.catalog.hive import _HiveClient  # with all calls of the metastor
 
 from calve.catalog.connect import location_of, open_catalog
 from calve.errors import CommitConflict, CommitUnknown, TransientError
-from calve.iceberg import merging
+from calve.iceberg.snapshot import draft
 from tests.support import senders
 from tests.support.senders import SENDERS, Act, check, check_rows
 from tests.support.servers.hive import HiveMetastore
@@ -46,7 +46,7 @@ class Place:
 
 @pytest.fixture(autouse=True)
 def early_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "FAN_IN", senders.MANIFESTS)
+    monkeypatch.setattr(draft, "FAN_IN", senders.MANIFESTS)
 
 
 @pytest.fixture(scope="module")

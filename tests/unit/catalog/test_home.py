@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from calve.catalog.connect import connect_embedded
-from calve.catalog.encryption import warn_of_open_login
-from calve.catalog.home import make_private
+from calve.catalog.properties import warn_of_open_login
+from calve.definitions.workplace import workplace
 from calve.errors import TransientError
+from calve.lake import connect
 from calve.metastore.tables import open_tables
 from calve.model.health import Health
-from calve.runtime.lake import connect
-from calve.runtime.monitor import report_start
-from calve.runtime.workplace import workplace
+from calve.pipeline.monitor import report_start
+from calve.storage.filesystems import make_private
 from tests.integration.servers.test_logins import no_spark
 from tests.unit.metastore.sample import metastore_at
 

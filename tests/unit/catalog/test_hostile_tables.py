@@ -19,9 +19,9 @@ from calve.catalog.connect import (
 from calve.catalog.discard import discard_old_metadata
 from calve.catalog.guarded import Guarded, local_files, locations_of, names_code
 from calve.catalog.rest import RestClient
-from calve.catalog.stores import APART, NO_LOCAL_FILES, StoreIO, filesystem_of, with_place_apart
 from calve.errors import InvalidInput
 from calve.model.spec import WriteOptions
+from calve.storage.filesystems import APART, NO_LOCAL_FILES, StoreIO, filesystem_of, with_place_apart
 from tests.support import traps
 from tests.support.readers import duckdb_rows
 from tests.support.servers.tables import GlueTables, RestTables

@@ -13,11 +13,11 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.snapshots import Operation
 from sqlalchemy.exc import OperationalError
 
-from calve.catalog.outcome import Change, send
+from calve.catalog.outcome import TableChange, send
 from calve.errors import CommitConflict, CommitUnknown, TransientError
-from calve.iceberg.draft import new_draft, requirements, snapshot_updates
-from calve.iceberg.listing import ManifestLists
-from calve.iceberg.snapshots import new_summary
+from calve.iceberg.files.manifests import ManifestLists
+from calve.iceberg.snapshot.draft import new_draft, requirements, snapshot_updates
+from calve.iceberg.snapshot.history import new_summary
 from tests.unit.iceberg.sample import NAME, Sample
 
 
@@ -82,7 +82,7 @@ class Attempt:
         other = f"{table.location()}/data/own.parquet"
         Path(other.removeprefix("file://")).touch()
         updates = snapshot_updates(self.draft, new_summary(Operation.REPLACE, {}, parent, {}))
-        self.change = Change(table, requirements(table.metadata), updates, (self.draft.list_location, other))
+        self.change = TableChange(table, requirements(table.metadata), updates, (self.draft.list_location, other))
 
     @property
     def left(self) -> int:
@@ -258,11 +258,11 @@ def test_files_of_a_snapshot_that_was_applied_and_has_expired_already_stay(
 ) -> None:
     """Only the manifests of what came later show that it was ever there."""
     state = sample.iceberg.load()
-    sent: list[Change] = []
+    sent: list[TableChange] = []
     real = sample.catalog.commit_table
 
     def commit_table(table: Table, *arguments: object) -> CommitTableResponse:
-        sent.append(Change(table, *arguments))  # type: ignore[arg-type]
+        sent.append(TableChange(table, *arguments))  # type: ignore[arg-type]
         return real(table, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(sample.catalog, "commit_table", commit_table)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from calve.catalog.pace import LONGEST_SECONDS, seconds_of
-from calve.catalog.rest import TimedAdapter
+from calve.catalog.rest import LONGEST_SECONDS, TimedAdapter, seconds_of
 from calve.clock import SystemClock
 from tests.support.servers.listening import Answer, Listening, Request
 

@@ -26,8 +26,8 @@ from pyiceberg.types import (
 )
 
 from calve.catalog.connect import connect_embedded
-from calve.catalog.tables import check_found_by_all, load_or_create_table, unpartitioned_spec_id
 from calve.errors import InvalidInput, TransientError
+from calve.iceberg.loading import check_found_by_all, load_or_create_table, unpartitioned_spec_id
 from calve.model.spec import TableName
 from tests.unit.catalog.rights import as_an_ordinary_user
 
@@ -177,8 +177,8 @@ RACER = """
 import sys
 from pathlib import Path
 from calve.catalog.connect import connect_embedded
-from calve.catalog.tables import load_or_create_table
-from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.schema.creation import iceberg_schema
 from calve.model.spec import TableName
 columns = '{"type": "struct", "fields": [{"name": "id", "type": "long"}]}'
 schema = iceberg_schema(columns, ["id"])

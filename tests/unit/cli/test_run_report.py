@@ -7,7 +7,7 @@ from rich.console import Console
 
 from calve.cli.run import _tell
 from calve.errors import BadRow
-from calve.runtime.supervisor import Ending, SinkResult
+from calve.pipeline.supervisor import Ending, SinkResult
 
 CAUSE = BadRow("it is not JSON", detail="file /in/1.json: {", hint="Look.")
 

@@ -14,7 +14,7 @@ from calve.cli.main import app
 from calve.cli.show import PlainConsole, console, show_error, show_statuses, visible
 from calve.errors import InvalidInput
 from calve.model.health import Health, Status
-from calve.runtime.monitor import status_file, write_status
+from calve.pipeline.monitor import status_file, write_status
 from tests.unit.iceberg.sample import Sample
 
 ODD = '[/x] [bold]b[/] :smile: pip install "calve[demo]"'

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from calve.commit.adoption import adopt, anywhere
 from calve.commit.journal import Journal
+from calve.commit.takeover import adopt, anywhere
 from calve.errors import CheckpointGap
 from calve.model.checkpoint import Adoption, CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, offsets_digest
 from calve.model.files import Committable, Content, Manifest
 from calve.model.frontier import SEALED, START, BatchDescription, Frontier
 from calve.model.progress import Fence, Progress
-from calve.state import LocalState
+from calve.storage.state import LocalState
 
 RUN = Fence(1, 3, "run-a")
 NOTHING = Adoption((), (), -1, None)

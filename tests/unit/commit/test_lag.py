@@ -1,6 +1,6 @@
 """How far a table is behind its source."""
 
-from calve.commit.lag import Lag
+from calve.commit.backpressure import Lag
 
 
 def test_a_table_is_as_current_as_the_last_committed_checkpoint_that_left_nothing_behind() -> None:

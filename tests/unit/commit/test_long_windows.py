@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from calve.commit.adoption import Position, extend
 from calve.commit.journal import Journal
-from calve.commit.run import Outside, SinkRun, Written
+from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
+from calve.commit.takeover import RunPosition, extend
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Staged
-from calve.model.files import Committable, Totals
+from calve.model.files import Committable, FileTotals
 from calve.model.frontier import START, BatchDescription, Frontier
 from calve.model.spec import NoEnvelope, SinkSpec, TableName
 from tests.support.manual import ManualSink as Sink
@@ -52,7 +52,7 @@ def test_a_checkpoint_of_a_long_window_does_not_look_at_all_that_came_before_it(
     sink.run.flush()
     batch = sink.run.due()
     assert batch
-    sink.run.close(batch, Written("c", (), Totals()))
+    sink.run.close(batch, CheckpointFiles("c", (), FileTotals()))
     assert sink.run.commit_next()
     assert sink.run.pending == 0
     assert counted["__eq__"] <= 2 * MANY
@@ -72,7 +72,7 @@ def test_a_run_that_takes_over_a_long_window_lists_the_state_location_a_few_time
         return real(prefix)
 
     monkeypatch.setattr(outer, "list", counting)
-    outside = Outside(outer, outer, outer, outer, outer)
+    outside = RunPorts(outer, outer, outer, outer, outer)
     successor = SinkRun(SPEC, outer, Journal(outer), outside, lambda _: True)
     successor.boot()
     successor.claim()
@@ -82,7 +82,7 @@ def test_a_run_that_takes_over_a_long_window_lists_the_state_location_a_few_time
 
 @pytest.mark.parametrize("own_times", [False, True])
 def test_what_waits_is_the_same_however_often_it_was_asked_for(own_times: bool) -> None:  # noqa: FBT001 - a parameter
-    often, once = Position(), Position()
+    often, once = RunPosition(), RunPosition()
     for entry in _entries(own_times=own_times):
         extend(often, entry)
         _seen(often)
@@ -93,7 +93,7 @@ def test_what_waits_is_the_same_however_often_it_was_asked_for(own_times: bool) 
     assert _seen(often) == _seen(once) == _seen(replace(often, _tally=None))
 
 
-def _seen(position: Position) -> tuple[object, ...]:
+def _seen(position: RunPosition) -> tuple[object, ...]:
     sizes = position.ready, position.held_bytes, position.staged_bytes
     splits = [position.split(own_times=own_times) for own_times in (False, True)]
     return *sizes, list(position.staged), list(position.waiting_times), splits

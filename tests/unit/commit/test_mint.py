@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calve.commit.mint import mint, wait_ms, window_end
+from calve.commit.windows import mint, wait_ms, window_end
 from calve.model.frontier import SEALED, START, BatchDescription, Frontier
 
 

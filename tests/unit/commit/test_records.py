@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from calve.commit.journal import Journal
-from calve.commit.run import Outside, SinkRun, Written
+from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
 from calve.errors import TransientError
 from calve.model.checkpoint import CheckpointIdentity
-from calve.model.files import Content, Manifest, Totals
+from calve.model.files import Content, FileTotals, Manifest
 from calve.model.spec import NoEnvelope, OnForeignCommit, SinkSpec, TableName
 from tests.simulation.world import File
 from tests.support.manual import ManualSink as Sink
@@ -18,7 +18,7 @@ SPEC = SinkSpec("s", "sink", TableName(("n",), "t"), ("k",), NoEnvelope())
 
 def take(run: SinkRun, number: int) -> None:
     identity = CheckpointIdentity("q", number, run.end, str(number + 1))
-    assert run.record(identity, Written(f"c{number}", (), Totals()), run.next_time(0))
+    assert run.record(identity, CheckpointFiles(f"c{number}", (), FileTotals()), run.next_time(0))
 
 
 def test_a_record_that_was_not_removed_hides_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_what_older_runs_left_is_removed_once_the_store_answers(monkeypatch: pyt
     take(sink.run, 0)
     assert sink.run.commit_next()
     outer = sink.outer
-    successor = SinkRun(replace(SPEC), outer, Journal(outer), Outside(*[outer] * 5), lambda _: True)
+    successor = SinkRun(replace(SPEC), outer, Journal(outer), RunPorts(*[outer] * 5), lambda _: True)
     successor.boot()
     take_over = {name for name in outer.list("rec") if name.startswith("rec/00000001")}
     successor.claim()
@@ -76,7 +76,9 @@ def test_a_batch_that_was_written_for_an_empty_table_is_not_committed_beside_row
     spec = replace(SPEC, window_ms=windows)
     sink = Sink(spec)
     sink.world.files["m"] = File({1: 1})
-    written = Written("c", (Manifest("m", 1, 0, Content.DATA, 1, 1, ()),), Totals(1, data_files=1, data_rows=1))
+    written = CheckpointFiles(
+        "c", (Manifest("m", 1, 0, Content.DATA, 1, 1, ()),), FileTotals(1, data_files=1, data_rows=1)
+    )
     assert not sink.run.needs_deletes
     if windows:
         sink.reads(0)
@@ -92,7 +94,7 @@ def test_a_batch_that_was_written_for_an_empty_table_is_not_committed_beside_row
     taken = {"on_foreign_commit": OnForeignCommit.ACCEPT} if accepted == "all" else vouched
     later = replace(spec, version=2, **taken)
     outer = sink.outer
-    successor = SinkRun(later, outer, Journal(outer), Outside(*[outer] * 5), lambda _: True)
+    successor = SinkRun(later, outer, Journal(outer), RunPorts(*[outer] * 5), lambda _: True)
     successor.boot()
     successor.claim()
     assert successor.ready == 0

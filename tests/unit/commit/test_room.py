@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from calve.commit.run import FULL_SECONDS, Written
+from calve.commit.run import FULL_SECONDS, CheckpointFiles
 from calve.errors import TerminalError
-from calve.model.files import Totals
+from calve.model.files import FileTotals
 from calve.model.spec import LateRows, NoEnvelope, RowTimes, SinkSpec, TableName
 from tests.support.manual import ManualSink as Sink
 
@@ -20,7 +20,7 @@ def test_batches_that_wait_for_the_catalog_stop_reading_at_their_limit_until_it_
     sink.reads(0, time=5, promised=10)
     batch = sink.run.due()
     assert batch
-    sink.run.close(batch, Written("c", (), Totals()))
+    sink.run.close(batch, CheckpointFiles("c", (), FileTotals()))
     sink.catalog_is_there = False
     back = 50
 
@@ -49,7 +49,7 @@ def test_a_clock_sink_holds_no_more_than_its_limit_while_the_catalog_is_away() -
         sink.reads(number)
     batch = sink.run.due()
     assert batch
-    sink.run.close(batch, Written("c", (), Totals()))
+    sink.run.close(batch, CheckpointFiles("c", (), FileTotals()))
     assert not sink.run.staged
     sink.catalog_is_there = False
 
@@ -116,7 +116,7 @@ def test_waiting_for_room_is_no_sign_of_an_idle_source() -> None:
     sink.reads(0, time=5, promised=10)
     batch = sink.run.due()
     assert batch
-    sink.run.close(batch, Written("c", (), Totals()))
+    sink.run.close(batch, CheckpointFiles("c", (), FileTotals()))
     for _ in range(3):
         sink.run.found_nothing(sink.run.end, sink.world.now)
         sink.world.now += 1

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calve.commit.adoption import Position, extend
-from calve.commit.closing import Closing
+from calve.commit.takeover import RunPosition, extend
+from calve.commit.windows import Closing
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, FrontierEntry, RowKind, Staged
 from calve.model.files import Committable
 from calve.model.frontier import SEALED, START, BatchDescription, Frontier
@@ -39,7 +39,7 @@ class Run:
 
     spec: SinkSpec = SPEC
     clock: At = field(default_factory=At)
-    position: Position = field(default_factory=Position)
+    position: RunPosition = field(default_factory=RunPosition)
 
     def __post_init__(self) -> None:
         self.closing = Closing(self.spec, self.clock)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from calve.definitions.objects import ConcurrentEdit, Definition, Standing, read_statement
+from calve.definitions.objects import ConcurrentEdit, Definition, SinkState, read_statement
 from calve.definitions.store import MetastoreDefinitions
 from calve.definitions.units import DefinitionUnit
 from calve.errors import InvalidInput, TransientError
@@ -35,7 +35,7 @@ SINK = Definition(
     7,
     read_statement("CREATE SINK out FROM big TO ICEBERG CATALOG lake NAMESPACE shop TABLE big"),
     uses=("v-1", "c-1"),
-    standing=Standing(paused=True, accepted_snapshot=12, generation=2),
+    standing=SinkState(paused=True, accepted_snapshot=12, generation=2),
 )
 ALL = [SECRET, CONNECTION, SOURCE, VIEW, SINK]
 
@@ -104,7 +104,7 @@ def test_sources_and_views_share_their_names_and_others_do_not(tmp_path: Path) -
 def test_a_definition_that_somebody_else_changed_is_not_overwritten(tmp_path: Path) -> None:
     mine, theirs = store_at(tmp_path), store_at(tmp_path)
     mine.create(ALL)
-    following = theirs.replace(replace(SINK, standing=Standing()))
+    following = theirs.replace(replace(SINK, standing=SinkState()))
     assert following.version == 8
     for attempt in (lambda: mine.replace(SINK), lambda: mine.drop([SINK])):
         with pytest.raises(ConcurrentEdit, match='sink "out" was changed by somebody else'):

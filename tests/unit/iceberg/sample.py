@@ -10,14 +10,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from calve.catalog.connect import connect_embedded
-from calve.catalog.tables import load_or_create_table
 from calve.clock import IdSource, RandomIds
-from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema
-from calve.iceberg.schema import iceberg_schema
-from calve.iceberg.store import open_output
-from calve.iceberg.table import IcebergTable
+from calve.iceberg.files.store import open_output
+from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.schema.arrow import arrow_schema, key_schema, metrics_of, parse_schema
+from calve.iceberg.schema.creation import iceberg_schema
+from calve.iceberg.sink_table import IcebergTable
 from calve.model.checkpoint import offsets_digest
-from calve.model.files import Content, Manifest, Totals, WriteResult, WrittenFile
+from calve.model.files import Content, FileTotals, Manifest, WriteResult, WrittenFile
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
 from calve.model.spec import TableName, WriteOptions
@@ -109,7 +109,7 @@ class Sample:
         progress = self.progress()
         manifests: tuple[Manifest, ...] = self.iceberg.write_manifests(files, progress.commit_id) if files else ()
         self.batches += 1
-        return Proposal(progress, manifests, Totals.of(WriteResult(files, len(files))))
+        return Proposal(progress, manifests, FileTotals.of(WriteResult(files, len(files))))
 
     def commit(self, rows: Rows, deletes: Iterable[int] = (), state: TableState | None = None) -> Progress:
         """One batch, on the newest state unless told otherwise."""

@@ -4,8 +4,8 @@ import pytest
 from pyiceberg.table.refs import SnapshotRefType
 
 from calve.errors import TerminalError
-from calve.iceberg.evolution import Shape
-from calve.iceberg.table import IcebergTable
+from calve.iceberg.schema.evolution import Shape
+from calve.iceberg.sink_table import IcebergTable
 from calve.model.progress import tag_name
 from tests.unit.iceberg.sample import SINK, Sample
 

@@ -1,6 +1,6 @@
 """Which files are written anew together."""
 
-from calve.iceberg.compaction_groups import AUTOMATIC, BY_HAND, Policy, due_groups
+from calve.iceberg.planning.compaction_groups import AUTOMATIC, BY_HAND, Policy, due_groups
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 
 MB = 1_000_000

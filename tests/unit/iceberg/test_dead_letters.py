@@ -9,8 +9,8 @@ from calve import faults
 from calve.catalog.connect import connect_embedded
 from calve.clock import RandomIds, SystemClock
 from calve.errors import BadRow, TransientError
-from calve.iceberg.dead_letters import LetterTable
-from calve.model.letter import Letter, Origin
+from calve.iceberg.small_tables.dead_letters import LetterTable
+from calve.model.change import Letter, Origin
 from calve.model.spec import TableName
 
 NAME = TableName(("x",), "letters")

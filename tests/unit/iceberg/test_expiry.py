@@ -14,13 +14,12 @@ import calve
 from calve import faults
 from calve.catalog.connect import connect_embedded
 from calve.errors import CommitConflict
-from calve.iceberg import expiry
-from calve.iceberg.draft import new_draft, requirements, snapshot_updates
-from calve.iceberg.expiry import expire
-from calve.iceberg.holds import HOLD_MS, PREFIX, Hold, HoldPlace
-from calve.iceberg.listing import ManifestLists
-from calve.iceberg.retention import BATCH, KEEP_ALL
-from calve.iceberg.snapshots import new_summary
+from calve.iceberg.files.manifests import ManifestLists
+from calve.iceberg.snapshot import expiry
+from calve.iceberg.snapshot.draft import new_draft, requirements, snapshot_updates
+from calve.iceberg.snapshot.expiry import BATCH, KEEP_ALL, expire
+from calve.iceberg.snapshot.history import new_summary
+from calve.iceberg.snapshot.holds import HOLD_MS, PREFIX, Hold, HoldPlace
 from calve.model.progress import tag_name
 from calve.model.spec import OnForeignCommit
 from calve.model.table import Proposal

@@ -5,8 +5,8 @@ from pyiceberg.manifest import ManifestEntryStatus
 
 from calve import faults
 from calve.errors import CommitConflict, TransientError
-from calve.iceberg import merging
-from calve.iceberg.retention import BATCH, KEEP_ALL
+from calve.iceberg.snapshot import draft
+from calve.iceberg.snapshot.expiry import BATCH, KEEP_ALL
 from calve.model.progress import tag_name
 from tests.unit.iceberg.sample import SINK, Sample
 
@@ -15,7 +15,7 @@ FAN_IN = 8
 
 @pytest.fixture(autouse=True)
 def early_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "FAN_IN", FAN_IN)
+    monkeypatch.setattr(draft, "FAN_IN", FAN_IN)
 
 
 def fill(sample: Sample, batches: int) -> dict[int, str]:

@@ -6,18 +6,17 @@ from pyiceberg.manifest import read_manifest_list
 
 from calve.catalog.failures import trying
 from calve.errors import TransientError
-from calve.iceberg.listing import Line, ListHeader, ManifestLists
-from calve.iceberg.manifests import manifest_file
+from calve.iceberg.files.manifests import ListHeader, ManifestLine, ManifestLists, manifest_file
 from calve.model.files import Content, FieldSummary, Manifest
 
 HEADER = ListHeader(snapshot_id=7, parent_id=None, sequence_number=3)
 
 
-def line(number: int) -> Line:
+def line(number: int) -> ManifestLine:
     partitions = (FieldSummary(contains_null=False, contains_nan=None, lower=b"a", upper=None),)
     content = Content.DATA if number % 2 else Content.EQUALITY_DELETES
     manifest = Manifest(f"file:///m{number}.avro", 100 + number, 0, content, files=2, rows=20, partitions=partitions)
-    return Line.of(manifest_file(manifest, snapshot_id=7, sequence_number=3))
+    return ManifestLine.of(manifest_file(manifest, snapshot_id=7, sequence_number=3))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 2500])

@@ -10,8 +10,8 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType
 
 from calve.catalog.connect import connect_embedded
-from calve.iceberg import manifests
-from calve.iceberg.manifests import entries_of, manifest_file, manifest_place, write_existing, write_manifests
+from calve.iceberg.files import manifests
+from calve.iceberg.files.manifests import entries_of, manifest_file, manifest_place, write_existing, write_manifests
 from calve.model.files import ColumnMetrics, Content, Manifest, WrittenFile
 from tests.unit.iceberg.sample import Sample
 

@@ -1,7 +1,7 @@
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from calve.iceberg.manifests import TARGET_BYTES
-from calve.iceberg.merging import FAN_IN, merge_groups
+from calve.iceberg.files.manifests import TARGET_BYTES
+from calve.iceberg.snapshot.draft import FAN_IN, merge_groups
 
 DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
 

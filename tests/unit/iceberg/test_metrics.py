@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
-from calve.iceberg.metrics import arrow_schema, key_schema, metrics_of, parse_schema, text_above
-from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.schema.arrow import arrow_schema, key_schema, metrics_of, parse_schema, text_above
+from calve.iceberg.schema.creation import iceberg_schema
 from calve.model.files import ColumnMetrics
 
 COLUMNS = spark.StructType(

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from calve.iceberg.options import file_options
+from calve.iceberg.files.options import file_options
+from calve.model.files import BloomFilter, FileOptions
 from calve.model.spec import MAX_FILE_SIZE, WriteOptions
-from calve.model.target import BloomFilter, FileOptions
 
 PROPERTIES = {
     "write.target-file-size-bytes": "1000000",

@@ -1,4 +1,4 @@
-from calve.iceberg.retention import BATCH, HOUR_MS, KEEP_ALL, MAX_AGE_MS, Aged, Retention, expired
+from calve.iceberg.snapshot.expiry import BATCH, HOUR_MS, KEEP_ALL, MAX_AGE_MS, Aged, Retention, expired
 
 NOW = 1_700_000_000_000 // HOUR_MS * HOUR_MS
 MANY = 1000

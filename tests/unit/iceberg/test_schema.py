@@ -24,8 +24,8 @@ from pyiceberg.types import (
 from pyspark.sql import types as spark
 
 from calve.errors import InvalidInput
-from calve.iceberg.metrics import arrow_schema
-from calve.iceberg.schema import iceberg_schema
+from calve.iceberg.schema.arrow import arrow_schema
+from calve.iceberg.schema.creation import iceberg_schema
 
 
 def struct(**columns: spark.DataType) -> spark.StructType:

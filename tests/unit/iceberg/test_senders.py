@@ -11,7 +11,7 @@ from pyiceberg.table import CommitTableResponse
 
 from calve.catalog.connect import connect_embedded
 from calve.errors import CommitConflict, CommitUnknown
-from calve.iceberg import merging
+from calve.iceberg.snapshot import draft
 from calve.metastore.modify import Modify, execute_together
 from calve.metastore.tables import open_tables
 from calve.metastore.views import ViewType, ViewUnit, open_views
@@ -47,7 +47,7 @@ ANSWERS: dict[str, Callable[[], None]] = {
 
 @pytest.fixture(autouse=True)
 def early_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "FAN_IN", senders.MANIFESTS)
+    monkeypatch.setattr(draft, "FAN_IN", senders.MANIFESTS)
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from pyiceberg.types import (
 )
 
 from calve.errors import InvalidInput
-from calve.iceberg.partitions import Partitioner, same_partition
-from calve.iceberg.specs import partition_spec
-from calve.model.partitioning import PartitionBy
+from calve.iceberg.files.partitions import Partitioner, same_partition
+from calve.iceberg.schema.creation import partition_spec
+from calve.model.spec import PartitionBy
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),

@@ -18,9 +18,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from calve.iceberg.readable import ReadTarget
-from calve.iceberg.staged import columns_of_any, staged_columns, staged_names
-from calve.scan.projection import Projection
+from calve.iceberg.schema.readable import ReadTarget
+from calve.iceberg.schema.staged import columns_of_any, staged_columns, staged_names
+from calve.reader.projection import Projection
 
 
 def column(number: int, name: str, kind: Any, *, required: bool = False) -> NestedField:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from calve.catalog.connect import location_of
-from calve.iceberg.store import absent, file_sizes, io_properties_of, open_input, open_output
+from calve.iceberg.files.store import absent, file_sizes, io_properties_of, open_input, open_output
 
 NAMES = ["plain", "a b", "p%20q", "%", "h#sh", "q?m", "ümläut", "all ü %20#?+&é"]
 

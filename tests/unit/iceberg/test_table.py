@@ -10,9 +10,9 @@ from pyiceberg.types import StringType
 
 from calve import faults
 from calve.errors import CommitConflict, ProgressUnprovable, TerminalError, TransientError
-from calve.iceberg.evolution import Shape
-from calve.iceberg.metrics import parse_schema
-from calve.iceberg.table import IcebergTable
+from calve.iceberg.schema.arrow import parse_schema
+from calve.iceberg.schema.evolution import Shape
+from calve.iceberg.sink_table import IcebergTable
 from calve.model.progress import Progress, property_key, tag_name
 from calve.model.spec import WriteOptions
 from calve.model.table import Proposal

@@ -38,7 +38,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from calve.iceberg.transforms import _hashes, transformed
+from calve.iceberg.files.transforms import _hashes, transformed
 
 LEAST, MOST = -(2**63), 2**63 - 1
 

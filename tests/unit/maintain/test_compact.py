@@ -11,9 +11,9 @@ import calve
 from calve import faults
 from calve.clock import RandomIds, SystemClock
 from calve.errors import CommitConflict, InvalidInput, TransientError
-from calve.iceberg.compaction_groups import BY_HAND
-from calve.maintain.compact import Compactor, Scope
-from calve.maintain.convert import Tools
+from calve.iceberg.planning.compaction_groups import BY_HAND
+from calve.maintain.compact import CompactionScope, Compactor
+from calve.maintain.convert import ConversionTools
 from calve.model.files import Content
 from tests.support.foreign import ForeignTable, in_order
 from tests.support.keyed import no_session
@@ -128,7 +128,9 @@ def test_a_table_that_never_rests_is_left_as_it_is(table: ForeignTable, at_maint
 def test_files_that_may_be_in_the_table_are_never_removed(table: ForeignTable) -> None:
     table.commit(table.data([row(1)]))
     table.commit(table.data([row(2)]))
-    compactor = Compactor(table.ref.lake.open(), Scope(table.ref.name), Tools(no_session, SystemClock(), RandomIds()))
+    compactor = Compactor(
+        table.ref.lake.open(), CompactionScope(table.ref.name), ConversionTools(no_session, SystemClock(), RandomIds())
+    )
     plan = compactor.plan(BY_HAND)
     assert plan is not None
     ready = compactor.rewrite(plan, lambda: None)
@@ -149,7 +151,9 @@ def test_files_that_may_be_in_the_table_are_never_removed(table: ForeignTable) -
 def test_what_was_written_is_removed_when_it_is_ended_half_way(table: ForeignTable) -> None:
     for number in range(4):
         table.commit(table.data([row(number)], ["eu"], spec_id=0), table.data([row(10 + number)]))
-    compactor = Compactor(table.ref.lake.open(), Scope(table.ref.name), Tools(no_session, SystemClock(), RandomIds()))
+    compactor = Compactor(
+        table.ref.lake.open(), CompactionScope(table.ref.name), ConversionTools(no_session, SystemClock(), RandomIds())
+    )
     plan, before = compactor.plan(BY_HAND), stored(table)
     assert plan is not None
     assert len(plan.groups.groups) == 2

@@ -10,11 +10,11 @@ from pyiceberg.types import LongType, NestedField
 
 from calve import faults
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.compaction_groups import AUTOMATIC
-from calve.iceberg.holds import PREFIX, Hold
-from calve.iceberg.retention import BATCH, KEEP_ALL
-from calve.maintain.compact import Compactor, Ready, Scope, compact
-from calve.maintain.convert import Tools
+from calve.iceberg.planning.compaction_groups import AUTOMATIC
+from calve.iceberg.snapshot.expiry import BATCH, KEEP_ALL
+from calve.iceberg.snapshot.holds import PREFIX, Hold
+from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles, compact
+from calve.maintain.convert import ConversionTools
 from tests.support.keyed import KeyedTable, no_session
 from tests.support.readers import duckdb_rows
 
@@ -37,8 +37,10 @@ class Stream:
             self.table.apply([self.table.data(rows)], rows)
 
     def compactor(self, renew_seconds: float = 60.0) -> Compactor:
-        tools = Tools(no_session, SystemClock(), RandomIds())
-        return Compactor(self.table.ref.lake.open(), Scope(self.table.ref.name), tools, renew_seconds=renew_seconds)
+        tools = ConversionTools(no_session, SystemClock(), RandomIds())
+        return Compactor(
+            self.table.ref.lake.open(), CompactionScope(self.table.ref.name), tools, renew_seconds=renew_seconds
+        )
 
     def check_rows(self) -> None:
         found = duckdb_rows(self.table.table.metadata_location)
@@ -58,7 +60,7 @@ def stream(tmp_path: Path) -> Iterator[Stream]:
     made.table.close()
 
 
-def rewritten(compactor: Compactor) -> Ready:
+def rewritten(compactor: Compactor) -> RewrittenFiles:
     plan = compactor.plan(AUTOMATIC)
     assert plan is not None
     return compactor.rewrite(plan, lambda: None)
@@ -145,7 +147,7 @@ def test_a_rewrite_that_fails_ends_its_hold(stream: Stream) -> None:
 
 def test_a_compaction_by_hand_that_fails_at_its_commit_ends_its_hold(stream: Stream) -> None:
     stream.commits(12)
-    tools = Tools(no_session, SystemClock(), RandomIds())
+    tools = ConversionTools(no_session, SystemClock(), RandomIds())
 
     def break_off(point: str) -> None:
         if point == "maintain.before":
@@ -154,7 +156,7 @@ def test_a_compaction_by_hand_that_fails_at_its_commit_ends_its_hold(stream: Str
     faults.install(break_off)
     try:
         with pytest.raises(KeyboardInterrupt):
-            compact(stream.table.ref.lake.open(), Scope(stream.table.ref.name), tools)
+            compact(stream.table.ref.lake.open(), CompactionScope(stream.table.ref.name), tools)
     finally:
         faults.install(None)
     assert stream.holds == []

@@ -7,14 +7,14 @@ import pytest
 from pyiceberg.partitioning import PartitionSpec
 
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.compaction_groups import BY_HAND, Policy
-from calve.maintain.compact import Compactor, Ready, Scope
-from calve.maintain.convert import Tools
+from calve.iceberg.planning.compaction_groups import BY_HAND, Policy
+from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles
+from calve.maintain.convert import ConversionTools
 from calve.model.spec import KeyIndexUse, TableName, WriteOptions
 from tests.support.foreign import NAME, Row, in_order
 from tests.support.keyed import KeyedTable, no_session
 from tests.support.readers import duckdb_rows
-from tests.unit.resolve.test_random import CASES, SCHEMA, files_of, random_row
+from tests.unit.keylookup.test_random import CASES, SCHEMA, files_of, random_row
 
 POLICIES = [
     BY_HAND,
@@ -26,8 +26,8 @@ POLICIES = [
 def compactor(table: KeyedTable, rng: random.Random) -> Compactor:
     """With files of any size, so that some groups give several."""
     options = WriteOptions(target_file_size=rng.choice([2_000, 4_000, 1_000_000]))
-    scope = Scope(TableName.parse(NAME), options=options)
-    return Compactor(table.ref.lake.open(), scope, Tools(no_session, SystemClock(), RandomIds()))
+    scope = CompactionScope(TableName.parse(NAME), options=options)
+    return Compactor(table.ref.lake.open(), scope, ConversionTools(no_session, SystemClock(), RandomIds()))
 
 
 def change(table: KeyedTable, rng: random.Random, *, equality: bool) -> None:
@@ -44,7 +44,7 @@ def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_c
 ) -> None:
     rng = random.Random(seed)
     table = KeyedTable(tmp_path, SCHEMA, key, spec)
-    waiting: list[tuple[Compactor, Ready]] = []
+    waiting: list[tuple[Compactor, RewrittenFiles]] = []
     committed = 0
     for _ in range(10):
         if rng.random() < 0.5:

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from calve.errors import CommitConflict, InvalidInput, TransientError
-from calve.iceberg.partitioned import Seen
+from calve.iceberg.small_tables.partition_files import TableVersion
 from calve.metastore import filters as f
 from calve.metastore.component import Component
 from calve.metastore.config import ComponentConfig
 from calve.metastore.metastore import Metastore
 from calve.metastore.modify import Modify, execute_together
-from calve.metastore.statistics import ColumnStatistics, ColumnType, Statistic, StatisticKind
+from calve.metastore.statistics import ColumnStatistics, Statistic, StatisticKind, StatisticsType
 from calve.metastore.tables import MetadataType, TableUnit, open_tables
 from calve.metastore.units import Role, unit_field
 from calve.metastore.views import ViewType, ViewUnit, open_views
@@ -98,7 +98,7 @@ def test_every_kind_of_field_comes_back_as_it_was_written(tables: Tables) -> Non
         row_group_index=1,
         last_modified_time=2**62,
         host_affinity={"a": 0.5, "b": 1.0},
-        columns_statistics={"n": ColumnStatistics(ColumnType.WHOLE, nulls=0, values=3, least=1, greatest=9)},
+        columns_statistics={"n": ColumnStatistics(StatisticsType.WHOLE, nulls=0, values=3, least=1, greatest=9)},
         metadata_statistics=(Statistic(StatisticKind.ROWS, 3),),
         schema='{"columns": []}',
         path="/tmp/nation/0.parquet",  # noqa: S108
@@ -262,7 +262,7 @@ def test_two_writers_who_saw_the_same_both_succeed(tmp_path: Path) -> None:
         assert keys(mine) == ["GENERAL_INFO", "dir0", "dir1"]
 
 
-def _first(seen: Seen, then: Callable[[], Seen]) -> Callable[[], Seen]:
+def _first(seen: TableVersion, then: Callable[[], TableVersion]) -> Callable[[], TableVersion]:
     """What was seen before, once; then what there is."""
     answers = [seen]
     return lambda: answers.pop() if answers else then()

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from calve.errors import InvalidInput
 from calve.metastore import filters as f
-from calve.metastore.filters import Filter
-from calve.metastore.masks import matching
+from calve.metastore.filters import Filter, matching
 
 ROWS: list[dict[str, Any]] = [{"n": 1}, {"n": 2}, {"n": 3}, {"n": None}]
 

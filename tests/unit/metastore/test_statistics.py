@@ -10,9 +10,9 @@ from calve.errors import InvalidInput
 from calve.metastore.statistics import (
     Bound,
     ColumnStatistics,
-    ColumnType,
     Statistic,
     StatisticKind,
+    StatisticsType,
     merge_columns,
     merge_statistics,
 )
@@ -23,18 +23,18 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
 @pytest.mark.parametrize(
     ("kind", "low", "high"),
     [
-        (ColumnType.BOOLEAN, False, True),
-        (ColumnType.WHOLE, -(2**63), 2**63 - 1),
-        (ColumnType.FRACTION, float("-inf"), 0.1),
-        (ColumnType.DECIMAL, Decimal("-1.10"), Decimal("12345678901234567890.5")),
-        (ColumnType.TEXT, "", "ß'\"\n"),
-        (ColumnType.BINARY, b"", b"\xff\x00"),
-        (ColumnType.DATE, date(1, 1, 1), date(9999, 12, 31)),
-        (ColumnType.TIMESTAMP, NOON, NOON + timedelta(microseconds=1)),
-        (ColumnType.LOCAL_TIMESTAMP, datetime(2024, 5, 1), datetime(2024, 5, 2)),  # noqa: DTZ001 - without a zone
+        (StatisticsType.BOOLEAN, False, True),
+        (StatisticsType.WHOLE, -(2**63), 2**63 - 1),
+        (StatisticsType.FRACTION, float("-inf"), 0.1),
+        (StatisticsType.DECIMAL, Decimal("-1.10"), Decimal("12345678901234567890.5")),
+        (StatisticsType.TEXT, "", "ß'\"\n"),
+        (StatisticsType.BINARY, b"", b"\xff\x00"),
+        (StatisticsType.DATE, date(1, 1, 1), date(9999, 12, 31)),
+        (StatisticsType.TIMESTAMP, NOON, NOON + timedelta(microseconds=1)),
+        (StatisticsType.LOCAL_TIMESTAMP, datetime(2024, 5, 1), datetime(2024, 5, 2)),  # noqa: DTZ001 - without a zone
     ],
 )
-def test_bounds_of_every_type_survive_as_text(kind: ColumnType, low: Bound, high: Bound) -> None:
+def test_bounds_of_every_type_survive_as_text(kind: StatisticsType, low: Bound, high: Bound) -> None:
     written = ColumnStatistics(kind, nulls=0, values=2, least=low, greatest=high)
     read = ColumnStatistics.from_text(written.to_text())
     assert read == written
@@ -43,13 +43,13 @@ def test_bounds_of_every_type_survive_as_text(kind: ColumnType, low: Bound, high
 
 def test_bounds_of_another_type_are_refused() -> None:
     for kind, bound in (
-        (ColumnType.WHOLE, "1"),
-        (ColumnType.WHOLE, True),
-        (ColumnType.FRACTION, float("nan")),
-        (ColumnType.TIMESTAMP, datetime(2024, 5, 1)),  # noqa: DTZ001 - without a zone
-        (ColumnType.LOCAL_TIMESTAMP, NOON),
-        (ColumnType.DATE, NOON),
-        (ColumnType.OTHER, 1),
+        (StatisticsType.WHOLE, "1"),
+        (StatisticsType.WHOLE, True),
+        (StatisticsType.FRACTION, float("nan")),
+        (StatisticsType.TIMESTAMP, datetime(2024, 5, 1)),  # noqa: DTZ001 - without a zone
+        (StatisticsType.LOCAL_TIMESTAMP, NOON),
+        (StatisticsType.DATE, NOON),
+        (StatisticsType.OTHER, 1),
     ):
         with pytest.raises(InvalidInput, match="is no bound of a column of type"):
             ColumnStatistics(kind, least=bound)
@@ -58,7 +58,7 @@ def test_bounds_of_another_type_are_refused() -> None:
 def whole(values: list[int | None]) -> ColumnStatistics:
     there = [value for value in values if value is not None]
     return ColumnStatistics(
-        ColumnType.WHOLE,
+        StatisticsType.WHOLE,
         nulls=len(values) - len(there),
         values=len(there),
         least=min(there, default=None),
@@ -73,22 +73,22 @@ def test_merged_statistics_are_those_of_all_values(parts: list[list[int | None]]
 
 
 def test_what_one_part_does_not_know_the_whole_does_not_know() -> None:
-    known, unknown = whole([1, 2]), ColumnStatistics(ColumnType.WHOLE)
+    known, unknown = whole([1, 2]), ColumnStatistics(StatisticsType.WHOLE)
     merged = known.merged(unknown)
-    assert merged == ColumnStatistics(ColumnType.WHOLE)
+    assert merged == ColumnStatistics(StatisticsType.WHOLE)
     assert merge_columns([{"a": known, "b": known}, {"a": known}]) == {"a": whole([1, 2, 1, 2])}
     assert merge_columns([]) == {}
 
 
 def test_numbers_merge_into_the_wider_type_and_others_into_none() -> None:
-    fraction = ColumnStatistics(ColumnType.FRACTION, nulls=0, values=1, least=0.5, greatest=0.5)
+    fraction = ColumnStatistics(StatisticsType.FRACTION, nulls=0, values=1, least=0.5, greatest=0.5)
     merged = whole([1, 2]).merged(fraction)
-    assert (merged.type, merged.least, merged.greatest) == (ColumnType.FRACTION, 0.5, 2.0)
-    decimal = ColumnStatistics(ColumnType.DECIMAL, nulls=0, values=1, least=Decimal(3), greatest=Decimal(3))
+    assert (merged.type, merged.least, merged.greatest) == (StatisticsType.FRACTION, 0.5, 2.0)
+    decimal = ColumnStatistics(StatisticsType.DECIMAL, nulls=0, values=1, least=Decimal(3), greatest=Decimal(3))
     assert whole([1]).merged(decimal).greatest == Decimal(3)
     assert whole([]).merged(decimal).least == Decimal(3)
-    text = ColumnStatistics(ColumnType.TEXT, nulls=1, values=1, least="a", greatest="a")
-    assert whole([1]).merged(text) == ColumnStatistics(ColumnType.OTHER, nulls=1, values=2)
+    text = ColumnStatistics(StatisticsType.TEXT, nulls=1, values=1, least="a", greatest="a")
+    assert whole([1]).merged(text) == ColumnStatistics(StatisticsType.OTHER, nulls=1, values=2)
 
 
 def test_statistics_of_units_add_up_or_agree() -> None:

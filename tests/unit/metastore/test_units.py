@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from calve.errors import InvalidInput, TerminalError
-from calve.iceberg.declared import DeclaredColumn, ListOf, MapOf, Plain
+from calve.iceberg.small_tables.declared import DeclaredColumn, ListOf, MapOf, Plain
 from calve.metastore import filters as f
 from calve.metastore.tables import MetadataType, TableUnit
 from calve.metastore.units import Role, UnitLayout, unit_field

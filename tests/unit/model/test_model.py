@@ -12,7 +12,7 @@ from calve.model.checkpoint import (
     entry_from_json,
     entry_to_json,
 )
-from calve.model.files import Committable, Content, FieldSummary, Manifest, Totals
+from calve.model.files import Committable, Content, FieldSummary, FileTotals, Manifest
 from calve.model.frontier import SEALED, START, BatchDescription, Frontier
 from calve.model.progress import Fence
 from calve.model.spec import MAX_FILE_SIZE, TableName, WriteOptions
@@ -34,7 +34,7 @@ COMMITTABLE = Committable(
             (FieldSummary(contains_null=True, contains_nan=None, lower=b"\x00\xff", upper=None),),
         ),
     ),
-    totals=Totals(changes=5, data_files=1),
+    totals=FileTotals(changes=5, data_files=1),
 )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calve.model.pace import Pace
+from calve.model.spec import Pace
 
 
 def test_without_intervals_there_is_no_rest() -> None:

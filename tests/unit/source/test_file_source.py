@@ -14,10 +14,10 @@ from calve import faults
 from calve.clock import SystemClock
 from calve.errors import SourceLost, TransientError
 from calve.model.checkpoint import Offsets
-from calve.source import ledger as ledger_module
-from calve.source.files import FileSource, files
-from calve.source.ledger import Ledger, Place
-from calve.state import LocalState
+from calve.source.files import ledger as ledger_module
+from calve.source.files.definition import FileSource, files
+from calve.source.files.ledger import Ledger, Place
+from calve.storage.state import LocalState
 
 
 def opened(root: Path, per_checkpoint: int = 2) -> FileSource:

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calve.errors import BadRow, InvalidInput
-from calve.model.letter import Origin, letter_of
-from calve.source.documents import Malformed
+from calve.model.change import Origin, letter_of
+from calve.records.documents import Malformed
 from calve.source.kafka.avro import Avro, AvroReader
-from calve.source.kafka.definition import Beginning
-from calve.source.kafka.position import Position, advanced, splits
-from calve.source.kafka.tasks import moment_text
+from calve.source.kafka.definition import StartOffsets
+from calve.source.kafka.position import TopicPosition, advanced, splits
+from calve.source.kafka.reader import moment_text
 
 offsets = st.dictionaries(st.integers(0, 9), st.integers(0, 400_000), min_size=1)
 
@@ -51,21 +51,21 @@ def test_tasks_read_every_offset_once_and_those_of_a_partition_in_order(
 
 @given(offsets, offsets)
 def test_a_position_is_what_its_text_says(upper: dict[int, int], first: dict[int, int]) -> None:
-    position = Position("t", "id", upper, first)
-    assert Position.of(position.to_offsets()) == position
-    assert Position.of(None) is None
+    position = TopicPosition("t", "id", upper, first)
+    assert TopicPosition.of(position.to_offsets()) == position
+    assert TopicPosition.of(None) is None
 
 
 def test_reading_begins_where_the_text_says() -> None:
-    assert Beginning.parse("LATEST") == Beginning("latest")
-    assert Beginning.parse('{"1": 4, "0": 17}') == Beginning(offsets=((0, 17), (1, 4)))
-    assert Beginning.parse("1970-01-01T00:00:01+00:00") == Beginning(millis=1000)
+    assert StartOffsets.parse("LATEST") == StartOffsets("latest")
+    assert StartOffsets.parse('{"1": 4, "0": 17}') == StartOffsets(offsets=((0, 17), (1, 4)))
+    assert StartOffsets.parse("1970-01-01T00:00:01+00:00") == StartOffsets(millis=1000)
 
 
 @pytest.mark.parametrize("text", ["", "newest", '{"a": 1}', "[1]", "2026-01-31T12:00:00", "{"])
 def test_a_place_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="no place to begin at"):
-        Beginning.parse(text)
+        StartOffsets.parse(text)
 
 
 KINDS: list[tuple[Any, Any, Any]] = [

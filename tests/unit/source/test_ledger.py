@@ -3,11 +3,10 @@ from pathlib import Path
 import pytest
 
 from calve.errors import SourceLost
-from calve.listing import KnownFile
-from calve.source import ledger as module
-from calve.source.ledger import Ledger, Place
-from calve.source.seen import SeenFiles
-from calve.state import LocalState
+from calve.source.files import ledger as module
+from calve.source.files.ledger import Ledger, Place, SeenFiles
+from calve.storage.listing import KnownFile
+from calve.storage.state import LocalState
 
 START = Place(0, "")
 ROOT = "/in"

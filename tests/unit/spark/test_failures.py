@@ -20,9 +20,9 @@ from calve.errors import (
     TransientError,
     UnreadableFile,
 )
-from calve.spark import causes
+from calve.spark import failures
 from calve.spark.failures import CAUGHT, failure_of, own_file_failure
-from calve.sparkversion import SparkFacts
+from calve.spark.version import SparkFacts
 
 BATCH = "the batch could not be written"
 
@@ -228,7 +228,7 @@ class Raised(PySparkException):
 
 def raised_by_spark(name: str, message: str, condition: str, monkeypatch: pytest.MonkeyPatch) -> Raised:
     """As the driver hears of it: the message is in that of the job, too."""
-    monkeypatch.setattr(causes, "facts_of_throwable", lambda java: SparkFacts(java.condition))
+    monkeypatch.setattr(failures, "facts_of_throwable", lambda java: SparkFacts(java.condition))
     cause = Thrown(name, message, condition)
     return Raised(Thrown("org.apache.spark.SparkException", f"Job aborted due to stage failure: {message}", "", cause))
 

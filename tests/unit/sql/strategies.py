@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from calve.sql import actions, parts, statements
+from calve.sql import parts, statements
 from calve.sql.names import FieldPath, Identifier, is_plain
 from calve.sql.options import Option, OptionName, Options, SecretLiteral, SecretName, Value, is_reference, is_sensitive
 
@@ -96,7 +96,7 @@ def options(at_least: int = 1) -> st.SearchStrategy[Options]:
 
 
 reset = st.lists(option_names, min_size=1, max_size=3, unique=True).map(
-    lambda found: actions.ResetOptions(tuple(OptionName(name) for name in sorted(found)))
+    lambda found: statements.ResetOptions(tuple(OptionName(name) for name in sorted(found)))
 )
 
 # ---- Spark's language
@@ -160,7 +160,7 @@ origins = st.one_of(
     st.builds(parts.FromFile, texts),
     st.builds(parts.FromLiteral, st.builds(SecretLiteral, texts)),
 )
-orders = st.builds(parts.Order, st.lists(paths, min_size=1, max_size=3).map(tuple), st.booleans())
+orders = st.builds(parts.OrderClause, st.lists(paths, min_size=1, max_size=3).map(tuple), st.booleans())
 envelopes = st.one_of(
     st.none(),
     st.just(parts.NoneEnvelope()),
@@ -180,9 +180,9 @@ includes = st.lists(
     unique_by=lambda item: item.metadata,
 ).map(tuple)
 inputs = st.one_of(
-    st.builds(parts.KafkaInput, names, options(), formats, includes),
-    st.builds(parts.FilesInput, options()),
-    st.builds(parts.GeneratorInput, names, options(0)),
+    st.builds(parts.KafkaClause, names, options(), formats, includes),
+    st.builds(parts.FilesClause, options()),
+    st.builds(parts.GeneratorClause, names, options(0)),
 )
 partition_fields = st.one_of(
     st.builds(
@@ -210,7 +210,7 @@ targets = st.builds(
 
 @st.composite
 def sources(draw: st.DrawFn) -> statements.CreateSource:
-    columns = tuple(parts.Column(name, draw(types), draw(st.booleans())) for name in draw(distinct(names, 0)))
+    columns = tuple(parts.ColumnClause(name, draw(types), draw(st.booleans())) for name in draw(distinct(names, 0)))
     declared = [column.name for column in columns]
     key = draw(
         st.lists(st.sampled_from(declared), max_size=2, unique=True).map(tuple) if declared else distinct(names, 0)
@@ -253,21 +253,21 @@ def connections(draw: st.DrawFn) -> statements.CreateConnection:
     )
 
 
-option_actions = st.one_of(st.builds(actions.SetOptions, options()), reset)
+option_actions = st.one_of(st.builds(statements.SetOptions, options()), reset)
 source_actions = st.one_of(
     option_actions,
     distinct(names, 1).flatmap(
-        lambda found: st.tuples(*(st.builds(parts.Column, st.just(n), types, st.booleans()) for n in found)).map(
-            actions.SetColumns
+        lambda found: st.tuples(*(st.builds(parts.ColumnClause, st.just(n), types, st.booleans()) for n in found)).map(
+            statements.SetColumns
         )
     ),
 )
 sink_actions = st.one_of(
     option_actions,
-    st.builds(actions.SetFrom, names, options(0)),
-    st.builds(actions.SetPartitioning, partitionings),
-    st.sampled_from([actions.Pause(), actions.Resume()]),
-    st.builds(actions.AcceptSnapshot, st.integers(0, 10**19 - 1)),
+    st.builds(statements.SetFrom, names, options(0)),
+    st.builds(statements.SetPartitioning, partitionings),
+    st.sampled_from([statements.Pause(), statements.Resume()]),
+    st.builds(statements.AcceptSnapshot, st.integers(0, 10**19 - 1)),
 )
 flags = st.booleans()
 kinds = st.sampled_from(statements.ObjectKind)
@@ -284,7 +284,7 @@ any_statement: st.SearchStrategy[statements.Statement] = st.one_of(
     st.builds(statements.AlterView, name=names, if_exists=flags, query=queries),
     st.builds(statements.AlterSink, name=names, if_exists=flags, action=sink_actions),
     st.builds(statements.Drop, kind=kinds, name=names, if_exists=flags, cascade=flags),
-    st.builds(statements.Show, listing=st.sampled_from(statements.Listing), like=st.none() | texts),
+    st.builds(statements.Show, listing=st.sampled_from(statements.ShowKind), like=st.none() | texts),
     st.builds(statements.ShowCreate, kind=kinds, name=names),
     st.builds(statements.Explain, statement=sinks()),
     st.builds(statements.Validate, connection=names),
@@ -295,5 +295,5 @@ any_statement: st.SearchStrategy[statements.Statement] = st.one_of(
         level=st.none() | st.sampled_from(statements.MetadataLevel),
     ),
     st.builds(statements.DropMetadata, target=analyze_targets, if_exists=flags),
-    st.builds(statements.Query, text=queries),
+    st.builds(statements.SelectQuery, text=queries),
 )

@@ -1,12 +1,12 @@
 import pytest
 
-from calve.sql.lexer import Kind, Lexer, Token
+from calve.sql.lexer import Lexer, Token, TokenKind
 from calve.sql.text import Span, SqlText
 
 
 def tokens(text: str) -> list[Token]:
     lexer, found = Lexer(text), list[Token]()
-    while (token := lexer.next()).kind is not Kind.END:
+    while (token := lexer.next()).kind is not TokenKind.END:
         found.append(token)
     return found
 
@@ -34,7 +34,7 @@ def test_tokens_cover_their_text_and_nothing_else() -> None:
 
 def test_the_end_comes_again_and_again() -> None:
     lexer = Lexer("a ")
-    assert [lexer.next().kind for _ in range(3)] == [Kind.WORD, Kind.END, Kind.END]
+    assert [lexer.next().kind for _ in range(3)] == [TokenKind.WORD, TokenKind.END, TokenKind.END]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_end_comes_again_and_again() -> None:
 def test_what_is_never_closed_is_the_last_token(text: str, what: str) -> None:
     *before, last = tokens("x " + text + " y")
     assert [token.value for token in before] == ["x"]
-    assert (last.kind, last.value, last.start, last.end) == (Kind.BROKEN, what, 2, len(text) + 4)
+    assert (last.kind, last.value, last.start, last.end) == (TokenKind.BROKEN, what, 2, len(text) + 4)
 
 
 def test_a_backslash_escapes_in_text_for_spark_only() -> None:
@@ -56,7 +56,12 @@ def test_a_backslash_escapes_in_text_for_spark_only() -> None:
 
 
 def test_raw_strings_of_spark_have_no_escapes() -> None:
-    assert [token.kind for token in tokens(r"SELECT r'\' , R'a'")] == [Kind.WORD, Kind.STRING, Kind.SYMBOL, Kind.STRING]
+    assert [token.kind for token in tokens(r"SELECT r'\' , R'a'")] == [
+        TokenKind.WORD,
+        TokenKind.STRING,
+        TokenKind.SYMBOL,
+        TokenKind.STRING,
+    ]
 
 
 def test_a_backslash_continues_a_comment_of_spark() -> None:

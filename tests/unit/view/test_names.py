@@ -3,7 +3,7 @@
 import pytest
 
 from calve.errors import InvalidInput
-from calve.view.names import quoted_names, spark_text
+from calve.view.scope import quoted_names, spark_text
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from calve.errors import CheckpointGap, TerminalError
 from calve.model.checkpoint import CheckpointIdentity, canonical_offsets, offsets_digest
-from calve.state import LocalState
-from calve.view.totals import FANOUT, Piece, Standing, Totals, added, merged, way_to
+from calve.storage.state import LocalState
+from calve.view.totals import FANOUT, TotalsAt, TotalsPiece, ViewTotals, added, merged, way_to
 
 SCHEMA = pa.schema(
     [
@@ -35,22 +35,22 @@ def identity(start: int, end: int) -> CheckpointIdentity:
     return CheckpointIdentity("q", start, canonical_offsets(start) if start else None, canonical_offsets(end))
 
 
-def take(totals: Totals, start: int, end: int, change: pa.Table, epoch: int = 1) -> pa.Table:
+def take(totals: ViewTotals, start: int, end: int, change: pa.Table, epoch: int = 1) -> pa.Table:
     before = totals.at(identity(start, end).start, SCHEMA)
     whole, touched = added(before, change, "v")
-    totals.record(identity(start, end), change, Standing(whole, ""), epoch=epoch)
+    totals.record(identity(start, end), change, TotalsAt(whole, ""), epoch=epoch)
     return touched
 
 
 def test_totals_are_the_sum_of_all_checkpoints_however_they_were_merged(tmp_path: Path) -> None:
-    totals = Totals(LocalState(tmp_path), "v")
+    totals = ViewTotals(LocalState(tmp_path), "v")
     count = FANOUT * FANOUT + FANOUT + 3
     for i in range(count):
         take(totals, i, i + 1, piece((f"g{i % 3}", 1, 1, "0.01", i), (None, 1, 0, "0", None)))
         totals.committed(canonical_offsets(i + 1), epoch=1)
-    found = [Piece.parse(name) for name in LocalState(tmp_path).list("")]
+    found = [TotalsPiece.parse(name) for name in LocalState(tmp_path).list("")]
     assert sorted(piece.checkpoints for piece in found if piece) == [1, 1, 1, 8, 64]
-    fresh = Totals(LocalState(tmp_path), "v").at(canonical_offsets(count), SCHEMA).table
+    fresh = ViewTotals(LocalState(tmp_path), "v").at(canonical_offsets(count), SCHEMA).table
     by_group = {row["_calve__g0"]: row for row in fresh.to_pylist()}
     assert by_group[None]["n"] == count
     assert by_group["g0"]["s0"] == Decimal("0.25")
@@ -58,7 +58,7 @@ def test_totals_are_the_sum_of_all_checkpoints_however_they_were_merged(tmp_path
 
 
 def test_touched_groups_come_with_their_new_totals_and_empty_ones_are_dropped(tmp_path: Path) -> None:
-    totals = Totals(LocalState(tmp_path), "v")
+    totals = ViewTotals(LocalState(tmp_path), "v")
     take(totals, 0, 1, piece(("a", 2, 2, "3.00", 1), ("b", 1, 1, "5.00", 1)))
     touched = take(totals, 1, 2, piece(("a", -2, -2, "-3.00", None)))
     assert touched.to_pylist()[0]["n"] == 0
@@ -66,7 +66,7 @@ def test_touched_groups_come_with_their_new_totals_and_empty_ones_are_dropped(tm
 
 
 def test_more_taken_than_there_is_an_error(tmp_path: Path) -> None:
-    totals = Totals(LocalState(tmp_path), "v")
+    totals = ViewTotals(LocalState(tmp_path), "v")
     with pytest.raises(TerminalError, match="more rows were taken"):
         take(totals, 0, 1, piece(("a", -1, -1, "0", None)))
 
@@ -78,14 +78,14 @@ def test_a_sum_of_too_many_digits_is_an_error() -> None:
 
 
 def test_a_missing_piece_is_named(tmp_path: Path) -> None:
-    totals = Totals(LocalState(tmp_path), "v")
+    totals = ViewTotals(LocalState(tmp_path), "v")
     for i in range(3):
         take(totals, i, i + 1, piece(("a", 1, 1, "1", 1)))
     store = LocalState(tmp_path)
     store.delete(store.list("")[0])
     for position in range(1, 4):
         try:
-            Totals(store, "v").at(canonical_offsets(position), SCHEMA)
+            ViewTotals(store, "v").at(canonical_offsets(position), SCHEMA)
         except CheckpointGap as error:
             assert "lead from the beginning" in error.detail  # noqa: PT017 - one of the three positions is there
             return
@@ -93,15 +93,17 @@ def test_a_missing_piece_is_named(tmp_path: Path) -> None:
 
 
 def test_parts_go_only_after_the_whole_is_there_and_pieces_that_lead_nowhere_go_too(tmp_path: Path) -> None:
-    totals = Totals(LocalState(tmp_path), "v")
+    totals = ViewTotals(LocalState(tmp_path), "v")
     for i in range(FANOUT):
         take(totals, i, i + 1, piece(("a", 1, 1, "1", 1)))
     take(totals, 3, 99, piece(("a", 1, 1, "1", 1)))
     take(totals, FANOUT, FANOUT + 1, piece(("a", 1, 1, "1", 1)))
     totals.committed(canonical_offsets(FANOUT), epoch=1)
-    left = {(p.checkpoints, p.end) for name in LocalState(tmp_path).list("") if (p := Piece.parse(name))}
+    left = {(p.checkpoints, p.end) for name in LocalState(tmp_path).list("") if (p := TotalsPiece.parse(name))}
     assert sorted(n for n, _ in left) == [1, FANOUT]
-    assert Totals(LocalState(tmp_path), "v").at(canonical_offsets(FANOUT + 1), SCHEMA).table.to_pylist()[0]["n"] == 9
+    assert (
+        ViewTotals(LocalState(tmp_path), "v").at(canonical_offsets(FANOUT + 1), SCHEMA).table.to_pylist()[0]["n"] == 9
+    )
 
 
 def test_a_crash_between_the_whole_and_the_removal_of_its_parts_does_no_harm(tmp_path: Path) -> None:
@@ -109,12 +111,12 @@ def test_a_crash_between_the_whole_and_the_removal_of_its_parts_does_no_harm(tmp
         def delete(self, name: str) -> None:
             raise OSError(name)
 
-    totals = Totals(Undeletable(tmp_path), "v")
+    totals = ViewTotals(Undeletable(tmp_path), "v")
     for i in range(FANOUT):
         take(totals, i, i + 1, piece(("a", 1, 1, "1", 1)))
     with pytest.raises(OSError, match="parquet"):
         totals.committed(canonical_offsets(FANOUT), epoch=1)
-    again = Totals(LocalState(tmp_path), "v")
+    again = ViewTotals(LocalState(tmp_path), "v")
     assert again.at(canonical_offsets(FANOUT), SCHEMA).table.to_pylist()[0]["n"] == FANOUT
 
 
@@ -122,7 +124,7 @@ def test_a_crash_between_the_whole_and_the_removal_of_its_parts_does_no_harm(tmp
 def test_a_way_is_found_where_there_is_one_and_it_is_unbroken(edges: set[tuple[int, int]]) -> None:
     beginning = offsets_digest(None)
     names = {0: beginning} | {i: f"p{i}" for i in range(1, 7)}
-    pieces = [Piece(names[end], names[begin], 1) for begin, end in edges]
+    pieces = [TotalsPiece(names[end], names[begin], 1) for begin, end in edges]
     reached = {0}
     for begin, end in sorted(edges):
         if begin in reached:
@@ -181,7 +183,7 @@ def test_every_nan_is_the_same() -> None:
 
 def total_at(store: LocalState, position: int) -> int:
     """Rows of group a, as a run that knows nothing yet finds them."""
-    table = Totals(store, "v").at(canonical_offsets(position), SCHEMA).table
+    table = ViewTotals(store, "v").at(canonical_offsets(position), SCHEMA).table
     return sum(row["n"] for row in table.to_pylist())
 
 
@@ -192,7 +194,7 @@ def rows(count: int) -> pa.Table:
 def test_a_fenced_run_does_not_overwrite_the_piece_of_its_successor(tmp_path: Path) -> None:
     """What both joined may have changed between them."""
     store = LocalState(tmp_path)
-    fenced, successor = Totals(store, "v"), Totals(store, "v")
+    fenced, successor = ViewTotals(store, "v"), ViewTotals(store, "v")
     take(fenced, 0, 1, rows(1), epoch=9)
     take(successor, 1, 2, rows(10), epoch=10)
     take(fenced, 1, 2, rows(500), epoch=9)
@@ -207,7 +209,7 @@ def test_a_fenced_run_that_cuts_its_checkpoints_elsewhere_removes_nothing_of_its
     tmp_path: Path, cuts: list[tuple[int, int]]
 ) -> None:
     store = LocalState(tmp_path)
-    fenced, successor = Totals(store, "v"), Totals(store, "v")
+    fenced, successor = ViewTotals(store, "v"), ViewTotals(store, "v")
     take(fenced, 0, 1, rows(1), epoch=9)
     take(successor, 1, 2, rows(10), epoch=10)
     take(successor, 2, 4, rows(10), epoch=10)
@@ -219,10 +221,10 @@ def test_a_fenced_run_that_cuts_its_checkpoints_elsewhere_removes_nothing_of_its
 
 def test_a_fenced_run_that_merges_leaves_everything_that_its_successor_needs(tmp_path: Path) -> None:
     store = LocalState(tmp_path)
-    fenced = Totals(store, "v")
+    fenced = ViewTotals(store, "v")
     for i in range(FANOUT):
         take(fenced, i, i + 1, rows(1), epoch=1)
-    successor = Totals(store, "v")
+    successor = ViewTotals(store, "v")
     take(successor, FANOUT, FANOUT + 1, rows(1), epoch=2)
     take(successor, FANOUT + 1, FANOUT + 2, rows(1), epoch=2)
     before = set(store.list(""))
@@ -251,7 +253,7 @@ def test_a_fenced_run_whose_listing_missed_a_merge_of_its_successor_removes_noth
             return names
 
     torn = Torn(tmp_path)
-    fenced, successor = Totals(torn, "v"), Totals(store, "v")
+    fenced, successor = ViewTotals(torn, "v"), ViewTotals(store, "v")
     for i in range(FANOUT + 1):
         take(fenced, i, i + 1, rows(1), epoch=1)
     pieces = fenced._pieces()
@@ -264,7 +266,7 @@ def test_a_fenced_run_whose_listing_missed_a_merge_of_its_successor_removes_noth
 
 def test_pieces_that_are_merged_while_they_are_read_are_read_merged(tmp_path: Path) -> None:
     store = LocalState(tmp_path)
-    writer = Totals(store, "v")
+    writer = ViewTotals(store, "v")
     for i in range(FANOUT):
         take(writer, i, i + 1, rows(1))
 
@@ -277,14 +279,14 @@ def test_pieces_that_are_merged_while_they_are_read_are_read_merged(tmp_path: Pa
                 writer.committed(canonical_offsets(FANOUT), epoch=1)
             return super().read(name)
 
-    table = Totals(Merging(tmp_path), "v").at(canonical_offsets(FANOUT), SCHEMA).table
+    table = ViewTotals(Merging(tmp_path), "v").at(canonical_offsets(FANOUT), SCHEMA).table
     assert table.to_pylist()[0]["n"] == FANOUT
 
 
 def test_pieces_of_earlier_versions_have_no_epoch(tmp_path: Path) -> None:
     store = LocalState(tmp_path)
-    take(Totals(store, "v"), 0, 1, rows(3), epoch=0)
+    take(ViewTotals(store, "v"), 0, 1, rows(3), epoch=0)
     (name,) = store.list("")
     assert name.count(".") == 3
-    take(Totals(store, "v"), 1, 2, rows(4), epoch=5)
+    take(ViewTotals(store, "v"), 1, 2, rows(4), epoch=5)
     assert total_at(store, 2) == 7

@@ -19,8 +19,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from calve.model.files import WrittenFile
-from calve.model.target import FileOptions, WriteTarget
+from calve.model.files import FileOptions, WriteTarget, WrittenFile
 
 FLAT = Schema(
     NestedField(1, "id", LongType(), required=True),

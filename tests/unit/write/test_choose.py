@@ -11,14 +11,13 @@ from pyiceberg.types import LongType, NestedField, TimestampNanoType
 
 from calve.errors import InvalidInput
 from calve.model.change import BAD, OP, ORDER_PREFIX
-from calve.model.size import UNKNOWN, SizeHint
-from calve.model.target import WriteTarget
-from calve.write.choose import DRIVER_BYTES, DRIVER_ROWS, PROBE_ROWS, writers_for
-from calve.write.columns import Layout, layout_of
-from calve.write.driver import DriverWriter
-from calve.write.job import Writer
-from calve.write.native import NativeWriter
-from calve.write.tasks import TaskWriter
+from calve.model.checkpoint import UNKNOWN, SizeHint
+from calve.model.files import WriteTarget
+from calve.write.batch import DRIVER_BYTES, DRIVER_ROWS, PROBE_ROWS, writers_for
+from calve.write.driver_writer import DriverWriter
+from calve.write.job import Layout, Writer, layout_of
+from calve.write.native_writer import NativeWriter
+from calve.write.task_writer import TaskWriter
 from tests.unit.write.sample import FLAT, NESTED, target_in
 
 RESERVED = [OP, f"{ORDER_PREFIX}0", BAD]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calve.model.change import DELETE, OP, ORDER_PREFIX, UPSERT
-from calve.write.last import last_of_runs, last_per_key, upserts
+from calve.write.consolidate import last_of_runs, last_per_key, upserts
 
 ORDER = [f"{ORDER_PREFIX}0", f"{ORDER_PREFIX}1"]
 

@@ -12,9 +12,8 @@ import pytest
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import PrimitiveType
 
-from calve.model.files import Content
-from calve.model.target import BloomFilter, WriteTarget
-from calve.write.rolling import FileKind, FileNames, RollingFiles
+from calve.model.files import BloomFilter, Content, WriteTarget
+from calve.write.data_files import FileKind, FileNames, RollingFiles
 from tests.unit.write.sample import DATA_SPEC, DELETE_SPEC, FLAT, NESTED, ids_of, local, rows_of, target_in
 
 NAME = re.compile(r"calve-(\d{5})-[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\.parquet")

@@ -10,10 +10,9 @@ import pytest
 from calve import faults
 from calve.errors import TransientError
 from calve.model.change import DELETE, OP, UPSERT
-from calve.model.files import WriteResult
-from calve.model.target import WriteTarget
+from calve.model.files import WriteResult, WriteTarget
 from calve.spark.failures import failure_of
-from calve.write.rolling import FileNames
+from calve.write.data_files import FileNames
 from calve.write.worker import TaskPlan, write_partition, write_sorted
 from tests.unit.write.sample import rows_of, target_in
 

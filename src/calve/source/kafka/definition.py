@@ -15,17 +15,15 @@ from pyspark.sql.types import StructField, StructType
 
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost
-from calve.model.checkpoint import Offsets
-from calve.model.size import SizeHint
+from calve.model.checkpoint import Offsets, SizeHint
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
-from calve.source.columns import declared_schema
+from calve.records.columns import declared_schema
+from calve.records.strict import check_type
 from calve.source.kafka.avro import Avro
 from calve.source.kafka.brokers import Access, Brokers, TopicState
-from calve.source.kafka.position import PartitionOffsets, Position, advanced, splits
-from calve.source.kafka.records import typed_records, typed_schema
-from calve.source.kafka.tasks import Included, TopicReader, lost
-from calve.source.strict import check_type
-from calve.state import StateStore
+from calve.source.kafka.position import PartitionOffsets, TopicPosition, advanced, splits
+from calve.source.kafka.reader import Included, TopicReader, lost, typed_records, typed_schema
+from calve.storage.state import StateStore
 
 MAX_OFFSETS = 1_000_000
 _BEGINNING = "first-offsets"
@@ -33,7 +31,7 @@ _EARLIEST, _LATEST = "earliest", "latest"
 
 
 @dataclass(frozen=True)
-class Beginning:
+class StartOffsets:
     """Where a new sink begins: `earliest` or `latest`, offsets of partitions (others: earliest), or a time."""
 
     word: str = _EARLIEST
@@ -41,7 +39,7 @@ class Beginning:
     millis: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "Beginning":
+    def parse(cls, text: str) -> "StartOffsets":
         """From `earliest`, `latest`, `{"0": 17}` or a time in ISO 8601. Raises InvalidInput."""
         if text.lower() in {_EARLIEST, _LATEST}:
             return cls(text.lower())
@@ -67,7 +65,7 @@ class Kafka:
     topic: str
     envelope: Envelope
     schema: str | None = None
-    beginning: Beginning = Beginning()
+    beginning: StartOffsets = StartOffsets()
     max_offsets: int = MAX_OFFSETS
     included: Included = ()
     avro: Avro | None = None
@@ -110,7 +108,7 @@ def kafka(  # noqa: PLR0913 - all but the first two are options by name
             hint="Give schema='id BIGINT, ...', or columns='...' of calve.Upsert or calve.Debezium.",
         )
     access = Access(brokers, dict(options or {}))
-    return Kafka(access, topic, envelope or NoEnvelope(), schema, Beginning.parse(start), max_offsets_per_checkpoint)
+    return Kafka(access, topic, envelope or NoEnvelope(), schema, StartOffsets.parse(start), max_offsets_per_checkpoint)
 
 
 class KafkaSource:
@@ -142,7 +140,7 @@ class KafkaSource:
         return fields
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
-        here, now = Position.of(start), self._brokers.state(self._definition.topic)
+        here, now = TopicPosition.of(start), self._brokers.state(self._definition.topic)
         first: PartitionOffsets = {}
         if here is None:
             first = self._first(now)
@@ -156,11 +154,11 @@ class KafkaSource:
         self._unread = sum(max(0, high - end[p]) for p, high in now.high.items())
         if end == begun:
             return None
-        return Position(self._definition.topic, now.topic_id, end, first).to_offsets()
+        return TopicPosition(self._definition.topic, now.topic_id, end, first).to_offsets()
 
     def begin(self) -> Offsets:
         now = self._brokers.state(self._definition.topic)
-        return Position(self._definition.topic, now.topic_id, self._first(now)).to_offsets()
+        return TopicPosition(self._definition.topic, now.topic_id, self._first(now)).to_offsets()
 
     @property
     def took_all(self) -> bool:
@@ -171,10 +169,10 @@ class KafkaSource:
         return self._unread
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
-        upper = Position.of(end)
+        upper = TopicPosition.of(end)
         if upper is None:
             return spark.createDataFrame([], self.schema(spark))
-        lower = Position.of(start)
+        lower = TopicPosition.of(start)
         return self._read(spark, upper.first if lower is None else lower.next, upper.next)
 
     def _read(self, spark: SparkSession, lower: PartitionOffsets, upper: PartitionOffsets) -> DataFrame:
@@ -183,18 +181,18 @@ class KafkaSource:
         return records if fields is None else typed_records(records, fields, self._definition.epoch_unit)
 
     def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
-        upper = Position.of(end)
+        upper = TopicPosition.of(end)
         kept = self._store.read(_BEGINNING)
         if upper is None or kept is None:
             raise SourceLost("it is not known where reading began", hint="Restore the state location.")
-        lower = Position.of(kept.decode())
+        lower = TopicPosition.of(kept.decode())
         now = self._brokers.state(self._definition.topic)
         first = {} if lower is None else lower.next
         self._check_still_there({p: first.get(p, 0) for p in upper.next}, now)
         return self._read(spark, first, upper.next)
 
     def size(self, start: Offsets, end: Offsets) -> SizeHint:
-        lower, upper = Position.of(start), Position.of(end)
+        lower, upper = TopicPosition.of(start), TopicPosition.of(end)
         if upper is None:
             return SizeHint(rows=0)
         begun = upper.first if lower is None else lower.next
@@ -209,12 +207,12 @@ class KafkaSource:
     def _first(self, now: TopicState) -> PartitionOffsets:
         """Where reading begins: decided once, so that what comes until the first checkpoint is not passed over."""
         kept = self._store.read(_BEGINNING)
-        known = Position.of(kept.decode()) if kept is not None else None
+        known = TopicPosition.of(kept.decode()) if kept is not None else None
         if known is not None:
             self._check(known, now)
             return known.next
         chosen = self._chosen(now)
-        position = Position(self._definition.topic, now.topic_id, chosen)
+        position = TopicPosition(self._definition.topic, now.topic_id, chosen)
         self._store.put(_BEGINNING, position.to_offsets().encode())
         return chosen
 
@@ -239,7 +237,7 @@ class KafkaSource:
             )
         return chosen
 
-    def _check(self, here: Position, now: TopicState) -> None:
+    def _check(self, here: TopicPosition, now: TopicState) -> None:
         """Whether this is the topic that was read."""
         topic = self._definition.topic
         if here.topic != topic:

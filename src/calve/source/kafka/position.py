@@ -13,7 +13,7 @@ SPLIT_OFFSETS = 50_000
 
 
 @dataclass(frozen=True)
-class Position:
+class TopicPosition:
     """The next offset to be read, by partition. Equal positions have equal texts."""
 
     topic: str
@@ -24,7 +24,7 @@ class Position:
     """Where the very first checkpoint began; that of no other."""
 
     @classmethod
-    def of(cls, offsets: Offsets) -> "Position | None":
+    def of(cls, offsets: Offsets) -> "TopicPosition | None":
         """The position that offsets name; None for the beginning."""
         if offsets is None:
             return None
@@ -38,7 +38,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Split:
+class OffsetRange:
     """Records of one partition: from `lower` up to `upper`, which is not among them."""
 
     partition: int
@@ -59,11 +59,11 @@ def advanced(start: PartitionOffsets, high: PartitionOffsets, most: int | None) 
     return {p: offset + shares.get(p, 0) for p, offset in start.items()}
 
 
-def splits(start: PartitionOffsets, end: PartitionOffsets, tasks: int) -> list[list[Split]]:
+def splits(start: PartitionOffsets, end: PartitionOffsets, tasks: int) -> list[list[OffsetRange]]:
     """What each task reads: large partitions in pieces, small ones together; a partition's records stay in order."""
     total = sum(end[p] - start.get(p, 0) for p in end)
     piece = max(SPLIT_OFFSETS, -(-total // max(tasks, 1)))
-    found: list[list[Split]] = []
+    found: list[list[OffsetRange]] = []
     room = 0
     for partition in sorted(end):
         lower = start.get(partition, 0)
@@ -72,7 +72,7 @@ def splits(start: PartitionOffsets, end: PartitionOffsets, tasks: int) -> list[l
             if room < upper - lower or not found:
                 found.append([])
                 room = piece
-            found[-1].append(Split(partition, lower, upper))
+            found[-1].append(OffsetRange(partition, lower, upper))
             room -= upper - lower
             lower = upper
     return found

@@ -3,8 +3,24 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from calve.sql.actions import (
+from calve.sql.grammar import spark
+from calve.sql.grammar.cursor import Cursor
+from calve.sql.grammar.objects import secret_origin
+from calve.sql.grammar.options import option_names, options, with_clause
+from calve.sql.grammar.partition import partition_by_or_none
+from calve.sql.grammar.source import columns
+from calve.sql.lexer import TokenKind
+from calve.sql.names import Identifier
+from calve.sql.statements import (
     AcceptSnapshot,
+    Alter,
+    AlterConnection,
+    AlterSecret,
+    AlterSink,
+    AlterSource,
+    AlterView,
+    Drop,
+    ObjectKind,
     OptionsAction,
     Pause,
     ResetOptions,
@@ -15,24 +31,6 @@ from calve.sql.actions import (
     SetPartitioning,
     SinkAction,
     SourceAction,
-)
-from calve.sql.grammar import spark
-from calve.sql.grammar.cursor import Cursor
-from calve.sql.grammar.objects import secret_origin
-from calve.sql.grammar.options import option_names, options, with_clause
-from calve.sql.grammar.partition import partition_by_or_none
-from calve.sql.grammar.source import columns
-from calve.sql.lexer import Kind
-from calve.sql.names import Identifier
-from calve.sql.statements import (
-    Alter,
-    AlterConnection,
-    AlterSecret,
-    AlterSink,
-    AlterSource,
-    AlterView,
-    Drop,
-    ObjectKind,
 )
 
 _KINDS = [kind.value for kind in ObjectKind]
@@ -157,6 +155,6 @@ def _sink_action(cursor: Cursor) -> SinkAction:
 
 def _snapshot_id(cursor: Cursor) -> int:
     token = cursor.peek()
-    if token.kind is not Kind.NUMBER or not token.value.isdecimal() or len(token.value) > 19:
+    if token.kind is not TokenKind.NUMBER or not token.value.isdecimal() or len(token.value) > 19:
         raise cursor.unexpected("a snapshot id", "A snapshot id is a whole number, such as 5521046911201043216.")
     return int(cursor.next().value)

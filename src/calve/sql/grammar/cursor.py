@@ -2,6 +2,8 @@
 
 Each function sets `usage` to its statement's synopsis, which becomes the hint of any error that has no better one.
 Raising is always `raise cursor.error(...)`, so that a function's flow stays visible.
+
+Lists of names in which none may be there twice.
 """
 
 import difflib
@@ -11,7 +13,7 @@ from typing import TypeVar
 
 from calve.sql.errors import SqlSyntaxError
 from calve.sql.hiding import is_hidden
-from calve.sql.lexer import Kind, Lexer, Token
+from calve.sql.lexer import Lexer, Token, TokenKind
 from calve.sql.names import RESERVED, FieldPath, Identifier
 from calve.sql.text import Span, SqlText
 
@@ -28,7 +30,7 @@ class Cursor:
         self.usage = ""
         self._lexer = Lexer(source.text)
         self._ahead: deque[Token] = deque()
-        self.last = Token(Kind.END, 0, 0, "")
+        self.last = Token(TokenKind.END, 0, 0, "")
         """The token taken last."""
 
     # ---- looking and moving
@@ -91,13 +93,13 @@ class Cursor:
 
     def _broken(self, token: Token) -> SqlSyntaxError | None:
         """The error of a token that cannot be right anywhere."""
-        if token.kind is Kind.BROKEN:
+        if token.kind is TokenKind.BROKEN:
             return self.error(f"this {token.value} is never closed", token, _CLOSING[token.value])
-        if token.kind is Kind.BACKTICK:
+        if token.kind is TokenKind.BACKTICK:
             return self.error("names are quoted with double quotes", token, 'Write "name" instead of `name`.')
-        if token.kind is Kind.SYMBOL and token.value in _CURLY_QUOTES:
+        if token.kind is TokenKind.SYMBOL and token.value in _CURLY_QUOTES:
             return self.error("this is not a quote that SQL knows", token, "Write straight quotes: 'text' or \"name\".")
-        if token.kind is Kind.SYMBOL and not token.value.isprintable():
+        if token.kind is TokenKind.SYMBOL and not token.value.isprintable():
             return self.error(f"here stands an invisible character, U+{ord(token.value):04X}", token, "Delete it.")
         return None
 
@@ -109,7 +111,7 @@ class Cursor:
         if is_hidden(where):
             return "a value that is hidden here"
         text = where.text if len(where.text) <= 40 else where.text[:39] + "…"
-        return text if token.kind in {Kind.STRING, Kind.QUOTED} else f'"{text}"'
+        return text if token.kind in {TokenKind.STRING, TokenKind.QUOTED} else f'"{text}"'
 
     # ---- expecting
 
@@ -131,7 +133,7 @@ class Cursor:
         token = self.peek()
         if token.ends_statement:
             return
-        if token.word in STATEMENT_STARTS and token.word != "WITH" and self.peek(1).kind is Kind.WORD:
+        if token.word in STATEMENT_STARTS and token.word != "WITH" and self.peek(1).kind is TokenKind.WORD:
             raise self.error(f"expected ; before {token.word}", token, "Statements are separated by semicolons.")
         raise self.unexpected(f"the end of {what}")
 
@@ -142,26 +144,26 @@ class Cursor:
         if token.word in names:
             self.next()
             return token.word
-        if token.kind is not Kind.WORD:
+        if token.kind is not TokenKind.WORD:
             raise self.unexpected(f"{'an' if what[0] in 'aeio' else 'a'} {what}", hint or _one_of(names))
         raise self.error(f"unknown {what} {self.shown(token)}", token, suggestion(token.value, names, otherwise=hint))
 
     def identifier(self, what: str) -> Identifier:
         """Take a name or raise; `what` is what it names, as in "the name of the sink"."""
         token = self.peek()
-        if token.kind is Kind.QUOTED and not token.value:
+        if token.kind is TokenKind.QUOTED and not token.value:
             raise self.error(f"{what} is empty", token)
-        if token.kind is Kind.QUOTED or (token.kind is Kind.WORD and token.value.upper() not in RESERVED):
+        if token.kind is TokenKind.QUOTED or (token.kind is TokenKind.WORD and token.value.upper() not in RESERVED):
             self.next()
-            return Identifier(token.value, token.kind is Kind.QUOTED, self.span(token))
+            return Identifier(token.value, token.kind is TokenKind.QUOTED, self.span(token))
         raise self.unexpected(what, self._name_hint(token))
 
     def _name_hint(self, token: Token) -> str | None:
-        if token.kind is Kind.WORD and self.peek(1).ends_statement:
+        if token.kind is TokenKind.WORD and self.peek(1).ends_statement:
             return f'{token.value.upper()} is a keyword; as a name write "{token.value}".'
-        if token.kind is Kind.STRING:
+        if token.kind is TokenKind.STRING:
             return "Names are written without quotes or in double quotes."
-        if token.kind is Kind.NUMBER:
+        if token.kind is TokenKind.NUMBER:
             return "Names that do not start with a letter are written in double quotes."
         return None
 
@@ -182,7 +184,7 @@ class Cursor:
     def string(self, what: str) -> str:
         """Take a text in single or double quotes."""
         token = self.peek()
-        if token.kind not in {Kind.STRING, Kind.QUOTED}:
+        if token.kind not in {TokenKind.STRING, TokenKind.QUOTED}:
             raise self.unexpected(f"{what} in single quotes")
         return self.next().value
 
@@ -237,3 +239,34 @@ def suggestion(word: str, choices: Iterable[str], *, otherwise: str | None = Non
 
 def _one_of(names: list[str]) -> str:
     return f"It is {', '.join(names[:-1])} or {names[-1]}." if len(names) > 1 else f"It is {names[0]}."
+
+
+class Distinct:
+    """Remembers names and refuses one that means the same as an earlier one."""
+
+    def __init__(self, cursor: Cursor, what: str) -> None:
+        self._cursor = cursor
+        self._what = what
+        self._seen: dict[str, list[Identifier]] = {}
+
+    def add(self, name: Identifier) -> Identifier:
+        """The name, if it is new."""
+        alike = self._seen.setdefault(name.name.lower(), [])
+        if any(name.collides(other) for other in alike):
+            raise self._cursor.error(f'{self._what} "{name}" is there twice', name.where, "")
+        alike.append(name)
+        return name
+
+    def finds(self, name: Identifier) -> bool:
+        """Whether a name means one of those that were added."""
+        return any(name.matches(other.name) for other in self._seen.get(name.name.lower(), ()))
+
+    def names(self) -> list[str]:
+        """All that were added."""
+        return [name.name for alike in self._seen.values() for name in alike]
+
+
+def names(cursor: Cursor, what: str) -> tuple[Identifier, ...]:
+    """`(name, ...)`, each once; `what` is one of them, as in "key column"."""
+    distinct = Distinct(cursor, what)
+    return cursor.list_of(lambda: distinct.add(cursor.identifier(f"a {what}")), f"{what}s")

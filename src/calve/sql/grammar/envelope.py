@@ -5,7 +5,7 @@ from calve.sql.grammar import spark
 from calve.sql.grammar.cursor import Cursor
 from calve.sql.lexer import Token
 from calve.sql.names import FieldPath
-from calve.sql.parts import DebeziumEnvelope, DiffEnvelope, Envelope, NoneEnvelope, Order, UpsertEnvelope
+from calve.sql.parts import DebeziumEnvelope, DiffEnvelope, Envelope, NoneEnvelope, OrderClause, UpsertEnvelope
 
 _NAMES = ("NONE", "UPSERT", "DEBEZIUM", "DIFF")
 _USAGE = {
@@ -47,7 +47,7 @@ class _EnvelopeClauses:
     def __init__(self, cursor: Cursor, name: str) -> None:
         self._cursor = cursor
         self._name = name
-        self.order: Order | None = None
+        self.order: OrderClause | None = None
         self.delete_when: str | None = None
         self.fields: dict[str, FieldPath] = {}
 
@@ -88,13 +88,13 @@ class _EnvelopeClauses:
         if before is not None:
             raise self._cursor.error(f"{words} is given twice", token, "")
 
-    def _order(self) -> Order:
+    def _order(self) -> OrderClause:
         cursor = self._cursor
         fields = [cursor.field_path("a field after ORDER BY")]
         while cursor.at_symbol(",") and not self._clause_follows():
             cursor.next()
             fields.append(cursor.field_path("a field of ORDER BY"))
-        return Order(tuple(fields), across_checkpoints=cursor.accept_words("GLOBAL"))
+        return OrderClause(tuple(fields), across_checkpoints=cursor.accept_words("GLOBAL"))
 
     def _clause_follows(self) -> bool:
         """Whether the comma separates clauses rather than fields."""

@@ -14,19 +14,19 @@ _ORIGIN = "FROM ENV 'VARIABLE' | FROM FILE 'path' | AS 'value'"
 
 
 @dataclass(frozen=True)
-class Head:
+class CreateHead:
     """What stands between the kind of an object and its definition."""
 
     name: Identifier
     if_not_exists: bool
 
 
-def create_head(cursor: Cursor, kind: ObjectKind) -> Head:
+def create_head(cursor: Cursor, kind: ObjectKind) -> CreateHead:
     """`[IF NOT EXISTS] name`."""
     if cursor.at_words("IF", "EXISTS"):
         raise cursor.error("CREATE takes IF NOT EXISTS", cursor.peek(1), "Write IF NOT EXISTS.")
     if_not_exists = cursor.accept_words("IF", "NOT", "EXISTS")
-    return Head(cursor.name(f"the name of the {kind.value.lower()}"), if_not_exists)
+    return CreateHead(cursor.name(f"the name of the {kind.value.lower()}"), if_not_exists)
 
 
 def create_secret(cursor: Cursor) -> CreateSecret:

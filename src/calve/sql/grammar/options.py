@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from calve.sql.errors import SqlSyntaxError
 from calve.sql.grammar.cursor import Cursor
-from calve.sql.lexer import Kind, Token
+from calve.sql.lexer import Token, TokenKind
 from calve.sql.names import RESERVED, Identifier
 from calve.sql.options import (
     NO_OPTIONS,
@@ -77,7 +77,7 @@ def _refuse_twice(cursor: Cursor, name: str, where: Span | None, seen: set[str])
 def _words(cursor: Cursor) -> list[Token]:
     """The words of an option's name, and what follows them if it is a word, too."""
     words: list[Token] = []
-    while cursor.peek().kind is Kind.WORD:
+    while cursor.peek().kind is TokenKind.WORD:
         words.append(cursor.next())
     if not words:
         raise cursor.unexpected("the name of an option", "Options are written NAME = value, separated by commas.")
@@ -101,7 +101,7 @@ def _option(cursor: Cursor) -> Option:
     if cursor.accept_symbol("="):
         return _with_value(cursor, words)
     following = cursor.peek()
-    if following.kind in {Kind.STRING, Kind.QUOTED, Kind.NUMBER} or following.is_symbol("-"):
+    if following.kind in {TokenKind.STRING, TokenKind.QUOTED, TokenKind.NUMBER} or following.is_symbol("-"):
         return _with_value(cursor, words)
     if following.is_symbol(",") or following.is_symbol(")") or following.ends_statement:
         return _split_words(cursor, words)
@@ -137,7 +137,7 @@ def _split_words(cursor: Cursor, words: list[Token]) -> Option:
 
 def _secret_name(cursor: Cursor, name: str) -> SecretName:
     token = cursor.peek()
-    if token.kind is Kind.STRING:
+    if token.kind is TokenKind.STRING:
         hint = f"Create the secret first (CREATE SECRET ...), then write {name} = SECRET its_name."
         raise cursor.error(f"{name} SECRET takes the name of a secret, not its text", token, hint)
     return SecretName(cursor.identifier("the name of a secret"))
@@ -145,12 +145,12 @@ def _secret_name(cursor: Cursor, name: str) -> SecretName:
 
 def _value(cursor: Cursor, name: str) -> Value:
     token = cursor.peek()
-    if token.kind in {Kind.STRING, Kind.QUOTED}:
+    if token.kind in {TokenKind.STRING, TokenKind.QUOTED}:
         cursor.next()
         return _text(cursor, name, token)
-    if token.kind is Kind.NUMBER or token.is_symbol("-"):
+    if token.kind is TokenKind.NUMBER or token.is_symbol("-"):
         return _number(cursor, name)
-    if token.kind is not Kind.WORD:
+    if token.kind is not TokenKind.WORD:
         raise _no_value(cursor, token)
     cursor.next()
     if token.word == "SECRET" and not (cursor.at_symbol(",") or cursor.at_symbol(")")):
@@ -184,7 +184,7 @@ def _word_value(cursor: Cursor, name: str, token: Token) -> Value:
     if token.word == "SECRET" and not is_reference(name):
         raise cursor.error("expected the name of a secret after SECRET", token, f"Write {name} = SECRET its_name.")
     _refuse_bare_secret(cursor, name, token)
-    if cursor.peek().kind is Kind.SYMBOL and cursor.peek().value in "./:-@":
+    if cursor.peek().kind is TokenKind.SYMBOL and cursor.peek().value in "./:-@":
         hint = f"{name} is a name without dots." if is_reference(name) else "Write it in single quotes."
         raise cursor.error("a value with punctuation is a string", hint=hint)
     return _name_of(cursor, token) if is_reference(name) else token.value
@@ -207,12 +207,12 @@ def _number(cursor: Cursor, name: str) -> Value:
     start = cursor.peek().start
     sign = "-" if cursor.accept_symbol("-") else ""
     token = cursor.peek()
-    if token.kind is not Kind.NUMBER:
+    if token.kind is not TokenKind.NUMBER:
         raise cursor.unexpected("a number", _VALUE_HINT)
     _refuse_bare_secret(cursor, name, token)
     cursor.next()
     following = cursor.peek()
-    if following.kind is Kind.WORD and following.start == token.end:
+    if following.kind is TokenKind.WORD and following.start == token.end:
         text = cursor.source.text[start : following.end]
         whole = Span(cursor.source, start, following.end)
         raise cursor.error(

@@ -1,7 +1,7 @@
 """PARTITION BY: columns and transforms of columns."""
 
 from calve.sql.grammar.cursor import Cursor, closest
-from calve.sql.lexer import Kind, Token
+from calve.sql.lexer import Token, TokenKind
 from calve.sql.parts import PartitionField, Transform
 
 MAX_WIDTH = 2**31 - 1
@@ -26,7 +26,7 @@ def partition_by_or_none(cursor: Cursor) -> tuple[PartitionField, ...]:
 
 def partition_field(cursor: Cursor) -> PartitionField:
     """A column, or a transform of one."""
-    if cursor.peek().kind is Kind.WORD and cursor.peek(1).is_symbol("("):
+    if cursor.peek().kind is TokenKind.WORD and cursor.peek(1).is_symbol("("):
         return _transform(cursor)
     return PartitionField(Transform.IDENTITY, cursor.field_path("a column or a transform"))
 
@@ -40,7 +40,7 @@ def _transform(cursor: Cursor) -> PartitionField:
         raise cursor.error(f"unknown transform {cursor.shown(token)}", token, hint)
     opening = cursor.next()
     width = _width(cursor, transform) if transform in _WITH_WIDTH else None
-    if width is None and cursor.peek().kind is Kind.NUMBER:
+    if width is None and cursor.peek().kind is TokenKind.NUMBER:
         raise cursor.error(f"{transform.value} takes a column alone", hint=f"Write {transform.value}(column).")
     column = cursor.field_path(f"a column of {transform.value}")
     if not cursor.accept_symbol(")"):
@@ -51,7 +51,7 @@ def _transform(cursor: Cursor) -> PartitionField:
 def _width(cursor: Cursor, transform: Transform) -> int:
     token = cursor.peek()
     example = f"Write {transform.value}(16, column)."
-    if token.kind is Kind.WORD or token.kind is Kind.QUOTED:
+    if token.kind is TokenKind.WORD or token.kind is TokenKind.QUOTED:
         raise cursor.error(f"{transform.value} takes a number first", token, example)
     if not _is_width(token):
         raise cursor.unexpected(f"a whole number from 1 to {MAX_WIDTH} in {transform.value}", example)
@@ -62,5 +62,5 @@ def _width(cursor: Cursor, transform: Transform) -> int:
 
 
 def _is_width(token: Token) -> bool:
-    whole = token.kind is Kind.NUMBER and token.value.isdecimal() and len(token.value) <= 10
+    whole = token.kind is TokenKind.NUMBER and token.value.isdecimal() and len(token.value) <= 10
     return whole and 0 < int(token.value) <= MAX_WIDTH

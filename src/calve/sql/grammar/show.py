@@ -3,23 +3,23 @@
 from calve.sql.grammar import spark
 from calve.sql.grammar.cursor import Cursor, suggestion
 from calve.sql.grammar.sink import create_sink
-from calve.sql.lexer import Kind
+from calve.sql.lexer import TokenKind
 from calve.sql.names import FieldPath
 from calve.sql.statements import (
     AnalyzeTarget,
     DropMetadata,
     Explain,
-    Listing,
     MetadataLevel,
     ObjectKind,
-    Query,
     RefreshMetadata,
+    SelectQuery,
     Show,
     ShowCreate,
+    ShowKind,
     Validate,
 )
 
-_LISTINGS = [listing.value for listing in Listing]
+_LISTINGS = [listing.value for listing in ShowKind]
 
 
 def show(cursor: Cursor) -> Show | ShowCreate:
@@ -31,7 +31,7 @@ def show(cursor: Cursor) -> Show | ShowCreate:
     if f"{word}S" in _LISTINGS:
         hint = f"Write SHOW {word}S, or SHOW CREATE {word} name."
         raise cursor.error(f"SHOW lists all {word.lower()}s", hint=hint)
-    listing = Listing(cursor.choose("list", _LISTINGS, hint=cursor.usage))
+    listing = ShowKind(cursor.choose("list", _LISTINGS, hint=cursor.usage))
     like = cursor.string("a pattern") if cursor.accept_words("LIKE") else None
     return Show(listing=listing, like=like)
 
@@ -65,7 +65,7 @@ def analyze(cursor: Cursor) -> RefreshMetadata | DropMetadata:
     )
     cursor.expect_words("TABLE", after="ANALYZE")
     target: AnalyzeTarget
-    if cursor.peek().kind is Kind.STRING:
+    if cursor.peek().kind is TokenKind.STRING:
         target = cursor.next().value
     else:
         target = cursor.field_path("a folder or the name of a table")
@@ -81,7 +81,7 @@ def _refresh(cursor: Cursor, target: AnalyzeTarget) -> RefreshMetadata:
         none = cursor.accept_words("NONE")
         columns = () if none else cursor.list_of(lambda: cursor.field_path("a column"), "columns")
     cursor.expect_words("REFRESH", "METADATA", after="the table" if columns is None else "the columns")
-    level = _level(cursor) if cursor.peek().kind in {Kind.STRING, Kind.QUOTED} else None
+    level = _level(cursor) if cursor.peek().kind in {TokenKind.STRING, TokenKind.QUOTED} else None
     return RefreshMetadata(target=target, columns=columns, level=level)
 
 
@@ -94,6 +94,6 @@ def _level(cursor: Cursor) -> MetadataLevel:
     return MetadataLevel(token.value.upper())
 
 
-def query(cursor: Cursor) -> Query:
+def query(cursor: Cursor) -> SelectQuery:
     """SELECT or WITH, with this word still to come."""
-    return Query(text=spark.query(cursor, "a query"))
+    return SelectQuery(text=spark.query(cursor, "a query"))

@@ -6,12 +6,11 @@
 The clauses after the catalog may stand in any order.
 """
 
-from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, suggestion
-from calve.sql.grammar.distinct import names
+from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, names, suggestion
 from calve.sql.grammar.objects import create_head
 from calve.sql.grammar.options import options
 from calve.sql.grammar.partition import partition_by
-from calve.sql.lexer import Kind
+from calve.sql.lexer import TokenKind
 from calve.sql.names import RESERVED, Identifier
 from calve.sql.options import NO_OPTIONS, Options
 from calve.sql.parts import IcebergTarget, PartitionField, SinkMode
@@ -102,7 +101,7 @@ class _SinkClauses:
         while not cursor.peek().ends_statement:
             _refuse_foreign(cursor)
             word = cursor.peek().word
-            if word not in readers and (cursor.peek().kind is not Kind.WORD or word in STATEMENT_STARTS):
+            if word not in readers and (cursor.peek().kind is not TokenKind.WORD or word in STATEMENT_STARTS):
                 cursor.expect_end("CREATE SINK")
             word = cursor.choose("clause", readers, hint=_USAGE)
             cursor.usage = _CLAUSE_USAGE[word]
@@ -122,7 +121,7 @@ class _SinkClauses:
             raise cursor.unexpected("TO or INTO after the name of the source")
         cursor.expect_words("ICEBERG", "CATALOG", after="TO")
         following = cursor.peek(1)
-        if following.kind in {Kind.WORD, Kind.QUOTED} and following.word not in RESERVED:
+        if following.kind in {TokenKind.WORD, TokenKind.QUOTED} and following.word not in RESERVED:
             cursor.accept_words("CONNECTION")
         self._catalog = cursor.name("the name of a connection")
         if cursor.at_symbol("("):
@@ -166,7 +165,7 @@ class _SinkClauses:
     def _dotted(self, what: str) -> tuple[str, Span]:
         """A name or a text, with dots between levels in either case."""
         cursor, start = self._cursor, self._cursor.peek().start
-        text = cursor.next().value if cursor.peek().kind is Kind.STRING else str(cursor.field_path(what))
+        text = cursor.next().value if cursor.peek().kind is TokenKind.STRING else str(cursor.field_path(what))
         return text, cursor.span_from(start)
 
     def _read_key(self) -> None:

@@ -1,24 +1,23 @@
 """CREATE SOURCE."""
 
-from calve.sql.grammar.cursor import Cursor, closest
-from calve.sql.grammar.distinct import Distinct, names
+from calve.sql.grammar.cursor import Cursor, Distinct, closest, names
 from calve.sql.grammar.envelope import envelope
 from calve.sql.grammar.objects import create_head
 from calve.sql.grammar.options import options, options_or_none
 from calve.sql.grammar.types import column_type
-from calve.sql.lexer import Kind
+from calve.sql.lexer import TokenKind
 from calve.sql.names import Identifier
 from calve.sql.parts import (
     AvroFormat,
-    Column,
+    ColumnClause,
     Envelope,
-    FilesInput,
+    FilesClause,
     Format,
-    GeneratorInput,
+    GeneratorClause,
     Include,
     Input,
     JsonFormat,
-    KafkaInput,
+    KafkaClause,
     Metadata,
 )
 from calve.sql.statements import CreateSource, ObjectKind
@@ -59,7 +58,7 @@ def create_source(cursor: Cursor) -> CreateSource:
     )
 
 
-def columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[Identifier, ...]]:
+def columns(cursor: Cursor) -> tuple[tuple[ColumnClause, ...], tuple[Identifier, ...]]:
     """The columns of ALTER SOURCE ... SET COLUMNS, and the key if it is repeated: it stays what it is."""
     return _Columns(cursor).read()
 
@@ -70,10 +69,10 @@ class _Columns:
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self._distinct = Distinct(cursor, "column")
-        self._columns: list[Column] = []
+        self._columns: list[ColumnClause] = []
         self._key: tuple[Identifier, ...] = ()
 
-    def read(self) -> tuple[tuple[Column, ...], tuple[Identifier, ...]]:
+    def read(self) -> tuple[tuple[ColumnClause, ...], tuple[Identifier, ...]]:
         self._cursor.usage = _COLUMNS_USAGE
         self._cursor.list_of(self._item, "columns")
         for name in self._key if self._columns else ():
@@ -95,7 +94,7 @@ class _Columns:
             )
         kind = column_type(cursor)
         not_null = cursor.accept_words("NOT", "NULL")
-        self._columns.append(Column(name, kind, not_null))
+        self._columns.append(ColumnClause(name, kind, not_null))
         self._refuse_constraints(name)
 
     def _refuse_constraints(self, name: Identifier) -> None:
@@ -149,16 +148,16 @@ class _Clauses:
         self._read()
         if self._format is None:
             raise cursor.unexpected("FORMAT after the topic", "Write FORMAT JSON or FORMAT AVRO.")
-        return KafkaInput(connection, found, self._format, self._include or ())
+        return KafkaClause(connection, found, self._format, self._include or ())
 
     def files(self) -> Input:
-        found = FilesInput(options(self._cursor))
+        found = FilesClause(options(self._cursor))
         self._read()
         return found
 
     def generator(self) -> Input:
         self._cursor.expect_words("GENERATOR", after="LOAD")
-        found = GeneratorInput(self._cursor.name("the name of a generator"), options_or_none(self._cursor))
+        found = GeneratorClause(self._cursor.name("the name of a generator"), options_or_none(self._cursor))
         self._read()
         return found
 
@@ -201,7 +200,7 @@ def _format(cursor: Cursor) -> Format:
         if cursor.at_words("CONNECTION"):
             raise cursor.error("a schema registry has no connection of its own", hint=hint)
         return AvroFormat(registry=options(cursor))
-    if cursor.peek().kind is not Kind.STRING:
+    if cursor.peek().kind is not TokenKind.STRING:
         raise cursor.unexpected("REGISTRY or a schema in single quotes", hint)
     return AvroFormat(schema=cursor.next().value)
 

@@ -2,7 +2,7 @@
 
 from calve.sql.errors import SqlSyntaxError
 from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor
-from calve.sql.lexer import Kind, Token
+from calve.sql.lexer import Token, TokenKind
 from calve.sql.statements import ObjectKind
 
 _CLOSES = {")": "(", "]": "["}
@@ -28,13 +28,15 @@ def _spark_text(cursor: Cursor, *, in_list: bool) -> str:
     start, opened = cursor.peek().start, list[Token]()
     while True:
         token = cursor.peek()
-        if token.ends_statement or (in_list and not opened and token.kind is Kind.SYMBOL and token.value in {",", ")"}):
+        if token.ends_statement or (
+            in_list and not opened and token.kind is TokenKind.SYMBOL and token.value in {",", ")"}
+        ):
             break
-        if token.kind is Kind.BROKEN:
+        if token.kind is TokenKind.BROKEN:
             raise cursor.unexpected("more")
         if not opened and not in_list:
             _refuse_next_statement(cursor, token)
-        if token.kind is Kind.SYMBOL:
+        if token.kind is TokenKind.SYMBOL:
             _follow(cursor, token, opened)
         cursor.next()
     if opened:

@@ -6,7 +6,7 @@ of struct fields keep their case and get backticks where Spark needs them; they 
 
 from calve.sql.errors import SqlSyntaxError
 from calve.sql.grammar.cursor import Cursor, closest
-from calve.sql.lexer import Kind, Token
+from calve.sql.lexer import Token, TokenKind
 from calve.sql.names import is_plain
 
 MAX_DEPTH = 64
@@ -59,7 +59,7 @@ def column_type(cursor: Cursor, depth: int = 0) -> str:
     word = token.word
     if depth > MAX_DEPTH:
         raise cursor.error(f"types nest more than {MAX_DEPTH} levels deep", hint="")
-    if token.kind is not Kind.WORD or word not in _KNOWN:
+    if token.kind is not TokenKind.WORD or word not in _KNOWN:
         raise _unknown(cursor, token)
     if word == "UUID" and depth:
         raise cursor.error("UUID is a type of columns, not of what is inside of them", token, "Write STRING.")
@@ -78,7 +78,7 @@ def column_type(cursor: Cursor, depth: int = 0) -> str:
 
 
 def _unknown(cursor: Cursor, token: Token) -> SqlSyntaxError:
-    if token.kind is not Kind.WORD:
+    if token.kind is not TokenKind.WORD:
         return cursor.unexpected("a type", "A column is a name and a type: id BIGINT.")
     guess = _ELSEWHERE.get(token.word) or closest(token.value, _KNOWN)
     hint = f"Did you mean {guess}?" if guess else "Types are those of Spark SQL, such as BIGINT, STRING or ARRAY<INT>."
@@ -136,7 +136,7 @@ def _numbers(cursor: Cursor, at_most: int) -> list[int]:
     found: list[int] = []
     while True:
         token = cursor.peek()
-        if token.kind is not Kind.NUMBER or not token.value.isdecimal() or len(token.value) > 10:
+        if token.kind is not TokenKind.NUMBER or not token.value.isdecimal() or len(token.value) > 10:
             raise cursor.unexpected("a whole number", "")
         found.append(int(cursor.next().value))
         if len(found) == at_most or not cursor.accept_symbol(","):
@@ -198,7 +198,7 @@ def _struct_fields(cursor: Cursor, depth: int) -> str:
 
 def _struct_field(cursor: Cursor, depth: int) -> str:
     token = cursor.peek()
-    if token.kind not in {Kind.WORD, Kind.QUOTED, Kind.BACKTICK} or not token.value:
+    if token.kind not in {TokenKind.WORD, TokenKind.QUOTED, TokenKind.BACKTICK} or not token.value:
         raise cursor.unexpected("the name of a field", "A struct is STRUCT<name: TYPE, ...>.")
     cursor.next()
     cursor.accept_symbol(":")

@@ -1,0 +1,1 @@
+"""What `calve` offers beside sinks: verification, maintenance by hand, folders of files."""

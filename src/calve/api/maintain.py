@@ -1,0 +1,115 @@
+"""`calve.convert_deletes`, `calve.compact`, `calve maintain`: maintenance by hand."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from calve.clock import RandomIds, SystemClock
+from calve.definitions.workplace import Workplace
+from calve.errors import InvalidInput
+from calve.iceberg.loading import load_table
+from calve.iceberg.snapshot.conversion import plan_conversion
+from calve.lake import Lake, TableRef
+from calve.maintain.compact import Compacted, CompactionScope
+from calve.maintain.compact import compact as compact_files
+from calve.maintain.compact import due as due_files
+from calve.maintain.convert import ConversionTools, Converted
+from calve.maintain.convert import convert_deletes as convert
+from calve.pipeline.build import sink_of
+from calve.plan.lookup import required
+from calve.plan.sinks import plan_sink
+from calve.spark.executors import asked_first
+from calve.sql.names import Identifier
+from calve.sql.statements import ObjectKind
+
+
+def convert_deletes(table: TableRef) -> Converted | None:
+    """Replace equality deletes of a table, whoever wrote them, by position deletes; None when it has none.
+
+    One `replace` snapshot that changes no row. Sinks, of calve or others, may go on meanwhile: they win.
+    """
+    return convert(table.lake.open(), table.name, _tools(table.lake))
+
+
+def compact(table: TableRef, *, branch: str = "main") -> Compacted | None:
+    """Join small data files of a table, and write files anew that have deleted rows; None when there are none.
+
+    `replace` snapshots that change no row. Sinks, of calve or others, may go on meanwhile: they win.
+    """
+    return compact_files(table.lake.open(), CompactionScope(table.name, branch), _tools(table.lake))
+
+
+class Job(StrEnum):
+    """What `calve maintain` does, in this order."""
+
+    COMPACT = "compact"
+    CONVERT = "convert"
+
+
+@dataclass(frozen=True)
+class MaintainedTable:
+    """What is maintained."""
+
+    lake: Lake
+    scope: CompactionScope
+
+
+def subject_of_table(table: TableRef) -> MaintainedTable:
+    """A table by its name: files are written as its properties say."""
+    return MaintainedTable(table.lake, CompactionScope(table.name))
+
+
+def subject_of_sink(place: Workplace, name: str) -> MaintainedTable:
+    """The table and the branch of a sink: files are written as the sink writes them."""
+    definitions = place.definitions()
+    definition = required(definitions, Identifier.exact(name), ObjectKind.SINK)
+    sink = sink_of(place.home, plan_sink(definition, definitions), definitions, place.vault)
+    return MaintainedTable(sink.lake, CompactionScope(sink.spec.table, sink.spec.branch, sink.spec.write))
+
+
+def maintain(subject: MaintainedTable, jobs: Collection[Job], *, dry_run: bool = False) -> Iterator[str]:
+    """Do the jobs, or say what they would do; a line for each. Raises TransientError, InvalidInput."""
+    on_main = subject.scope.branch == "main"
+    if Job.CONVERT in jobs and Job.COMPACT not in jobs and not on_main:
+        raise InvalidInput("deletes are converted on main only", detail=f'The branch is "{subject.scope.branch}".')
+    if Job.COMPACT in jobs:
+        yield f"compact: {_would_compact(subject) if dry_run else _compacted(subject)}"
+    if Job.CONVERT in jobs and on_main:
+        yield f"convert: {_would_convert(subject) if dry_run else _converted(subject)}"
+
+
+def _compacted(subject: MaintainedTable) -> str:
+    done = compact_files(subject.lake.open(), subject.scope, _tools(subject.lake))
+    if done is None:
+        return "nothing to do"
+    return (
+        f"{done.files_before:,} files with {done.rows_before:,} rows became {done.files_after:,} with "
+        f"{done.rows_after:,}, snapshot {done.snapshot_id}"
+    )
+
+
+def _would_compact(subject: MaintainedTable) -> str:
+    groups = due_files(subject.lake.open(), subject.scope, _tools(subject.lake))
+    if groups is None:
+        return "nothing to do"
+    more = ", and more after that" if groups.more else ""
+    return f"{groups.files:,} files with {groups.rows:,} rows would be written anew as {len(groups.groups):,}{more}"
+
+
+def _converted(subject: MaintainedTable) -> str:
+    done = convert(subject.lake.open(), subject.scope.name, _tools(subject.lake))
+    if done is None:
+        return "nothing to do"
+    return (
+        f"{done.equality_delete_files:,} files of equality deletes became {done.position_delete_files:,} of "
+        f"{done.position_deletes:,} position deletes, snapshot {done.snapshot_id}"
+    )
+
+
+def _would_convert(subject: MaintainedTable) -> str:
+    plan = plan_conversion(load_table(subject.lake.open(), subject.scope.name))
+    return "nothing to do" if plan is None else f"{len(plan.equality):,} files of equality deletes would be converted"
+
+
+def _tools(lake: Lake) -> ConversionTools:
+    return ConversionTools(asked_first(lake.spark), SystemClock(), RandomIds())

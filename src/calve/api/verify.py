@@ -1,0 +1,200 @@
+"""`calve verify`: whether a table is what its source says it should be.
+
+All that the source holds up to the table's own progress is read at once, brought through envelope and view as a run
+would do it, and reduced to the last change of each key; the table is read as of that very progress. Where the order of
+changes does not grow over checkpoints, arrival decided in the table and the order decides here: such keys differ. Logs
+are compared row by row, as often as a row is there.
+"""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from calve.clock import SystemClock
+from calve.definitions.workplace import Workplace
+from calve.errors import BadRow, InvalidInput, UnreadableFile, decode
+from calve.iceberg.loading import load_table
+from calve.iceberg.schema.creation import iceberg_schema
+from calve.iceberg.schema.fitting import needs_of
+from calve.iceberg.snapshot.history import stated_progress
+from calve.model.change import BAD, OP, PROGRESS, TIME, UPSERT, order_columns
+from calve.model.checkpoint import CheckpointIdentity
+from calve.pipeline.build import sink_of
+from calve.pipeline.sink import Sink
+from calve.pipeline.start import reading_of, source_store
+from calve.plan.lookup import required
+from calve.plan.sinks import plan_sink
+from calve.reader.read import read
+from calve.source.files.definition import FileSource
+from calve.source.port import SourceDefinition
+from calve.spark.executors import asked_first
+from calve.spark.failures import told_as
+from calve.sql.names import Identifier
+from calve.sql.statements import ObjectKind
+from calve.storage.state import StateStore, open_state
+from calve.write.consolidate import last_rows, log_rows
+
+SAMPLE = 5
+_WANTED, _FOUND = "_calve_wanted", "_calve_found"
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What a comparison found; the samples are keys with both rows as JSON texts."""
+
+    rows: int
+    """Rows that the table should have."""
+    missing: int = 0
+    unexpected: int = 0
+    different: int = 0
+    repeated: int = 0
+    """Keys that the table has more than once."""
+    samples: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def none(self) -> bool:
+        """True when the table is right."""
+        return not (self.missing or self.unexpected or self.different or self.repeated)
+
+
+def verify(place: Workplace, name: str) -> Differences:
+    """Compare a sink's table with its source."""
+    definitions = place.definitions()
+    definition = required(definitions, Identifier.exact(name), ObjectKind.SINK)
+    plan = plan_sink(definition, definitions)
+    sink = sink_of(place.home, plan, definitions, place.vault)
+    if not isinstance(sink.changes, SourceDefinition):
+        raise InvalidInput(f'the source of sink "{name}" cannot be read again')
+    state = sink.lake.state(plan.state, plan.spec.sink_id)
+    comparison = _Comparison(asked_first(place.spark)(), sink, sink.changes, state)
+    while True:
+        try:
+            with told_as("the table could not be compared with its source"):
+                return comparison.run()
+        except UnreadableFile as error:
+            if plan.spec.dead_letters is None or not comparison.leave_out(error.file):
+                raise
+
+
+class _Comparison:
+    def __init__(self, spark: SparkSession, sink: Sink, source: SourceDefinition, state: StateStore) -> None:
+        self._spark, self._sink = spark, sink
+        self._source = source.open(source_store(state, sink.spec), SystemClock())
+
+    def leave_out(self, file: str) -> bool:
+        """Go on without a file that is a dead letter; False where that is not possible."""
+        return isinstance(self._source, FileSource) and self._source.leave_out(file)
+
+    def run(self) -> Differences:
+        spec = self._sink.spec
+        table = load_table(self._sink.lake.open(), spec.table)
+        progress = stated_progress(table.properties, spec.sink_id)
+        if progress is None:
+            raise InvalidInput(f'sink "{spec.name}" has not committed anything yet', hint="Run it first: calve run.")
+        if progress.adopted is not None or progress.adopting is not None:
+            raise InvalidInput(
+                f'sink "{spec.name}" took over a table with rows',
+                detail="Its source does not hold all that the table does, so that they cannot be compared.",
+            )
+        if progress.ahead:
+            raise InvalidInput(
+                f'checkpoints of sink "{spec.name}" are only partly in the table',
+                detail="Some of their rows have times that are not complete yet.",
+                hint="Run it with --until-caught-up first.",
+            )
+        with tempfile.TemporaryDirectory(prefix="calve-verify-") as scratch:
+            reading = reading_of(
+                self._sink, self._spark, self._source.schema(self._spark), open_state(str(Path(scratch)))
+            )
+            identity = CheckpointIdentity(self._source.name, 0, None, progress.offsets)
+            frame = self._source.contents(self._spark, progress.offsets)
+            given = iceberg_schema(reading.columns, reading.spec.key, spec.uuids)
+            changes = reading.intake.changes(frame, identity, needs=needs_of(table.metadata, given))
+            if spec.dead_letters is None:
+                _refuse_bad_rows(changes)
+            changes = changes.where(F.col(BAD).isNull())
+            key, columns = reading.spec.key, reading.columns.fieldNames()
+            found = read(
+                self._spark, self._sink.lake.table(str(spec.table)), columns=columns, snapshot_id=progress.snapshot_id
+            )
+            if PROGRESS in changes.columns:
+                changes = changes.where(~F.col(PROGRESS)).drop(PROGRESS)
+                changes = log_rows(changes) if spec.append else last_rows(changes, key)
+            if not spec.append:
+                return _compared(_last(changes, key, columns), found, key, columns)
+            kept = [name for name in columns if name != TIME or spec.times]  # when a checkpoint came is not known here
+            return _counted(changes.select(*map(_column, kept)), found.select(*map(_column, kept)))
+
+
+def _counted(wanted: DataFrame, found: DataFrame) -> Differences:
+    """Compare logs, where the same row may be there several times."""
+
+    def texts(frame: DataFrame, count: str) -> DataFrame:
+        whole = F.to_json(F.struct(*map(_column, frame.columns)), {"ignoreNullFields": "false"})
+        return frame.select(whole.alias("row")).groupBy("row").agg(F.count(F.lit(1)).alias(count))
+
+    both = texts(wanted, _WANTED).join(texts(found, _FOUND), "row", "full_outer").na.fill(0)
+    wrong = both.where(F.col(_WANTED) != F.col(_FOUND))
+    less, more = (F.sum(F.greatest(F.lit(0), F.col(a) - F.col(b))) for a, b in ((_WANTED, _FOUND), (_FOUND, _WANTED)))
+    missing, unexpected, rows = both.agg(less, more, F.sum(_WANTED)).collect()[0]
+    samples = tuple((row["row"], str(row[_WANTED]), str(row[_FOUND])) for row in wrong.take(SAMPLE))
+    return Differences(rows or 0, missing=missing or 0, unexpected=unexpected or 0, samples=samples)
+
+
+def _last(changes: DataFrame, key: tuple[str, ...], columns: list[str]) -> DataFrame:
+    """The rows that should be there: the last change of each key, unless it deletes."""
+    orders = [F.col(name).desc() for name in order_columns(changes.columns)]
+    window = Window.partitionBy(*map(_column, key)).orderBy(*orders)
+    last = changes.withColumn("_calve_rank", F.row_number().over(window)).where("_calve_rank = 1")
+    return last.where(F.col(OP) == UPSERT).select(*map(_column, columns))
+
+
+def _refuse_bad_rows(changes: DataFrame) -> None:
+    bad = changes.where(F.col(BAD).isNotNull()).select(BAD).first()
+    if bad is not None:
+        raise decode(bad[0]) or BadRow("the source holds a record that cannot become a change", detail=str(bad[0]))
+
+
+def _compared(wanted: DataFrame, found: DataFrame, key: tuple[str, ...], columns: list[str]) -> Differences:
+    names = [f"_calve_key_{i}" for i in range(len(key))]
+
+    def keyed(frame: DataFrame, text: str) -> DataFrame:
+        keys = [_column(name).alias(alias) for name, alias in zip(key, names, strict=True)]
+        whole = F.to_json(F.struct(*map(_column, columns)), {"ignoreNullFields": "false"})
+        return frame.select(*keys, whole.alias(text))
+
+    theirs = keyed(found, _FOUND)
+    repeated = theirs.groupBy(*names).count().where("count > 1").count()
+    both = keyed(wanted, _WANTED).join(theirs.dropDuplicates(names), names, "full_outer")
+    wrong = both.where(~F.col(_WANTED).eqNullSafe(F.col(_FOUND))).cache()
+    counts = {
+        row["kind"]: row["count"]
+        for row in wrong.select(
+            F.when(F.col(_FOUND).isNull(), "missing")
+            .when(F.col(_WANTED).isNull(), "unexpected")
+            .otherwise("different")
+            .alias("kind")
+        )
+        .groupBy("kind")
+        .count()
+        .collect()
+    }
+    key_text = F.to_json(F.struct(*names))
+    sample = wrong.select(key_text, F.coalesce(_WANTED, F.lit("-")), F.coalesce(_FOUND, F.lit("-"))).take(SAMPLE)
+    samples = tuple((", ".join(_values(row[0])), row[1], row[2]) for row in sample)
+    total = both.where(F.col(_WANTED).isNotNull()).count()
+    wrong.unpersist()
+    return Differences(total, repeated=repeated, samples=samples, **counts)
+
+
+def _values(key: str) -> list[str]:
+
+    return [str(value) for value in json.loads(key).values()]
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")

@@ -1,0 +1,173 @@
+"""Debezium change records: create, read, update, delete, truncate, message; tombstones.
+
+A record is columns of the frame (`before`, `after`, `op`, also inside `payload`), or JSON in `value` with the key's
+JSON in `key` (also inside Kafka Connect's schema/payload wrapper, whose schema part says how times and decimals are
+encoded).
+
+    c, r, u       `after` replaces the row with its key. If `before` has another key, the row with that key is deleted.
+                  An update whose record has a key, but this table's key neither there nor in `before`, is a bad row:
+                  its key may have changed unseen.
+    d             deletes the row with the key in `before`, else in the record's key.
+    t             truncate: a bad row, or nothing, as `on_truncate` says.
+    m             a message: nothing.
+    null value    a tombstone: deletes the row of the record's key. Debezium sends it after the delete itself, so
+                  without a usable key, or with `order_by` (it has no fields to be ordered by), it is left out.
+
+A large value that did not change may be left out by the connector (`unavailable_value` stands in its place, in base64
+for BINARY, alone in an ARRAY or a MAP). It is taken from `before`; if that lacks it too, `on_unavailable_value`
+decides.
+
+Asked for rows as they were before, every change brings one: an update or a delete whose `before` is not the whole row
+is a bad row, and tombstones, which follow a delete, are left out.
+
+Everything else is a bad row: no JSON, no or an unknown `op`, a missing image, a value that does not convert (see
+`strict`), a missing key or NOT NULL column, no value to be ordered by.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T  # noqa: N812
+
+from calve.envelope import order
+from calve.envelope.debezium_records import RECORD, UNREAD, DebeziumReader
+from calve.envelope.finish import change_schema
+from calve.errors import InvalidInput
+from calve.model.spec import Debezium
+from calve.records import frames
+from calve.records.columns import field_at, require, table_fields, table_of
+from calve.records.frames import STEP, mapped
+from calve.records.problem import bad_row, first_problem, no_moment, no_text
+from calve.records.scalars import GUARDED_MICROS, Settings
+from calve.records.strict import declared_in_json, type_name
+from calve.spark.sqltext import ident, not_utf8, outside_of_years
+
+_ARRIVAL = f"{STEP}arrival_"
+_FIELDS = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction", "message")
+
+
+@dataclass(frozen=True)
+class DebeziumPlan:
+    """A Debezium envelope on frames of one schema, checked."""
+
+    envelope: Debezium
+    schema: T.StructType
+    table: T.StructType
+    key: tuple[str, ...]
+    record: T.StructType | None
+    """Fields of the record when it is columns; None for JSON."""
+
+    @property
+    def order_types(self) -> list[T.DataType]:
+        """Types of the order columns before those of arrival."""
+        if self.record is None:
+            return [*order.PAIR] * len(self.envelope.order_by)
+        return [field_at(self.record, path, "order field") for path in self.envelope.order_by]
+
+
+def plan(schema: T.StructType, envelope: Debezium, key: Sequence[str]) -> DebeziumPlan:
+    """Check the envelope against the frame's schema."""
+    if not key:
+        raise InvalidInput("change records need a key", hint="Name the columns that identify a row.")
+    if not envelope.order_by and not frames.is_kafka(schema):
+        raise InvalidInput(
+            "change records need an order",
+            detail="The frame does not come from Kafka, whose offsets order changes of one key.",
+            hint='Say order_by with a field that grows from change to change, like "source.lsn".',
+        )
+    record = _record_of(schema)
+    if record is not None:
+        image = _image_of(record)
+        fields = table_fields(envelope.columns, image.fields)
+        _check_types(fields, image)
+        order.of_columns(record, envelope.order_by)
+    else:
+        fields = _declared(schema, envelope)
+        for path in envelope.order_by:
+            require(path.split(".")[0], _FIELDS, "field of change records named")
+    return DebeziumPlan(envelope, schema, table_of(fields, key), tuple(key), record)
+
+
+def _unreadable(schema: T.StructType, record: T.StructType, inside: Sequence[str]) -> str:
+    """SQL of the error of a record of columns that Python cannot read, or null."""
+    values = [(f.name, ident(*inside, f.name), f.dataType) for f in record.fields]
+    garbled = [(no_text(name), sql) for name, value, kind in values if (sql := not_utf8(value, kind))]
+    outside = [(no_moment(name), sql) for name, value, kind in values if (sql := outside_of_years(value, kind))]
+    found = first_problem([f"if({sql}, {words}, null)" for words, sql in (*garbled, *outside)])
+    return bad_row(f"({found})", frames.where(schema), frames.sample(schema), frames.origin_sql(schema))
+
+
+def _record_of(schema: T.StructType) -> T.StructType | None:
+    """The fields of the record where it is columns: the frame's own, or those of `payload`."""
+    for candidate in (schema, schema["payload"].dataType if "payload" in schema.names else None):
+        if isinstance(candidate, T.StructType) and {"op", "after"} <= set(candidate.names):
+            return candidate
+    return None
+
+
+def _image_of(record: T.StructType) -> T.StructType:
+    image = record["after"].dataType
+    if not isinstance(image, T.StructType):
+        raise InvalidInput(
+            "the column after is not a struct",
+            detail=f"It has type {image.simpleString()}.",
+            hint="Give the record as JSON text in the column value, or parse it first.",
+        )
+    return image
+
+
+def _check_types(fields: Sequence[T.StructField], image: T.StructType) -> None:
+    for field in fields:
+        found = image[field.name].dataType
+        if found.simpleString() != field.dataType.simpleString():
+            raise InvalidInput(
+                f'column "{field.name}" is declared as {type_name(field.dataType)} and is {type_name(found)} in after',
+                hint="Declare the type it has, or cast it before.",
+            )
+
+
+def _declared(schema: T.StructType, envelope: Debezium) -> list[T.StructField]:
+    if "value" not in schema.names or not frames.is_text(schema["value"].dataType):
+        raise InvalidInput(
+            "the frame has no change records",
+            detail=f"Its columns are {', '.join(schema.names)}.",
+            hint="Give before, after and op as columns, or the record's JSON in a column value.",
+        )
+    return declared_in_json(envelope.columns)
+
+
+def changes_of_records(
+    frame: DataFrame, checked: DebeziumPlan, *, before: bool = False, timed: bool = False
+) -> DataFrame:
+    """The changes in a frame of change records, with the rows as they were before if asked for.
+
+    `timed` says that the first of the order fields is the time of a record.
+    """
+    schema, record = checked.schema, checked.record
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+    settings = Settings(checked.envelope.epoch_unit or GUARDED_MICROS, zone)
+    added = [f"{sql} as {_ARRIVAL}{i}" for i, sql in enumerate(frames.arrival(schema, streaming=frame.isStreaming))]
+    arrivals = tuple(f"{_ARRIVAL}{i}" for i in range(len(added)))
+    if before and frames.SOURCE_INCLUDED in schema.names:
+        raise InvalidInput(
+            "what INCLUDE adds to change records is not known of rows as they were before",
+            hint="Leave INCLUDE out, or write the source's rows to a table with MODE UPSERT.",
+        )
+    inputs = ["key"] if "key" in schema.names and frames.is_text(schema["key"].dataType) else []
+    if record is None:
+        inputs.append("value")
+    else:
+        inside = [] if record is schema else ["payload"]
+        unread = _unreadable(schema, record, inside)
+        whole = f"struct({', '.join(ident(*inside, name) for name in record.names)})"
+        added.append(f"if({unread} is null, {whole}, null) as {RECORD}")
+        added.append(f"{unread} as {UNREAD}")
+        inputs += [RECORD, UNREAD]
+    typed = record is not None
+    reader = DebeziumReader(
+        checked.envelope, checked.table, checked.key, settings, arrivals, typed=typed, before=before, timed=timed
+    )
+    output = change_schema(checked.table, [*checked.order_types, *frames.arrival_types(schema)], before=before)
+    taken = list(dict.fromkeys([*inputs, *arrivals, *frames.origin_columns(schema)]))
+    return mapped(frame.selectExpr("*", *added), taken, reader.rows, output)

@@ -1,0 +1,1 @@
+"""Files of a table: manifests and their lists, position deletes, locations, partitions."""

@@ -1,0 +1,449 @@
+"""Manifest lists: the manifests of one snapshot.
+
+A list is written whole by every commit and differs from the one before by a line or two. Lines stay encoded in memory,
+so that a commit encodes its own lines only, and reads no list that this process wrote or read before.
+
+Manifests: written files -> manifests of added files that any attempt can use; and back to pyiceberg's values.
+
+Entries of added files have neither snapshot id nor sequence number; they inherit them from the manifest list of
+whichever attempt is applied. So the manifests of a batch are written once and named in its committable.
+
+pyiceberg declares `equality_ids` as list<long>; the specification says list<int>, and Spark's reader fails on the
+former. Manifests are therefore written here, with the right Avro schema.
+
+Manifests and manifest lists of a table, read once: what a snapshot consists of, and what it refers to.
+"""
+
+import errno
+import zlib
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Final
+
+from pydantic_core import to_json
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+    _inherit_from_manifest,
+    construct_partition_summaries,
+    manifest_entry_schema_with_data_file,
+    read_manifest_list,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
+
+from calve.catalog.guarded import locations_of
+from calve.iceberg.files.avro import RecordFormat, read_entries
+from calve.iceberg.files.store import io_properties_of, remove_new
+from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
+from calve.storage.filesystems import sync_files
+
+_FORMAT = RecordFormat(MANIFEST_LIST_FILE_SCHEMAS[2], "manifest_file")
+_KNOWN = 4
+
+
+@dataclass(frozen=True)
+class ManifestLine:
+    """A manifest in a list."""
+
+    manifest: ManifestFile
+    encoded: bytes
+
+    @classmethod
+    def of(cls, manifest: ManifestFile) -> "ManifestLine":
+        """With its snapshot id and sequence number final."""
+        return cls(manifest, _FORMAT.encode(manifest))
+
+
+@dataclass(frozen=True)
+class ListHeader:
+    """Which snapshot a list belongs to."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+
+    def to_meta(self) -> dict[str, str]:
+        """As it is written into the file."""
+        return {
+            "snapshot-id": str(self.snapshot_id),
+            "parent-snapshot-id": "null" if self.parent_id is None else str(self.parent_id),
+            "sequence-number": str(self.sequence_number),
+            "format-version": "2",
+        }
+
+
+class ManifestLists:
+    """Lists by location; the last few stay in memory."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[ManifestLine, ...]] = OrderedDict()
+
+    def read(self, io: FileIO, location: str) -> tuple[ManifestLine, ...]:
+        """The lines of a list. Raises OSError."""
+        lines = self._known.get(location)
+        if lines is None:
+            lines = tuple(ManifestLine.of(manifest) for manifest in read_manifest_list(io.new_input(location)))
+            self._remember(location, lines)
+        return lines
+
+    def write(self, io: FileIO, location: str, header: ListHeader, lines: Iterable[ManifestLine]) -> None:
+        """Write a list. Raises OSError."""
+        written = tuple(lines)
+        _FORMAT.write(io.new_output(location), header.to_meta(), [line.encoded for line in written])
+        self._remember(location, written)
+
+    def _remember(self, location: str, lines: tuple[ManifestLine, ...]) -> None:
+        self._known[location] = lines
+        while len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
+
+
+TARGET_BYTES = 8 << 20
+"""Manifests of data files are split at about this size, so that readers can plan them in parallel."""
+
+OWN_PREFIX = "calve-"
+"""File names of manifests that were written here; only these are merged."""
+
+_FORMAT_VERSION: Final = 2
+_PARTITION_ID, _EQUALITY_IDS_ID = 102, 135
+
+
+@dataclass(frozen=True)
+class ManifestPlace:
+    """Where a manifest goes, and what its header says."""
+
+    io: FileIO
+    location: str
+    schema: Schema
+    spec: PartitionSpec
+    content: ManifestContent
+
+
+def write_manifests(
+    table: Table, files: Sequence[WrittenFile], stem: str, sequence_number: int | None = None, folder: str = ""
+) -> tuple[Manifest, ...]:
+    """Manifests of the files of one batch: data by spec, split when there are very many; deletes in one for each spec.
+
+    `stem` makes their names unique; they go to `folder`, or to the table's metadata. `sequence_number` is that of files
+    which only hold what was in the table before. New files of a local table are synced here, before anything names
+    them. All manifests or none. Raises OSError.
+    """
+    groups: dict[tuple[bool, int], list[WrittenFile]] = {}
+    for file in files:
+        groups.setdefault((file.content is not Content.DATA, file.spec_id), []).append(file)
+    written: list[Manifest] = []
+    made: list[str] = []
+    try:
+        for (deletes, spec_id), members in sorted(groups.items()):
+            content = ManifestContent.DELETES if deletes else ManifestContent.DATA
+            for piece in [members] if deletes else _pieces(members):
+                place = manifest_place(table, spec_id, content, f"{OWN_PREFIX}{stem}-m{len(written)}.avro", folder)
+                made.append(place.location)
+                written.append(_write_added(place, piece, sequence_number))
+    except BaseException:
+        remove_new(made, io_properties_of(table.io.properties), "writing the manifests of a batch failed")
+        raise
+    return tuple(written)
+
+
+def write_existing(
+    place: ManifestPlace, entries: Sequence[ManifestEntry], snapshot_id: int, sequence_number: int
+) -> ManifestFile:
+    """A manifest of files that are in the table already; each keeps its snapshot id and its sequence numbers.
+
+    `snapshot_id` and `sequence_number` are those of the snapshot that the manifest is written for. Raises OSError.
+    """
+    kept = [_carried(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for entry in entries]
+    return _carried_manifest(place, kept, snapshot_id, sequence_number)
+
+
+def write_deleted(
+    place: ManifestPlace, entries: Sequence[ManifestEntry], snapshot_id: int, sequence_number: int
+) -> ManifestFile:
+    """As `write_existing`, of files that leave the table with this snapshot."""
+    gone = [_carried(entry, ManifestEntryStatus.DELETED, snapshot_id) for entry in entries]
+    return _carried_manifest(place, gone, snapshot_id, sequence_number)
+
+
+def write_reduced(
+    place: ManifestPlace, entries: Sequence[ManifestEntry], gone: Collection[str], draft: tuple[int, int]
+) -> ManifestFile:
+    """As `write_existing`, but files at the locations `gone` leave the table. `draft` is snapshot id and number."""
+    carried = [
+        _carried(entry, ManifestEntryStatus.DELETED, draft[0])
+        if entry.data_file.file_path in gone
+        else _carried(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
+        for entry in entries
+    ]
+    return _carried_manifest(place, carried, *draft)
+
+
+def is_live(manifest: ManifestFile) -> bool:
+    """False when all files of a manifest have left the table; counts that are missing say nothing."""
+    counts = (manifest.added_files_count, manifest.existing_files_count)
+    return None in counts or any(counts)
+
+
+def _carried(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )
+
+
+def _carried_manifest(
+    place: ManifestPlace, entries: Sequence[ManifestEntry], snapshot_id: int, sequence_number: int
+) -> ManifestFile:
+    length = _write_entries(place, entries)
+    partitions = construct_partition_summaries(place.spec, place.schema, [e.data_file.partition for e in entries])
+    existing = [e for e in entries if e.status == ManifestEntryStatus.EXISTING]
+    gone = [e for e in entries if e.status == ManifestEntryStatus.DELETED]
+    return ManifestFile.from_args(
+        manifest_path=place.location,
+        manifest_length=length,
+        partition_spec_id=place.spec.spec_id,
+        content=place.content,
+        sequence_number=sequence_number,
+        min_sequence_number=min(entry.sequence_number or 0 for entry in entries),
+        added_snapshot_id=snapshot_id,
+        added_files_count=0,
+        existing_files_count=len(existing),
+        deleted_files_count=len(gone),
+        added_rows_count=0,
+        existing_rows_count=sum(entry.data_file.record_count for entry in existing),
+        deleted_rows_count=sum(entry.data_file.record_count for entry in gone),
+        partitions=partitions,
+        key_metadata=None,
+    )
+
+
+def manifest_file(manifest: Manifest, snapshot_id: int, sequence_number: int, least: int | None = None) -> ManifestFile:
+    """A manifest of added files as a line of the manifest list of a snapshot.
+
+    `least` is the sequence number of files that have one of their own.
+    """
+    return ManifestFile.from_args(
+        manifest_path=manifest.path,
+        manifest_length=manifest.length,
+        partition_spec_id=manifest.spec_id,
+        content=ManifestContent.DATA if manifest.content is Content.DATA else ManifestContent.DELETES,
+        sequence_number=sequence_number,
+        min_sequence_number=sequence_number if least is None else least,
+        added_snapshot_id=snapshot_id,
+        added_files_count=manifest.files,
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=manifest.rows,
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=[
+            PartitionFieldSummary(p.contains_null, p.contains_nan, p.lower, p.upper) for p in manifest.partitions
+        ],
+        key_metadata=None,
+    )
+
+
+def entries_of(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    """The live entries of a manifest that calve wrote, with everything they inherit. Raises OSError."""
+    with io.new_input(manifest.manifest_path).open() as stream:
+        content = stream.read()
+    return [
+        _inherit_from_manifest(entry, manifest)
+        for entry in read_entries(content)
+        if entry.status != ManifestEntryStatus.DELETED
+    ]
+
+
+def named_files(io: FileIO, manifest: Manifest) -> tuple[str, ...]:
+    """Locations of the files of a manifest. Raises OSError."""
+    listed = manifest_file(manifest, snapshot_id=0, sequence_number=0)
+    return tuple(entry.data_file.file_path for entry in entries_of(io, listed))
+
+
+def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: str, folder: str = "") -> ManifestPlace:
+    """A new manifest among a table's metadata files, or in a folder of its own."""
+    location = f"{folder}/{name}" if folder else locations_of(table).new_metadata_location(name)
+    return ManifestPlace(table.io, location, table.schema(), table.specs()[spec_id], content)
+
+
+def added_entries(files: Sequence[WrittenFile], sequence_number: int | None) -> list[ManifestEntry]:
+    """Entries of files that come into a table; without a sequence number they get that of their snapshot."""
+    return [
+        ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED,
+            snapshot_id=None,
+            sequence_number=sequence_number,
+            file_sequence_number=None,
+            data_file=data_file(file),
+        )
+        for file in files
+    ]
+
+
+def _write_added(place: ManifestPlace, files: Sequence[WrittenFile], sequence_number: int | None) -> Manifest:
+    sync_files((file.path for file in files), place.io.properties)
+    entries = added_entries(files, sequence_number)
+    length = _write_entries(place, entries)
+    summaries = construct_partition_summaries(place.spec, place.schema, [e.data_file.partition for e in entries])
+    return Manifest(
+        path=place.location,
+        length=length,
+        spec_id=place.spec.spec_id,
+        content=Content.DATA if place.content is ManifestContent.DATA else Content.EQUALITY_DELETES,
+        files=len(files),
+        rows=sum(file.record_count for file in files),
+        partitions=tuple(
+            FieldSummary(s.contains_null, s.contains_nan, s.lower_bound, s.upper_bound) for s in summaries
+        ),
+    )
+
+
+def data_file(file: WrittenFile) -> DataFile:
+    """A file as manifests have it."""
+    made = DataFile.from_args(
+        content=DataFileContent(file.content),
+        file_path=file.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*file.partition),
+        record_count=file.record_count,
+        file_size_in_bytes=file.size,
+        split_offsets=list(file.split_offsets) or None,
+        equality_ids=list(file.equality_ids) or None,
+        sort_order_id=None,
+        key_metadata=None,
+        **asdict(file.metrics),
+    )
+    made.spec_id = file.spec_id
+    return made
+
+
+def _write_entries(place: ManifestPlace, entries: Sequence[ManifestEntry]) -> int:
+    """Write a manifest; its length in bytes."""
+    schema_json = place.schema.model_dump_json()
+    header = {
+        "schema": schema_json,
+        "schema-id": str(place.schema.schema_id),
+        "partition-spec": to_json(place.spec.fields).decode(),
+        "partition-spec-id": str(place.spec.spec_id),
+        "format-version": str(_FORMAT_VERSION),
+        "content": "data" if place.content is ManifestContent.DATA else "deletes",
+    }
+    form = _entry_format(schema_json, place.spec.model_dump_json())
+    return form.write(place.io.new_output(place.location), header, [form.encode(entry) for entry in entries])
+
+
+@lru_cache(maxsize=32)
+def _entry_format(schema_json: str, spec_json: str) -> RecordFormat:
+    schema, spec = Schema.model_validate_json(schema_json), PartitionSpec.model_validate_json(spec_json)
+    partition = StructType(
+        *[
+            NestedField(f.field_id, f.name, f.field_type, required=False)  # a void one is null whatever its source is
+            for f in spec.partition_type(schema).fields
+        ]
+    )
+    types = {_PARTITION_ID: partition, _EQUALITY_IDS_ID: ListType(136, IntegerType(), element_required=True)}
+    fields = [
+        NestedField(f.field_id, f.name, types.get(f.field_id, f.field_type), required=f.required)
+        for f in DATA_FILE_TYPE[_FORMAT_VERSION].fields
+    ]
+    entry = manifest_entry_schema_with_data_file(_FORMAT_VERSION, StructType(*fields))
+    return RecordFormat(entry, "manifest_entry")
+
+
+def _pieces(files: Sequence[WrittenFile]) -> Iterator[Sequence[WrittenFile]]:
+    columns = len(files[0].metrics.value_counts)
+    per_manifest = max(1, TARGET_BYTES // (150 + 30 * columns))  # what an entry takes, compressed, generously
+    for start in range(0, len(files), per_manifest):
+        yield files[start : start + per_manifest]
+
+
+_KNOWN_MANIFESTS = 1024
+
+
+class ManifestReader:
+    """Manifests and their lists; they never change, so the last ones stay in memory."""
+
+    def __init__(self) -> None:
+        self.lists = ManifestLists()
+        self._entries: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
+
+    def lines_of(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestLine, ...]:
+        """The live manifests of a snapshot. Raises OSError."""
+        return tuple(line for line in self.all_lines_of(io, snapshot) if is_live(line.manifest))
+
+    def all_lines_of(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestLine, ...]:
+        """The manifests of a snapshot. Raises OSError."""
+        with _intact(snapshot.manifest_list):
+            return self.lists.read(io, snapshot.manifest_list)
+
+    def entries_of(self, io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+        """The live entries of a manifest. Raises OSError."""
+        path = manifest.manifest_path
+        known = self._entries.get(path)
+        if known is None:
+            own = path.rpartition("/")[2].startswith(OWN_PREFIX)
+            with _intact(path):
+                found = entries_of(io, manifest) if own else manifest.fetch_manifest_entry(io, discard_deleted=True)
+            known = self._entries[path] = tuple(found)
+            while len(self._entries) > _KNOWN_MANIFESTS:
+                self._entries.popitem(last=False)
+        return known
+
+
+def references(
+    io: FileIO, manifests: ManifestReader, snapshots: Iterable[Snapshot], *, missing_ok: bool = False
+) -> set[str]:
+    """Manifest lists, manifests and data files of some snapshots. Raises OSError.
+
+    With `missing_ok`, files that are gone are passed over: whoever removed them looked after what they refer to.
+    """
+    found: set[str] = set()
+    for snapshot in snapshots:
+        found.add(snapshot.manifest_list)
+        try:
+            lines = manifests.all_lines_of(io, snapshot)
+        except FileNotFoundError:
+            if missing_ok:
+                continue
+            raise
+        for line in lines:
+            if line.manifest.manifest_path in found:
+                continue
+            found.add(line.manifest.manifest_path)
+            try:
+                entries = manifests.entries_of(io, line.manifest)
+            except FileNotFoundError:
+                if missing_ok:
+                    continue
+                raise
+            found.update(entry.data_file.file_path for entry in entries)
+    return found
+
+
+@contextmanager
+def _intact(location: str) -> Iterator[None]:
+    """Turn what a reader of Avro files raises for a damaged one into an OSError that names it."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, EOFError, zlib.error) as error:
+        raise OSError(errno.EIO, f"the file is damaged: {error}", location) from error

@@ -1,0 +1,134 @@
+"""Files of position deletes, as the specification has them: paths and positions, in this order. Written on executors.
+
+All deletes of one partition share a file, but for those of a data file that has many: a file of their own is read with
+that data file alone, whereas a shared one is read with every data file of the partition that its bounds reach. Bounds
+of paths are never cut, so that readers see which data file a file is about.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from calve.iceberg.files.store import DataLocations, open_output, remove_new
+from calve.iceberg.schema.arrow import arrow_schema, metrics_of
+from calve.model.files import ColumnMetrics, Content, WrittenFile
+from calve.model.scan import ScanFile
+
+PATH_ID, POSITION_ID = 2147483546, 2147483545
+"""Field ids of the columns `file_path` and `pos`."""
+
+POSITION_DELETES = Schema(
+    NestedField(PATH_ID, "file_path", StringType(), required=True),
+    NestedField(POSITION_ID, "pos", LongType(), required=True),
+)
+OWN_FILE = 10_000
+"""Deletes of one data file, from which on they get a file of their own."""
+_MOST_ROWS = 5_000_000
+"""Deletes in one file: memory of whoever writes or reads it."""
+_NAMESPACE = uuid.UUID("0c0d7f6e-6f0b-5a53-8d7a-706f736974e6")
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RowPositions:
+    """Rows of a data file that are to be deleted: their positions, ascending."""
+
+    file: ScanFile
+    positions: Positions
+
+
+@dataclass(frozen=True)
+class DeletePlace:
+    """Where files of deletes go. Plain values: it goes to executors."""
+
+    data_location: str
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def write_position_deletes(place: DeletePlace, found: Iterable[RowPositions], writer: str) -> tuple[WrittenFile, ...]:
+    """Files of all that was found, or none. `writer` is nobody else's: names are derived from it. Raises OSError."""
+    locations = DataLocations(place.data_location.rstrip("/"), place.table_properties)
+    unique = uuid.uuid5(_NAMESPACE, writer)
+    made: list[str] = []
+    written: list[WrittenFile] = []
+    try:
+        for members in _files(found):
+            made.append(locations.of(f"calve-{len(made):05d}-{unique}.parquet"))
+            written.append(_written(members, made[-1], place))
+    except BaseException:
+        remove_new(made, place.io_properties, "writing deletes failed")
+        raise
+    return tuple(written)
+
+
+def _files(found: Iterable[RowPositions]) -> Iterator[list[RowPositions]]:
+    """What goes into one file each."""
+    shared: dict[tuple[object, ...], list[RowPositions]] = {}
+    for one in sorted(found, key=lambda f: f.file.path):
+        if len(one.positions) >= OWN_FILE:
+            for start in range(0, len(one.positions), _MOST_ROWS):
+                yield [replace(one, positions=one.positions[start : start + _MOST_ROWS])]
+        elif len(one.positions):
+            shared.setdefault((one.file.spec_id, *map(repr, one.file.partition)), []).append(one)
+    for members in shared.values():
+        step = _MOST_ROWS // OWN_FILE
+        for start in range(0, len(members), step):
+            yield members[start : start + step]
+
+
+def _written(members: Sequence[RowPositions], location: str, place: DeletePlace) -> WrittenFile:
+    paths = [one.file.path for one in members]
+    numbers = np.repeat(np.arange(len(paths), dtype=np.int32), [len(one.positions) for one in members])
+    table = pa.Table.from_arrays(
+        [
+            pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(paths, pa.string())),
+            pa.array(np.concatenate([one.positions for one in members]), pa.int64()),
+        ],
+        schema=_with_dictionary(arrow_schema(POSITION_DELETES)),
+    )
+    footers: list[pq.FileMetaData] = []
+    with open_output(location, place.io_properties) as sink:
+        with pq.ParquetWriter(
+            sink,
+            table.schema,
+            compression="zstd",
+            use_dictionary=["file_path"],
+            store_schema=False,
+            metadata_collector=footers,
+        ) as writer:
+            writer.write_table(table)
+        size = int(sink.tell())
+    metrics, offsets = metrics_of(footers[0], POSITION_DELETES, {"write.metadata.metrics.default": "full"})
+    return WrittenFile(
+        content=Content.POSITION_DELETES,
+        path=location,
+        record_count=table.num_rows,
+        size=size,
+        spec_id=members[0].file.spec_id,
+        partition=members[0].file.partition,
+        metrics=_with_whole_paths(metrics, paths),
+        split_offsets=offsets,
+    )
+
+
+def _with_dictionary(schema: pa.Schema) -> pa.Schema:
+    """Paths as numbers of few: they are written as such, and never made whole in memory."""
+    return schema.set(0, schema.field(0).with_type(pa.dictionary(pa.int32(), pa.string())))
+
+
+def _with_whole_paths(metrics: ColumnMetrics, paths: Sequence[str]) -> ColumnMetrics:
+    """Parquet leaves out statistics of very long values; these bounds are known anyway. Paths are ascending."""
+    return replace(
+        metrics,
+        lower_bounds={**metrics.lower_bounds, PATH_ID: paths[0].encode()},
+        upper_bounds={**metrics.upper_bounds, PATH_ID: paths[-1].encode()},
+    )

@@ -1,0 +1,245 @@
+"""Tables of sinks: loaded, or created with all that calve needs of one.
+
+calve needs format version 2 and an unpartitioned spec, under which equality deletes reach the rows of every partition.
+A table that exists already keeps its schema, its properties and its default spec.
+
+What a table holds before a new sink writes to it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortDirection, SortField, SortOrder
+from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
+from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransform
+from pyiceberg.types import UUIDType
+from sqlalchemy.exc import IntegrityError
+
+from calve.catalog.failures import trying
+from calve.catalog.guarded import new_location
+from calve.catalog.outcome import TableChange, send
+from calve.errors import InvalidInput
+from calve.iceberg.schema.fitting import as_known, field_named, fit
+from calve.iceberg.snapshot.history import has_data, head_of
+from calve.model.progress import Progress, property_key
+from calve.model.spec import TableName
+from calve.suggest import suggestion
+
+FORMAT_VERSION = 2
+
+PROPERTIES: Mapping[str, str] = {
+    "format-version": str(FORMAT_VERSION),
+    "write.format.default": "parquet",
+    "write.parquet.compression-codec": "zstd",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    "history.expire.max-snapshot-age-ms": str(7 * 24 * 3600 * 1000),
+}
+"""Properties of a new table; the caller's win."""
+
+
+def load_or_create_table(  # noqa: PLR0913 - all but the first four are options by name
+    catalog: Catalog,
+    name: TableName,
+    schema: Schema,
+    key: Sequence[str],
+    properties: Mapping[str, str] | None = None,
+    *,
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+    known_to: str | None = None,
+    evolves: bool = False,
+) -> Table:
+    """The table `name`, made with `schema` when it is missing; other processes may do the same at the same time.
+
+    Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`, or has other
+    partitions than `spec`, if that has any. A table that holds the progress of the sink `known_to` may have other
+    partitions and, if it `evolves`, other columns, as far as it can be changed to have them
+    (`iceberg/schema/evolution.py`).
+    """
+    with trying(f'loading table "{name}"'):
+        try:
+            table = catalog.load_table(name.identifier)
+        except NoSuchTableError:
+            table = _create(catalog, name, schema, spec, {**PROPERTIES, **(properties or {})})
+    known = known_to is not None and property_key(known_to) in table.properties
+    _check(table, name, schema, key, evolves=evolves and known)
+    _check_partitions(table, name, schema, spec, evolves=known)
+    return _with_unpartitioned_spec(table, name)
+
+
+def load_table(catalog: Catalog, name: TableName) -> Table:
+    """The table `name`. Raises InvalidInput that names a similar table when there is none."""
+    with trying(f'loading table "{name}"'):
+        try:
+            return catalog.load_table(name.identifier)
+        except NoSuchTableError as error:
+            raise InvalidInput(
+                f'there is no table "{name}"',
+                hint=suggestion(str(name), _similar(catalog, name)) or "Tables are made by sinks that write to them.",
+            ) from error
+
+
+def planned_location(catalog: Catalog, name: TableName) -> str | None:
+    """Where a table is, or would be made; None where the catalog alone decides that."""
+    with trying(f'loading table "{name}"'):
+        try:
+            return catalog.load_table(name.identifier).location()
+        except NoSuchTableError:
+            return new_location(catalog, name.identifier)
+
+
+def _similar(catalog: Catalog, name: TableName) -> list[str]:
+    """Tables of the namespace, or of all of them when it does not exist."""
+    try:
+        return [".".join(found) for found in catalog.list_tables(name.namespace)]
+    except NoSuchNamespaceError:
+        return [".".join(found) for level in catalog.list_namespaces() for found in catalog.list_tables(level)]
+
+
+def unpartitioned_spec_id(table: Table) -> int | None:
+    """The spec of equality deletes: one without fields."""
+    return next((spec_id for spec_id, spec in table.specs().items() if spec.is_unpartitioned()), None)
+
+
+def _create(
+    catalog: Catalog, name: TableName, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]
+) -> Table:
+    for level in range(1, len(name.namespace) + 1):
+        try:
+            catalog.create_namespace(name.namespace[:level])
+        except (NamespaceAlreadyExistsError, IntegrityError):  # IntegrityError: another process was faster
+            continue
+    try:
+        return catalog.create_table(
+            name.identifier, schema, partition_spec=spec, sort_order=_sorted_by_key(schema), properties=dict(properties)
+        )
+    except TableAlreadyExistsError:
+        return catalog.load_table(name.identifier)
+
+
+def _sorted_by_key(schema: Schema) -> SortOrder:
+    """Rows of a file are in the order of their keys; writers other than calve may do the same."""
+    fields = [SortField(number, IdentityTransform(), SortDirection.ASC) for number in schema.identifier_field_ids]
+    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
+
+
+def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
+    if unpartitioned_spec_id(table) is not None:
+        return table
+    spec = PartitionSpec(spec_id=max(table.specs()) + 1)
+    requirements = (AssertTableUUID(uuid=table.metadata.table_uuid),)
+    updates = (AddPartitionSpecUpdate(spec=spec),)
+    change = TableChange(table, requirements, updates, done=lambda now: unpartitioned_spec_id(now) is not None)
+    send(change, f'adding a spec for deletes to "{name}"')
+    with trying(f'loading table "{name}"'):
+        return table.catalog.load_table(name.identifier)
+
+
+def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *, evolves: bool) -> None:
+    if table.format_version != FORMAT_VERSION:
+        raise InvalidInput(
+            f'table "{name}" has a format version that calve does not write',
+            detail=f"Got {table.format_version}, expected {FORMAT_VERSION}.",
+        )
+    found = fit(table.metadata, schema)
+    if found.differences and not (evolves and found.mendable):
+        raise misfit(str(name), found.text)
+    theirs = as_known(table.metadata, schema)
+    identifiers = theirs.identifier_field_names()
+    if identifiers and identifiers != {field_named(theirs.fields, name).name for name in key}:
+        raise InvalidInput(
+            f'table "{name}" has another key',
+            detail=f"Got key ({', '.join(key)}), expected the identifier fields ({', '.join(sorted(identifiers))}).",
+        )
+
+
+def check_found_by_all(table: Table, key: Sequence[str]) -> None:
+    """Whether other engines, too, find rows by equality deletes with this key. Raises InvalidInput."""
+    for column in key:
+        if isinstance(field_named(table.schema().fields, column).field_type, UUIDType):
+            raise InvalidInput(
+                f'column "{column}" cannot be a key with equality deletes',
+                detail="It is a uuid in the table; Spark with the Iceberg runtime finds no uuid by equality deletes.",
+                hint="Use DELETES = 'position', or declare it as STRING.",
+            )
+
+
+def misfit(name: str, differences: str) -> InvalidInput:
+    """The error of a table that cannot take the rows of an input."""
+    return InvalidInput(
+        f'table "{name}" does not fit the input',
+        detail=differences,
+        hint="Change the input's columns, or write to another table.",
+    )
+
+
+def _check_partitions(table: Table, name: TableName, schema: Schema, spec: PartitionSpec, *, evolves: bool) -> None:
+    """A sink that asks for partitions gets these, or nothing; values of unknown transforms cannot be computed."""
+    for field in table.spec().fields:
+        if isinstance(field.transform, UnknownTransform):
+            raise InvalidInput(
+                f'table "{name}" is partitioned in a way that calve does not know',
+                detail=f'Partition field "{field.name}" has the transform {field.transform}.',
+            )
+    wanted, found = _fields_of(schema, spec), _fields_of(as_known(table.metadata, schema), table.spec())
+    if wanted and not evolves and [text.lower() for text in wanted] != [text.lower() for text in found]:
+        raise InvalidInput(
+            f'table "{name}" is partitioned in another way',
+            detail=f"Got {', '.join(wanted)}, expected {', '.join(found) or 'no partitions'}.",
+            hint="Leave out PARTITION BY to write to the table as it is, or write to another table.",
+        )
+
+
+def _fields_of(schema: Schema, spec: PartitionSpec) -> list[str]:
+    """What matters of a spec; format version 1 leaves void fields behind where a field was dropped."""
+    kept = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
+    return [f"{field.transform} of {schema.find_column_name(field.source_id)}" for field in kept]
+
+
+def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, int]:
+    """Ids and versions of the sinks whose progress a table holds; nothing for a table that does not exist."""
+    with trying(f'loading table "{name}"'):
+        try:
+            properties = catalog.load_table(name.identifier).properties
+        except NoSuchTableError:
+            return {}
+    prefix = property_key("")
+    stated = {key.removeprefix(prefix): text for key, text in properties.items() if key.startswith(prefix)}
+    fences = {sink_id: Progress.from_property(text).fence for sink_id, text in stated.items()}
+    return {sink_id: fence.version for sink_id, fence in fences.items() if not fence.retired}
+
+
+@dataclass(frozen=True)
+class Occupied:
+    """A table that exists, seen from one of its branches."""
+
+    written: bool
+    """Whether the branch has a snapshot, or will begin at one of main."""
+    rows: bool
+    """False only when no row can be there."""
+    format_version: int
+
+    @classmethod
+    def of(cls, catalog: Catalog, name: TableName, branch: str) -> Self | None:
+        """The table as it is now, None when it does not exist. Raises TransientError."""
+        with trying(f'loading table "{name}"'):
+            try:
+                metadata = catalog.load_table(name.identifier).metadata
+            except NoSuchTableError:
+                return None
+        head = head_of(metadata, branch)
+        return cls(head is not None, has_data(head), metadata.format_version)

@@ -1,0 +1,239 @@
+"""Which data files of a snapshot may hold rows with given keys, and what is deleted in them already.
+
+    manifest list ──► data manifests ───► files whose bounds the keys may meet ──► candidates
+                 └──► delete manifests ─► position deletes and vectors of these
+    manifests of keys ─► files of keys, taken for equality deletes that are newer than everything
+
+Equality deletes of the table itself are left aside: a row that one of them deletes is found and deleted once more,
+which changes nothing. Manifests never change, so those that were read stay in memory.
+
+Which partitions can hold rows with given keys: those that the keys themselves belong to.
+
+A partition field whose source is a key column has the same value for every row of a key. So a file whose value no key
+has holds none of the rows, whatever its bounds say. Fields of other columns say nothing.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform, VoidTransform
+from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
+
+from calve.catalog.guarded import locations_of
+from calve.iceberg.files.manifests import manifest_file
+from calve.iceberg.files.position_deletes import DeletePlace
+from calve.iceberg.files.transforms import transformed
+from calve.iceberg.planning.delete_index import DeleteGroup, DeleteIndex, bounds_of, due_groups
+from calve.iceberg.planning.table_scan import live_entries_of, scan_file
+from calve.iceberg.schema.arrow import order_ids
+from calve.iceberg.schema.readable import EveryField, ReadTarget, every_field, read_target
+from calve.model.files import Manifest
+from calve.model.scan import EVERYTHING, DeleteFile, DeleteKind, ScanFile
+from calve.storage.filesystems import task_properties_of
+
+_Test = tuple[int, int, PartitionField, IcebergType]
+"""Place of a field in its spec, place of its source in the key, the field, the type of the source."""
+
+
+class KeyPartitions:
+    """The partition fields of all specs of a table that keys decide. For the driver alone."""
+
+    def __init__(self, table: Table, key_ids: Sequence[int]) -> None:
+        schema = table.schema()
+        known = {f.field_id: f.field_type for f in schema.fields}
+        self._tests: dict[int, list[_Test]] = {
+            spec_id: [
+                (place, key_ids.index(field.source_id), field, known[field.source_id])
+                for place, field in enumerate(spec.fields)
+                if field.source_id in key_ids and field.source_id in known and _is_exact(field, known[field.source_id])
+            ]
+            for spec_id, spec in table.specs().items()
+        }
+
+    def reached(self, files: Sequence[ScanFile], values: Callable[[int], pa.Array], keys: int) -> tuple[ScanFile, ...]:
+        """The files that can hold a key. `values` gives the different values of a column of the keys, by its place."""
+        wanted: dict[tuple[int, int], set[Any]] = {}
+        for spec_id in {file.spec_id for file in files}:
+            for place, at, field, kind in self._tests[spec_id]:
+                if not _fills_all(field, keys):
+                    found = transformed(values(at), kind, field.transform)
+                    wanted[spec_id, place] = set(found.to_pylist())
+        return tuple(
+            file
+            for file in files
+            if all(
+                file.partition[place] in wanted[file.spec_id, place]
+                for place, *_ in self._tests[file.spec_id]
+                if (file.spec_id, place) in wanted
+            )
+        )
+
+
+def _fills_all(field: PartitionField, keys: int) -> bool:
+    """Whether so many keys are sure to be in every bucket, or nearly: then it is not worth hashing them."""
+    return isinstance(field.transform, BucketTransform) and keys > 3 * field.transform.num_buckets
+
+
+def _is_exact(field: PartitionField, kind: IcebergType) -> bool:
+    """Whether values of files and of keys are compared as they are."""
+    return not isinstance(field.transform, VoidTransform) and not isinstance(kind, FloatType | DoubleType | UUIDType)
+
+
+_BEYOND = 1 << 62
+"""A sequence number above all others: keys delete every row that is there."""
+_LOOKUPS = 16
+_KNOWN_ENTRIES = 100_000
+
+Bounds = tuple[Any, Any] | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A data file that may hold rows with the keys."""
+
+    file: ScanFile
+    bounds: tuple[Bounds, ...]
+    """What the values of each key column lie between."""
+    key_bytes: int
+    """Size of its key columns, or of all where that is not known."""
+
+
+@dataclass(frozen=True)
+class KeyScan:
+    """What it takes to find rows by keys in one snapshot."""
+
+    keys: tuple[DeleteFile, ...]
+    """Files of keys."""
+    key_ids: tuple[int, ...]
+    """Fields of a key, in the order of its columns."""
+    candidates: tuple[Candidate, ...]
+    live: Mapping[str, tuple[int, int]]
+    """All data files of the snapshot by path: size and rows."""
+    target: ReadTarget
+    partitions: KeyPartitions
+    place: DeletePlace
+    many_deletes: tuple[DeleteGroup, ...]
+    """Files of position deletes that are to become fewer."""
+    order_ids: tuple[int, ...] = ()
+    """What rows are ordered by across checkpoints, where they are."""
+    added: tuple[ScanFile, ...] = ()
+    """Files that are about to be added, where rows are ordered."""
+
+
+class KeyScans:
+    """Plans scans of one table, again and again."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
+        self._entries = 0
+
+    def plan(
+        self,
+        table: Table,
+        manifests: Sequence[ManifestFile],
+        keys: Sequence[Manifest],
+        added: Sequence[Manifest] | None = None,
+    ) -> KeyScan:
+        """`manifests` are those of the snapshot; `added` those of rows that are to be compared with it.
+
+        Raises OSError; InvalidInput for files that cannot be read.
+        """
+        key_entries = [entry for m in keys for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
+        key_ids = tuple(key_entries[0].data_file.equality_ids or ())
+        scan = self._scan(table, manifests, key_ids, key_entries)
+        if added is None:
+            return scan
+        ordered = order_ids(table.schema())
+        new = [entry for m in added for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
+        return replace(
+            scan,
+            target=key_target(table, (*key_ids, *ordered)),
+            order_ids=ordered,
+            added=tuple(scan_file(entry, (), table.specs()[entry.data_file.spec_id]) for entry in new),
+        )
+
+    def plan_all(self, table: Table, manifests: Sequence[ManifestFile], key_ids: tuple[int, ...]) -> KeyScan:
+        """As `plan`, before keys of these fields are known: every data file is a candidate."""
+        return self._scan(table, manifests, key_ids, ())
+
+    def _scan(
+        self,
+        table: Table,
+        manifests: Sequence[ManifestFile],
+        key_ids: tuple[int, ...],
+        key_entries: Sequence[ManifestEntry],
+    ) -> KeyScan:
+        data = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DATA])
+        deletes = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DELETES])
+        by_position = [e for e in deletes if e.data_file.content is not DataFileContent.EQUALITY_DELETES]
+        every = every_field(table)
+        index = DeleteIndex([*key_entries, *by_position], table.specs(), every.fields)
+        candidates = []
+        for entry in data:
+            found = index.of(entry)
+            if not key_entries or any(delete.kind is DeleteKind.EQUALITY for delete in found):
+                file = scan_file(entry, found, table.specs()[entry.data_file.spec_id])
+                candidates.append(_candidate(file, entry.data_file, key_ids, every))
+        paths = {entry.data_file.file_path for entry in key_entries}
+        return KeyScan(
+            keys=tuple({d: None for c in candidates for d in c.file.deletes if d.path in paths}),
+            key_ids=key_ids,
+            candidates=tuple(candidates),
+            live={f.file_path: (f.file_size_in_bytes, f.record_count) for f in (entry.data_file for entry in data)},
+            target=key_target(table, key_ids),
+            partitions=KeyPartitions(table, key_ids),
+            place=place_of(table),
+            many_deletes=due_groups(by_position),
+        )
+
+    def entries_of(self, io: FileIO, *manifests: ManifestFile) -> list[ManifestEntry]:
+        """The live entries of manifests. Raises OSError."""
+        return self._of(io, manifests)
+
+    def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
+        unknown = [m for m in manifests if m.manifest_path not in self._known]
+        with ThreadPoolExecutor(min(_LOOKUPS, len(unknown)) or 1) as pool:
+            for manifest, entries in zip(
+                unknown, pool.map(lambda m: tuple(live_entries_of(io, m)), unknown), strict=True
+            ):
+                self._known[manifest.manifest_path] = entries
+                self._entries += len(entries)
+        found = [entry for m in manifests for entry in self._known[m.manifest_path]]
+        wanted = {m.manifest_path for m in manifests}
+        while self._entries > _KNOWN_ENTRIES and next(iter(self._known)) not in wanted:
+            self._entries -= len(self._known.popitem(last=False)[1])
+        return found
+
+
+def key_target(table: Table, ids: Iterable[int]) -> ReadTarget:
+    """How keys of these fields are read, in whichever file."""
+    wanted = tuple(ids)
+    target = read_target(table, Schema(), set(wanted), EVERYTHING)
+    return replace(target, io_properties=task_properties_of(table.io.properties))
+
+
+def place_of(table: Table) -> DeletePlace:
+    """Where files of deletes of a table go."""
+    return DeletePlace(
+        locations_of(table).data_path,
+        {k: v for k, v in table.properties.items() if k.startswith("write.")},
+        task_properties_of(table.io.properties),
+    )
+
+
+def _candidate(file: ScanFile, data_file: DataFile, key_ids: Sequence[int], every: EveryField) -> Candidate:
+    sizes = data_file.column_sizes or {}
+    return Candidate(
+        file=file,
+        bounds=tuple(bounds_of(every.fields[i], data_file) for i in key_ids),
+        key_bytes=sum(sizes[i] for i in key_ids) if all(i in sizes for i in key_ids) else file.size,
+    )

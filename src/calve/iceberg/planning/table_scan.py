@@ -1,0 +1,183 @@
+"""Plans a scan: snapshot -> manifests -> data files with their deletes.
+
+    manifest list ──► data manifests that may match ──► files that may match, by partition, then by bounds
+                 └──► delete manifests ───────────────► DeleteIndex ──► deletes of each file
+
+Delete manifests are read whole whatever the condition is: a delete of a row that matches may itself not match.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    _inherit_from_manifest,
+    read_manifest_list,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+
+from calve.catalog.failures import trying
+from calve.errors import InvalidInput
+from calve.iceberg.files.avro import read_entries
+from calve.iceberg.planning.delete_index import DeleteIndex
+from calve.iceberg.planning.pruning import Pruning
+from calve.iceberg.planning.travel import AsOf, Moment, moment_of
+from calve.iceberg.schema.readable import ReadTarget, every_field, projected, read_target, spark_schema
+from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, Pruned, ScanFile, ScanPlan
+
+_LOOKUPS = 16
+"""Manifests that are read at a time; matters for object stores only."""
+
+NOTHING = ScanPlan(None, None, None, (), 0, 0)
+"""The plan of a table without any snapshot."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One moment of a table, ready to be planned. Everything that follows sees this moment, whatever others commit."""
+
+    table: Table
+    moment: Moment
+    schema: Schema
+
+    @classmethod
+    def of(cls, table: Table, as_of: AsOf, columns: Sequence[str] | None = None) -> "Scan":
+        """Raises InvalidInput when there is no such moment or no such column."""
+        moment = moment_of(table, as_of)
+        return cls(table, moment, projected(_schema_of(table, moment), columns, ".".join(table.name())))
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        return [f.name for f in self.schema.fields]
+
+    @property
+    def spark_schema(self) -> dict[str, Any]:
+        """Spark's form of the columns, for `StructType.fromJson`."""
+        return spark_schema(self.schema)
+
+    def select(self, columns: Sequence[str]) -> "Scan":
+        """The same moment with fewer columns."""
+        return replace(self, schema=projected(self.schema, columns, ".".join(self.table.name())))
+
+    def plan(self, where: Condition = EVERYTHING) -> ScanPlan:
+        """Files and deletes. Raises TransientError; InvalidInput for file formats that cannot be read."""
+        snapshot = self.moment.snapshot
+        if snapshot is None:
+            return NOTHING
+        with trying(f'planning a scan of "{".".join(self.table.name())}"'):
+            manifests = list(read_manifest_list(self.table.io.new_input(snapshot.manifest_list)))
+            files, pruned = self._files(
+                manifests, Pruning(where, _schema_of(self.table, self.moment), self.table.specs())
+            )
+        data = [m for m in manifests if m.content is ManifestContent.DATA]
+        return ScanPlan(
+            snapshot_id=snapshot.snapshot_id,
+            timestamp_ms=snapshot.timestamp_ms,
+            frontier=self.moment.frontier,
+            files=files,
+            data_files=sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in data),
+            manifests=len(manifests),
+            pruned=pruned,
+            where=where,
+        )
+
+    def target(self, plan: ScanPlan) -> ReadTarget:
+        """How the files of a plan are turned into the columns."""
+        ids = {field_id for delete in plan.deletes(DeleteKind.EQUALITY) for field_id in delete.equality_ids}
+        return read_target(self.table, self.schema, ids, plan.where)
+
+    def _files(self, manifests: Sequence[ManifestFile], pruning: Pruning) -> tuple[tuple[ScanFile, ...], Pruned]:
+        data = [m for m in manifests if m.content is ManifestContent.DATA]
+        matching = [m for m in data if pruning.may_match_manifest(m)]
+        entries = live_entries(self.table.io, matching)
+        in_partition = [e for e in entries if pruning.may_match_partition(e.data_file)]
+        chosen = [e for e in in_partition if pruning.may_match_bounds(e.data_file)]
+        deletes = [m for m in manifests if m.content is ManifestContent.DELETES] if chosen else []
+        oldest = min((e.sequence_number or 0 for e in chosen), default=0)
+        newer = [m for m in deletes if (m.sequence_number or 0) >= oldest]
+        fields = every_field(self.table).fields
+        index = DeleteIndex(live_entries(self.table.io, newer), self.table.specs(), fields)
+        pruned = Pruned(
+            manifests=len(data) - len(matching),
+            files_by_partition=len(entries) - len(in_partition),
+            files_by_bounds=len(in_partition) - len(chosen),
+        )
+        return tuple(
+            scan_file(entry, index.of(entry), self.table.specs()[entry.data_file.spec_id]) for entry in chosen
+        ), pruned
+
+
+def _schema_of(table: Table, moment: Moment) -> Schema:
+    return next(schema for schema in table.metadata.schemas if schema.schema_id == moment.schema_id)
+
+
+def live_entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
+    """The live entries of manifests, whoever wrote them, with all that they inherit. Raises OSError."""
+    if len(manifests) < 2:
+        return [entry for manifest in manifests for entry in live_entries_of(io, manifest)]
+    with ThreadPoolExecutor(min(_LOOKUPS, len(manifests))) as pool:
+        return [entry for entries in pool.map(lambda m: list(live_entries_of(io, m)), manifests) for entry in entries]
+
+
+def live_entries_of(io: FileIO, manifest: ManifestFile) -> Iterable[ManifestEntry]:
+    """The live entries of a manifest, whoever wrote it, with all that they inherit. Raises OSError, InvalidInput."""
+    with io.new_input(manifest.manifest_path).open() as stream:
+        content = stream.read()
+    for entry in read_entries(content, version=3):
+        if entry.status != ManifestEntryStatus.DELETED:
+            yield _checked(_inherit_from_manifest(entry, manifest))
+
+
+def _checked(entry: ManifestEntry) -> ManifestEntry:
+    file = entry.data_file
+    if file.file_format not in {FileFormat.PARQUET, FileFormat.PUFFIN}:
+        raise InvalidInput(
+            "the table has files in a format that calve does not read",
+            detail=f'"{file.file_path}" is {file.file_format.value}.',
+            hint="Rewrite the table's files as Parquet.",
+        )
+    if file.key_metadata:
+        raise InvalidInput("the table's files are encrypted", detail=f'"{file.file_path}" needs a key.')
+    return entry
+
+
+def scan_file(entry: ManifestEntry, deletes: tuple[DeleteFile, ...], spec: PartitionSpec) -> ScanFile:
+    """A data file with the deletes that apply to it."""
+    file = entry.data_file
+    return ScanFile(
+        path=file.file_path,
+        size=file.file_size_in_bytes,
+        rows=file.record_count,
+        sequence_number=entry.sequence_number or 0,
+        split_offsets=_ascending(file.split_offsets),
+        constants=_constants(file, spec),
+        deletes=deletes,
+        spec_id=file.spec_id,
+        partition=tuple(file.partition[place] for place in range(len(file.partition))),
+    )
+
+
+def _ascending(offsets: Sequence[int] | None) -> tuple[int, ...]:
+    """Offsets as they are, or none when they make no sense."""
+    given = tuple(offsets or ())
+    return given if list(given) == sorted(set(given)) else ()
+
+
+def _constants(file: DataFile, spec: PartitionSpec) -> tuple[tuple[int, Any], ...]:
+    return tuple(
+        (part.source_id, file.partition[place])
+        for place, part in enumerate(spec.fields)
+        if isinstance(part.transform, IdentityTransform)
+    )

@@ -1,0 +1,151 @@
+"""Which snapshot a reader gets: the head of main, or one by id, by branch or tag, or by frontier.
+
+As of a frontier F: the newest snapshot of a sink on main whose frontier is at or below F, so everything in it has a
+time below F. A sealed snapshot is above every F. What others commit between two snapshots of a sink (compaction, say)
+is never chosen.
+"""
+
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from calve.clock import sink_id_of
+from calve.errors import InvalidInput
+from calve.iceberg.snapshot.history import ancestors_of, head_of
+from calve.model.frontier import Frontier
+from calve.suggest import suggestion
+
+_SINK_ID, _FRONTIER = "calve.sink-id", "calve.frontier"
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """A moment of a table; now, unless one of the three is given. `sink` goes with a frontier: its name or its id."""
+
+    snapshot_id: int | None = None
+    frontier: int | None = None
+    ref: str | None = None
+    sink: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("snapshot_id", "frontier", "ref") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InvalidInput(
+                "a table is read as of one moment", detail=f"Got {' and '.join(given)}.", hint="Give one of them."
+            )
+        if self.sink is not None and self.frontier is None:
+            raise InvalidInput("a sink is named only with a frontier", hint="Give as_of_frontier as well.")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A snapshot (None in a table that never had one) and the schema it is read with."""
+
+    snapshot: Snapshot | None
+    schema_id: int
+
+    @property
+    def frontier(self) -> str | None:
+        """What the snapshot says of itself."""
+        return None if self.snapshot is None else _stated(self.snapshot, _FRONTIER)
+
+
+def moment_of(table: Table, as_of: AsOf) -> Moment:
+    """The snapshot that is meant. Raises InvalidInput when the table has none such."""
+    metadata = table.metadata
+    if as_of.snapshot_id is not None:
+        return _then(metadata, _by_id(table, as_of.snapshot_id))
+    if as_of.frontier is not None:
+        return _then(metadata, _by_frontier(table, as_of.frontier, as_of.sink))
+    if as_of.ref is not None:
+        return _by_ref(table, as_of.ref)
+    return Moment(head_of(metadata), metadata.current_schema_id)
+
+
+def _then(metadata: TableMetadata, snapshot: Snapshot) -> Moment:
+    """With the columns that the table had at that time."""
+    known = {schema.schema_id for schema in metadata.schemas}
+    schema_id = snapshot.schema_id if snapshot.schema_id in known else None
+    return Moment(snapshot, metadata.current_schema_id if schema_id is None else schema_id)
+
+
+def _by_id(table: Table, snapshot_id: int) -> Snapshot:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        newest = [str(s.snapshot_id) for s in ancestors_of(table.metadata, head_of(table.metadata))][:3]
+        raise InvalidInput(
+            f'table "{_name(table)}" has no snapshot {snapshot_id}',
+            detail=f"It has {len(table.metadata.snapshots)}; the newest are {', '.join(newest) or 'none'}.",
+            hint="It may have expired.",
+        )
+    return snapshot
+
+
+def _by_ref(table: Table, name: str) -> Moment:
+    ref = table.metadata.refs.get(name)
+    snapshot = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
+    if ref is None or snapshot is None:
+        names = sorted(table.metadata.refs)
+        raise InvalidInput(
+            f'table "{_name(table)}" has no branch or tag "{name}"',
+            detail=f"It has {', '.join(names) or 'none'}.",
+            hint=suggestion(name, names),
+        )
+    if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+        return Moment(snapshot, table.metadata.current_schema_id)
+    return _then(table.metadata, snapshot)
+
+
+def _by_frontier(table: Table, time: int, sink: str | None) -> Snapshot:
+    stated = [
+        (snapshot, sink_id)
+        for snapshot in ancestors_of(table.metadata, head_of(table.metadata))
+        if (sink_id := _stated(snapshot, _SINK_ID)) is not None and _stated(snapshot, _FRONTIER) is not None
+    ]
+    sinks = sorted({sink_id for _, sink_id in stated})
+    name = _name(table)
+    if sink is not None:
+        meant = {sink, sink_id_of(sink, name)}
+        stated = [(snapshot, sink_id) for snapshot, sink_id in stated if sink_id in meant]
+    elif len(sinks) > 1:
+        raise InvalidInput(
+            f'table "{name}" is written by several sinks, each with a frontier of its own',
+            detail=f"Got snapshots of {', '.join(sinks)}.",
+            hint="Name the sink, by its name or its id.",
+        )
+    if not stated:
+        raise InvalidInput(
+            f'table "{name}" has no snapshot of {"a sink" if sink is None else f"sink {sink}"}',
+            detail=f"It has snapshots of {', '.join(sinks) or 'others only'}.",
+            hint="Read it as of a snapshot instead.",
+        )
+    for snapshot, _ in stated:
+        if not Frontier(time) < _frontier(snapshot):
+            return snapshot
+    oldest = _frontier(stated[-1][0])
+    raise InvalidInput(
+        f'table "{name}" has no snapshot at or before frontier {time}',
+        detail=f"The oldest that is left is at {oldest}.",
+        hint="Older snapshots may have expired.",
+    )
+
+
+def _frontier(snapshot: Snapshot) -> Frontier:
+    text = _stated(snapshot, _FRONTIER) or ""
+    try:
+        return Frontier.from_json(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f"snapshot {snapshot.snapshot_id} states no frontier", detail=f'Its summary says "{text}".'
+        ) from error
+
+
+def _stated(snapshot: Snapshot, key: str) -> str | None:
+    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(key)
+
+
+def _name(table: Table) -> str:
+    return ".".join(table.name())

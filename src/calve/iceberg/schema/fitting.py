@@ -1,0 +1,210 @@
+"""How the columns of an input fit those of a table, and what the table has to become where they do not.
+
+Columns are found by name, exactly or else without case; one that was renamed in the table since, by the name that it
+had. A change that Iceberg allows (a new column, a wider type, a column that is required no more) can mend a difference;
+all others are for people. Nothing is ever dropped: a column that the input lacks is null in new rows. Keys are never
+widened: DuckDB fails on equality deletes that were written with the narrower type.
+
+Fields of a table's schema by the names of an input: exactly so, else without case where that is one field.
+"""
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import count
+
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    UUIDType,
+)
+
+from calve.errors import InvalidInput
+from calve.model.files import ColumnNeeds
+
+
+def find_named(fields: Sequence[NestedField], name: str) -> NestedField | None:
+    """The field of this name."""
+    exact = next((field for field in fields if field.name == name), None)
+    if exact is not None:
+        return exact
+    found = [field for field in fields if field.name.lower() == name.lower()]
+    return found[0] if len(found) == 1 else None
+
+
+def field_named(fields: Sequence[NestedField], name: str) -> NestedField:
+    """The same. Raises InvalidInput when there is none."""
+    found = find_named(fields, name)
+    if found is None:
+        raise InvalidInput(
+            f'the table has no column "{name}"', detail=f"Its columns are {', '.join(field.name for field in fields)}."
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One column that does not fit, in words; `mendable` if the table can be changed so that it does."""
+
+    text: str
+    mendable: bool
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The outcome of a comparison. `schema` is the table's with everything mended that can be."""
+
+    schema: Schema
+    differences: tuple[Difference, ...]
+
+    @property
+    def mendable(self) -> bool:
+        """True when nothing is left for people."""
+        return all(difference.mendable for difference in self.differences)
+
+    @property
+    def text(self) -> str:
+        """All differences, as the detail of an error."""
+        return "; ".join(difference.text for difference in self.differences) + "."
+
+
+def fit(metadata: TableMetadata, given: Schema) -> Fit:
+    """Compare the columns of an input with the table's."""
+    current = metadata.schema()
+    key = {given.find_field(number).name for number in given.identifier_field_ids}
+    walk = _Walk(metadata.last_column_id, key)
+    found = walk.struct(as_known(metadata, given).as_struct(), given.as_struct(), "")
+    names = {field.field_id: field.name for field in current.fields}
+    fields = [field.model_copy(update={"name": names.get(field.field_id, field.name)}) for field in found.fields]
+    mended = Schema(*fields, schema_id=current.schema_id, identifier_field_ids=current.identifier_field_ids)
+    return Fit(mended, tuple(walk.differences))
+
+
+def as_known(metadata: TableMetadata, given: Schema) -> Schema:
+    """The table's schema, with columns that others renamed under the names by which the input knows them."""
+    current = metadata.schema()
+    by_id = {field.field_id: field for field in current.fields}
+    older = sorted((s for s in metadata.schemas if s.schema_id != current.schema_id), key=lambda s: -s.schema_id)
+    taken = {match.field_id for ours in given.fields if (match := find_named(current.fields, ours.name))}
+    names: dict[int, str] = {}
+    for ours in given.fields:
+        if find_named(current.fields, ours.name) is not None:
+            continue
+        former = _ids(find_named(schema.fields, ours.name) for schema in older)
+        found = next((i for i in former if i in by_id and i not in taken), None)
+        if found is not None:
+            taken.add(found)
+            names[found] = ours.name
+    fields = [f.model_copy(update={"name": names.get(f.field_id, f.name)}) for f in current.fields]
+    return Schema(*fields, schema_id=current.schema_id, identifier_field_ids=current.identifier_field_ids)
+
+
+def needs_of(metadata: TableMetadata, given: Schema) -> ColumnNeeds:
+    """What the table asks of an input that fits it, and the input does not promise."""
+    theirs = as_known(metadata, given).fields
+    pairs = [(ours, match) for ours in given.fields if (match := find_named(theirs, ours.name))]
+    return ColumnNeeds(
+        required=frozenset(ours.name for ours, match in pairs if match.required and not ours.required),
+        uuids=frozenset(
+            ours.name
+            for ours, match in pairs
+            if isinstance(match.field_type, UUIDType) and isinstance(ours.field_type, StringType)
+        ),
+    )
+
+
+def _ids(fields: Iterable[NestedField | None]) -> list[int]:
+    return [field.field_id for field in fields if field is not None]
+
+
+class _Walk:
+    """Goes through both schemas at once; `differences` are met on the way."""
+
+    def __init__(self, last_id: int, key: AbstractSet[str]) -> None:
+        self.differences: list[Difference] = []
+        self._key = key
+        self._ids = count(last_id + 1)
+
+    def struct(self, theirs: StructType, ours: StructType, path: str) -> StructType:
+        kept: dict[int, NestedField] = {}
+        added: list[NestedField] = []
+        for field in ours.fields:
+            column = f"{path}{field.name}"
+            match = find_named(theirs.fields, field.name)
+            if match is None:
+                self._differs(f'column "{column}": got {field.field_type}, expected none', mendable=True)
+                added.append(self._new(field))
+            elif match.field_id in kept:
+                self._differs(f'column "{column}": there is another one for column "{path}{match.name}" of the table')
+            else:
+                kind = self._type(match.field_type, field.field_type, column)
+                kept[match.field_id] = match.model_copy(update={"field_type": kind})
+        return StructType(*(kept.get(f.field_id) or self._left_out(f, path) for f in theirs.fields), *added)
+
+    def _left_out(self, field: NestedField, path: str) -> NestedField:
+        if not field.required:
+            return field
+        self._differs(f'column "{path}{field.name}": got none, expected a value for every row', mendable=True)
+        return field.model_copy(update={"required": False})
+
+    def _new(self, field: NestedField) -> NestedField:
+        optional = field.model_copy(update={"required": False})
+        return assign_fresh_schema_ids(Schema(optional), lambda: next(self._ids)).fields[0]
+
+    def _type(self, theirs: IcebergType, ours: IcebergType, path: str) -> IcebergType:
+        match theirs, ours:
+            case StructType(), StructType():
+                return self.struct(theirs, ours, f"{path}.")
+            case ListType(), ListType():
+                element = self._type(theirs.element_type, ours.element_type, f"{path}.element")
+                return ListType(theirs.element_id, element, element_required=theirs.element_required)
+            case MapType(), MapType():
+                key = self._type(theirs.key_type, ours.key_type, f"{path}.key")
+                value = self._type(theirs.value_type, ours.value_type, f"{path}.value")
+                return MapType(theirs.key_id, key, theirs.value_id, value, value_required=theirs.value_required)
+        if _holds(theirs, ours) or ("." not in path and _converts(theirs, ours)):
+            return theirs
+        wider = _widens(theirs, ours)
+        narrower = ", which is narrower" if wider or _holds(ours, theirs) else ""
+        fixed = narrower and path in self._key
+        words = f'column "{path}": got {ours}, expected {theirs}{narrower}{", and a key" if fixed else ""}'
+        self._differs(words, mendable=wider and not fixed)
+        return ours if wider else theirs
+
+    def _differs(self, text: str, *, mendable: bool = False) -> None:
+        self.differences.append(Difference(text, mendable))
+
+
+def _holds(theirs: IcebergType, ours: IcebergType) -> bool:
+    """True when a column of type `theirs` holds every value of type `ours`."""
+    text_of_uuid = isinstance(theirs, StringType) and isinstance(ours, UUIDType)
+    return theirs == ours or text_of_uuid or _widens(ours, theirs)
+
+
+def _widens(narrow: IcebergType, wide: IcebergType) -> bool:
+    """True when Iceberg lets a column of the one type become one of the other."""
+    match narrow, wide:
+        case DecimalType(), DecimalType():
+            return wide.scale == narrow.scale and wide.precision > narrow.precision
+        case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
+            return True
+    return False
+
+
+def _converts(theirs: IcebergType, ours: IcebergType) -> bool:
+    """True when values are made to fit, or are bad rows: those of a column, not inside of others."""
+    text_of_uuid = isinstance(ours, StringType) and isinstance(theirs, UUIDType)
+    return text_of_uuid or (isinstance(ours, BinaryType) and isinstance(theirs, FixedType))

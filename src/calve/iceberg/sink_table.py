@@ -1,0 +1,447 @@
+"""One Iceberg table as one sink uses it: load, one commit attempt, manifests, merge.
+
+    load ──► TableState (its handle is pyiceberg's table)
+                │
+    commit: manifest list (new manifests + those of the head) ──► snapshot, refs, property ──► catalog
+                                                               └─► now and then: expiry, a commit of its own
+
+`commit` is one attempt on exactly the state it is given: it does not retry, and removes nothing when it fails, since
+another attempt goes on with the same manifests. All requests go through one catalog client: `load`, `commit`,
+`plan_keys` and `merge_manifests` are called by one thread at a time, `standing`, `write_target`, `write_manifests` and
+`missing_files` by any.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import TableUpdate
+
+from calve.catalog.discard import remove
+from calve.catalog.failures import trying
+from calve.catalog.guarded import locations_of
+from calve.catalog.outcome import TableChange, send, shows_no_history
+from calve.clock import Clock, IdSource
+from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.faults import reached
+from calve.iceberg.files.manifests import (
+    OWN_PREFIX,
+    ManifestLine,
+    ManifestLists,
+    entries_of,
+    is_live,
+    manifest_file,
+    manifest_place,
+    named_files,
+    write_existing,
+    write_manifests,
+)
+from calve.iceberg.files.options import file_options
+from calve.iceberg.files.store import absent, io_properties_of
+from calve.iceberg.loading import unpartitioned_spec_id
+from calve.iceberg.planning.facts import TableSummary, standing_of
+from calve.iceberg.planning.key_scan import KeyScan, KeyScans
+from calve.iceberg.planning.table_scan import Scan
+from calve.iceberg.planning.travel import AsOf
+from calve.iceberg.schema.arrow import parse_schema
+from calve.iceberg.schema.evolution import Shape, evolution, written_schema
+from calve.iceberg.schema.fitting import as_known, field_named, needs_of
+from calve.iceberg.schema.staged import columns_of_any
+from calve.iceberg.snapshot.draft import (
+    Draft,
+    MergeGroup,
+    merge_groups,
+    new_draft,
+    progress_updates,
+    requirements,
+    retirement_update,
+    snapshot_updates,
+)
+from calve.iceberg.snapshot.expiry import expire, may_be_due
+from calve.iceberg.snapshot.history import (
+    SnapshotInfos,
+    added_counts,
+    ancestors_of,
+    has_data,
+    head_of,
+    new_summary,
+    other_sinks,
+    stated_progress,
+)
+from calve.iceberg.snapshot.removal import NOTHING_REMOVED, Removal, remove_all, remove_deletes
+from calve.model.checkpoint import RowKind
+from calve.model.files import NO_NEEDS, ColumnNeeds, KeyPlace, Manifest, WriteTarget, WrittenFile
+from calve.model.progress import Progress
+from calve.model.spec import WriteOptions
+from calve.model.table import Proposal, TableState
+from calve.storage.filesystems import expires_soon, keeps_everything, task_properties_of, with_place_apart
+from calve.storage.hints import is_refused
+
+_KNOWN_MANIFESTS = 256
+_LOOK_SHARE = 100
+"""Where so many snapshots are kept, one more commit passes between two looks for expired ones."""
+
+log = logging.getLogger(__name__)
+
+
+class IcebergTable:
+    """A table of one sink, whose input has the columns of `shape` in this order (without it, the table's of now).
+
+    They are found by their names and written with the field ids and types that they have in the table as it was loaded
+    last: what others do to the schema while a batch is written (add, rename or drop a column, widen a type) does not
+    concern its files.
+    """
+
+    def __init__(  # noqa: PLR0913 - those after the star are options by name
+        self,
+        table: Table,
+        sink_id: str,
+        key: Sequence[str],
+        clock: Clock,
+        ids: IdSource,
+        *,
+        shape: Shape | None = None,
+        keys_at: KeyPlace | None = None,
+    ) -> None:
+        self._catalog = table.catalog
+        self._identifier = table.name()
+        self._name = ".".join(table.name())
+        self._sink_id = sink_id
+        self._clock = clock
+        self._ids = ids
+        self._shape = shape
+        self._branch = shape.branch if shape else MAIN_BRANCH
+        self._first_schema = table.schema()
+        theirs = table.schema() if shape is None else as_known(table.metadata, shape.given)
+        self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
+        self._keys_at = keys_at
+        self._keeps_keys = keeps_everything(table.location())
+        """Whether the store refuses to delete files of keys."""
+        self._has_apart = False
+        """Whether files of keys were met that a run wrote apart from the table."""
+        self._latest = self._reaching_keys(table)
+        self._loaded_ms = clock.now_ms()
+        self._metadata: TableMetadata = table.metadata
+        """As it was loaded or committed last."""
+        self._infos = SnapshotInfos(sink_id)
+        self._warned = False
+        self._commits = self._expiry_from = 0
+        """Commits of this run, and the number of them from which on it looks for expired snapshots again."""
+        self._lists = ManifestLists()
+        self._key_scans = KeyScans()
+        self._named: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        """Files of the manifests that were written or read last, so that they are not read for every attempt."""
+
+    def load(self) -> TableState:
+        """The table as the catalog has it now. Raises TransientError, or TerminalError when it was dropped."""
+        reached("load")
+        with trying(f'loading table "{self._name}"'):
+            try:
+                table = self._catalog.load_table(self._identifier)
+            except NoSuchTableError as error:
+                raise TerminalError(
+                    f'table "{self._name}" does not exist any more',
+                    detail=str(error),
+                    hint="Restore it, or start a new sink into a new table.",
+                ) from error
+        self._latest, self._metadata = self._reaching_keys(table), table.metadata
+        self._loaded_ms = self._clock.now_ms()
+        ref = table.metadata.refs.get(self._branch)
+        if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+            raise TerminalError(f'"{self._branch}" is a tag of table "{self._name}"', hint="Choose another branch.")
+        head = head_of(table.metadata, self._branch)
+        if not self._warned and shows_no_history(table.metadata):
+            self._warned = True
+            log.warning("table %s shows its newest snapshot alone: its property tells how far sinks came", self._name)
+        return TableState(
+            uuid=str(table.metadata.table_uuid),
+            ancestors=self._infos.of(ancestors_of(table.metadata, head)),
+            stated=stated_progress(table.properties, self._sink_id),
+            has_data=has_data(head),
+            others=other_sinks(table.metadata, self._branch, self._sink_id),
+            handle=table,
+        )
+
+    def _reaching_keys(self, table: Table, keys: Sequence[Manifest] = ()) -> Table:
+        """The table; if files of keys are or will be apart, they are reached with its files.
+
+        Only then, since tasks get what it takes: elsewhere they have what the catalog hands out and nothing more.
+        """
+        place = self._keys_at
+        self._has_apart = self._has_apart or any(self._is_apart(manifest.path) for manifest in keys)
+        if place is not None and (self._key_location or self._has_apart):
+            table.io.properties = with_place_apart(table.io.properties, place.location, place.io_properties)
+        return table
+
+    @property
+    def _key_location(self) -> str:
+        """Where new files of keys go; empty: beside the data files."""
+        place = self._keys_at
+        return place.location if place is not None and place.takes_new and self._keeps_keys else ""
+
+    def _is_apart(self, location: str) -> bool:
+        return self._keys_at is not None and location.startswith(f"{self._keys_at.location}/")
+
+    def commit(self, state: TableState, proposal: Proposal) -> Progress:
+        """Add one snapshot on top of exactly `state`: one attempt.
+
+        Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known, TransientError
+        when nothing was sent.
+        """
+        draft = new_draft(state.handle, self._clock, self._ids, self._branch)
+        progress = replace(
+            proposal.progress,
+            table_uuid=state.uuid,
+            snapshot_id=draft.snapshot_id,
+            sequence_number=draft.sequence_number,
+        )
+        new = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in proposal.manifests]
+        before = self._lines_of(draft.table, draft.parent)
+        removal = NOTHING_REMOVED
+        if proposal.replaces:
+            with trying(f'replacing the contents of "{self._name}"'):
+                removal = remove_all(draft, before)
+            before = removal.lines
+        elif proposal.replaced_deletes:
+            with trying(f'merging deletes of "{self._name}"'):
+                removal = self._without_deletes(draft, before, frozenset(proposal.replaced_deletes))
+            before = removal.lines
+        reached("manifest-list.before")
+        self._write_list(draft, (*new, *before))
+        reached("manifest-list.after")
+        summary = new_summary(
+            removal.operation(proposal.manifests),
+            added_counts(proposal.totals),
+            None if proposal.replaces else draft.parent,
+            progress.to_summary(),
+            removed=removal.counts,
+        )
+        updates = snapshot_updates(draft, summary) + progress_updates(draft, progress)
+        if proposal.retired:
+            updates += (retirement_update(proposal.retired),)
+        what = f'the commit of batch {progress.lower} to {progress.frontier} to "{self._name}"'
+        self._send(draft, updates, what, "commit")
+        self._expire()
+        return progress
+
+    def _expire(self) -> None:
+        """Remove snapshots that expired, if there are enough. What fails is tried again after a later commit."""
+        now_ms, self._commits = self._clock.now_ms(), self._commits + 1
+        if self._commits < self._expiry_from or not may_be_due(self._metadata, self._branch, now_ms):
+            return
+        self._expiry_from = self._commits + len(self._metadata.snapshots) // _LOOK_SHARE
+        try:
+            reached("expiry.before")
+            with trying(f'loading table "{self._name}"'):
+                table = self._catalog.load_table(self._identifier)
+            self._metadata = expire(table, self._branch, now_ms) or self._metadata
+            reached("expiry.after")
+        except (TransientError, NoSuchTableError) as error:  # the commit before it was applied, whatever comes after
+            log.info("expiry of snapshots of %s is tried again: %s", self._name, error)
+
+    def _without_deletes(self, draft: Draft, lines: Sequence[ManifestLine], gone: frozenset[str]) -> Removal:
+        io = draft.table.io
+        return remove_deletes(draft, lines, gone, lambda manifest: self._key_scans.entries_of(io, manifest))
+
+    @property
+    def behind(self) -> bool:
+        """True when the table has to be changed before it can take rows. Raises InvalidInput when no change helps."""
+        return bool(self._lacks(self._latest.metadata))
+
+    def _lacks(self, metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+        return evolution(metadata, self._shape, self._sink_id) if self._shape else ()
+
+    def evolve(self, state: TableState) -> None:
+        """Give the table what it lacks, on exactly `state`. Raises like `commit`."""
+        table: Table = state.handle
+        updates = self._lacks(table.metadata)
+        if updates:
+            needed = requirements(table.metadata, self._branch)
+            change = TableChange(table, needed, updates, done=lambda now: not self._lacks(now.metadata))
+            send(change, f'a change of the schema of "{self._name}"', "schema")
+            log.info("the schema of table %s was changed", self._name)
+        self.load()
+
+    def merge_manifests(self, state: TableState) -> bool:
+        """Rewrite many small manifests into few by a `replace` snapshot on top of `state`; False when there is no need.
+
+        Rows, sequence numbers, the sink's progress and its tag stay as they are. Raises like `commit`.
+        """
+        table: Table = state.handle
+        lines = self._lines_of(table, head_of(table.metadata, self._branch))
+        groups = merge_groups(line.manifest for line in lines)
+        if not groups:
+            return False
+        draft = new_draft(table, self._clock, self._ids, self._branch)
+        with trying(f'merging manifests of "{self._name}"'):
+            merged = [_merged(draft, group, number) for number, group in enumerate(groups)]
+        replaced = {manifest.manifest_path for group in groups for manifest in group.members}
+        kept = [line for line in lines if line.manifest.manifest_path not in replaced]
+        self._write_list(draft, (*merged, *kept))
+        counts = {
+            "manifests-created": str(len(merged)),
+            "manifests-replaced": str(len(replaced)),
+            "manifests-kept": str(len(kept)),
+            "entries-processed": str(sum(line.manifest.existing_files_count or 0 for line in merged)),
+        }
+        updates = snapshot_updates(draft, new_summary(Operation.REPLACE, {}, draft.parent, counts))
+        self._send(draft, updates, f'the merge of manifests of "{self._name}"', "maintain")
+        return True
+
+    def standing(self) -> TableSummary:
+        """Place, columns and size, as they were seen last; nothing is asked."""
+        return standing_of(self._metadata)
+
+    def write_target(self, options: WriteOptions, staged: Sequence[RowKind] = ()) -> WriteTarget:
+        """Where and how files are written, by the state that was loaded last, or now if its credentials expire soon.
+
+        With `staged` these are files of rows that were read before, with the columns that any of them has, and their
+        key. Raises TransientError.
+        """
+        if expires_soon(self._latest.io.properties, self._loaded_ms, self._clock.now_ms()):
+            self.load()
+        table = self._reaching_keys(self._latest)
+        delete_spec_id = unpartitioned_spec_id(table)
+        if delete_spec_id is None:
+            raise InvalidInput(f'table "{self._name}" has no unpartitioned spec for deletes')
+        with trying(f'asking for credentials of "{self._name}"'):
+            settings = task_properties_of(table.io.properties)
+        key_ids = _key_ids(staged[-1]) if staged else self._key_ids
+        return WriteTarget(
+            schema_json=self._written_schema(table, staged).model_dump_json(),
+            key_ids=key_ids,
+            data_location=locations_of(table).data_path,
+            key_location=self._key_location,
+            data_spec_id=table.metadata.default_spec_id,
+            delete_spec_id=delete_spec_id,
+            data_spec_json="" if table.spec().is_unpartitioned() else table.spec().model_dump_json(),
+            table_properties={k: v for k, v in table.properties.items() if k.startswith("write.")},
+            io_properties=settings,
+            options=file_options(options, table.properties, [table.schema().find_field(i).name for i in key_ids]),
+        )
+
+    def _written_schema(self, table: Table, staged: Sequence[RowKind]) -> Schema:
+        given = self._shape.given if self._shape else None
+        if staged:
+            theirs = table.schema() if given is None else as_known(table.metadata, given)
+            return columns_of_any(theirs, [parse_schema(kind.columns) for kind in staged])
+        return self._first_schema if given is None else written_schema(as_known(table.metadata, given), given)
+
+    @property
+    def needs(self) -> ColumnNeeds:
+        """What the table, as it was loaded last, asks of the input's columns beyond what the input promises."""
+        return needs_of(self._latest.metadata, self._shape.given) if self._shape else NO_NEEDS
+
+    def columns_named(self, given: Schema) -> str:
+        """The table's columns with the names of these, as `RowKind` has them."""
+        metadata = self._latest.metadata
+        return written_schema(as_known(metadata, given), given).model_dump_json()
+
+    def write_manifests(self, files: Sequence[WrittenFile], commit_id: str) -> tuple[Manifest, ...]:
+        """Manifests of the files of one batch, for any attempt. Raises TransientError."""
+        with trying(f'writing manifests of "{self._name}"'):
+            folder = self._keys_at.location if self._keys_at and self._is_apart(files[0].path) else ""
+            table = self._reaching_keys(self._latest)
+            return write_manifests(table, files, f"{commit_id}-{self._ids.new_id()[:8]}", folder=folder)
+
+    def plan_keys(
+        self, state: TableState, keys: Sequence[Manifest], added: Sequence[Manifest] | None = None
+    ) -> KeyScan:
+        """How rows with these keys are found in exactly `state`, and compared with those of `added`.
+
+        Raises TransientError.
+        """
+        table: Table = self._reaching_keys(state.handle, keys)
+        lines = self._lines_of(table, head_of(table.metadata, self._branch))
+        with trying(f'planning a look-up of keys in "{self._name}"'):
+            return self._key_scans.plan(table, [line.manifest for line in lines], keys, added)
+
+    def plan_all_keys(self, state: TableState, key_ids: tuple[int, ...]) -> KeyScan:
+        """How rows are found in `state` by keys of these fields, whichever they will be. Raises TransientError."""
+        table: Table = state.handle
+        lines = self._lines_of(table, head_of(table.metadata, self._branch))
+        with trying(f'planning a look-up of keys in "{self._name}"'):
+            return self._key_scans.plan_all(table, [line.manifest for line in lines], key_ids)
+
+    def scan_keys(self, state: TableState, snapshot_id: int) -> Scan:
+        """The key columns of all rows of a snapshot, ready to be planned."""
+        table: Table = state.handle
+        names = [table.schema().find_field(number).name for number in self._key_ids]
+        return Scan.of(table, AsOf(snapshot_id=snapshot_id), names or None)
+
+    def remove_keys(self, keys: Sequence[Manifest]) -> None:
+        """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError.
+
+        Stores that let nobody delete are asked once: from then on files of keys go elsewhere.
+        """
+        removable = [manifest for manifest in keys if not self._keeps_keys or self._is_apart(manifest.path)]
+        io = self._reaching_keys(self._latest, keys).io
+        with trying(f'removing keys of "{self._name}"'):
+            try:
+                self._remove_keys(io, removable)
+            except OSError as error:
+                if not is_refused(error):
+                    raise
+                self._keeps_keys = True
+                words = "the store of %s refuses to delete files of keys: these stay, others go to the state location"
+                log.warning(words, self._name, extra={"error": str(error)})
+
+    def _remove_keys(self, io: FileIO, keys: Sequence[Manifest]) -> None:
+        for manifest in keys:
+            with suppress(FileNotFoundError):
+                for location in self._files_of(io, manifest):
+                    remove(io, location)
+                remove(io, manifest.path)
+
+    def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
+        """Manifests, and files they name, that no longer exist. Raises TransientError."""
+        table = self._reaching_keys(self._latest, manifests)
+        settings = io_properties_of(table.io.properties)
+        with trying(f'looking for files of "{self._name}"'):
+            gone = absent([manifest.path for manifest in manifests], settings)
+            named = [self._files_of(table.io, manifest) for manifest in manifests if manifest.path not in gone]
+            return gone + absent([file for files in named for file in files], settings)
+
+    def _files_of(self, io: FileIO, manifest: Manifest) -> tuple[str, ...]:
+        known = self._named.get(manifest.path)
+        if known is None:
+            known = self._named[manifest.path] = named_files(io, manifest)
+            while len(self._named) > _KNOWN_MANIFESTS:
+                self._named.popitem(last=False)
+        return known
+
+    def _lines_of(self, table: Table, snapshot: Snapshot | None) -> tuple[ManifestLine, ...]:
+        if snapshot is None:
+            return ()
+        with trying(f'reading the manifest list of "{self._name}"'):
+            return tuple(line for line in self._lists.read(table.io, snapshot.manifest_list) if is_live(line.manifest))
+
+    def _write_list(self, draft: Draft, lines: Iterable[ManifestLine]) -> None:
+        with trying(f'writing the manifest list of "{self._name}"'):
+            self._lists.write(draft.table.io, draft.list_location, draft.list_header, lines)
+
+    def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str, point: str) -> None:
+        self._metadata = send(
+            TableChange(draft.table, requirements(draft.metadata, draft.branch), updates), what, point
+        )
+
+
+def _key_ids(kind: RowKind) -> tuple[int, ...]:
+    fields = parse_schema(kind.columns).fields
+    return tuple(field_named(fields, name).field_id for name in kind.key)
+
+
+def _merged(draft: Draft, group: MergeGroup, number: int) -> ManifestLine:
+    name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-merged{number}.avro"
+    place = manifest_place(draft.table, group.spec_id, group.content, name)
+    entries = [entry for manifest in group.members for entry in entries_of(draft.table.io, manifest)]
+    return ManifestLine.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))

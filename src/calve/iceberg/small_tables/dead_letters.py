@@ -1,0 +1,147 @@
+"""The table of dead letters: records that could not become changes, with where they came from and why.
+
+Letters are told apart by what they are (sink, place, bytes), never by when they came: whatever is read again, after a
+crash, with lost records, in other checkpoints, by a run that was overtaken, finds its letters there and adds none
+twice. Every addition is one attempt on exactly the table that was looked at.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThanOrEqual, Or
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType, TimestamptzType
+
+from calve import faults
+from calve.catalog.discard import discard
+from calve.catalog.failures import trying
+from calve.catalog.guarded import locations_of
+from calve.clock import Clock, IdSource
+from calve.errors import CommitConflict, CommitUnknown, TransientError
+from calve.iceberg.files.manifests import ManifestReader
+from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.small_tables.partition_files import HistoryLimits, TableVersion, commit_all, prepare, write_rows
+from calve.model.change import Letter, Origin
+from calve.model.spec import TableName
+
+ATTEMPTS = 20
+"""Each attempt that fails means that another writer succeeded."""
+
+SCHEMA = Schema(
+    NestedField(1, "sink", StringType(), required=True),
+    NestedField(2, "topic", StringType()),
+    NestedField(3, "partition", IntegerType()),
+    NestedField(4, "offset", LongType()),
+    NestedField(5, "file", StringType()),
+    NestedField(6, "key", BinaryType()),
+    NestedField(7, "value", BinaryType()),
+    NestedField(8, "reason", StringType(), required=True),
+    NestedField(9, "detail", StringType()),
+    NestedField(10, "hint", StringType()),
+    NestedField(11, "checkpoint", StringType()),
+    NestedField(12, "met_at", TimestamptzType(), required=True),
+)
+_Make = Callable[..., BooleanExpression]
+_all: _Make = And
+_any: _Make = Or
+_equal: _Make = EqualTo
+_in: _Make = In
+_from: _Make = GreaterThanOrEqual
+_up_to: _Make = LessThanOrEqual
+_ORIGIN = ("topic", "partition", "offset", "file", "key", "value")
+
+
+class LetterTable:
+    """The dead letters of one sink; the table may hold those of others."""
+
+    def __init__(self, catalog: Catalog, name: TableName, sink: str, clock: Clock, ids: IdSource) -> None:
+        self._catalog, self._name, self._sink = catalog, name, sink
+        self._clock, self._ids = clock, ids
+        self._manifests = ManifestReader()
+        load_or_create_table(catalog, name, SCHEMA, ())
+
+    def add(self, letters: Sequence[Letter], checkpoint: str) -> int:
+        """Keep these letters, as far as they are not there. The number of those that were added.
+
+        Raises CommitConflict when other writers were always faster, and TransientError.
+        """
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._try(letters, checkpoint)
+            except (CommitConflict, CommitUnknown):
+                continue  # the table tells which letters are there
+        return self._try(letters, checkpoint)
+
+    def _try(self, letters: Sequence[Letter], checkpoint: str) -> int:
+        with trying(f'loading table "{self._name}"'):
+            table = self._catalog.load_table(self._name.identifier)
+            fresh = _missing(letters, self._there(table, letters))
+            if not fresh:
+                return 0
+            rows = [self._row(letter, checkpoint) for letter in fresh]
+            location = locations_of(table).new_data_location(f"calve-letters-{self._ids.new_id()}.parquet")
+            written = write_rows(table, location, (), rows)
+        faults.reached("deadletter.before")
+        try:
+            prepared = prepare(
+                TableVersion(table, self._manifests), (), [written], HistoryLimits(), (self._clock, self._ids)
+            )
+        except TransientError:
+            discard(table.io, [location], "the manifest of these dead letters could not be written")
+            raise
+        commit_all([replace(prepared, files=(*prepared.files, location))])
+        faults.reached("deadletter.after")
+        return len(fresh)
+
+    def _there(self, table: Table, letters: Sequence[Letter]) -> list[Origin]:
+        """Letters in the table that may be some of these."""
+        found = table.scan(_near(self._sink, letters), selected_fields=_ORIGIN).to_arrow().to_pylist()
+        return [Origin(**row) for row in found]
+
+    def _row(self, letter: Letter, checkpoint: str) -> dict[str, Any]:
+        error = letter.error
+        told = {"reason": error.primary, "detail": error.detail or None, "hint": error.hint or None}
+        met = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+        return {"sink": self._sink, **vars(letter.origin), **told, "checkpoint": checkpoint, "met_at": met}
+
+
+def _missing(letters: Sequence[Letter], there: Sequence[Origin]) -> list[Letter]:
+    """Letters that are not there yet. A line may be in a file several times: so often is it a letter."""
+    known = Counter(there)
+    fresh = []
+    for letter in letters:
+        if known[letter.origin]:
+            known[letter.origin] -= 1
+        else:
+            fresh.append(letter)
+    return fresh
+
+
+def _near(sink: str, letters: Sequence[Letter]) -> BooleanExpression:
+    """A condition that the table's own letters of these places meet, and few others."""
+    own = _equal("sink", sink)
+    offsets: dict[tuple[str, int], list[int]] = {}
+    files: set[str] = set()
+    for origin in (letter.origin for letter in letters):
+        if origin.topic is not None and origin.partition is not None and origin.offset is not None:
+            offsets.setdefault((origin.topic, origin.partition), []).append(origin.offset)
+        elif origin.file is not None:
+            files.add(origin.file)
+        else:
+            return own
+    places: list[BooleanExpression] = [
+        _all(
+            _equal("topic", topic),
+            _equal("partition", partition),
+            _from("offset", min(found)),
+            _up_to("offset", max(found)),
+        )
+        for (topic, partition), found in offsets.items()
+    ]
+    places += [_in("file", files)] if files else []
+    return _all(own, places[0] if len(places) == 1 else _any(*places))

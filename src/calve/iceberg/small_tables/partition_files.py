@@ -1,0 +1,363 @@
+"""A table whose partitions are single files, replaced and removed whole; several such tables changed at once.
+
+    load ──► Seen (version, properties, files; its handle is pyiceberg's table)
+                │
+    prepare: manifests, manifest list, updates ──► Prepared
+                │
+    commit_all([Prepared, ...], unchanged=[Seen, ...]) ──► one catalog transaction ──► remove what expired
+
+`prepare` and `commit_all` are one attempt on exactly what was seen. What an attempt wrote is removed when it was not
+applied (`catalog/outcome.py`). Files leave the store only after the commit that took the last reference to them away.
+
+Small Parquet files of rows: written in one piece under a name that is free, and read again.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import ManifestContent, ManifestEntry
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
+
+from calve.catalog.discard import discard
+from calve.catalog.failures import FAILURES, trying
+from calve.catalog.outcome import TableChange, send_all
+from calve.clock import Clock, IdSource
+from calve.errors import TransientError
+from calve.faults import reached
+from calve.iceberg.files.manifests import (
+    OWN_PREFIX,
+    ManifestLine,
+    ManifestReader,
+    manifest_file,
+    manifest_place,
+    references,
+    write_deleted,
+    write_existing,
+    write_manifests,
+)
+from calve.iceberg.files.store import file_sizes, io_properties_of, open_input, open_output
+from calve.iceberg.schema.arrow import arrow_schema, metrics_of
+from calve.iceberg.snapshot.draft import Draft, new_draft, requirements, snapshot_updates
+from calve.iceberg.snapshot.expiry import same_refs
+from calve.iceberg.snapshot.history import head_of
+from calve.model.files import Content, WrittenFile
+
+SeenTable = Table
+"""A table as it was loaded, for those who only hand it on."""
+
+MANIFESTS = 16
+"""Manifests beyond this number are merged by the next commit, those with many files excepted."""
+MANY_FILES = 500
+
+_NOT_REMOVED: tuple[type[Exception], ...] = (*FAILURES, NoSuchTableError)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PartitionFile:
+    """The file of a partition."""
+
+    path: str
+    partition: tuple[Any, ...]
+    rows: int
+    entry: ManifestEntry
+
+
+@dataclass(frozen=True)
+class HistoryLimits:
+    """Which snapshots stay beside the newest: at most `snapshots` in all, none that is older than `age_ms`."""
+
+    snapshots: int | None = None
+    age_ms: int | None = None
+
+    def expired(self, metadata: TableMetadata, now_ms: int) -> list[Snapshot]:
+        """Snapshots that go when one more is added to these. What branches and tags name stays."""
+        named = {ref.snapshot_id for name, ref in metadata.refs.items() if name != MAIN_BRANCH}
+        newest_first = sorted(metadata.snapshots, key=lambda s: s.sequence_number or 0, reverse=True)
+        return [
+            snapshot
+            for rank, snapshot in enumerate(newest_first, start=1)
+            if snapshot.snapshot_id not in named
+            and (
+                (self.snapshots is not None and rank >= max(self.snapshots, 1))
+                or (self.age_ms is not None and now_ms - snapshot.timestamp_ms > self.age_ms)
+            )
+        ]
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """A table at one moment."""
+
+    table: Table
+    manifests: ManifestReader
+
+    @property
+    def version(self) -> int:
+        """0 for a table that nothing was written to, then growing with every change of its rows."""
+        head = head_of(self.table.metadata)
+        return (head.sequence_number or 0) if head else 0
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self.table.metadata.properties
+
+    @property
+    def moment(self) -> str:
+        """Names this state of the table and no other."""
+        return self.table.metadata_location
+
+    @cached_property
+    def lines(self) -> tuple[ManifestLine, ...]:
+        """The live manifests. Raises OSError."""
+        head = head_of(self.table.metadata)
+        return () if head is None else self.manifests.lines_of(self.table.io, head)
+
+    @cached_property
+    def files(self) -> tuple[PartitionFile, ...]:
+        """The files of the partitions. Raises OSError."""
+        entries = (entry for line in self.lines for entry in self.manifests.entries_of(self.table.io, line.manifest))
+        return tuple(PartitionFile(e.data_file.file_path, _values(e), e.data_file.record_count, e) for e in entries)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A snapshot that is written and not committed."""
+
+    seen: TableVersion
+    draft: Draft
+    updates: tuple[TableUpdate, ...]
+    files: tuple[str, ...]
+    """That this attempt alone refers to: manifests and their list."""
+    expired: tuple[Snapshot, ...]
+
+    @property
+    def label(self) -> str:
+        """How messages call the table."""
+        return ".".join(self.draft.table.name())
+
+    @property
+    def change(self) -> TableChange:
+        """As it is sent."""
+        table = self.draft.table
+        needed = requirements(table.metadata) + (same_refs(table) if self.expired else ())
+        return TableChange(table, needed, self.updates, self.files)
+
+    def is_in(self, now: TableVersion) -> bool:
+        """Whether it was applied, as far as the table shows now."""
+        return self.change.is_in(now.table)
+
+
+def prepare(
+    seen: TableVersion,
+    removed: Collection[str],
+    added: Sequence[WrittenFile],
+    keep: HistoryLimits,
+    tools: tuple[Clock, IdSource],
+) -> Prepared:
+    """A snapshot on top of what was seen, without the files `removed` and with those `added`. Raises TransientError."""
+    draft = new_draft(seen.table, *tools)
+    with trying(f'writing manifests of "{".".join(seen.table.name())}"'):
+        change = _Change.of(seen, frozenset(removed))
+        lines = [*_new_lines(draft, change, added), *change.kept]
+        seen.manifests.lists.write(draft.table.io, draft.list_location, draft.list_header, lines)
+    expired = keep.expired(draft.metadata, draft.timestamp_ms)
+    updates = snapshot_updates(draft, _summary(seen, change, added))
+    if expired:
+        ids = [snapshot.snapshot_id for snapshot in expired]
+        updates += (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}),)
+    return Prepared(seen, draft, updates, draft.own_files(lines, seen.lines), tuple(expired))
+
+
+def commit_all(prepared: Sequence[Prepared], unchanged: Sequence[TableVersion] = ()) -> None:
+    """Commit all of these or none, if nothing of it and of `unchanged` changed since it was seen.
+
+    Raises CommitConflict when it was not applied, and what was prepared is removed; CommitUnknown, TransientError;
+    InvalidInput when the catalog cannot commit several tables at once.
+    """
+    what = f"the change of {', '.join(one.label for one in prepared)}"
+    after = send_all([one.change for one in prepared], what, "metastore", [seen.table for seen in unchanged])
+    reached("metastore.expiry")
+    for one, metadata in zip(prepared, after, strict=True):
+        _clean_up(one, metadata)
+
+
+def forget(prepared: Iterable[Prepared]) -> None:
+    """Remove what was written for snapshots that were never sent."""
+    for one in prepared:
+        discard(one.draft.table.io, one.files, "the snapshot that they were written for was never sent")
+
+
+# ---- manifests
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What becomes of the manifests."""
+
+    kept: tuple[ManifestLine, ...]
+    surviving: tuple[ManifestEntry, ...]
+    """Files whose manifest is written anew."""
+    gone: tuple[ManifestEntry, ...]
+
+    @classmethod
+    def of(cls, seen: TableVersion, removed: frozenset[str]) -> "_Change":
+        kept: list[ManifestLine] = []
+        surviving: list[ManifestEntry] = []
+        gone: list[ManifestEntry] = []
+        for line in seen.lines:
+            entries = seen.manifests.entries_of(seen.table.io, line.manifest)
+            leaving = [entry for entry in entries if entry.data_file.file_path in removed]
+            if leaving or (len(seen.lines) > MANIFESTS and len(entries) < MANY_FILES):
+                gone += leaving
+                surviving += [entry for entry in entries if entry.data_file.file_path not in removed]
+            else:
+                kept.append(line)
+        return cls(tuple(kept), tuple(surviving), tuple(gone))
+
+
+def _new_lines(draft: Draft, change: _Change, added: Sequence[WrittenFile]) -> list[ManifestLine]:
+    table, snapshot_id, sequence = draft.table, draft.snapshot_id, draft.sequence_number
+    manifests = write_manifests(table, added, f"{snapshot_id}-{sequence}")
+    lines = [ManifestLine.of(manifest_file(manifest, snapshot_id, sequence)) for manifest in manifests]
+    for word, entries, write in (
+        ("existing", change.surviving, write_existing),
+        ("removed", change.gone, write_deleted),
+    ):
+        if entries:
+            name = f"{OWN_PREFIX}{snapshot_id}-{sequence}-{word}.avro"
+            place = manifest_place(table, table.metadata.default_spec_id, ManifestContent.DATA, name)
+            lines.append(ManifestLine.of(write(place, entries, snapshot_id, sequence)))
+    return lines
+
+
+def _summary(seen: TableVersion, change: _Change, added: Sequence[WrittenFile]) -> Summary:
+    gone = {entry.data_file.file_path for entry in change.gone}
+    staying = [file.entry.data_file for file in seen.files if file.path not in gone]
+    counts = {
+        "added-data-files": len(added),
+        "added-records": sum(file.record_count for file in added),
+        "added-files-size": sum(file.size for file in added),
+        "deleted-data-files": len(change.gone),
+        "deleted-records": sum(entry.data_file.record_count for entry in change.gone),
+        "removed-files-size": sum(entry.data_file.file_size_in_bytes for entry in change.gone),
+    }
+    totals = {
+        "total-data-files": len(staying) + len(added),
+        "total-records": sum(f.record_count for f in staying) + counts["added-records"],
+        "total-files-size": sum(f.file_size_in_bytes for f in staying) + counts["added-files-size"],
+        "total-delete-files": 0,
+        "total-position-deletes": 0,
+        "total-equality-deletes": 0,
+    }
+    operation = Operation.OVERWRITE if gone and added else Operation.DELETE if gone else Operation.APPEND
+    shown = {name: str(count) for name, count in counts.items() if count} | {k: str(v) for k, v in totals.items()}
+    return Summary(operation, **shown)
+
+
+def _values(entry: ManifestEntry) -> tuple[Any, ...]:
+    record = entry.data_file.partition
+    return tuple(record[position] for position in range(len(record)))
+
+
+# ---- what expired
+
+
+def _clean_up(prepared: Prepared, after: TableMetadata) -> None:
+    """Remove files that lost their last reference. A file that stays does no harm: a failure is a warning."""
+    try:
+        if prepared.expired:
+            discard(prepared.draft.table.io, _unreferenced(prepared, after), "they expired")
+    except _NOT_REMOVED as error:
+        log.warning("expired files were not removed", extra={"table": prepared.label, "error": str(error)})
+
+
+def _unreferenced(prepared: Prepared, after: TableMetadata) -> list[str]:
+    """Files of the expired snapshots that no remaining snapshot refers to."""
+    io, manifests = prepared.draft.table.io, prepared.seen.manifests
+    gone = references(io, manifests, prepared.expired, missing_ok=True)
+    while True:
+        try:
+            return sorted(gone - references(io, manifests, after.snapshots))
+        except FileNotFoundError:
+            # Another process expired more meanwhile: what its metadata refers to is what counts.
+            newer = prepared.draft.table.catalog.load_table(prepared.draft.table.name()).metadata
+            if newer.last_updated_ms == after.last_updated_ms and newer.snapshots == after.snapshots:
+                raise
+            after = newer
+
+
+_SMALL = 256
+_KNOWN = 512
+
+
+def write_rows(
+    table: Table, location: str, partition: tuple[Any, ...], rows: Sequence[Mapping[str, Any]]
+) -> WrittenFile:
+    """The rows of one partition as a new file. Raises OSError, or TransientError when the name is taken."""
+    properties = io_properties_of(table.io.properties)
+    if file_sizes([location], properties)[location] is not None:
+        raise TransientError(
+            "the name of a new file was taken already",
+            detail=f"It is {location}.",
+            hint="Nothing was changed; try again.",
+        )
+    schema = table.schema()
+    content = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(schema))
+    footers: list[pq.FileMetaData] = []
+    buffer = pa.BufferOutputStream()
+    with pq.ParquetWriter(buffer, content.schema, compression="zstd", metadata_collector=footers) as writer:
+        writer.write_table(content)
+    whole = buffer.getvalue()
+    with open_output(location, properties) as sink:
+        sink.write(whole)
+    metrics, split_offsets = metrics_of(footers[0], schema, table.properties)
+    return WrittenFile(
+        content=Content.DATA,
+        path=location,
+        record_count=len(rows),
+        size=whole.size,
+        spec_id=table.metadata.default_spec_id,
+        partition=partition,
+        metrics=metrics,
+        split_offsets=split_offsets,
+    )
+
+
+class RowReader:
+    """Rows of files. Files never change: small ones stay in memory."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, pa.Table] = OrderedDict()
+
+    def read(self, table: Table, location: str, columns: Sequence[str], rows: int) -> pa.Table:
+        """These columns of a file; one that the file lacks is null. Raises OSError."""
+        content = self._known.get(location)
+        if content is None:
+            with open_input(location, io_properties_of(table.io.properties)) as source:
+                file = pq.ParquetFile(source)
+                there = [name for name in columns if name in file.schema_arrow.names]
+                content = file.read(columns=None if rows <= _SMALL else there or file.schema_arrow.names[:1])
+            if rows <= _SMALL:
+                self._remember(location, content)
+        for name in set(columns) - set(content.column_names):
+            kind = arrow_schema(table.schema()).field(name).type
+            content = content.append_column(name, pa.nulls(content.num_rows, kind))
+        return content.select(list(columns))
+
+    def _remember(self, location: str, content: pa.Table) -> None:
+        self._known[location] = content
+        while len(self._known) > _KNOWN:
+            self._known.popitem(last=False)

@@ -1,0 +1,286 @@
+"""Data files of a table, whoever wrote them, replaced by fewer files with the same rows and without deletes.
+
+    plan ──► groups of files with their deletes ──► new files (elsewhere) ──► head ──► one `replace` snapshot
+
+New files have the sequence number of the snapshot that was planned on: equality deletes that came later go on to reach
+them, and those before are applied. Position deletes that came later are about files that leave; `CompactionBase.later`
+names them, so that whoever wrote the new files can say where the rows are now. So the stream may go on all the time and
+nothing of it is lost, and neither is the work. What reaches no file any more leaves with the files that it was about.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.manifest import ManifestContent, ManifestEntry
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.sorting import SortDirection
+from pyiceberg.transforms import IdentityTransform
+
+from calve.catalog.failures import trying
+from calve.catalog.outcome import TableChange, send
+from calve.clock import Clock, IdSource
+from calve.errors import FencedError, InvalidInput, TransientError
+from calve.iceberg.files.manifests import ManifestLine, ManifestReader, added_entries, manifest_file, write_manifests
+from calve.iceberg.files.options import file_options
+from calve.iceberg.files.position_deletes import DeletePlace
+from calve.iceberg.files.store import io_properties_of
+from calve.iceberg.planning.compaction_groups import Groups, Policy, due_groups
+from calve.iceberg.planning.delete_index import DeleteIndex
+from calve.iceberg.planning.key_scan import KeyScans, place_of
+from calve.iceberg.planning.table_scan import scan_file
+from calve.iceberg.schema.readable import ReadTarget, every_field, rewrite_target
+from calve.iceberg.snapshot.draft import new_draft, requirements, snapshot_updates
+from calve.iceberg.snapshot.history import added_counts, head_of, new_summary, stated_progress
+from calve.iceberg.snapshot.holds import Hold, descends_from
+from calve.iceberg.snapshot.removal import remove_named
+from calve.model.files import FileTotals, WriteResult, WriteTarget, WrittenFile
+from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.model.spec import WriteOptions
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """What is to be written anew of one snapshot."""
+
+    table: Table
+    snapshot_id: int
+    sequence_number: int
+    groups: Groups
+    """None where files of deletes reach nothing, and only they leave the table."""
+    reading: ReadTarget
+    """All columns as they are written, and the fields that deletes and the order of rows need."""
+    sort_ids: tuple[int, ...]
+    """Fields that rows are sorted by."""
+    place: DeletePlace
+    options: WriteOptions
+
+    def target(self, spec_id: int) -> WriteTarget:
+        """Where and how files of one partition spec are written."""
+        table, spec = self.table, self.table.specs()[spec_id]
+        keys = [name for i in self.sort_ids if (name := table.schema().find_column_name(i))]
+        return WriteTarget(
+            schema_json=table.schema().model_dump_json(),
+            key_ids=self.sort_ids,
+            data_location=self.place.data_location,
+            data_spec_id=spec_id,
+            delete_spec_id=spec_id,
+            data_spec_json="" if spec.is_unpartitioned() else spec.model_dump_json(),
+            table_properties=dict(self.place.table_properties),
+            io_properties=io_properties_of(table.io.properties),
+            options=replace(file_options(self.options, table.properties, keys), target_file_size=self.groups.file_size),
+        )
+
+
+@dataclass(frozen=True)
+class CompactionOwner:
+    """The sink whose run compacts its own table. A run that lost its fence plans and commits nothing more."""
+
+    sink_id: str
+    run_id: Callable[[], str]
+
+    def check(self, table: Table) -> None:
+        """Raise FencedError when another run owns the table. A commit pins the state that was checked.
+
+        Raises TransientError when the table does not say who owns it: the next commit of the sink says it again.
+        """
+        stated = stated_progress(table.properties, self.sink_id)
+        if stated is None:
+            raise TransientError(f'table "{".".join(table.name())}" does not state the progress of its sink')
+        if stated.fence.run_id != self.run_id():
+            raise FencedError(
+                f'a compaction of "{".".join(table.name())}" belongs to a run that lost its fence',
+                detail=f"{stated.fence} committed snapshot {stated.snapshot_id}.",
+                hint="Another run of this sink is active. Stop this process.",
+            )
+
+
+@dataclass(frozen=True)
+class CompactionBase:
+    """A table as it is when new files are about to be committed."""
+
+    table: Table
+    lines: tuple[ManifestLine, ...]
+    data: Mapping[str, ManifestEntry]
+    """Live data files by path."""
+    deletes: tuple[ManifestEntry, ...]
+    index: DeleteIndex
+
+    def has(self, files: Sequence[ScanFile]) -> bool:
+        """Whether all of these files are live."""
+        return all(file.path in self.data for file in files)
+
+    def later(self, file: ScanFile) -> tuple[DeleteFile, ...]:
+        """Deletes by position that a file got since it was planned with those that it has."""
+        known = {(delete.path, delete.offset) for delete in file.deletes}
+        return tuple(
+            delete
+            for delete in self.index.of(self.data[file.path])
+            if delete.kind is not DeleteKind.EQUALITY and (delete.path, delete.offset) not in known
+        )
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What goes out of the table, and what comes in."""
+
+    inputs: tuple[ScanFile, ...]
+    files: tuple[WrittenFile, ...]
+    """With the rows of the inputs."""
+    deletes: tuple[WrittenFile, ...]
+    """Of rows in `files` that were deleted since the plan."""
+    named: Mapping[str, frozenset[str]]
+    """Files of position deletes -> the data files that they are about, as far as that is known."""
+
+
+NOTHING = Exchange((), (), (), {})
+
+_MANY = 200_000
+"""Pairs of a data file and a file of deletes that a commit takes the time to look at."""
+
+
+class Compactions:
+    """Plans and commits for one branch of one table, again and again: manifests that were read stay in memory."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        ids: IdSource,
+        branch: str = MAIN_BRANCH,
+        options: WriteOptions | None = None,
+        owner: CompactionOwner | None = None,
+    ) -> None:
+        self._clock, self._ids, self._branch, self._owner = clock, ids, branch, owner
+        self._options = options or WriteOptions()
+        self._lists, self._entries = ManifestReader(), KeyScans()
+
+    def plan(self, table: Table, policy: Policy) -> CompactionPlan | None:
+        """None when there is nothing to do. Raises TransientError, FencedError; InvalidInput for what cannot be."""
+        _check_version(table)
+        if self._owner is not None:
+            self._owner.check(table)
+        snapshot = head_of(table.metadata, self._branch)
+        if snapshot is None:
+            return None
+        head = self._head(table, snapshot)
+        specs = table.specs()
+        files = [scan_file(entry, head.index.of(entry), specs[entry.data_file.spec_id]) for entry in head.data.values()]
+        groups = due_groups(files, file_options(self._options, table.properties).target_file_size, policy)
+        if not groups.groups and (policy.tiers or not _dangling(head, NOTHING, 0)):
+            return None
+        compared = {number for entry in head.deletes for number in entry.data_file.equality_ids or ()}
+        sort_ids = _sort_ids(table)
+        return CompactionPlan(
+            table=table,
+            snapshot_id=snapshot.snapshot_id,
+            sequence_number=snapshot.sequence_number or 0,
+            groups=groups,
+            reading=rewrite_target(table, {*compared, *sort_ids}),
+            sort_ids=sort_ids,
+            place=place_of(table),
+            options=self._options,
+        )
+
+    def head(self, plan: CompactionPlan, table: Table, known: int) -> CompactionBase | None:
+        """The branch as it is now; None when it does not contain what was planned on.
+
+        `known` is the snapshot of the plan, or one that is known to come after it. Raises TransientError, FencedError.
+        """
+        if self._owner is not None:
+            self._owner.check(table)
+        snapshot = head_of(table.metadata, self._branch)
+        same = table.metadata.table_uuid == plan.table.metadata.table_uuid
+        after = same and descends_from(table.metadata, self._branch, known)
+        return self._head(table, snapshot) if snapshot and after else None
+
+    def commit(self, plan: CompactionPlan, head: CompactionBase, exchange: Exchange, hold: Hold) -> int:
+        """One attempt on exactly `head`: a snapshot with the new files instead of the inputs; its id.
+
+        The hold ends with it. Raises CommitConflict when it was not applied: then the deletes of the exchange are
+        removed, and its files are not. Raises CommitUnknown, TransientError.
+        """
+        table, name = head.table, ".".join(head.table.name())
+        draft = new_draft(table, self._clock, self._ids, self._branch)
+        gone = {file.path for file in exchange.inputs} | _dangling(head, exchange, plan.sequence_number)
+        with trying(f'writing manifests of "{name}"'):
+            stem = f"{draft.snapshot_id}-compacted"
+            rows = write_manifests(table, exchange.files, stem, plan.sequence_number) if exchange.files else ()
+            deletes = write_manifests(table, exchange.deletes, f"{stem}-deletes") if exchange.deletes else ()
+            own = (draft.snapshot_id, draft.sequence_number)
+            new = [ManifestLine.of(manifest_file(manifest, *own, plan.sequence_number)) for manifest in rows]
+            new += [ManifestLine.of(manifest_file(manifest, *own)) for manifest in deletes]
+            removal = remove_named(draft, head.lines, gone, lambda m: self._entries.entries_of(table.io, m))
+            self._lists.lists.write(table.io, draft.list_location, draft.list_header, (*new, *removal.lines))
+        counts = added_counts(FileTotals.of(WriteResult((*exchange.files, *exchange.deletes), 0)))
+        summary = new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts)
+        own_files = draft.own_files((*new, *removal.lines), head.lines) + tuple(file.path for file in exchange.deletes)
+        needed = requirements(table.metadata, self._branch)
+        change = TableChange(table, needed, snapshot_updates(draft, summary) + hold.release_updates(), own_files)
+        send(change, f'the compaction of "{name}"', "maintain")
+        return draft.snapshot_id
+
+    def _head(self, table: Table, snapshot: Snapshot) -> CompactionBase:
+        with trying(f'reading the manifests of "{".".join(table.name())}"'):
+            lines = self._lists.lines_of(table.io, snapshot)
+            data = [line.manifest for line in lines if line.manifest.content is ManifestContent.DATA]
+            others = [line.manifest for line in lines if line.manifest.content is ManifestContent.DELETES]
+            entries = self._entries.entries_of(table.io, *data)
+            deletes = self._entries.entries_of(table.io, *others)
+        return CompactionBase(
+            table=table,
+            lines=lines,
+            data={entry.data_file.file_path: entry for entry in entries},
+            deletes=tuple(deletes),
+            index=DeleteIndex(deletes, table.specs(), every_field(table).fields),
+        )
+
+
+def _dangling(head: CompactionBase, exchange: Exchange, sequence_number: int) -> set[str]:
+    """Files of deletes that reach no file which is left; of very many, only those that were about inputs are looked at.
+
+    They may be what others left behind.
+    """
+    inputs = {file.path for file in exchange.inputs}
+    entries = {entry.data_file.file_path: entry for entry in head.deletes}
+    if len(entries) * len(head.data) > _MANY:
+        about = {delete.path for path in inputs for delete in head.index.of(head.data[path])}
+        entries = {path: entry for path, entry in entries.items() if path in about}
+    left = [entry for path, entry in head.data.items() if path not in inputs]
+    live = {entry.data_file.file_path for entry in left}
+    gone = {path for path in entries if path in exchange.named and not exchange.named[path] & live}
+    open_ones = [entry for path, entry in entries.items() if path not in gone]
+    index = DeleteIndex(open_ones, head.table.specs(), every_field(head.table).fields)
+    waiting = {entry.data_file.file_path for entry in open_ones}
+    for entry in (*added_entries(exchange.files, sequence_number), *left):
+        if not waiting:
+            break
+        waiting -= {
+            delete.path
+            for delete in index.of(entry)
+            if delete.kind is DeleteKind.EQUALITY or entry.data_file.file_path in live
+        }
+    return gone | waiting
+
+
+def _sort_ids(table: Table) -> tuple[int, ...]:
+    """The table's own order where it is one of plain columns, else the key's; none: rows stay in their order."""
+    columns = {field.field_id for field in table.schema().fields if field.field_type.is_primitive}
+    order = table.sort_order().fields
+    plain = all(
+        f.source_id in columns and isinstance(f.transform, IdentityTransform) and f.direction is SortDirection.ASC
+        for f in order
+    )
+    if order and plain:
+        return tuple(f.source_id for f in order)
+    key = tuple(table.schema().identifier_field_ids)
+    return key if columns.issuperset(key) else ()
+
+
+def _check_version(table: Table) -> None:
+    version = table.metadata.format_version
+    if version != 2:
+        raise InvalidInput(
+            f'table "{".".join(table.name())}" cannot be compacted',
+            detail=f"It has format version {version}; calve compacts tables of version 2.",
+        )

@@ -1,0 +1,103 @@
+"""Equality deletes of a table, whoever wrote them, replaced by position deletes of the same rows.
+
+    plan ──► data files with the equality deletes that reach them ──► positions (elsewhere) ──► one `replace` snapshot
+
+The snapshot has every row that the one before had: position deletes of all rows that equality deletes hid come in, all
+equality deletes go out. It asserts that the table is where it was planned: rows and deletes that others add meanwhile
+make it fail, and it has to be planned again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+
+from calve.catalog.failures import trying
+from calve.catalog.outcome import TableChange, send
+from calve.clock import Clock, IdSource
+from calve.errors import InvalidInput
+from calve.iceberg.files.manifests import ManifestLine, ManifestReader, manifest_file, write_manifests
+from calve.iceberg.files.position_deletes import DeletePlace
+from calve.iceberg.planning.key_scan import key_target, place_of
+from calve.iceberg.planning.table_scan import Scan
+from calve.iceberg.planning.travel import AsOf
+from calve.iceberg.schema.readable import ReadTarget
+from calve.iceberg.snapshot.draft import new_draft, requirements, snapshot_updates
+from calve.iceberg.snapshot.history import added_counts, head_of, new_summary
+from calve.iceberg.snapshot.removal import remove_deletes
+from calve.model.files import FileTotals, WriteResult, WrittenFile
+from calve.model.scan import DeleteKind, ScanFile
+
+
+@dataclass(frozen=True)
+class ConversionPlan:
+    """What the conversion of one state of a table takes."""
+
+    table: Table
+    lines: tuple[ManifestLine, ...]
+    """Manifests of the snapshot."""
+    equality: tuple[ManifestEntry, ...]
+    """Files of equality deletes; all of them leave the table."""
+    files: tuple[ScanFile, ...]
+    """Data files that any of them reaches, with all their deletes."""
+    target: ReadTarget
+    place: DeletePlace
+
+    @property
+    def rows(self) -> int:
+        """Rows to be searched."""
+        return sum(file.rows for file in self.files)
+
+
+def plan_conversion(table: Table) -> ConversionPlan | None:
+    """None for a table without equality deletes. Raises TransientError; InvalidInput for what cannot be converted."""
+    name = ".".join(table.name())
+    if table.metadata.format_version != 2:
+        raise InvalidInput(
+            f'deletes of table "{name}" cannot be converted to positions',
+            detail=f"It has format version {table.metadata.format_version}; position deletes are of version 2.",
+        )
+    head = head_of(table.metadata)
+    if head is None:
+        return None
+    manifests = ManifestReader()
+    with trying(f'planning a conversion of "{name}"'):
+        lines = manifests.lines_of(table.io, head)
+        deletes = [line.manifest for line in lines if line.manifest.content is ManifestContent.DELETES]
+        entries = [entry for manifest in deletes for entry in manifests.entries_of(table.io, manifest)]
+    equality = tuple(e for e in entries if e.data_file.content is DataFileContent.EQUALITY_DELETES)
+    if not equality:
+        return None
+    plan = Scan.of(table, AsOf()).plan()
+    ids = {number for entry in equality for number in entry.data_file.equality_ids or ()}
+    return ConversionPlan(
+        table=table,
+        lines=lines,
+        equality=equality,
+        files=tuple(f for f in plan.files if any(d.kind is DeleteKind.EQUALITY for d in f.deletes)),
+        target=key_target(table, ids),
+        place=place_of(table),
+    )
+
+
+def commit_conversion(plan: ConversionPlan, files: Sequence[WrittenFile], clock: Clock, ids: IdSource) -> int:
+    """One attempt: a snapshot with `files` and without equality deletes; its id.
+
+    Raises CommitConflict when it was not applied: then the files are removed. Raises CommitUnknown, TransientError.
+    """
+    table, name = plan.table, ".".join(plan.table.name())
+    draft = new_draft(table, clock, ids)
+    with trying(f'writing manifests of "{name}"'):
+        added = write_manifests(table, files, f"{draft.snapshot_id}-positions") if files else ()
+        new = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
+        manifests, gone = ManifestReader(), {entry.data_file.file_path for entry in plan.equality}
+        removal = remove_deletes(draft, plan.lines, gone, lambda manifest: manifests.entries_of(table.io, manifest))
+        manifests.lists.write(table.io, draft.list_location, draft.list_header, (*new, *removal.lines))
+    counts = added_counts(FileTotals.of(WriteResult(tuple(files), 0)))
+    updates = snapshot_updates(draft, new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts))
+    own_files = draft.own_files((*new, *removal.lines), plan.lines) + tuple(file.path for file in files)
+    change = TableChange(table, requirements(table.metadata), updates, own_files)
+    send(change, f'the conversion of deletes of "{name}"', "maintain")
+    return draft.snapshot_id

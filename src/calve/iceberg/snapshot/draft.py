@@ -1,0 +1,216 @@
+"""A snapshot on its way into the table: its manifest list, the updates that add it, and what they require.
+
+The requirements pin the state the draft was made on: the table, the head of the branch, the schema and the default
+spec. If one of them changed, the catalog applies nothing.
+
+Which manifests are merged (pure).
+
+Every commit adds a manifest or two, and every commit writes the list of all manifests again. Manifests of one kind are
+merged in tiers: those with fewer files than `FAN_IN` when there are `FAN_IN` of them, the results when there are that
+many again. A manifest list stays short, and each entry is rewritten once per tier.
+
+Only manifests that calve wrote are merged: others may hold fields that pyiceberg does not read.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from calve.catalog.guarded import locations_of
+from calve.clock import Clock, IdSource
+from calve.iceberg.files.manifests import OWN_PREFIX, TARGET_BYTES, ListHeader, ManifestLine
+from calve.iceberg.snapshot.history import head_of
+from calve.model.progress import Progress, property_key, tag_name
+
+_ENDLESS_MS = 2**63 - 1
+"""Said of the sink's own tag, or `history.expire.max-ref-age-ms` of the table would end it."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A snapshot to be added on top of the head of a branch of `table`."""
+
+    table: Table
+    snapshot_id: int
+    sequence_number: int
+    timestamp_ms: int
+    list_location: str
+    branch: str = MAIN_BRANCH
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The metadata it builds on."""
+        return self.table.metadata
+
+    @property
+    def parent(self) -> Snapshot | None:
+        """The head it builds on."""
+        return head_of(self.metadata, self.branch)
+
+    @property
+    def list_header(self) -> ListHeader:
+        """The header of its manifest list."""
+        parent = self.parent
+        return ListHeader(self.snapshot_id, parent.snapshot_id if parent else None, self.sequence_number)
+
+    def own_files(self, lines: Sequence[ManifestLine], before: Sequence[ManifestLine]) -> tuple[str, ...]:
+        """Its manifest list, and those manifests of `lines` that were made for it: they are not in `before`."""
+        known = {line.manifest.manifest_path for line in before}
+        paths = (line.manifest.manifest_path for line in lines)
+        return (self.list_location, *(path for path in paths if path not in known))
+
+
+def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRANCH) -> Draft:
+    """A draft with a fresh id. Its time is never before the table's last change: time travel needs them in order."""
+    metadata = table.metadata
+    taken = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    logged = [entry.timestamp_ms for entry in metadata.snapshot_log[-1:]]
+    unique, snapshot_id = "", 0
+    while not snapshot_id or snapshot_id in taken:
+        unique = ids.new_id()
+        snapshot_id = int.from_bytes(hashlib.sha256(unique.encode()).digest()[:8]) >> 1
+    return Draft(
+        table=table,
+        snapshot_id=snapshot_id,
+        sequence_number=metadata.next_sequence_number(),
+        timestamp_ms=max(clock.now_ms(), metadata.last_updated_ms, *logged),
+        list_location=locations_of(table).new_metadata_location(f"snap-{snapshot_id}-{unique}.avro"),
+        branch=branch,
+    )
+
+
+def requirements(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> tuple[TableRequirement, ...]:
+    """What must still hold when the catalog applies a draft."""
+    ref = metadata.refs.get(branch)
+    head_id = ref.snapshot_id if ref else None
+    pinned = branch if metadata.snapshots else MAIN_BRANCH  # pyiceberg pins nothing else in a table without snapshots
+    main = metadata.refs.get(MAIN_BRANCH)
+    begun_at = () if ref is not None or main is None else (_at(MAIN_BRANCH, main.snapshot_id),)
+    return (
+        AssertTableUUID(uuid=metadata.table_uuid),
+        _at(pinned, head_id),
+        *begun_at,  # a branch that is not there yet begins at the head of main
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+    )
+
+
+def _at(ref: str, snapshot_id: int | None) -> TableRequirement:
+    return AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": snapshot_id})
+
+
+def snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]:
+    """Add the snapshot and make it the head of its branch."""
+    parent = draft.parent
+    snapshot = Snapshot.model_validate(
+        {
+            "snapshot-id": draft.snapshot_id,
+            "parent-snapshot-id": parent.snapshot_id if parent else None,
+            "sequence-number": draft.sequence_number,
+            "timestamp-ms": draft.timestamp_ms,
+            "manifest-list": draft.list_location,
+            "summary": summary,
+            "schema-id": draft.metadata.current_schema_id,
+        }
+    )
+    return AddSnapshotUpdate(snapshot=snapshot), _moved_ref(draft, draft.branch, SnapshotRefType.BRANCH)
+
+
+def progress_updates(draft: Draft, progress: Progress) -> tuple[TableUpdate, ...]:
+    """Move the sink's tag, which never ends, and state its progress in the table property."""
+    return (
+        _moved_ref(draft, tag_name(progress.sink_id), SnapshotRefType.TAG),
+        SetPropertiesUpdate(updates={property_key(progress.sink_id): progress.to_property()}),
+    )
+
+
+def retirement_update(retired: Sequence[Progress]) -> TableUpdate:
+    """State in the table that other sinks lost it."""
+    return SetPropertiesUpdate(updates={property_key(p.sink_id): p.to_property() for p in retired})
+
+
+def _moved_ref(draft: Draft, name: str, kind: SnapshotRefType) -> TableUpdate:
+    """A ref moved to the draft. An update without the retention fields would wipe those of the ref."""
+    ref = draft.metadata.refs.get(name)
+    age = ref.max_ref_age_ms if ref else None
+    return SetSnapshotRefUpdate.model_validate(
+        {
+            "ref-name": name,
+            "type": kind,
+            "snapshot-id": draft.snapshot_id,
+            "max-ref-age-ms": _ENDLESS_MS if kind is SnapshotRefType.TAG else age,
+            "max-snapshot-age-ms": ref.max_snapshot_age_ms if ref else None,
+            "min-snapshots-to-keep": ref.min_snapshots_to_keep if ref else None,
+        }
+    )
+
+
+FAN_IN = 50
+
+
+@dataclass(frozen=True)
+class MergeGroup:
+    """Manifests that become one."""
+
+    content: ManifestContent
+    spec_id: int
+    members: tuple[ManifestFile, ...]
+
+
+def merge_groups(manifests: Iterable[ManifestFile]) -> tuple[MergeGroup, ...]:
+    """What is to be merged now; empty most of the time."""
+    tiers: dict[tuple[ManifestContent, int, int], list[ManifestFile]] = {}
+    for manifest in manifests:
+        if _mergeable(manifest):
+            key = (manifest.content, manifest.partition_spec_id, _tier(manifest))
+            tiers.setdefault(key, []).append(manifest)
+    return tuple(
+        MergeGroup(content, spec_id, tuple(members))
+        for (content, spec_id, _), tier in tiers.items()
+        if len(tier) >= FAN_IN
+        for members in _split(tier)
+        if len(members) > 1
+    )
+
+
+def _mergeable(manifest: ManifestFile) -> bool:
+    return manifest.manifest_length < TARGET_BYTES and manifest.manifest_path.rpartition("/")[2].startswith(OWN_PREFIX)
+
+
+def _tier(manifest: ManifestFile) -> int:
+    files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+    tier = 0
+    while files >= FAN_IN:
+        files //= FAN_IN
+        tier += 1
+    return tier
+
+
+def _split(tier: Sequence[ManifestFile]) -> Iterable[tuple[ManifestFile, ...]]:
+    """The members of a tier in groups that give a manifest of about the target size each."""
+    group: list[ManifestFile] = []
+    size = 0
+    for manifest in tier:
+        if group and size + manifest.manifest_length > TARGET_BYTES:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(manifest)
+        size += manifest.manifest_length
+    yield tuple(group)

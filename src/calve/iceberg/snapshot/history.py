@@ -1,0 +1,188 @@
+"""Snapshots: what the protocol sees of those in a table, and the summary of a new one."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+
+from calve.errors import ProgressUnprovable
+from calve.model.files import Content, FileTotals, Manifest
+from calve.model.progress import PROPERTY_PREFIX, Progress, property_key
+from calve.model.table import SnapshotInfo
+
+_SINK_ID = "calve.sink-id"
+_TOTALS = {
+    "total-data-files": "added-data-files",
+    "total-delete-files": "added-delete-files",
+    "total-records": "added-records",
+    "total-files-size": "added-files-size",
+    "total-position-deletes": "added-position-deletes",
+    "total-equality-deletes": "added-equality-deletes",
+}
+_REMOVED = {
+    "total-data-files": "deleted-data-files",
+    "total-delete-files": "removed-delete-files",
+    "total-records": "deleted-records",
+    "total-files-size": "removed-files-size",
+    "total-position-deletes": "removed-position-deletes",
+    "total-equality-deletes": "removed-equality-deletes",
+}
+
+
+def head_of(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> Snapshot | None:
+    """The head of a branch; one that is not there yet begins at the head of main."""
+    ref = metadata.refs.get(branch) or metadata.refs.get(MAIN_BRANCH)
+    return None if ref is None else metadata.snapshot_by_id(ref.snapshot_id)
+
+
+def ancestors_of(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
+    """A snapshot and those before it, newest first, as far back as they remain."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    snapshot = head
+    while snapshot is not None:
+        yield snapshot
+        snapshot = None if snapshot.parent_snapshot_id is None else by_id.get(snapshot.parent_snapshot_id)
+
+
+class SnapshotInfos:
+    """Snapshots as the protocol sees them; those seen before are not looked into again, for they never change.
+
+    (But for the parent id, which an expiry clears.)
+    """
+
+    def __init__(self, sink_id: str) -> None:
+        self._sink_id = sink_id
+        self._known: dict[tuple[int, int | None], SnapshotInfo] = {}
+
+    def of(self, snapshots: Iterable[Snapshot]) -> tuple[SnapshotInfo, ...]:
+        """In the same order."""
+        infos: dict[tuple[int, int | None], SnapshotInfo] = {}
+        for snapshot in snapshots:
+            key = (snapshot.snapshot_id, snapshot.parent_snapshot_id)
+            infos[key] = self._known.get(key) or _info(snapshot, self._sink_id)
+        self._known = infos
+        return tuple(infos.values())
+
+
+def _info(snapshot: Snapshot, sink_id: str) -> SnapshotInfo:
+    summary = snapshot.summary
+    properties = summary.additional_properties if summary is not None else {}
+    own = None
+    if properties.get(_SINK_ID) == sink_id:
+        try:
+            own = Progress.from_summary(
+                properties, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or 0
+            )
+        except (KeyError, ValueError) as error:
+            raise _unreadable(f"The summary of snapshot {snapshot.snapshot_id}", sink_id, error) from error
+    return SnapshotInfo(
+        snapshot_id=snapshot.snapshot_id,
+        parent_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number or 0,
+        operation=summary.operation.value if summary is not None else Operation.OVERWRITE.value,
+        own=own,
+    )
+
+
+def stated_progress(properties: Mapping[str, str], sink_id: str) -> Progress | None:
+    """Progress in the table property of a sink."""
+    text = properties.get(property_key(sink_id))
+    if text is None:
+        return None
+    try:
+        return Progress.from_property(text)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable(f"The table property {property_key(sink_id)}", sink_id, error) from error
+
+
+def is_retired(properties: Mapping[str, str], sink_id: str) -> bool:
+    """Whether another sink took over the table for good; False where the property cannot be read."""
+    with suppress(ProgressUnprovable):
+        stated = stated_progress(properties, sink_id)
+        return stated is not None and stated.fence.retired
+    return False
+
+
+def other_sinks(metadata: TableMetadata, branch: str, sink_id: str) -> tuple[Progress, ...]:
+    """Progress of the other sinks that write to a branch: their newest snapshot is on it, and not on main before it.
+
+    What cannot be read says nothing.
+    """
+    names = [name for name in metadata.properties if name.startswith(PROPERTY_PREFIX) and name != property_key(sink_id)]
+    if not names or branch not in metadata.refs:
+        return ()
+    there = {s.snapshot_id for s in ancestors_of(metadata, head_of(metadata, branch))}
+    if branch != MAIN_BRANCH:
+        there -= {s.snapshot_id for s in ancestors_of(metadata, head_of(metadata))}
+    found = []
+    for name in names:
+        with suppress(ProgressUnprovable):
+            found.append(stated_progress(metadata.properties, name.removeprefix(PROPERTY_PREFIX)))
+    return tuple(p for p in found if p is not None and p.snapshot_id in there)
+
+
+def has_data(head: Snapshot | None) -> bool:
+    """False only when no live data file can exist."""
+    if head is None:
+        return False
+    return head.summary is None or head.summary.additional_properties.get("total-data-files") != "0"
+
+
+def operation_of(manifests: Sequence[Manifest]) -> Operation:
+    """Appended, deleted, or both."""
+    data = any(manifest.content is Content.DATA for manifest in manifests)
+    deletes = any(manifest.content is not Content.DATA for manifest in manifests)
+    if data and deletes:
+        return Operation.OVERWRITE
+    return Operation.DELETE if deletes else Operation.APPEND
+
+
+def added_counts(totals: FileTotals) -> dict[str, int]:
+    """Counts of a batch under the names of the specification; zeros are left out."""
+    counts = {
+        "added-data-files": totals.data_files,
+        "added-records": totals.data_rows,
+        "added-delete-files": totals.equality_delete_files + totals.position_delete_files,
+        "added-equality-delete-files": totals.equality_delete_files,
+        "added-equality-deletes": totals.equality_deletes,
+        "added-position-delete-files": totals.position_delete_files,
+        "added-position-deletes": totals.position_deletes,
+        "added-files-size": totals.data_bytes + totals.delete_bytes,
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def new_summary(
+    operation: Operation,
+    added: Mapping[str, int],
+    parent: Snapshot | None,
+    extra: Mapping[str, str],
+    *,
+    removed: Mapping[str, int] | None = None,
+) -> Summary:
+    """The summary of a snapshot on top of `parent`, totals carried on. A total that the parent lacks stays unknown.
+
+    Without a parent everything that was there is among what is removed, and totals begin at zero.
+    """
+    gone = removed or {}
+    left_of = gone if parent is not None else {}
+    before: Mapping[str, str] = dict.fromkeys(_TOTALS, "0")
+    if parent is not None:
+        before = parent.summary.additional_properties if parent.summary is not None else {}
+    totals = {
+        name: str(max(0, int(before[name]) + added.get(addition, 0) - left_of.get(_REMOVED[name], 0)))
+        for name, addition in _TOTALS.items()
+        if before.get(name, "").isdigit()
+    }
+    counts = {name: str(count) for name, count in {**added, **gone}.items()}
+    return Summary(operation, **counts, **totals, **extra)
+
+
+def _unreadable(where: str, sink_id: str, error: Exception) -> ProgressUnprovable:
+    return ProgressUnprovable(
+        "the progress of the sink cannot be read",
+        detail=f"{where} names sink {sink_id} but is not complete: {type(error).__name__} {error}.",
+        hint="Somebody changed it; restore it, or accept a snapshot by hand.",
+    )

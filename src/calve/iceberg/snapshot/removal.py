@@ -1,0 +1,95 @@
+"""Takes everything, or some files, out of a table: manifests are rewritten with files marked as deleted.
+
+So readers of changes, and engines that clean up after expired snapshots, see what left the table.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.table.snapshots import Operation
+
+from calve.iceberg.files.manifests import OWN_PREFIX, ManifestLine, manifest_place, write_deleted, write_reduced
+from calve.iceberg.snapshot.draft import Draft
+from calve.iceberg.snapshot.history import operation_of
+from calve.model.files import Content, Manifest
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Lines of the manifest list in the place of those before, and counts for the summary."""
+
+    lines: tuple[ManifestLine, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def operation(self, added: Sequence[Manifest]) -> Operation:
+        """What a snapshot does that also adds these manifests."""
+        if not self.lines:
+            return operation_of(added)
+        return Operation.OVERWRITE if any(m.content is Content.DATA for m in added) else Operation.DELETE
+
+
+NOTHING_REMOVED = Removal()
+
+
+def remove_all(draft: Draft, lines: Sequence[ManifestLine]) -> Removal:
+    """Mark every live file of these manifests as deleted. Raises OSError."""
+    removed: list[ManifestLine] = []
+    counts: Counter[str] = Counter()
+    for number, line in enumerate(lines):
+        entries = line.manifest.fetch_manifest_entry(draft.table.io, discard_deleted=True)
+        if not entries:
+            continue
+        name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-removed{number}.avro"
+        content = line.manifest.content or ManifestContent.DATA
+        place = manifest_place(draft.table, line.manifest.partition_spec_id, content, name)
+        removed.append(ManifestLine.of(write_deleted(place, entries, draft.snapshot_id, draft.sequence_number)))
+        for entry in entries:
+            counts.update(removed_counts(entry))
+    return Removal(tuple(removed), dict(counts))
+
+
+def remove_deletes(
+    draft: Draft,
+    lines: Sequence[ManifestLine],
+    gone: Collection[str],
+    entries_of: Callable[[ManifestFile], Sequence[ManifestEntry]],
+) -> Removal:
+    """Mark the files of deletes at these locations as deleted; all other lines stay. Raises OSError."""
+    return remove_named(draft, lines, gone, lambda m: entries_of(m) if m.content is ManifestContent.DELETES else ())
+
+
+def remove_named(
+    draft: Draft,
+    lines: Sequence[ManifestLine],
+    gone: Collection[str],
+    entries_of: Callable[[ManifestFile], Sequence[ManifestEntry]],
+) -> Removal:
+    """Mark the files at these locations as deleted; all other lines stay. Raises OSError."""
+    kept: list[ManifestLine] = []
+    counts: Counter[str] = Counter()
+    for number, line in enumerate(lines):
+        manifest = line.manifest
+        entries = entries_of(manifest)
+        leaving = [entry for entry in entries if entry.data_file.file_path in gone]
+        if not leaving:
+            kept.append(line)
+            continue
+        name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-reduced{number}.avro"
+        place = manifest_place(draft.table, manifest.partition_spec_id, manifest.content or ManifestContent.DATA, name)
+        kept.append(ManifestLine.of(write_reduced(place, entries, gone, (draft.snapshot_id, draft.sequence_number))))
+        for entry in leaving:
+            counts.update(removed_counts(entry))
+    return Removal(tuple(kept), dict(counts))
+
+
+def removed_counts(entry: ManifestEntry) -> dict[str, int]:
+    """What a file takes with it, under the names of the specification."""
+    file = entry.data_file
+    sized = {"removed-files-size": file.file_size_in_bytes}
+    if file.content == DataFileContent.DATA:
+        return sized | {"deleted-data-files": 1, "deleted-records": file.record_count}
+    kind = "equality" if file.content == DataFileContent.EQUALITY_DELETES else "position"
+    removed = {f"removed-{kind}-delete-files": 1, f"removed-{kind}-deletes": file.record_count}
+    return sized | {"removed-delete-files": 1} | removed

@@ -1,0 +1,282 @@
+"""Data files -> entries -> runs in the store: their key columns alone are read, each file by itself.
+
+Takes many data files in, by Spark tasks: each reads the keys of some files and writes parts of its own.
+
+A task that runs twice writes two sets of parts, and one of them is reported. The other is removed with everything that
+no manifest names when a process begins to use the index.
+
+Runs become fewer: as soon as several are of about one size, they are merged into one, so there are always few.
+
+A merge goes through the hashes range by range, and holds one range of all its runs in memory. It leaves out entries
+of data files that left the table and, as far as that is known, of rows that are deleted. It takes nothing away: its
+inputs stay until a manifest without them is in the table.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from calve.errors import TransientError
+from calve.iceberg.schema.readable import ReadTarget
+from calve.keylookup.index.manifest import IndexedFile, Run
+from calve.keylookup.index.parts import Entries, Part, Parts, encoded, rows_per_part
+from calve.keylookup.index.words import Keys, NotIndexable, Words, is_short, widened, widest
+from calve.model.scan import ScanFile
+from calve.reader.key_positions import KeyMemory, key_columns
+from calve.spark.failures import own_file_failure
+from calve.spark.tasks import Tasks
+from calve.storage.state import NewRecords, StateStore
+
+MOST_FILE_ROWS = 20_000_000
+"""The keys of one file are sorted in memory."""
+_PARTS_PER_RUN = 4
+"""Of short keys: few runs need no merge, and that many entries are sorted in some hundred megabytes."""
+_NONE: Words = np.empty(0, np.uint64)
+
+
+def indexed(file: ScanFile) -> IndexedFile:
+    """A data file as the index knows it."""
+    return IndexedFile(file.path, file.size, file.rows)
+
+
+@dataclass(frozen=True)
+class Built:
+    """Entries of some data files, whose numbers are their places in `files`."""
+
+    files: tuple[ScanFile, ...]
+    entries: Entries
+    widths: tuple[int, ...]
+    exact: bool
+
+
+@dataclass(frozen=True)
+class KeyReader:
+    """How key columns are read."""
+
+    target: ReadTarget
+    key_ids: tuple[int, ...]
+    remembered: KeyMemory
+    threads: int
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Keys of one file, and their positions; None where they are not for an index."""
+
+    file: ScanFile
+    keys: tuple[tuple[Keys, int], ...] | None
+
+
+def build(reader: KeyReader, files: Sequence[ScanFile]) -> Iterator[Built]:
+    """Entries of files, a part at a time; files whose keys cannot be indexed are in none of them.
+
+    Raises TransientError.
+    """
+    with ThreadPoolExecutor(reader.threads) as pool:
+        for group in file_groups(files, reader.target, reader.key_ids):
+            read = [one for one in pool.map(lambda file: _read(reader, file), group) if one.keys is not None]
+            if read:
+                yield _built(read)
+
+
+def run_of(built: Built, put: Callable[[Entries], Part]) -> Run:
+    """Entries as a run of parts, each of which `put` writes."""
+    step = rows_per_part(built.entries.words.shape[1])
+    cuts = range(0, len(built.entries), step)
+    parts = tuple(put(built.entries.taken(slice(at, at + step))) for at in cuts)
+    return Run(tuple(map(indexed, built.files)), built.widths, built.exact, parts)
+
+
+def file_groups(files: Sequence[ScanFile], target: ReadTarget, key_ids: Sequence[int]) -> Iterator[list[ScanFile]]:
+    """Files whose entries make a run; where keys may be long, no more than a part."""
+    group: list[ScanFile] = []
+    short = all(is_short(target.keys[number].kind) for number in key_ids)
+    most = rows_per_part(0) * (_PARTS_PER_RUN if short else 1)
+    for file in files:
+        if group and sum(f.rows for f in group) + file.rows > most:
+            yield group
+            group = []
+        group.append(file)
+    if group:
+        yield group
+
+
+def _read(reader: KeyReader, file: ScanFile) -> _Read:
+    if file.rows > MOST_FILE_ROWS:
+        return _Read(file, None)
+    try:
+        found = [
+            (Keys.of([columns[number] for number in reader.key_ids]), first)
+            for first, columns in key_columns(reader.target, file, reader.key_ids, reader.remembered)
+        ]
+    except NotIndexable:
+        return _Read(file, None)
+    except (OSError, pa.ArrowException) as error:
+        raise own_file_failure(error, "the keys of a file of the table could not be read", file.path) from error
+    return _Read(file, tuple(found))
+
+
+def _built(read: Sequence[_Read]) -> Built:
+    files = tuple(r.file for r in read)
+    keys = [(number, one, first) for number, r in enumerate(read) for one, first in r.keys or ()]
+    if not keys:
+        return Built(files, Entries(_NONE, _NONE, _NONE.reshape(0, 0)), (), exact=True)
+    widths = widest(one.widths for _, one, _ in keys)
+    exact = all(one.exact for _, one, _ in keys)
+    hashes = np.concatenate([one.hashes for _, one, _ in keys])
+    order = np.argsort(hashes)
+    places = np.concatenate([_places(number, one, first) for number, one, first in keys])[order]
+    words = np.empty((len(order), 0), np.uint64)
+    if not exact:
+        words = np.concatenate([widened(one.words, one.widths, widths) for _, one, _ in keys])[order]
+    return Built(files, Entries(hashes[order], places, words), widths, exact)
+
+
+def _places(number: int, keys: Keys, first: int) -> Words:
+    return (keys.rows + first).astype(np.uint64) | np.uint64(number << 32)
+
+
+@dataclass(frozen=True)
+class BuildTasks:
+    """What every task has to know."""
+
+    target: ReadTarget
+    key_ids: tuple[int, ...]
+    store: StateStore
+    stem: str
+    """Nobody else's: names of parts are derived from it."""
+
+    def runs(self, files: Sequence[ScanFile], writer: str) -> tuple[Run, ...]:
+        """Runs of some files, by this process. Raises TransientError."""
+        reader = KeyReader(self.target, self.key_ids, KeyMemory(), threads=1)
+        sequence = itertools.count()
+
+        records = NewRecords(self.store)
+
+        def put(entries: Entries) -> Part:
+            part, data = encoded(f"{self.stem}-{writer}-{next(sequence)}", entries)
+            records.put_new(part.name, data)
+            return part
+
+        with records.removed_on_failure():
+            return tuple(run_of(built, put) for built in build(reader, files))
+
+    def task(self, files: Sequence[ScanFile], attempt: str) -> tuple[Run, ...]:
+        """As `runs`, of one attempt of a task."""
+        return self.runs(files, attempt.replace("/", "-"))
+
+    def discard(self, runs: Sequence[Run]) -> None:
+        """Remove what a task wrote whose job failed elsewhere."""
+        for run in runs:
+            for part in run.parts:
+                with suppress(TransientError):
+                    self.store.delete(part.name)
+
+
+def taken_in_by_tasks(work: BuildTasks, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
+    """Runs of all files. Raises TransientError, TerminalError."""
+    groups = list(file_groups(files, work.target, work.key_ids))
+    found = Tasks("keys could not be indexed", work.discard).run(spark, groups, work.task)
+    return tuple(run for runs in found for run in runs)
+
+
+_FAN = 4
+"""Runs of one size that are merged."""
+_SMALLEST = 65_536
+"""Entries below which sizes do not matter."""
+_HASHES = 1 << 64
+_POSITION = np.uint64(0xFFFF_FFFF)
+_FILE_SHIFT = np.uint64(32)
+
+Flags = NDArray[np.bool_]
+
+
+def due(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Runs that are to be merged now; none most of the time."""
+    tiers: dict[int, list[Run]] = {}
+    for run in runs:
+        tiers.setdefault(_tier(run.rows), []).append(run)
+    for _, members in sorted(tiers.items()):
+        if len(members) >= _FAN:
+            return tuple(members)
+    return ()
+
+
+def _tier(rows: int) -> int:
+    return (max(rows, _SMALLEST) // _SMALLEST).bit_length() // (_FAN.bit_length() - 1)
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What is merged, and what is left out of it."""
+
+    runs: tuple[Run, ...]
+    live: frozenset[IndexedFile]
+    """Data files of the snapshot."""
+    deleted: Mapping[str, Flags]
+    """By path: rows that are deleted in it. Files that are not here keep all entries."""
+
+    def run(self, parts: Parts, fresh_name: Callable[[], str]) -> Run:
+        """The one run that takes their place. Raises DamagedIndex, TransientError."""
+        files = tuple(dict.fromkeys(file for run in self.runs for file in run.files if file in self.live))
+        widths = widest(run.widths for run in self.runs if run.parts)
+        exact = all(run.exact for run in self.runs)
+        kept = _Kept.of(files, self.deleted)
+        ranges = -(-sum(run.rows for run in self.runs) // rows_per_part(0 if exact else sum(widths))) or 1
+        made: list[Part] = []
+        for number in range(ranges):
+            low, high = number * _HASHES // ranges, (number + 1) * _HASHES // ranges - 1
+            pieces = [piece for run in self.runs for piece in self._pieces(run, (low, high), parts, kept, widths)]
+            if any(len(piece) for piece in pieces):
+                made.append(parts.put(fresh_name(), Entries.together(pieces)))
+        return Run(files, widths, exact, tuple(made))
+
+    def _pieces(
+        self, run: Run, between: tuple[int, int], parts: Parts, kept: "_Kept", widths: Sequence[int]
+    ) -> list[Entries]:
+        numbers = np.array([kept.numbers.get(file, -1) for file in run.files], np.int64)
+        found = []
+        for part in run.parts:
+            if part.low <= between[1] and between[0] <= part.high:
+                entries = parts.between(part, *between)
+                stays, places = kept.placed(entries.places, numbers)
+                words = entries.words[stays]
+                words = words if run.exact else widened(words, run.widths, widths)
+                found.append(Entries(entries.hashes[stays], places, words))
+        return found
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Files of the new run, and one flag for each of their rows that may be deleted."""
+
+    numbers: Mapping[IndexedFile, int]
+    starts: NDArray[np.int64]
+    """By number of a file: where its flags begin; -1 where it has none."""
+    flags: Flags
+
+    @classmethod
+    def of(cls, files: Sequence[IndexedFile], deleted: Mapping[str, Flags]) -> "_Kept":
+        flags = [deleted.get(file.path, np.empty(0, bool)) for file in files]
+        lengths = np.array([len(one) for one in flags], np.int64)
+        starts = np.where(lengths > 0, np.cumsum(lengths) - lengths, -1)
+        joined = np.concatenate(flags) if flags else np.empty(0, bool)
+        return cls({file: number for number, file in enumerate(files)}, starts, joined)
+
+    def placed(self, places: Words, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], Words]:
+        """Which entries stay, and their places by the new numbers of files."""
+        new = numbers[(places >> _FILE_SHIFT).astype(np.int64)]
+        stays = new >= 0
+        positions = (places & _POSITION).astype(np.int64)
+        starts = np.where(stays, self.starts[new], -1) if len(self.starts) else np.full(len(new), -1)
+        known = np.flatnonzero(starts >= 0)
+        stays[known] = ~self.flags[starts[known] + positions[known]]
+        which = np.flatnonzero(stays)
+        return which, (new[which].astype(np.uint64) << _FILE_SHIFT) | positions[which].astype(np.uint64)

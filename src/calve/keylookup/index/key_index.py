@@ -1,0 +1,234 @@
+"""The index of one sink: opened by the name in the table, asked, extended, published under a new name.
+
+Called by the committer's thread alone; merges run in a thread of their own, and what they make is taken at the next
+publication. Reading and writing may raise TransientError; damage never does: what is not whole is left out, said in
+the log, and made anew from the data files.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from calve import faults
+from calve.clock import IdSource
+from calve.errors import CalveError, TransientError
+from calve.keylookup.index.build import BuildTasks, Flags, KeyReader, Merge, build, due, run_of, taken_in_by_tasks
+from calve.keylookup.index.manifest import IndexedFile, IndexManifest, IndexOwner, Run
+from calve.keylookup.index.parts import DamagedIndex, Parts
+from calve.keylookup.index.words import Keys
+from calve.model.scan import ScanFile
+from calve.reader.key_sets import distinct
+from calve.storage.state import StateStore
+
+_MANIFESTS, _PARTS = "manifests", "parts"
+_POSITION = np.uint64(0xFFFF_FFFF)
+_FILE_SHIFT = np.uint64(32)
+_LEAST_MEMORY, _MOST_MEMORY = 128 << 20, 1 << 30
+
+_LOOKUPS = os.cpu_count() or 1
+
+_log = logging.getLogger(__name__)
+
+Positions = NDArray[np.int64]
+
+
+def memory_on(machine: int) -> int:
+    """Bytes of parts that stay in memory, on a machine with so many: it may have several sinks."""
+    return min(max(machine // 32, _LEAST_MEMORY), _MOST_MEMORY)
+
+
+@dataclass
+class _Merging:
+    """A merge in the background. `result` is there when it is done, unless it failed."""
+
+    merge: Merge
+    snapshot_id: int | None
+    """Deleted rows were left out as of this snapshot."""
+    thread: threading.Thread
+    result: Run | None = None
+
+
+@dataclass(frozen=True)
+class IndexBase:
+    """The table as the attempt that asks builds on it."""
+
+    owner: IndexOwner
+    reference: str
+    """The manifest that the newest own snapshot names; empty where there is none."""
+    snapshots: tuple[int, ...]
+    """The head first, then its ancestors."""
+    live: frozenset[IndexedFile]
+
+
+class KeyIndex:
+    """`inline` merges at once, for whoever cannot wait for a thread."""
+
+    def __init__(self, store: StateStore, ids: IdSource, *, memory: int = _LEAST_MEMORY, inline: bool = False) -> None:
+        self._store, self._ids, self._inline = store, ids, inline
+        self._parts = Parts(store, memory)
+        self._opened: tuple[str, IndexManifest] | None = None
+        """What was asked for last, and what came of it."""
+        self._merging: _Merging | None = None
+        self._written: set[str] | None = None
+        """Names of this index in the store that may be removed one day; None before they were listed."""
+
+    def opened(self, base: IndexBase) -> IndexManifest:
+        """The index that the table names; one without runs where there is none that can be used."""
+        if self._opened is not None and (self._opened[0], self._opened[1].owner) == (base.reference, base.owner):
+            return self._opened[1]
+        found = IndexManifest("", base.owner)
+        if base.reference:
+            try:
+                found = IndexManifest.decoded(base.reference, self._store.read(base.reference) or b"", base.owner)
+            except DamagedIndex as error:
+                _log.warning("the key index is missing or damaged and is made anew: %s", error)
+        self._opened = base.reference, found
+        return found
+
+    def lookup(self, runs: Sequence[Run], keys: Keys) -> tuple[dict[IndexedFile, Positions], tuple[Run, ...]]:
+        """Positions of rows with the keys, which are sorted by hash; and runs that cannot be read, without theirs."""
+        found: dict[IndexedFile, list[Positions]] = {}
+        lost: list[Run] = []
+        with ThreadPoolExecutor(_LOOKUPS) as pool:
+            asked = [[pool.submit(self._parts.lookup, part, keys, run.widths) for part in run.parts] for run in runs]
+            for run, answers in zip(runs, asked, strict=True):
+                try:
+                    places = [answer.result() for answer in answers]
+                except DamagedIndex as error:
+                    _log.warning("a part of the key index is missing or damaged and is made anew: %s", error)
+                    lost.append(run)
+                    continue
+                for file, positions in _by_file(run, places):
+                    found.setdefault(file, []).append(positions)
+        return {file: _together(pieces) for file, pieces in found.items()}, tuple(lost)
+
+    def take_in(self, reader: KeyReader, files: Sequence[ScanFile]) -> tuple[Run, ...]:
+        """Runs of data files; those whose keys cannot be indexed are in none of them."""
+        faults.reached("index.before")
+        return tuple(
+            run_of(built, lambda entries: self._parts.put(self._fresh(), entries)) for built in build(reader, files)
+        )
+
+    def prepared(self, reader: KeyReader, files: Sequence[ScanFile]) -> tuple[Run, ...]:
+        """As `take_in`, for files that are not in the table yet: `adopt` the runs when they are. For any thread."""
+        return tuple(
+            run_of(built, lambda entries: self._parts.put(f"{_PARTS}/{self._ids.new_id()}", entries))
+            for built in build(reader, files)
+        )
+
+    def adopt(self, runs: Sequence[Run]) -> None:
+        """What was prepared is to be kept as long as it is named, and removed after that."""
+        for part in (part for run in runs for part in run.parts):
+            self._note(part.name)
+
+    def take_in_by_tasks(self, reader: KeyReader, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
+        """As `take_in`, by Spark tasks, which write parts by themselves."""
+        faults.reached("index.before")
+        work = BuildTasks(reader.target, reader.key_ids, self._store, f"{_PARTS}/{self._ids.new_id()}")
+        runs = taken_in_by_tasks(work, files, spark)
+        self.adopt(runs)
+        return runs
+
+    def publish(self, base: IndexBase, runs: Sequence[Run], commit_id: str) -> IndexManifest:
+        """Write the manifest for a commit, unless nothing changed. What it names is whole in the store."""
+        live = [run for run in self._with_merged(base, runs) if any(f in base.live for f in run.files)]
+        before = self.opened(base)
+        if tuple(live) == before.runs:
+            return before
+        name = f"{_MANIFESTS}/{commit_id}-{self._ids.new_id()[:8]}"
+        manifest = IndexManifest(name, base.owner, tuple(live))
+        self._store.put_new(name, manifest.encoded())
+        self._note(name)
+        faults.reached("index.after")
+        return manifest
+
+    def merge_if_due(
+        self, base: IndexBase, manifest: IndexManifest, deleted: Callable[[Collection[str]], Mapping[str, Flags]]
+    ) -> None:
+        """Begin to merge runs where there are many. `deleted` tells which rows of the files at these paths are."""
+        runs = due(manifest.runs)
+        if self._merging is not None or not runs:
+            return
+        paths = {file.path for run in runs for file in run.files if file in base.live}
+        merge = Merge(runs, base.live, deleted(paths))
+        head = base.snapshots[0] if base.snapshots else None
+        thread = threading.Thread(target=self._merge, name="calve-index-merge", daemon=True)
+        self._merging = _Merging(merge, head, thread)
+        thread.start()
+        if self._inline:
+            thread.join()
+
+    def tidy(self, base: IndexBase, manifest: IndexManifest) -> None:
+        """Remove what neither the table's manifest nor the one of this attempt names, nor a merge makes.
+
+        What older runs left is listed by one attempt and removed by a later one, whose look at the table came after the
+        listing and showed that this run holds the fence: so nothing in the list is of a successor.
+        """
+        if self._merging is not None:
+            return
+        kept = {base.reference, manifest.name}
+        for one in (self.opened(base), manifest):
+            kept |= one.part_names
+        self._parts.retain(kept)
+        try:
+            if self._written is None:
+                self._written = {*self._store.list(_MANIFESTS), *self._store.list(_PARTS)}
+                return
+            for name in sorted(self._written - kept):
+                self._store.delete(name)
+                self._written.discard(name)
+        except TransientError as error:
+            _log.warning("old files of the key index could not be removed: %s", error.primary)
+
+    def _merge(self) -> None:
+        merging = self._merging
+        if merging is None:
+            return
+        try:
+            faults.reached("index.merge.before")
+            merging.result = merging.merge.run(self._parts, self._fresh)
+            faults.reached("index.merge.after")
+        except (CalveError, DamagedIndex) as error:
+            _log.warning("runs of the key index could not be merged: %s", error)
+
+    def _with_merged(self, base: IndexBase, runs: Sequence[Run]) -> list[Run]:
+        """The runs, those that were merged meanwhile replaced; what that left out holds after its snapshot only."""
+        merging = self._merging
+        if merging is None or merging.thread.is_alive():
+            return list(runs)
+        self._merging = None
+        result, inputs = merging.result, merging.merge.runs
+        after = merging.snapshot_id is None or merging.snapshot_id in base.snapshots
+        if result is None or not after or not set(inputs) <= set(runs):
+            return list(runs)
+        return [result, *(run for run in runs if run not in inputs)]
+
+    def _fresh(self) -> str:
+        name = f"{_PARTS}/{self._ids.new_id()}"
+        self._note(name)
+        return name
+
+    def _note(self, name: str) -> None:
+        if self._written is not None:
+            self._written.add(name)
+
+
+def _by_file(run: Run, places: Sequence[NDArray[np.uint64]]) -> list[tuple[IndexedFile, Positions]]:
+    """Positions by data file, ascending."""
+    ordered = np.sort(np.concatenate(places)) if places else np.empty(0, np.uint64)
+    numbers = (ordered >> _FILE_SHIFT).astype(np.int64)
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    pieces = np.split((ordered & _POSITION).astype(np.int64), starts[1:])
+    return [(run.files[numbers[at]], piece) for at, piece in zip(starts, pieces, strict=False)]
+
+
+def _together(pieces: Sequence[Positions]) -> Positions:
+    """Ascending, each once; of one run they are that already."""
+    return pieces[0] if len(pieces) == 1 else distinct(np.concatenate(pieces))

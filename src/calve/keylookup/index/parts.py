@@ -1,0 +1,258 @@
+"""A part: entries sorted by hash, as one object of the store.
+
+    page 0 │ page 1 │ ... │ fences: the first hash of each page │ a checksum of each page
+
+Everything is 64-bit words. A page has PAGE entries, column by column: hashes, places (file << 32 | position), and the
+words of the keys where hashes do not tell keys apart. So a look-up of few keys reads the pages that their fences point
+to, and one of many keys all of them. Checksums depend on the name of the part: another part in its place is noticed.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calve.keylookup.index.words import Keys, Words, same
+from calve.storage.state import StateStore
+
+PAGE = 512
+"""Entries of a page."""
+PART_BYTES = 32 << 20
+"""Of a part, about: the memory of whoever merges is some times as much."""
+_WORD = 8
+_MOST_PAGES = 4
+"""One page in so many, and the whole part is read: in one go, and kept."""
+_NOWHERE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+Numbers = NDArray[np.int64]
+
+
+def rows_per_part(words: int) -> int:
+    """Entries of a part, where so many words of each key are stored."""
+    return PART_BYTES // ((2 + words) * _WORD)
+
+
+class DamagedIndex(Exception):
+    """A part of the index is missing, cut or changed."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Sorted by hash. `words` has no columns where hashes tell keys apart."""
+
+    hashes: Words
+    places: Words
+    words: Words
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return self.hashes.nbytes + self.places.nbytes + self.words.nbytes
+
+    def taken(self, which: NDArray[np.bool_] | Numbers | slice) -> "Entries":
+        """Some of them."""
+        return Entries(self.hashes[which], self.places[which], self.words[which])
+
+    @classmethod
+    def together(cls, parts: Sequence["Entries"]) -> "Entries":
+        """All of them, sorted again."""
+        hashes = np.concatenate([part.hashes for part in parts])
+        order = np.argsort(hashes)
+        return cls(
+            hashes[order],
+            np.concatenate([part.places for part in parts])[order],
+            np.concatenate([part.words for part in parts])[order],
+        )
+
+    def with_keys(self, keys: Keys, widths: Sequence[int]) -> Words:
+        """Places of all entries that have one of the keys, which are sorted by hash."""
+        at = np.searchsorted(self.hashes, keys.hashes)
+        of_key = np.arange(len(at))
+        pieces: list[tuple[Numbers, Numbers]] = []
+        while len(at):  # once, but for keys that have several entries
+            inside = np.flatnonzero(at < len(self.hashes))
+            here = inside[self.hashes[at[inside]] == keys.hashes[of_key[inside]]]
+            at, of_key = at[here], of_key[here]
+            pieces.append((at, of_key))
+            at = at + 1
+        found = np.concatenate([entries for entries, _ in pieces]) if pieces else np.empty(0, np.int64)
+        if self.words.shape[1] and len(found):
+            wanted = np.concatenate([of for _, of in pieces])
+            found = found[same(self.words[found], widths, keys.words[wanted], keys.widths)]
+        places: Words = self.places[found]
+        return places
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a manifest says of a part."""
+
+    name: str
+    rows: int
+    words: int
+    """Words of each key that are stored."""
+    low: int
+    high: int
+    """The first and the last hash."""
+    checksum: int
+    """Of fences and checksums of pages."""
+
+    @property
+    def pages(self) -> int:
+        """Pages, the last one filled up."""
+        return -(-self.rows // PAGE)
+
+    @property
+    def page_bytes(self) -> int:
+        """Of one page."""
+        return PAGE * (2 + self.words) * _WORD
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object."""
+        return self.pages * (self.page_bytes + 2 * _WORD)
+
+
+def encoded(name: str, entries: Entries) -> tuple[Part, bytes]:
+    """A part of at least one entry, and its bytes."""
+    count, width = -(-len(entries) // PAGE), 2 + entries.words.shape[1]
+    columns = np.full((width, count * PAGE), _NOWHERE)
+    for number, column in enumerate((entries.hashes, entries.places, *entries.words.T)):
+        columns[number, : len(entries)] = column
+    pages = np.ascontiguousarray(columns.reshape(width, count, PAGE).swapaxes(0, 1))
+    footer = np.concatenate([pages[:, 0, 0], _checksums(name, pages)]).astype("<u8").tobytes()
+    low, high = int(entries.hashes[0]), int(entries.hashes[-1])
+    part = Part(name, len(entries), width - 2, low, high, zlib.crc32(footer))
+    return part, pages.astype("<u8", copy=False).tobytes() + footer
+
+
+def _checksums(name: str, pages: Words) -> Words:
+    """Of each page. Weights are odd, so a change of one word is always seen, and more with near certainty."""
+    words = pages.reshape(len(pages), -1)
+    weights = np.random.default_rng(7).integers(0, 1 << 63, words.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
+    found: Words = words @ weights + np.uint64(zlib.crc32(name.encode()))
+    return found
+
+
+class Parts:
+    """Reads parts, and keeps the first ones that fit. Several threads may ask.
+
+    Nothing makes room for something else: a batch of any size asks all parts, one after the other, and of an index that
+    is larger than the memory the last ones that were read would always be those that are not needed next.
+    """
+
+    def __init__(self, store: StateStore, most_bytes: int) -> None:
+        self._store, self._most = store, most_bytes
+        self._whole: dict[str, Entries] = {}
+        self._footers: dict[str, tuple[Words, Words]] = {}
+        self._bytes = 0
+        self._lock = Lock()
+
+    def put(self, name: str, entries: Entries) -> Part:
+        """Write a part and keep it. Raises TransientError."""
+        part, data = encoded(name, entries)
+        self._store.put_new(name, data)
+        self._keep(name, entries)
+        return part
+
+    def retain(self, names: set[str]) -> None:
+        """Forget all other parts."""
+        with self._lock:
+            for name in self._whole.keys() - names:
+                self._bytes -= self._whole.pop(name).size
+            for name in self._footers.keys() - names:
+                del self._footers[name]
+
+    def lookup(self, part: Part, keys: Keys, widths: Sequence[int]) -> Words:
+        """Places of the keys, which are sorted by hash. Raises DamagedIndex, TransientError."""
+        low, high = np.searchsorted(keys.hashes, np.array([part.low, part.high], np.uint64), "left")
+        high += int(np.searchsorted(keys.hashes[high:], np.uint64(part.high), "right"))
+        if low == high:
+            return np.empty(0, np.uint64)
+        wanted = Keys(keys.hashes[low:high], keys.words[low:high], keys.widths, keys.rows[low:high], keys.exact)
+        entries = self._kept(part.name)
+        if entries is None:
+            pages = self._pages_of(part, wanted.hashes)
+            whole = len(pages) * _MOST_PAGES >= part.pages
+            entries = self.whole(part) if whole else self._read(part, pages)
+        return entries.with_keys(wanted, widths)
+
+    def whole(self, part: Part) -> Entries:
+        """All entries of a part. Raises DamagedIndex, TransientError."""
+        entries = self._kept(part.name)
+        if entries is None:
+            entries = self._read(part, np.arange(part.pages))
+            self._keep(part.name, entries)
+        return entries
+
+    def between(self, part: Part, low: int, high: int) -> Entries:
+        """Entries with low <= hash <= high, without keeping them. Raises DamagedIndex, TransientError."""
+        entries = self._kept(part.name)
+        if entries is None:
+            fences, _ = self._footer(part)
+            first = max(0, int(np.searchsorted(fences, np.uint64(low), "left")) - 1)
+            last = int(np.searchsorted(fences, np.uint64(high), "right"))
+            entries = self._read(part, np.arange(first, max(first, last)))
+        start = int(np.searchsorted(entries.hashes, np.uint64(low), "left"))
+        return entries.taken(slice(start, int(np.searchsorted(entries.hashes, np.uint64(high), "right"))))
+
+    def _pages_of(self, part: Part, hashes: Words) -> Numbers:
+        """Pages that may have entries with these hashes; equal ones may go on over several pages."""
+        fences, _ = self._footer(part)
+        first = np.maximum(np.searchsorted(fences, hashes, "left") - 1, 0)
+        behind = np.searchsorted(fences, hashes, "right")
+        steps = np.zeros(part.pages + 1, np.int64)
+        np.add.at(steps, first, 1)
+        np.subtract.at(steps, np.maximum(behind, first + 1), 1)
+        return np.flatnonzero(np.cumsum(steps)[:-1] > 0)
+
+    def _footer(self, part: Part) -> tuple[Words, Words]:
+        known = self._footers.get(part.name)
+        if known is not None:
+            return known
+        (data,) = self._ranges(part, [(part.pages * part.page_bytes, 2 * part.pages * _WORD)])
+        if zlib.crc32(data) != part.checksum:
+            raise DamagedIndex(part.name)
+        words = np.frombuffer(data, "<u8").astype(np.uint64)
+        found = words[: part.pages], words[part.pages :]
+        with self._lock:
+            self._footers[part.name] = found
+        return found
+
+    def _read(self, part: Part, pages: Numbers) -> Entries:
+        _, checksums = self._footer(part)
+        breaks = np.flatnonzero(np.diff(pages) != 1) + 1
+        spans = [(int(s[0]), len(s)) for s in np.split(pages, breaks) if len(s)]
+        data = self._ranges(part, [(at * part.page_bytes, count * part.page_bytes) for at, count in spans])
+        words = np.frombuffer(b"".join(data), "<u8").astype(np.uint64, copy=False)
+        found = words.reshape(len(pages), 2 + part.words, PAGE)
+        if not np.array_equal(_checksums(part.name, found), checksums[pages]):
+            raise DamagedIndex(part.name)
+        columns = [np.ascontiguousarray(found[:, number, :]).reshape(-1) for number in range(2 + part.words)]
+        rows = len(columns[0])
+        if len(pages) and pages[-1] == part.pages - 1:
+            rows -= part.pages * PAGE - part.rows  # the last page is filled up
+        keys = np.column_stack(columns[2:]) if part.words else np.empty((len(columns[0]), 0), np.uint64)
+        return Entries(columns[0][:rows], columns[1][:rows], keys[:rows])
+
+    def _ranges(self, part: Part, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        data = self._store.read_ranges(part.name, ranges)
+        if data is None or [len(piece) for piece in data] != [length for _, length in ranges]:
+            raise DamagedIndex(part.name)
+        return data
+
+    def _kept(self, name: str) -> Entries | None:
+        with self._lock:
+            return self._whole.get(name)
+
+    def _keep(self, name: str, entries: Entries) -> None:
+        with self._lock:
+            if name not in self._whole and self._bytes + entries.size <= self._most:
+                self._whole[name] = entries
+                self._bytes += entries.size

@@ -1,0 +1,172 @@
+"""Looks up the keys of a batch in the sink's key index, and takes data files in that it lacks.
+
+A file that the index has is not opened at all. What the index finds is compared with the deletes of the snapshot, as
+everything that is found. The driver takes files in by itself unless they are many: those are taken in by Spark tasks.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calve.iceberg.files.position_deletes import RowPositions
+from calve.iceberg.planning.key_scan import KeyScan
+from calve.keylookup.index.build import KeyReader, indexed
+from calve.keylookup.index.key_index import IndexBase, KeyIndex, Positions
+from calve.keylookup.index.manifest import IndexedFile, IndexOwner, Run
+from calve.keylookup.index.words import Keys, NotIndexable, sorted_keys
+from calve.keylookup.search import THREADS, SparkJobs
+from calve.model.scan import ScanFile
+from calve.model.spec import KeyIndexUse
+from calve.model.table import TableState
+from calve.reader.key_positions import KeyMemory, PositionFinder
+
+
+@dataclass(frozen=True)
+class IndexLimits:
+    """When an index is worth its while, and what the driver does by itself."""
+
+    rows: int = 3_000_000
+    """Rows to compare, from which on a look-up costs less than to read their keys and to write the index."""
+    bytes: int = 24 << 20
+    """The same, of key columns."""
+    ahead_rows: int = 2_000_000
+    """Rows of new files that are taken in before they are asked for: about half a second."""
+    taken_rows: int = 10_000_000
+    """Rows of files that the driver takes in at a time; more are taken in by tasks."""
+    keys: int = 5_000_000
+    """Keys of a batch that are looked up in memory."""
+
+    def worthwhile(self, scan: KeyScan) -> bool:
+        """Whether reading the keys of all candidates costs more."""
+        rows = sum(c.file.rows for c in scan.candidates)
+        return rows >= self.rows or sum(c.key_bytes for c in scan.candidates) >= self.bytes
+
+
+BY_MEASUREMENT = IndexLimits()
+
+
+@dataclass(frozen=True)
+class IndexAnswer:
+    """What the index found, and what is left to be searched."""
+
+    found: tuple[RowPositions, ...]
+    rest: KeyScan
+    reference: str
+    """The manifest to be named by the snapshot; empty for the one that the table names already."""
+
+
+class IndexedSearch:
+    """Asks the index of one sink."""
+
+    def __init__(self, index: KeyIndex, use: KeyIndexUse, limits: IndexLimits = BY_MEASUREMENT) -> None:
+        self._index, self._use, self._limits = index, use, limits
+        self._ahead: tuple[Run, ...] = ()
+        """Of files that were taken in before anybody asked for keys in them."""
+        self._asked_before = False
+
+    def ask(self, scan: KeyScan, state: TableState, asking: "IndexRequest") -> IndexAnswer:
+        """Raises TransientError, TerminalError."""
+        nothing = IndexAnswer((), scan, "")
+        if self._use is KeyIndexUse.OFF or sum(key.rows for key in scan.keys) > self._limits.keys:
+            return nothing
+        if self._use is KeyIndexUse.AUTO and not self._limits.worthwhile(scan):
+            return nothing
+        finder = PositionFinder(scan.target, [c.file for c in scan.candidates], asking.remembered)
+        try:
+            keys = sorted_keys(finder.key_columns_of(scan.candidates[0].file))
+        except NotIndexable:
+            return nothing
+        return self._asked(scan, _base(scan, state), keys, _Search(finder, asking))
+
+    def look_ahead(self, scan: KeyScan, state: TableState, new: Collection[str], asking: "IndexRequest") -> None:
+        """Take in files that came into the table lately, if it has an index. Raises TransientError."""
+        before = self._index.opened(_base(scan, state)) if self._use is not KeyIndexUse.OFF else None
+        if before is None or not before.runs:
+            return
+        known = before.covered.union(*(run.files for run in self._ahead))
+        files = [c.file for c in scan.candidates if c.file.path in new and indexed(c.file) not in known]
+        if files and sum(file.rows for file in files) <= self._limits.ahead_rows:
+            self._ahead += self._index.take_in(_reader(scan, asking), files)
+
+    def prepared(self, scan: KeyScan, files: Sequence[ScanFile]) -> tuple[Run, ...]:
+        """Keys of files that are about to come into the table, if it has an index. For any thread.
+
+        Raises TransientError.
+        """
+        if not self._asked_before or sum(file.rows for file in files) > self._limits.taken_rows:
+            return ()
+        return self._index.prepared(KeyReader(scan.target, scan.key_ids, KeyMemory(), 1), files)
+
+    def adopt(self, runs: Sequence[Run]) -> None:
+        """The files of these runs came into the table."""
+        self._index.adopt(runs)
+        self._ahead += tuple(runs)
+
+    def _asked(self, scan: KeyScan, base: IndexBase, keys: Keys, search: "_Search") -> IndexAnswer:
+        self._asked_before = True
+        before = self._index.opened(base)
+        found, lost = self._index.lookup(before.runs, keys)
+        runs = [run for run in before.runs if run not in lost]
+        ahead, self._ahead = self._ahead, ()
+        runs_ahead = [run for run in ahead if set(run.files) <= base.live]
+        new = [*runs_ahead, *self._taken_in(scan, [*runs, *runs_ahead], search.asking)]
+        more, lost = self._index.lookup(new, keys)
+        runs += [run for run in new if run not in lost]
+        manifest = self._index.publish(base, runs, search.asking.commit_id)
+        covered = manifest.covered
+        by_file = {indexed(c.file): c.file for c in scan.candidates}
+        live = tuple(search.live(by_file[file], at) for file, at in {**found, **more}.items() if file in by_file)
+        self._index.merge_if_due(base, manifest, lambda paths: search.deleted(by_file.values(), paths))
+        self._index.tidy(base, manifest)
+        rest = tuple(c for c in scan.candidates if indexed(c.file) not in covered)
+        return IndexAnswer(live, replace(scan, candidates=rest), manifest.name)
+
+    def _taken_in(self, scan: KeyScan, runs: Sequence[Run], asking: "IndexRequest") -> tuple[Run, ...]:
+        """Runs of the files that the others lack."""
+        covered = {file for run in runs for file in run.files}
+        lacking = [c.file for c in scan.candidates if indexed(c.file) not in covered]
+        reader = _reader(scan, asking)
+        if sum(file.rows for file in lacking) <= self._limits.taken_rows:
+            return self._index.take_in(reader, lacking)
+        return self._index.take_in_by_tasks(reader, lacking, asking.jobs.session())
+
+
+@dataclass(frozen=True)
+class IndexRequest:
+    """Who asks, and with what."""
+
+    commit_id: str
+    remembered: KeyMemory
+    jobs: SparkJobs
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What one question needs of the table."""
+
+    finder: PositionFinder
+    asking: IndexRequest
+
+    def live(self, file: ScanFile, positions: Positions) -> RowPositions:
+        """Those of the positions that are not deleted yet."""
+        return RowPositions(file, positions[~self.finder.deleted(file)[positions]])
+
+    def deleted(self, files: Collection[ScanFile], paths: Collection[str]) -> dict[str, NDArray[np.bool_]]:
+        """Flags of deleted rows of those of the files that are asked for; copies, for they are read by a thread."""
+        return {file.path: self.finder.deleted(file).copy() for file in files if file.path in paths}
+
+
+def _reader(scan: KeyScan, asking: IndexRequest) -> KeyReader:
+    return KeyReader(scan.target, scan.key_ids, asking.remembered, THREADS)
+
+
+def _base(scan: KeyScan, state: TableState) -> IndexBase:
+    reference = next((s.own.key_index for s in state.ancestors if s.own), "")
+    return IndexBase(
+        owner=IndexOwner(state.uuid, scan.key_ids),
+        reference=reference,
+        snapshots=tuple(s.snapshot_id for s in state.ancestors),
+        live=frozenset(IndexedFile(path, size, rows) for path, (size, rows) in scan.live.items()),
+    )

@@ -1,0 +1,165 @@
+"""Where the rows of a batch's keys are, in exactly the snapshot that a commit attempt builds on."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from calve.clock import IdSource
+from calve.iceberg.files.position_deletes import RowPositions
+from calve.iceberg.planning.key_scan import KeyScan
+from calve.iceberg.sink_table import IcebergTable
+from calve.keylookup.index.manifest import Run
+from calve.keylookup.indexed import IndexedSearch, IndexRequest
+from calve.keylookup.search import Search, SparkJobs, merge_deletes, reading, search_by_tasks, search_here, written
+from calve.model.files import FileTotals, Manifest, ResolvedDeletes, WriteResult, WrittenFile
+from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.model.table import TableState
+from calve.reader.key_positions import KeyMemory, MemoryLimits, PositionFinder
+
+
+@dataclass(frozen=True)
+class DriverLimits:
+    """What the driver searches by itself: it is the fastest for less, but it is one process for all sinks."""
+
+    rows: int = 30_000_000
+    bytes: int = 256 << 20
+    """Of key columns."""
+    keys: int = 5_000_000
+    round_keys: int = 10_000_000
+    """Keys that a task holds in memory at a time; every round searches the files again."""
+
+    def allow(self, scan: KeyScan) -> bool:
+        return (
+            sum(c.file.rows for c in scan.candidates) <= self.rows
+            and sum(c.key_bytes for c in scan.candidates) <= self.bytes
+            and sum(key.rows for key in scan.keys) <= self.keys
+        )
+
+
+BY_MEASUREMENT = DriverLimits()
+MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=50_000_000)
+"""What the driver remembers of the files of one table, a byte for each row that may be deleted."""
+
+
+class PositionResolver:
+    """Resolves keys of one sink. Called by its committer thread alone."""
+
+    def __init__(
+        self,
+        table: IcebergTable,
+        jobs: SparkJobs,
+        ids: IdSource,
+        index: IndexedSearch,
+        limits: DriverLimits = BY_MEASUREMENT,
+    ) -> None:
+        self._table, self._jobs, self._ids, self._index = table, jobs, ids, index
+        self._limits = limits
+        self._remembered = KeyMemory(MEMORY)
+        self._last: KeyScan | None = None
+
+    def resolve(
+        self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest] = ()
+    ) -> ResolvedDeletes:
+        del added  # whatever they hold is newer than all that is there
+        scan = self._table.plan_keys(state, keys)
+        if not scan.candidates:
+            return ResolvedDeletes()
+        self._remembered.retain(scan.live.keys())
+        self._last = scan
+        answer = self._index.ask(scan, state, IndexRequest(commit_id, self._remembered, self._jobs))
+        name = f"{commit_id}/{self._ids.new_id()}"
+        files = self._search(answer.rest, answer.found, name)
+        return replace(proposed(self._table, scan, files, name), key_index=answer.reference)
+
+    def look_ahead(self) -> None:
+        """Learn of files that the table got since keys were resolved last, before the next ones come.
+
+        Raises TransientError, TerminalError.
+        """
+        if self._last is None:
+            return
+        state = self._table.load()
+        scan = self._table.plan_all_keys(state, self._last.key_ids)
+        new = frozenset(scan.live.keys() - self._last.live.keys())
+        self._index.look_ahead(scan, state, new, IndexRequest("", self._remembered, self._jobs))
+        finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
+        for candidate in scan.candidates:
+            if candidate.file.path in self._last.live:
+                finder.look_ahead(candidate.file)
+
+    def prepared(self, files: Sequence[WrittenFile]) -> tuple[Run, ...]:
+        """What the next batch will need of files that are about to come into the table; `adopt` it when they did.
+
+        For any thread. Raises TransientError.
+        """
+        scan = self._last
+        return () if scan is None else self._index.prepared(scan, [_scan_file(file) for file in files])
+
+    def adopt(self, runs: Sequence[Run]) -> None:
+        """The files that these were prepared of are in the table."""
+        self._index.adopt(runs)
+
+    def _search(self, scan: KeyScan, known: Sequence[RowPositions], name: str) -> tuple[WrittenFile, ...]:
+        """Deletes of what is known already, and of what is in the candidates."""
+        if self._limits.allow(scan):
+            finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
+            files = reached(scan, finder) if scan.candidates else ()
+            return written(scan.place, [*known, *search_here(files, finder)], name)
+        spark = self._jobs.session()
+        found = list(written(scan.place, known, name))
+        for number, keys in enumerate(rounds(scan.keys, self._limits.round_keys)):
+            files = tuple(file for c in scan.candidates if (file := _with_keys(c.file, keys)) is not None)
+            search = Search(files, scan.target, scan.place, f"{name}/{number}")
+            found += search_by_tasks(search, spark)
+        return tuple(found)
+
+
+def _scan_file(file: WrittenFile) -> ScanFile:
+    return ScanFile(
+        file.path, file.size, file.record_count, 0, file.split_offsets, spec_id=file.spec_id, partition=file.partition
+    )
+
+
+def proposed(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...], name: str) -> ResolvedDeletes:
+    """Files of deletes, ready to be committed; older ones become few on the way. Raises TransientError.
+
+    `name` begins with the id of the commit.
+    """
+    if not files:
+        return ResolvedDeletes()
+    merged = merge_deletes(scan.many_deletes, scan.place, scan.live.keys(), name)
+    return ResolvedDeletes(
+        manifests=table.write_manifests((*files, *merged.files), name.partition("/")[0]),
+        totals=FileTotals.of(WriteResult(files, 0)),
+        merged=FileTotals.of(WriteResult(merged.files, 0)),
+        replaced=merged.replaced,
+    )
+
+
+def reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
+    """Files that the keys reach by the values of every key column, and by their partitions. Raises TransientError."""
+    with reading("keys of the batch"):
+        ((_, keys),) = finder.keys_of(scan.candidates[0].file)
+    within = [
+        candidate.file
+        for candidate in scan.candidates
+        if all(bounds is None or keys.reaches(at, bounds) for at, bounds in enumerate(candidate.bounds))
+    ]
+    return scan.partitions.reached(within, keys.values, len(keys))
+
+
+def rounds(keys: Sequence[DeleteFile], most: int) -> Iterator[frozenset[DeleteFile]]:
+    """Files of keys in groups that fit into memory; one that does not fit alone is a group."""
+    group: list[DeleteFile] = []
+    for key in keys:
+        if group and sum(k.rows for k in group) + key.rows > most:
+            yield frozenset(group)
+            group = []
+        group.append(key)
+    if group:
+        yield frozenset(group)
+
+
+def _with_keys(file: ScanFile, keys: frozenset[DeleteFile]) -> ScanFile | None:
+    """A file with some of its keys; None where none of them reaches it."""
+    deletes = tuple(d for d in file.deletes if d.kind is not DeleteKind.EQUALITY or d in keys)
+    return replace(file, deletes=deletes) if any(d.kind is DeleteKind.EQUALITY for d in deletes) else None

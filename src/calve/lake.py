@@ -1,0 +1,105 @@
+"""Where tables are: a catalog, and the home folder of calve."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+from calve.catalog.connect import Catalog, connect_embedded, open_catalog
+from calve.errors import InvalidInput
+from calve.metastore.tables import TableId
+from calve.model.spec import TableName
+from calve.spark.session import embedded_session
+from calve.storage.filesystems import io_properties_of, make_private
+from calve.storage.state import StateFolder, StateStore, open_state
+from calve.suggest import suggestion
+
+_PROPERTIES = frozenset(
+    {
+        *("type", "uri", "warehouse", "credential", "token", "scope", "audience", "resource", "oauth2-server-uri"),
+        *("prefix", "auth", "ssl", "echo", "pool-pre-ping", "init-catalog-tables", "snapshot-loading-mode"),
+        *("py-io-impl", "buffer-size", "scan-planning-mode", "namespace-separator", "view-endpoints-supported"),
+    }
+)
+"""Properties of pyiceberg's catalogs whose names have no dot."""
+
+
+def default_home() -> Path:
+    """`CALVE_HOME`, or `.calve` in the working directory."""
+    return Path(os.environ.get("CALVE_HOME", ".calve")).absolute()
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A catalog. Every sink opens its own client of it."""
+
+    home: Path
+    properties: Mapping[str, str] = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        """How the metastore calls it: the same for all connections to one catalog, and without logins."""
+        if not self.properties:
+            return "embedded"
+        address = urlsplit(self.properties.get("uri", ""))
+        port = f":{address.port}" if address.port else ""
+        place = f"{address.hostname}{port}" if address.hostname else address.path
+        said = [self.properties.get("type", ""), place, self.properties.get("warehouse", "")]
+        return " ".join(filter(None, said)) or "catalog"
+
+    def table(self, name: str) -> "TableRef":
+        """A table by `namespace.table`; it need not exist yet."""
+        if not isinstance(name, str):
+            raise InvalidInput("a table is named by a text", detail=f"Got {name!r}.", hint='Write "namespace.table".')
+        return TableRef(self, TableName.parse(name))
+
+    def open(self) -> Catalog:
+        """A new client."""
+        return open_catalog(self.properties) if self.properties else connect_embedded(self.home)
+
+    def state(self, location: str | None, sink_id: str) -> StateStore:
+        """Where a sink keeps its records; a store is reached as the files of the tables are."""
+        if location is None:
+            make_private(self.home / "state")
+        opened = open_state(location or str(self.home / "state"), io_properties_of(self.properties))
+        return StateFolder(opened, sink_id)
+
+    def spark(self, *, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
+        """The active Spark session, or a quiet local one."""
+        return SparkSession.getActiveSession() or embedded_session(self.home, master=master, conf=conf or {})
+
+
+@dataclass(frozen=True)
+class TableRef:
+    """A table of a lake."""
+
+    lake: Lake
+    name: TableName
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
+    """The embedded lake of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`)."""
+    settings = {key.replace("_", "-"): value for key, value in properties.items()}
+    for name in settings:
+        if "." not in name and name not in _PROPERTIES:
+            raise InvalidInput(
+                f'unknown property "{name}" of a catalog',
+                detail=f"Expected one of: home, {', '.join(sorted(_PROPERTIES))}, or a name with a dot (s3.endpoint).",
+                hint=suggestion(name, ("home", *_PROPERTIES)),
+            )
+    if settings and not {"type", "uri"} & settings.keys():
+        raise InvalidInput(
+            "a catalog needs a type or an address", hint='Give type="rest" and uri="https://...", or home= alone.'
+        )
+    return Lake(Path(home).absolute() if home else default_home(), settings)
+
+
+def table_id(ref: TableRef) -> TableId:
+    """How the metastore calls a table."""
+    return TableId(ref.lake.label, ".".join(ref.name.namespace), ref.name.name)

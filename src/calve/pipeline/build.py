@@ -1,0 +1,192 @@
+"""Connections to Kafka and sources from it, as they are planned -> as they are read: secrets are looked up here.
+
+A planned sink -> a sink that can be started: the same parts that the Python interface puts together.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from calve.catalog.properties import Reveal, catalog_properties
+from calve.definitions.objects import Definition
+from calve.definitions.store import Definitions
+from calve.definitions.vault import Vault
+from calve.definitions.workplace import workplace
+from calve.errors import InvalidInput
+from calve.lake import Lake
+from calve.model.connection import AwsConnection, CatalogConnection, KafkaConnection, SchemaRegistry, SecretRef
+from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
+from calve.model.spec import Envelope, EpochUnit, NoEnvelope
+from calve.pipeline.sink import Sink
+from calve.pipeline.views import view_over
+from calve.plan.connections import plan_connection
+from calve.plan.lookup import required_connection
+from calve.plan.sinks import SinkPlan, connected
+from calve.reader.read import read
+from calve.source.files.definition import files
+from calve.source.generator import orders
+from calve.source.kafka.avro import Avro, RegistryClient, parsed_schema
+from calve.source.kafka.brokers import Access, Brokers
+from calve.source.kafka.definition import MAX_OFFSETS, Kafka, StartOffsets
+from calve.source.port import SourceDefinition
+from calve.spark.session import embedded_session
+from calve.sql.names import Identifier
+from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, ObjectKind
+from calve.view.plan import Resolve
+
+_PEM = "-----BEGIN"
+
+
+def topic_of(found: KafkaInput, envelope: Envelope, reveal: Reveal) -> Kafka:
+    """The source of a topic."""
+    avro = None
+    if found.format == "avro":
+        avro = Avro(found.avro_schema, _registry(found.registry, reveal) if found.registry else None)
+    return Kafka(
+        access=access_of(found.connection, reveal),
+        topic=found.topic,
+        envelope=envelope,
+        schema=found.schema,
+        beginning=StartOffsets.parse(found.start),
+        max_offsets=found.max_offsets or MAX_OFFSETS,
+        included=found.included,
+        avro=avro,
+        epoch_unit=EpochUnit(found.epoch_unit) if found.epoch_unit else None,
+    )
+
+
+def check_topic(found: KafkaInput, envelope: Envelope, reveal: Reveal) -> None:
+    """Whether a source can work: where it begins, its schema and, unless its connection is not to be tried, its topic.
+
+    Raises InvalidInput, and TransientError where nobody answers.
+    """
+    topic = topic_of(found, envelope, reveal)
+    if found.avro_schema:
+        parsed_schema(found.avro_schema)
+    if not found.unchecked:
+        topic.check()
+
+
+def try_brokers(connection: KafkaConnection, reveal: Reveal) -> None:
+    """Whether the brokers answer. Raises TransientError."""
+    Brokers(access_of(connection, reveal)).check()
+
+
+def access_of(connection: KafkaConnection, reveal: Reveal) -> Access:
+    """A connection in the words of librdkafka, which takes certificates and keys as texts: executors need no files."""
+    options = {
+        "security.protocol": connection.security_protocol,
+        "sasl.mechanism": connection.mechanism.upper() if connection.mechanism else None,
+        "sasl.username": connection.username,
+        "sasl.password": reveal(connection.password) if connection.password else None,
+        "ssl.ca.pem": _certificate(connection.authority),
+        "ssl.certificate.pem": _certificate(connection.certificate),
+        "ssl.key.pem": reveal(connection.key) if connection.key else None,
+        "ssl.key.password": reveal(connection.key_password) if connection.key_password else None,
+    }
+    return Access(connection.brokers, {name: value for name, value in options.items() if value is not None})
+
+
+def _certificate(given: str | None) -> str | None:
+    if given is None or given.lstrip().startswith(_PEM):
+        return given
+    try:
+        return Path(given).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f'the certificate "{given}" cannot be read', detail=f"{error}.") from error
+
+
+def _registry(registry: SchemaRegistry, reveal: Reveal) -> RegistryClient:
+    if registry.user is None or registry.password is None:
+        return RegistryClient(registry.url)
+    return RegistryClient(registry.url, (registry.user, reveal(registry.password)))
+
+
+def revealing(definitions: Definitions, vault: Vault) -> Reveal:
+    """Looks up the texts of secrets."""
+
+    def reveal(reference: SecretRef) -> str:
+        definition = definitions.by_uid(reference.uid)
+        if definition is None:
+            raise InvalidInput(f'secret "{reference.name}" was dropped', hint="Create it again.")
+        return vault.value(definition)
+
+    return reveal
+
+
+def lake_of(
+    home: Path, catalog: CatalogConnection, store: AwsConnection | None, definitions: Definitions, vault: Vault
+) -> Lake:
+    """The catalog of a connection."""
+    return Lake(home, catalog_properties(catalog, store, revealing(definitions, vault)))
+
+
+def connected_lake(home: Path, name: str) -> Lake:
+    """The catalog of a connection by its name."""
+    place = workplace(home, lambda: embedded_session(home))
+    definitions = place.definitions()
+    found = required_connection(definitions, Identifier.exact(name), ConnectionKind.ICEBERG_CATALOG)
+    planned = plan_connection(found.statement, definitions) if isinstance(found.statement, CreateConnection) else None
+    if not isinstance(planned, CatalogConnection):
+        raise TypeError("not a connection to a catalog")
+    return lake_of(place.home, planned, store_of_sinks(found, definitions), definitions, place.vault)
+
+
+def store_of_sinks(connection: Definition, definitions: Definitions) -> AwsConnection | None:
+    """The credentials that sinks use for the files of a catalog's tables, if all of them use the same."""
+    sinks = [d for d in definitions.of(ObjectKind.SINK) if connection.uid in d.uses]
+    stores = [connected(d.statement, definitions)[1] for d in sinks if isinstance(d.statement, CreateSink)]
+    return stores[0] if stores and all(store == stores[0] for store in stores) else None
+
+
+def static_tables(home: Path, definitions: Definitions, vault: Vault) -> Resolve:
+    """Tables of connected catalogs, for views that join them: `connection.namespace.table`."""
+
+    def resolve(parts: tuple[str, ...]) -> DataFrame | None:
+        found = definitions.find(Identifier.exact(parts[0]), ObjectKind.CONNECTION) if len(parts) > 2 else None
+        if found is None or not isinstance(found.statement, CreateConnection):
+            return None
+        planned = plan_connection(found.statement, definitions)
+        if not isinstance(planned, CatalogConnection):
+            return None
+        lake = lake_of(home, planned, store_of_sinks(found, definitions), definitions, vault)
+        return read(lake.spark(), lake.table(".".join(parts[1:])))
+
+    return resolve
+
+
+def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) -> Sink:
+    """The sink of a plan, ready to start."""
+    source = source_of(plan.source, revealing(definitions, vault))
+    spec = plan.spec
+    if plan.source.envelope is None:
+        spec = replace(spec, envelope=source.envelope)
+    lake = lake_of(home, plan.catalog, plan.store, definitions, vault)
+    over = view_over(plan, static_tables(home, definitions, vault)) if plan.views else None
+    return Sink(source, lake, spec, view=over, record_key=plan.source.relation.key)
+
+
+def source_of(plan: SourcePlan, reveal: Reveal) -> SourceDefinition:
+    """The source of a plan, not open yet."""
+    match plan.input:
+        case FilesInput() as found:
+            return files(
+                found.path,
+                format=found.format,
+                schema=found.schema,
+                envelope=plan.envelope,
+                max_files_per_checkpoint=found.max_files,
+                options=dict(found.options),
+                epoch_unit=found.epoch_unit,
+            )
+        case GeneratorInput() as found:
+            return orders(
+                rows=found.rows,
+                changes=found.changes,
+                seed=found.seed,
+                per_checkpoint=found.per_checkpoint,
+                per_second=found.per_second,
+            )
+        case KafkaInput() as found:
+            return topic_of(found, plan.envelope or NoEnvelope(), reveal)

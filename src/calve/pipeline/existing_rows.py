@@ -1,0 +1,120 @@
+"""Taking over a table that has rows: whether a sink can, where it begins to read, and whether the rows are right.
+
+The rows count as the collection so far, so each must be found by its key: none is null, none is there twice. That is
+looked at in one snapshot, the one that the sink's claim made, with all deletes applied, by Spark tasks.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from calve.errors import InvalidInput, KeyViolation
+from calve.iceberg.sink_table import IcebergTable
+from calve.keylookup.search import SparkJobs
+from calve.model.checkpoint import Offsets
+from calve.model.spec import Adopt, SinkSpec
+from calve.model.table import TableState
+from calve.reader.frame import frame_of
+from calve.source.kafka.definition import Kafka
+from calve.source.port import Source
+from calve.spark.failures import failure_of
+from calve.view.plan import Mode, ViewPlan
+from calve.write.changes import quoted
+
+if TYPE_CHECKING:
+    from calve.pipeline.sink import Sink
+
+NAMED = 10
+"""Keys that an error names."""
+_LONGEST = 60
+_ROWS = "_calve_rows"
+
+
+def check_adoption(sink: "Sink") -> None:
+    """Whether a sink can take over rows, by its definition alone. Raises InvalidInput."""
+    spec, changes = sink.spec, sink.changes
+    if not spec.adopts:
+        return
+    if isinstance(changes, DataFrame) and changes.isStreaming:
+        raise InvalidInput(
+            f'sink "{spec.name}" cannot take over a table from a streaming DataFrame',
+            detail="Where it begins to read is not known before it was started.",
+            hint="Read the topic with calve.kafka(...), or the folder with calve.files(...).",
+        )
+    if spec.append and not (isinstance(changes, Kafka) and changes.beginning.offsets):
+        raise InvalidInput(
+            f'sink "{spec.name}" keeps every change, so it can take over a table only at exact offsets',
+            detail="Changes that the table has already would be there twice.",
+            hint="""Read from Kafka with START OFFSETS = '{"0": 17, ...}': the first ones that the table lacks.""",
+        )
+
+
+def check_adopted_view(spec: SinkSpec, view: ViewPlan) -> None:
+    """Whether rows of a view can be there before the sink. Raises InvalidInput."""
+    if spec.adopts and view.mode is Mode.GROUP:
+        raise InvalidInput(
+            f'totals of view "{view.name}" cannot be taken over',
+            detail="They are computed from all rows of their source.",
+            hint="Use WITH (SNAPSHOT = true): the table becomes equal to the view.",
+        )
+
+
+class TableRows:
+    """Fits the port `ExistingRows`."""
+
+    def __init__(self, spec: SinkSpec, table: IcebergTable, source: Source | None, jobs: SparkJobs) -> None:
+        self._spec, self._table, self._source, self._jobs = spec, table, source, jobs
+
+    def begin(self) -> Offsets:
+        return self._source.begin() if self._source else None
+
+    def check(self, state: TableState, snapshot_id: int) -> None:
+        """With ADOPT = 'trust', and where there is no key, only whether the files can be read at all."""
+        scan = self._table.scan_keys(state, snapshot_id)
+        plan = scan.plan()
+        if not plan.files or not self._spec.key or self._spec.adopt is Adopt.TRUST:
+            return
+        try:
+            frame = frame_of(self._jobs.session(), scan, None, None).frame
+            wrong = _wrong_keys(frame)
+            count = wrong.count()
+            found = wrong.orderBy(*map(quoted, frame.columns)).take(NAMED) if count else []
+        except (PySparkException, Py4JError) as error:
+            raise failure_of(error, "the rows of the table could not be read") from error
+        if found:
+            raise self._violation(snapshot_id, frame.columns, found, count)
+
+    def _violation(self, snapshot_id: int, key: Sequence[str], found: Sequence[Row], count: int) -> KeyViolation:
+        named = "; ".join(_words(key, row) for row in found)
+        more = f"; and {count - len(found)} more" if count > len(found) else ""
+        return KeyViolation(
+            f'the rows of table "{self._spec.table}" cannot be taken over: keys are null, or there more than once',
+            detail=f"Key ({', '.join(key)}), snapshot {snapshot_id}: {named}{more}.",
+            hint="Correct these rows with the tool that wrote them, and start the sink again: it looks again.",
+        )
+
+
+def _wrong_keys(frame: DataFrame) -> DataFrame:
+    """Keys that are null or there more than once, and how many rows have them."""
+    keys = [quoted(name) for name in frame.columns]
+    wrong = F.col(_ROWS) > 1
+    for key in keys:
+        wrong = wrong | key.isNull()
+    return frame.groupBy(*keys).agg(F.count(F.lit(1)).alias(_ROWS)).where(wrong)
+
+
+def _words(key: Sequence[str], row: Row) -> str:
+    values = ", ".join(f"{name} = {_value(row[name])}" for name in key)
+    return f"{values} ({row[_ROWS]} row{'s' if row[_ROWS] > 1 else ''})"
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "NULL"
+    text = value.hex() if isinstance(value, bytes | bytearray) else str(value)
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return f"'{cut}'" if isinstance(value, str) else cut

@@ -1,0 +1,241 @@
+"""What brings checkpoints to a sink: Spark's streaming engine, or a source that calve drives itself.
+
+Both hand over the same thing: an identity, a static frame, a time. A feed never decides whether a checkpoint counts; it
+asks `take` and goes where the run's records end.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from calve.clock import Clock
+from calve.commit.committer import Signals
+from calve.commit.ports import Stopped
+from calve.commit.run import Decision, SinkRun
+from calve.model.checkpoint import CheckpointIdentity, Offsets, SizeHint
+from calve.model.spec import Pace
+from calve.source.files.definition import FileSource
+from calve.source.port import Source
+
+LEAST_POLL: Final = 0.2
+"""Seconds between two questions to a source that has nothing."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One micro-batch on its way to a record. `final` is True for the last one of a bounded input."""
+
+    identity: CheckpointIdentity
+    frame: DataFrame
+    batch_ms: int
+    size: SizeHint
+    final: bool = False
+    unread: int = 0
+    """What the source had then, beside this checkpoint."""
+    files: "FilesToRead | None" = None
+    """Where the records come from files."""
+
+
+class FilesToRead(Protocol):
+    """The files of one checkpoint."""
+
+    def check_unchanged(self) -> None:
+        """Raise SourceLost if one of them is not what it was when the frame was made."""
+        ...
+
+    def without(self, spark_path: str) -> tuple[str, Checkpoint] | None:
+        """A file by its path, and the checkpoint without its records; None for a file that is not known."""
+        ...
+
+
+Take = Callable[[Checkpoint], Decision]
+
+
+class Feed(Protocol):
+    """A thread that reads."""
+
+    def can_reread(self, offsets: Offsets) -> bool:
+        """Whether reading can start at these offsets."""
+        ...
+
+    def start(self, run: SinkRun, take: Take) -> None:
+        """Begin to read where the records end."""
+        ...
+
+    def stop(self) -> None:
+        """Finish the checkpoint in hand, then end."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """True while it reads."""
+        ...
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it ended, None after a stop or the end of a bounded input."""
+        ...
+
+    def ask(self) -> int:
+        """Ask the source for all that it has now; the number of the question."""
+        ...
+
+    def await_idle(self, asked: int, timeout: float) -> bool:
+        """Wait until all that was there when it was asked for was handed over.
+
+        False when time ran out or the feed ended before. A question stays until it is answered: who waits for it again
+        and again in short turns has its answer, however long a look at the source takes.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class FilesRead:
+    """A checkpoint of a file source, without some of its files."""
+
+    source: FileSource
+    spark: SparkSession
+    checkpoint: Checkpoint
+    left_out: frozenset[str] = frozenset()
+
+    @property
+    def whole(self) -> Checkpoint:
+        """The checkpoint, with the files behind it."""
+        return replace(self.checkpoint, files=self)
+
+    def check_unchanged(self) -> None:
+        identity = self.checkpoint.identity
+        self.source.check_unchanged(identity.start, identity.end)
+
+    def without(self, spark_path: str) -> tuple[str, Checkpoint] | None:
+        bounds = self.checkpoint.identity.start, self.checkpoint.identity.end
+        path = self.source.path_of(*bounds, spark_path)
+        if path is None or path in self.left_out:
+            return None
+        left_out = self.left_out | {path}
+        frame = self.source.frame_without(self.spark, *bounds, left_out)
+        return path, replace(self, checkpoint=replace(self.checkpoint, frame=frame), left_out=left_out).whole
+
+
+def use_pool(spark: SparkSession, sink_id: str) -> None:
+    """Jobs of this thread share the cluster fairly with those of other sinks, whatever their number."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", sink_id)
+
+
+class SourceFeed:
+    """Drives a source of calve's own: asks what is new, and takes it checkpoint by checkpoint."""
+
+    def __init__(self, spark: SparkSession, source: Source, signals: Signals, clock: Clock, pace: Pace) -> None:
+        self._spark = spark
+        self._source = source
+        self._signals = signals
+        self._clock = clock
+        self._pace = pace
+        self._idle = threading.Condition()
+        self._asked = self._answered = 0
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def can_reread(self, offsets: Offsets) -> bool:
+        """These sources can start anywhere they have been."""
+        del offsets
+        return True
+
+    def start(self, run: SinkRun, take: Take) -> None:
+        self._thread = threading.Thread(target=self._main, args=(run, take), name="calve-feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread:
+            self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._thread and self._thread.is_alive())
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def ask(self) -> int:
+        with self._idle:
+            self._asked += 1
+            asked = self._asked
+        self._signals.wake()
+        return asked
+
+    def await_idle(self, asked: int, timeout: float) -> bool:
+        with self._idle:
+            over = self._idle.wait_for(lambda: self._answered >= asked or not self.alive, timeout)
+            return over and self._failure is None
+
+    def _main(self, run: SinkRun, take: Take) -> None:
+        try:
+            use_pool(self._spark, run.sink_id)
+            self._loop(run, take)
+        except Stopped:
+            pass
+        except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
+            self._failure = error
+        finally:
+            self._signals.wake()
+            with self._idle:
+                self._answered = self._asked
+                self._idle.notify_all()
+
+    def _loop(self, run: SinkRun, take: Take) -> None:
+        run.adopt_rows()
+        while not self._signals.stopping and not run.sealed:
+            calls, asked, started = self._signals.calls, self._asked, self._clock.monotonic()
+            start, asked_ms = run.end, self._clock.now_ms()
+            if self._source.ended(start):
+                if run.staged:
+                    run.flush(seal=True)
+                    self._signals.await_call(calls, 0.1)
+                else:
+                    run.seal()
+                continue
+            end = run.retry_until_stopped(partial(self._source.next_end, start, whole=run.starts_over))
+            if end is None and run.starts_over:
+                run.empty_table(self._clock.now_ms())
+                continue
+            if end is None:
+                run.found_nothing(start, asked_ms)
+                run.read_through()
+                self._answer(asked)
+                self._rest(run, started, least=LEAST_POLL)
+                continue
+            complete, unread = self._source.took_all, self._source.unread
+            take(run.retry_until_stopped(partial(self._checkpoint, run, start, end)))
+            if complete:
+                run.read_through()
+                self._answer(asked)
+            self._source.committed(run.committed_offsets)
+            if not unread:
+                self._rest(run, started)
+
+    def _rest(self, run: SinkRun, started: float, *, least: float = 0.0) -> None:
+        """Wait for the time of the next checkpoint, unless somebody waits for all that is there."""
+        now = self._clock.monotonic()
+        until = now + max(least, self._pace.rest(started, now, self._clock.now_ms()))
+        while not self._signals.stopping and not run.sealed and self._answered >= self._asked:
+            calls, rest = self._signals.calls, until - self._clock.monotonic()
+            if rest <= 0:
+                return
+            self._signals.await_call(calls, rest)
+
+    def _checkpoint(self, run: SinkRun, start: Offsets, end: Offsets) -> Checkpoint:
+        identity = CheckpointIdentity(self._source.name, run.next_checkpoint, start, end)
+        frame = self._source.frame(self._spark, start, end)
+        size, final = self._source.size(start, end), self._source.ended(end)
+        found = Checkpoint(identity, frame, self._clock.now_ms(), size, final=final, unread=self._source.unread)
+        return FilesRead(self._source, self._spark, found).whole if isinstance(self._source, FileSource) else found
+
+    def _answer(self, asked: int) -> None:
+        with self._idle:
+            self._answered = asked
+            self._idle.notify_all()

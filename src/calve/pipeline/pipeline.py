@@ -1,0 +1,339 @@
+"""One sink from top to bottom: where all stages meet.
+
+feed ──► take ──► envelope ──► view ─┬─► files ──► manifests ──► record        (the feed's thread)
+                                     └─► stage ──► record        │
+                                           │                     │
+                   committer: a window is over ──► files ──► record, claim, commit, receipt   (its own thread)
+"""
+
+import threading
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.types import StructType
+
+from calve import faults
+from calve.clock import Clock, IdSource
+from calve.commit.run import CheckpointFiles, Decision, SinkRun
+from calve.envelope.envelopes import changes_of, key_violations
+from calve.envelope.fields import with_time
+from calve.envelope.log import log_of
+from calve.envelope.order import with_order
+from calve.errors import KeyViolation, SourceLost, TerminalError, TransientError, UnreadableFile
+from calve.iceberg.files.store import remove_new
+from calve.iceberg.schema.creation import iceberg_schema
+from calve.iceberg.sink_table import IcebergTable
+from calve.model.change import TIME, table_columns
+from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, RowKind, SizeHint, Staged
+from calve.model.files import NO_NEEDS, ColumnNeeds, FileTotals, Manifest, WriteResult, WriteTarget, WrittenFile
+from calve.model.frontier import BatchDescription
+from calve.model.spec import Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
+from calve.pipeline.dead_letters import DeadLetters
+from calve.pipeline.feed import Checkpoint
+from calve.pipeline.monitor import RunMonitor
+from calve.storage.state import StateStore
+from calve.view.run import View
+from calve.write.batch import write_batch
+from calve.write.consolidate import last_rows, log_rows
+from calve.write.job import key_names
+from calve.write.staging import (
+    StagedRows,
+    StageFolder,
+    discard_staged,
+    schema_of,
+    size_of,
+    stage_batch,
+    staged_changes,
+)
+from calve.write.timed import TimeRule
+
+
+@dataclass(frozen=True)
+class Intake:
+    """From records to changes of the table: the envelope, and the view above it if there is one."""
+
+    envelope: Envelope
+    key: tuple[str, ...]
+    """Of the records; the view may have another."""
+    view: View | None = None
+    time_field: str | None = None
+    """Of the records, where it is their time."""
+    log: bool = False
+    """Whether every change becomes a row."""
+    ordered_globally: bool = False
+    """Whether rows keep what orders them."""
+
+    def changes(
+        self,
+        frame: DataFrame,
+        identity: CheckpointIdentity,
+        letters: DeadLetters | None = None,
+        *,
+        epoch: int = 0,
+        needs: ColumnNeeds = NO_NEEDS,
+    ) -> DataFrame:
+        """The changes of one checkpoint; bad rows are taken out of them where they are kept elsewhere.
+
+        `needs` is what the table asks of its columns, which are not those of the records where a view is between.
+        """
+        before = self.view.plan.needs_before if self.view else self.log and isinstance(self.envelope, Debezium)
+        of_records = NO_NEEDS if self.view else needs
+        changes = changes_of(frame, self.envelope, self.key, before=before, time=self.time_field, needs=of_records)
+        if letters is not None:
+            changes = letters.sift(changes, identity)
+        if self.view is not None:
+            changes = self.view.changes(changes, identity, epoch=epoch)
+            if letters is not None and self.view.plan.may_lack_keys:
+                changes = letters.sift(changes, identity)
+        elif self.ordered_globally:
+            changes = with_order(changes, frame.schema)
+        if self.time_field:
+            changes = with_time(changes, self.time_field)
+        return log_of(changes) if self.log else changes
+
+    def committed(self, offsets: Offsets, *, epoch: int) -> None:
+        """What lies before these offsets is in the table."""
+        if self.view is not None:
+            self.view.committed(offsets, epoch=epoch)
+
+
+@dataclass(frozen=True)
+class PipelineParts:
+    """What a pipeline works with."""
+
+    spark: SparkSession
+    state: StateStore
+    table: IcebergTable
+    monitor: RunMonitor
+    clock: Clock
+    ids: IdSource
+    letters: DeadLetters | None = None
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A batch on its way to its record."""
+
+    written: CheckpointFiles
+    files: tuple[str, ...]
+    target: WriteTarget
+
+    def remove(self) -> None:
+        """Remove its files, which no record names, and none will."""
+        remove_new(self.files, self.target.io_properties, "their batch was not recorded")
+
+
+class Pipeline:
+    """Makes checkpoints durable: staged, or as a batch of its own where every checkpoint closes one."""
+
+    def __init__(self, spec: SinkSpec, intake: Intake, run: SinkRun, around: PipelineParts) -> None:
+        self._spec = spec
+        self._intake = intake
+        self._run = run
+        self._spark, self._state, self._table = around.spark, around.state, around.table
+        self._monitor, self._clock, self._ids = around.monitor, around.clock, around.ids
+        self._letters = around.letters
+        self._closing = threading.Lock()
+
+    def take(self, checkpoint: Checkpoint) -> Decision:
+        """Record one checkpoint, unless it is a replay or not where the records end.
+
+        Identity and position are looked at before the claim, so that a replay claims nothing, and again after it, since
+        the claim may have taken over records that were not seen before.
+        """
+        decision = self._run.decide(checkpoint.identity)
+        if decision is Decision.ACCEPT and not self._run.claimed:
+            self._run.claim()
+            decision = self._run.decide(checkpoint.identity)
+        if decision is Decision.SEALED and not checkpoint.frame.isEmpty():
+            raise TerminalError(
+                "rows came after the end of the input",
+                detail=f"Checkpoint {checkpoint.identity} follows a progress row that ended it.",
+                hint="To go on with other contents: ALTER SINK ... SET FROM ... WITH (SNAPSHOT = true).",
+            )
+        if decision is not Decision.ACCEPT:
+            return decision
+        self._run.reads(checkpoint.identity, checkpoint.batch_ms, checkpoint.unread)
+        self._run.await_room()
+        self._fit_the_table()
+        while True:
+            try:
+                self._make_durable(checkpoint)
+                break
+            except UnreadableFile as error:
+                checkpoint = self._without_file(checkpoint, error)
+        try:
+            self._intake.committed(self._run.committed_offsets, epoch=self._run.fence.epoch)
+        except TransientError as error:
+            self._monitor.warned("clean-up after a checkpoint", error)
+        return decision
+
+    def _changes(self, checkpoint: Checkpoint) -> DataFrame:
+        epoch = self._run.fence.epoch
+        if self._letters is not None:
+            self._letters.release()  # of an attempt that failed
+        needs = self._table.needs
+        return self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters, epoch=epoch, needs=needs)
+
+    def _make_durable(self, checkpoint: Checkpoint) -> None:
+        if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
+            self._run.retry_until_stopped(lambda: self._look_for_violations(checkpoint))
+        try:
+            while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
+                continue  # time went on meanwhile
+        finally:
+            if self._letters is not None:
+                self._letters.release()
+
+    def _without_file(self, checkpoint: Checkpoint, error: UnreadableFile) -> Checkpoint:
+        """ON BAD ROW = 'dead letter': a file that cannot be read is one letter, which names it; none of its rows count.
+
+        Nothing of the checkpoint is recorded yet, so it is computed again without the file. The letter comes first.
+        """
+        letters, files = self._letters, checkpoint.files
+        found = files.without(error.file) if letters and files and error.file else None
+        if letters is None or found is None:
+            raise error
+        path, rest = found
+        self._run.retry_until_stopped(lambda: letters.add_file(path, error, checkpoint.identity))
+        return rest
+
+    def _staged(self, checkpoint: Checkpoint) -> bool:
+        staged = self._run.retry_checking_fence(lambda: self._stage(checkpoint))
+        try:
+            self._check_unchanged(checkpoint)
+        except SourceLost:
+            discard_staged(self._state, staged)
+            raise
+        return self._run.stage(checkpoint.identity, staged, checkpoint.batch_ms)
+
+    def _check_unchanged(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.files is not None:
+            self._run.retry_until_stopped(checkpoint.files.check_unchanged)
+
+    def _recorded(self, checkpoint: Checkpoint) -> bool:
+        while self._run.staged:  # of a run that staged
+            self.close_due()
+        time = self._run.next_time(checkpoint.batch_ms)
+        made = self._run.retry_checking_fence(lambda: self._write(checkpoint, time))
+        try:
+            self._check_unchanged(checkpoint)
+        except SourceLost:
+            made.remove()
+            raise
+        if self._run.record(checkpoint.identity, made.written, time, final=checkpoint.final):
+            return True
+        made.remove()  # nothing was put: it is written again with another time
+        return False
+
+    def _fit_the_table(self) -> None:
+        """A table that lacks columns or partitions gets them between two batches; staged rows keep what they have."""
+        if self._table.behind:
+            self._run.between_batches(self._table.evolve)
+
+    def _look_for_violations(self, checkpoint: Checkpoint) -> None:
+        intake = self._intake
+        found = key_violations(checkpoint.frame, intake.envelope, intake.key, time=intake.time_field)
+        if found is None:
+            return
+        self._monitor.violated(found.count, found.sample)
+        if self._spec.on_key_violation is OnKeyViolation.HALT:
+            raise KeyViolation(
+                "a key has different rows, and nothing tells which is the last",
+                detail=f"{found.count} in one checkpoint, among them {found.sample}.",
+                hint="Order the changes by a field that grows with each of them, or set ON KEY VIOLATION = 'warn'.",
+            )
+
+    def close_due(self) -> bool:
+        """Make one batch of what was staged for windows that are over; False when there are none."""
+        with self._closing:
+            if self._run.due() is None:
+                return self._seal_if_final()
+            self._run.claim()
+            batch = self._run.due()  # what was seen before the claim does not count
+            if batch is None:
+                return False
+            entries = [e for e in self._run.staged if e.reaches_into(batch)]
+            written = self._run.retry_checking_fence(lambda: self._merge(entries, batch))
+            self._run.close(batch, written)
+            return True
+
+    def _seal_if_final(self) -> bool:
+        """The input said that nothing follows, and everything of it is closed."""
+        if not self._run.final or self._run.staged or self._run.sealed:
+            return False
+        self._run.seal()
+        return True
+
+    def _stage(self, checkpoint: Checkpoint) -> Staged:
+        changes = self._changes(checkpoint)
+        target = self._table.write_target(self._spec.write)
+        faults.reached("stage.before")
+        times = self._spec.times
+        rule = TimeRule(times, self._run.closed, coalesce=self._spec.coalesce) if times else None
+        folder = StageFolder(self._state, self._run.stage_folder, rule)
+        staged = stage_batch(changes, target, folder, RowKind.of(self._spec), size=checkpoint.size)
+        faults.reached("stage.after")
+        return staged
+
+    def _merge(self, entries: list[CheckpointEntry], batch: BatchDescription) -> CheckpointFiles:
+        rows = [StagedRows(e, self._kind_of(e.staged)) for e in entries if e.staged and e.staged.files]
+        if not rows:
+            return CheckpointFiles(self._ids.new_id(), (), FileTotals())
+        kinds = list(dict.fromkeys(part.kind for part in rows))
+        target = self._table.write_target(self._spec.write, kinds)  # their columns may be older than the input's
+        changes = staged_changes(self._spark, self._state, rows, target, batch)
+        if kinds[-1].envelope == Diff.__name__:
+            changes = log_rows(changes) if self._spec.append else last_rows(changes, key_names(target))
+        size = size_of([entry.staged for entry in entries if entry.staged])
+        return self._written(changes, size, target).written
+
+    def _kind_of(self, staged: Staged) -> RowKind:
+        """What the rows of a record are; those of an older version say it by the columns of their files."""
+        if staged.kind is not None:
+            return staged.kind
+        found = schema_of(self._state, staged.files[0])
+        names = table_columns(found.names, log=self._spec.append)
+        columns = self._table.columns_named(iceberg_schema(StructType([found[name] for name in names])))
+        beside = StructType([field for field in found.fields if field.name not in names])
+        return RowKind.of(self._spec, columns, beside.json())
+
+    def _write(self, checkpoint: Checkpoint, time: int) -> "_Made":
+        changes = self._changes(checkpoint)
+        if self._spec.append:
+            changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
+        return self._written(changes, checkpoint.size, self._table.write_target(self._spec.write))
+
+    def _written(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> "_Made":
+        started = self._clock.monotonic()
+        faults.reached("files.before")
+        result = write_batch(changes, target, deletes=self._run.needs_deletes, size=size, ids=self._ids)
+        files = [file.path for file in result.files]
+        try:
+            faults.reached("files.after")
+            written = self._described(result, self._ids.new_id(), files)
+            faults.reached("manifests.after")
+        except BaseException:
+            remove_new(files, target.io_properties, "their batch was not recorded")
+            raise
+        self._monitor.wrote(self._clock.monotonic() - started)
+        return _Made(written, tuple(files), target)
+
+    def _described(self, result: WriteResult, commit_id: str, made: list[str]) -> CheckpointFiles:
+        """Manifests of the files of a batch. Keys become deletes of the table as they are, or are resolved later."""
+
+        def described(files: tuple[WrittenFile, ...], stem: str) -> tuple[Manifest, ...]:
+            manifests = self._table.write_manifests(files, stem) if files else ()
+            made.extend(manifest.path for manifest in manifests)
+            return manifests
+
+        if self._spec.deletes is Deletes.EQUALITY:
+            return CheckpointFiles(commit_id, described(result.files, commit_id), FileTotals.of(result))
+        data, keys = result.data_files, result.delete_files
+        return CheckpointFiles(
+            commit_id,
+            described(data, commit_id),
+            FileTotals.of(replace(result, files=data)),
+            described(keys, f"{commit_id}-keys"),
+        )

@@ -1,0 +1,202 @@
+"""A running sink: the handle that `start` returns."""
+
+import atexit
+import concurrent.futures.thread  # noqa: F401 - its end is registered here, so that the end of sinks comes before it
+import threading
+from weakref import WeakSet
+
+from calve.clock import Clock
+from calve.commit.committer import Committer, Signals
+from calve.commit.run import SinkRun
+from calve.errors import CalveError, TransientError
+from calve.model.health import CommitReport, Health, Status
+from calve.pipeline.feed import Feed
+from calve.pipeline.monitor import RunMonitor
+from calve.pipeline.pipeline import Pipeline
+from calve.pipeline.registration import TableRegistration
+
+EXIT_SECONDS = 30.0
+"""How long a program that ends waits for its sinks to stop."""
+
+_running: "WeakSet[Query]" = WeakSet()
+
+
+def _stop_running() -> None:
+    """Stop the sinks of a program that ends.
+
+    Python aborts a program, and loses its exit code, if a thread comes back from native code while it ends. It has to
+    happen before thread pools end, which a sink needs for its last commit; `atexit` would be after that.
+    """
+    queries = tuple(_running)
+    for query in queries:
+        query.ask_to_stop()
+    for query in queries:
+        query.await_end(EXIT_SECONDS)
+
+
+getattr(threading, "_register_atexit", atexit.register)(_stop_running)
+
+
+class Query:
+    """Two threads, the feed and the committer, and one that watches them.
+
+    A feed that fails does not keep recorded work from being committed; a committer that fails ends the feed.
+    """
+
+    def __init__(
+        self, run: SinkRun, feed: Feed, committer: Committer, signals: Signals, monitor: RunMonitor, clock: Clock
+    ) -> None:
+        self._run = run
+        self._feed = feed
+        self._committer = committer
+        self._signals = signals
+        self._monitor = monitor
+        self._clock = clock
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._registry: TableRegistration | None = None
+        self._watcher = threading.Thread(target=self._watch, name="calve-query", daemon=True)
+
+    def begin(self, pipeline: Pipeline, registry: TableRegistration | None = None) -> bool:
+        """Look at the table, then start the threads; False for a sink that was sealed before: it has nothing to do."""
+        self._registry = registry
+        self._run.boot()
+        self._monitor.started(self._run.fence.epoch, self._run.frontier.to_json(), self._run.ready)
+        if self._run.sealed and not self._run.pending:
+            self._finish(None)
+            return False
+        self._monitor.running()
+        _running.add(self)
+        self._committer.start()
+        self._feed.start(self._run, pipeline.take)
+        self._watcher.start()
+        return True
+
+    # ---- what users call
+
+    def status(self) -> Status:
+        """Health, frontier, pending work."""
+        return self._monitor.status
+
+    def recent_commits(self) -> list[CommitReport]:
+        """The last commits of this run, oldest first."""
+        return self._monitor.recent_commits
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the sink ended, None while it runs and after an orderly end."""
+        return self._failure
+
+    @property
+    def active(self) -> bool:
+        """True until the sink has ended."""
+        return not self._ended.is_set()
+
+    def ask(self) -> int:
+        """Ask for all that the source holds now: `await_caught_up` can be called for that more than once."""
+        return self._feed.ask()
+
+    def await_caught_up(self, timeout: float = 3600.0, *, asked: int | None = None) -> None:
+        """Wait until what the source holds now, or held when it was asked, is in the table. Raises why not."""
+        deadline = self._clock.monotonic() + timeout
+        asked = self._feed.ask() if asked is None else asked
+        with self._run.catching_up():
+            if self._feed.await_idle(asked, timeout):
+                self._run.flush()
+                self._signals.wake()
+        while self.active and self._run.pending and self._clock.monotonic() < deadline:
+            self._await_call()
+        if not self.active and self._failure:
+            raise self._failure
+        if self._feed.failure or self._committer.failure:
+            self._ended.wait(max(0.0, deadline - self._clock.monotonic()))
+            raise self._failure or TransientError("the sink ended before it caught up")
+        if self._run.pending or self._clock.monotonic() >= deadline:
+            raise TransientError(
+                "the sink did not catch up in time",
+                detail=f"{self._run.pending} batches are pending after {timeout:g} s. {self.status().cause}".strip(),
+            )
+
+    def await_maintained(self, timeout: float) -> None:
+        """Wait until no maintenance is under way, or time ran out; what is not done then is left for another time."""
+        deadline = self._clock.monotonic() + timeout
+        while self.active and self._committer.tending and self._clock.monotonic() < deadline:
+            self._await_call()
+
+    def _await_call(self) -> None:
+        """Wait a moment; after a stop was asked for, nothing but the end is worth waiting for."""
+        if self._signals.stopping:
+            self._ended.wait(0.1)
+        else:
+            self._signals.await_call(self._signals.calls, 0.1)
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False when time ran out. Raises why the sink ended, if not by a stop or a seal."""
+        if not self._ended.wait(timeout):
+            return False
+        if self._failure:
+            raise self._failure
+        return True
+
+    @property
+    def sealed(self) -> bool:
+        """True when the input is complete and committed."""
+        return self._run.frontier.sealed
+
+    def ask_to_stop(self) -> None:
+        """As `stop`, without waiting for the end."""
+        self._signals.stop()
+
+    def stop(self) -> None:
+        """Finish the checkpoint and the commits in hand, then end. Pending work stays recorded for the next start."""
+        self.ask_to_stop()
+        if self._watcher.is_alive():
+            self._watcher.join()
+
+    def await_end(self, timeout: float) -> bool:
+        """Wait until nothing is at work any more, however it ended; False when time ran out."""
+        return self._ended.wait(timeout)
+
+    # ---- the watcher
+
+    def _watch(self) -> None:
+        while not self._signals.stopping:
+            calls = self._signals.calls
+            if not self._committer.alive:
+                break
+            if not self._feed.alive and self._has_finished_without_feed():
+                break
+            if self._registry is not None:
+                self._registry.look(self._monitor.status)
+            self._signals.await_call(calls, 1.0)
+        self._signals.stop()
+        self._feed.stop()
+        self._committer.finish()
+        self._finish(self._committer.failure or self._feed.failure)
+
+    def _has_finished_without_feed(self) -> bool:
+        """Whether all is committed; after a failure, all that is complete: the rest stays staged for the next run."""
+        if self._feed.failure is None:
+            return not self._run.pending
+        self._run.reading_failed()
+        return not self._run.committable or self._status_is_stuck()
+
+    def _status_is_stuck(self) -> bool:
+        """The feed failed and the rest cannot go out now: it stays recorded, and the failure is told."""
+        return self._feed.failure is not None and self._monitor.status.health is Health.STALLED
+
+    def _finish(self, failure: BaseException | None) -> None:
+        self._failure = failure
+        if self._registry is not None and failure is None:
+            self._registry.finish(self._monitor.status)
+        self._monitor.ended(failure, sealed=self._run.frontier.sealed, pending=self._run.ready)
+        _running.discard(self)
+        self._ended.set()
+
+
+def exit_code(query: Query) -> int:
+    """0 done, 1 failed or work left pending, 2 invalid input, 3 fenced."""
+    failure = query.failure
+    if isinstance(failure, CalveError):
+        return failure.exit_code
+    return 1 if failure or query.status().pending else 0

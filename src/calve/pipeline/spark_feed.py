@@ -1,0 +1,334 @@
+"""Feeds a sink from a streaming DataFrame through Spark's `foreachBatch`.
+
+Spark's checkpoint lives in numbered folders on the driver's disk; `current` names the one in use. Whenever it is not
+where the run's records end (lost, rewound, put back, foreign, or ahead), a new folder is started there if the
+source's offsets allow it, and otherwise the sink stops and says why. A folder is never changed by calve once Spark
+uses it.
+
+Spark ends a query whose source, or whose checkpoint folder, fails once. If that may go away, the query is started again
+where the records end, with growing pauses; it counts as running once it has handed over a batch or waits for data.
+"""
+
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from calve import faults
+from calve.clock import Clock, IdSource
+from calve.commit.committer import Signals
+from calve.commit.ports import Stopped
+from calve.commit.run import Decision, SinkRun
+from calve.errors import CalveError, SourceLost, TransientError
+from calve.model.checkpoint import UNKNOWN, CheckpointIdentity, Offsets, SizeHint
+from calve.model.spec import Pace
+from calve.pipeline.feed import Checkpoint, Take, use_pool
+from calve.pipeline.spark_log import (
+    DamagedLog,
+    SparkLog,
+    SparkPosition,
+    behind,
+    self_describing,
+    unread_of,
+    waits_for_data,
+)
+from calve.spark.failures import failure_of
+from calve.storage import durable
+from calve.storage.filesystems import make_private
+
+_STATISTICS_LIMIT = 1 << 50
+"""Spark reports absurd sizes for plans whose size it does not know."""
+
+
+POLL_MS: Final = 100
+"""How often Spark asks a source that has nothing."""
+
+LOOK_SECONDS: Final = 1
+"""How often it is looked whether Spark waits for data."""
+
+_DATA_LOSS = ("some data may have been missed", "failOnDataLoss", "KAFKA_DATA_LOSS")
+"""Words of Kafka's connector for offsets that a topic does not have any more."""
+
+
+class _Moved(Exception):
+    """Ends a query whose position is wrong, so that it is started again elsewhere."""
+
+
+class SparkFeed:
+    """One streaming DataFrame. The thread here starts Spark's query and starts it again where the records end."""
+
+    def __init__(
+        self, frame: DataFrame, folder: Path, signals: Signals, clock: Clock, ids: IdSource, pace: Pace
+    ) -> None:
+        self._frame = frame
+        self._folder = folder
+        self._signals = signals
+        self._clock, self._ids = clock, ids
+        self._pace = pace
+        self._query: StreamingQuery | None = None
+        self._log = SparkLog(folder)
+        self._read_to: Offsets = None
+        """Where Spark asks the source for more."""
+        self._failure: BaseException | None = None
+        self._broken: TransientError | None = None
+        """Why Spark ended the last query, until that was told."""
+        self._called = False
+        """Whether the query has handed over a batch."""
+        self._moved = False
+        self._stopping = False
+        self._state = threading.Condition()
+        self._busy = False
+        self._awaited = 0
+        self._thread: threading.Thread | None = None
+
+    def can_reread(self, offsets: Offsets) -> bool:
+        return self_describing(offsets)
+
+    def start(self, run: SinkRun, take: Take) -> None:
+        self._thread = threading.Thread(target=self._main, args=(run, take), name="calve-feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._state:
+            self._stopping = True
+            self._state.wait_for(lambda: not self._busy)  # Spark does not wait for a Python callback
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+        if self._thread:
+            self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._thread and self._thread.is_alive())
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def ask(self) -> int:
+        return 0  # Spark itself is asked, by whoever waits
+
+    def await_idle(self, asked: int, timeout: float) -> bool:
+        del asked
+        with self._state:
+            self._awaited += 1
+        self._signals.wake()
+        try:
+            return self._await_all(timeout)
+        finally:
+            with self._state:
+                self._awaited -= 1
+
+    def _await_all(self, timeout: float) -> bool:
+        deadline = self._clock.monotonic() + timeout
+        while self.alive and self._clock.monotonic() < deadline:
+            query = self._query
+            if query is None or not query.isActive:
+                self._signals.await_call(self._signals.calls, 0.05)
+                continue
+            try:
+                query.processAllAvailable()
+            except PySparkException:
+                continue  # the query ended: for good, or to be started elsewhere
+            if query is self._query and not self._moved:
+                return True
+        return False
+
+    # ---- the thread
+
+    def _main(self, run: SinkRun, take: Take) -> None:
+        try:
+            use_pool(self._frame.sparkSession, run.sink_id)
+            while not self._signals.stopping and not self._stopping and not run.sealed:
+                query = run.retry_until_stopped(partial(self._started, run, take))
+                try:
+                    self._watch(run, query)
+                except TransientError as error:
+                    self._broken = error
+        except Stopped:
+            pass
+        except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
+            self._failure = error
+        finally:
+            self._signals.wake()
+
+    def _started(self, run: SinkRun, take: Take) -> StreamingQuery:
+        """A query that works, or has ended. Raises TransientError when it failed before it did any work."""
+        broken, self._broken = self._broken, None
+        if broken is not None:  # the last one did some: it is told, and waited for, like a failure of any other source
+            raise broken
+        self._log = self._folder_for(run)
+        self._moved = self._called = False
+
+        def on_batch(frame: DataFrame, batch_id: int) -> None:
+            self._on_batch(frame, batch_id, run, take)
+
+        writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", self._log.folder.as_uri())
+        if self._pace.every > 0:  # rests are taken in the callback: a trigger's would slow down a backlog, too
+            writer = writer.trigger(processingTime=f"{POLL_MS} milliseconds")
+        self._read_to = run.end
+        query = self._query = writer.start()
+        while not (self._called or self._has_ended(run, query)):
+            if waits_for_data(query.status):
+                break
+        return query
+
+    def _watch(self, run: SinkRun, query: StreamingQuery) -> None:
+        asked_ms: int | None = None
+        while not self._has_ended(run, query):
+            asked_ms = self._look(run, query, asked_ms)
+
+    def _has_ended(self, run: SinkRun, query: StreamingQuery) -> bool:
+        """Whether it has, before the time of the next look. Raises why it failed."""
+        if self._stopping and query.isActive:  # it may have been started meanwhile
+            query.stop()
+        try:
+            return bool(query.awaitTermination(LOOK_SECONDS))
+        except PySparkException as error:
+            if self._stopping or self._moved or run.sealed:
+                return True
+            raise self._failure or _query_failure(error) from error
+
+    def _look(self, run: SinkRun, query: StreamingQuery, asked_ms: int | None) -> int | None:
+        """Notice that Spark asked the source and it had nothing; when that was seen, None when it was not.
+
+        Between two such looks Spark asked at least once, so that the first of them is what is known for sure.
+        """
+        if self._busy or not waits_for_data(query.status):
+            return None
+        if asked_ms is not None:
+            run.found_nothing(self._read_to, asked_ms)
+        return self._clock.now_ms()
+
+    def _on_batch(self, frame: DataFrame, batch_id: int, run: SinkRun, take: Take) -> None:
+        started, unread = self._clock.monotonic(), self._unread()
+        with self._state:
+            if self._stopping:
+                raise Stopped
+            self._busy = self._called = True
+        try:
+            batch = self._log.batch(batch_id)
+            self._check_forward(batch.identity)
+            run.retry_until_stopped(self._log.sync)  # the record of this batch relies on what Spark wrote down
+            decision = take(Checkpoint(batch.identity, frame, batch.batch_ms, _size_of(frame), unread=unread or 0))
+        except Stopped:
+            raise
+        except Exception as error:
+            self._failure = error  # on its way through the JVM the exception becomes a text
+            raise
+        finally:
+            with self._state:
+                self._busy = False
+                self._state.notify_all()
+        if decision in {Decision.REPOSITION, Decision.SEALED}:
+            self._moved = True
+            raise _Moved
+        self._read_to = batch.identity.end
+        faults.reached("spark-commit.before")
+        if not unread and (unread == 0 or self._pace.required):
+            self._rest(run, started)
+
+    def _unread(self) -> int | None:
+        """What the source had when the batch before this one was planned, beside it; None where it does not say."""
+        progress = self._query.lastProgress if self._query is not None else None
+        return None if progress is None else unread_of(progress["sources"])
+
+    def _rest(self, run: SinkRun, started: float) -> None:
+        """Hold back Spark's next batch until its time, unless somebody waits for all that is there."""
+        now = self._clock.monotonic()
+        until = now + self._pace.rest(started, now, self._clock.now_ms())
+        while not (self._signals.stopping or self._stopping or self._awaited or run.sealed):
+            calls, rest = self._signals.calls, until - self._clock.monotonic()
+            if rest <= 0:
+                return
+            self._signals.await_call(calls, rest)
+
+    # ---- where to go on
+
+    def _folder_for(self, run: SinkRun) -> SparkLog:
+        current = self._current()
+        problem, position = "it is lost", None
+        if current is not None:
+            try:
+                position = SparkLog(current).position()
+                problem = "it is empty" if position is None else "it is not where the records end"
+            except DamagedLog as error:
+                problem = error.detail
+        if current is not None and self._fits(position, run):
+            return SparkLog(current)
+        if not run.claimed:  # the predecessor may have gone on since this run looked
+            run.look_again()
+            if current is not None and self._fits(position, run):
+                return SparkLog(current)
+        fresh = run.end is None and position is None
+        if not fresh and not self.can_reread(run.end):
+            raise self._lost(problem, run.end)
+        return self._new_folder(run.end)
+
+    def _fits(self, position: SparkPosition | None, run: SinkRun) -> bool:
+        """Spark's next batch is one that is recorded, or starts where the records end."""
+        if position is None:
+            return False
+        if position.planned and run.knows(position.planned.identity):
+            return True
+        same_query = position.query_id == run.last_query_id or not run.last_query_id
+        return position.committed == run.end and (same_query or self_describing(run.end))
+
+    def _current(self) -> Path | None:
+        try:
+            folder = self._folder / (self._folder / "current").read_text().strip()
+        except FileNotFoundError:
+            return None
+        return folder if folder.is_dir() else None
+
+    def _new_folder(self, offsets: Offsets) -> SparkLog:
+        make_private(self._folder)
+        used = [int(p.name) for p in self._folder.iterdir() if p.name.isdigit()]
+        log = SparkLog(self._folder / str(max(used, default=0) + 1))
+        log.start_at(offsets, self._ids.new_id(), self._clock.now_ms())
+        part = self._folder / f"current.{self._ids.new_id()}"
+        with durable.DurableFile(part) as out:
+            out.write(log.folder.name.encode())
+        part.replace(self._folder / "current")
+        durable.sync_folder(self._folder)
+        return log
+
+    def _check_forward(self, identity: CheckpointIdentity) -> None:
+        """A source that was made anew begins at lower offsets than those that were read."""
+        gone = behind(identity.start, identity.end)
+        if gone:
+            raise _recreated(gone)
+
+    def _lost(self, problem: str, offsets: Offsets) -> SourceLost:
+        return SourceLost(
+            "Spark's checkpoint cannot be continued, and its source cannot start at the recorded offsets",
+            detail=f"{self._folder}: {problem}; the records end at {offsets}.",
+            hint="Put the newest checkpoint directory back, or use calve.files(), which keeps its own position.",
+        )
+
+
+def _size_of(frame: DataFrame) -> SizeHint:
+    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - statistics have no Python API
+    size = int(str(plan.stats().sizeInBytes()))
+    return SizeHint(bytes=size) if 0 < size < _STATISTICS_LIMIT else UNKNOWN
+
+
+def _recreated(detail: str) -> SourceLost:
+    return SourceLost(
+        "the source no longer has what was read last, or what comes next",
+        detail=f"{detail}.",
+        hint="It was made anew, or removed records before they were read. To begin again: a new sink into a new table.",
+    )
+
+
+def _query_failure(error: PySparkException) -> CalveError:
+    """Why Spark ended a query; a TransientError if it may be started again."""
+    lines = str(error).strip().splitlines()
+    lost = next((line for line in lines if any(words in line for words in _DATA_LOSS)), None)
+    if lost:
+        return _recreated(lost.strip().rstrip("."))
+    return failure_of(error, "the streaming query failed")

@@ -1,0 +1,285 @@
+"""From a sink that is defined to one that runs: every part of a run, put together."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from calve.catalog.connect import location_of
+from calve.clock import Clock, IdSource, RandomIds, SystemClock
+from calve.commit.committer import CommitHooks, Committer, Signals
+from calve.commit.journal import Journal
+from calve.commit.ports import NothingToTend, Tending
+from calve.commit.run import RunPorts, SinkRun
+from calve.envelope.envelopes import check_envelope, table_schema
+from calve.envelope.log import LOG_FIELDS
+from calve.errors import InvalidInput
+from calve.iceberg.loading import check_found_by_all, load_or_create_table, load_table
+from calve.iceberg.schema.creation import iceberg_schema, partition_spec, reserved
+from calve.iceberg.schema.evolution import Shape, creation_properties
+from calve.iceberg.sink_table import IcebergTable
+from calve.iceberg.small_tables.dead_letters import LetterTable
+from calve.iceberg.snapshot.compaction import CompactionOwner
+from calve.keylookup.index.key_index import KeyIndex, memory_on
+from calve.keylookup.indexed import IndexedSearch
+from calve.keylookup.ordered import OrderedResolver
+from calve.keylookup.resolver import PositionResolver
+from calve.keylookup.search import SparkJobs
+from calve.lake import TableRef, table_id
+from calve.maintain.compact import CompactionScope, Compactor
+from calve.maintain.convert import ConversionTools
+from calve.model.change import ORDER
+from calve.model.checkpoint import CheckpointIdentity
+from calve.model.files import KeyPlace
+from calve.model.spec import (
+    Deletes,
+    Maintenance,
+    OnSchemaChange,
+    SinkSpec,
+)
+from calve.pipeline.dead_letters import DeadLetters
+from calve.pipeline.existing_rows import TableRows, check_adopted_view, check_adoption
+from calve.pipeline.feed import Feed, SourceFeed
+from calve.pipeline.monitor import RunMonitor, status_file
+from calve.pipeline.pipeline import Intake, Pipeline, PipelineParts
+from calve.pipeline.query import Query
+from calve.pipeline.registration import RegisteredTable, TableRegistration
+from calve.pipeline.spark_feed import SparkFeed
+from calve.pipeline.upkeep import Upkeep
+from calve.pipeline.views import narrow
+from calve.source.files.definition import Files
+from calve.source.port import BoundedFrame, Source
+from calve.spark.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
+from calve.spark.session import machine_memory
+from calve.storage.filesystems import NO_LOCAL_FILES, io_properties_of, is_local_location
+from calve.storage.listing import check_there
+from calve.storage.state import StateFolder, StateStore, check_apart
+from calve.view.plan import Mode, ViewPlan
+from calve.view.run import View
+
+if TYPE_CHECKING:
+    from calve.pipeline.sink import Sink
+
+_RUNNING: "WeakValueDictionary[tuple[Path, str], Query]" = WeakValueDictionary()
+"""Runs of this process by home and name of the sink."""
+IDLE_CHECK_SECONDS = 60.0
+"""How often an idle sink looks at its table, to notice rollback, recreation and a lost fence."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a sink understands its frames: the specification with its key, the table's columns, records to changes."""
+
+    spec: SinkSpec
+    columns: StructType
+    intake: Intake
+
+
+def reading_of(sink: "Sink", spark: SparkSession, frame_schema: StructType, state: StateStore) -> Reading:
+    """What the table is made of, and how changes of it come out of frames of this schema."""
+    spec, over = sink.spec, sink.view
+    time = spec.times.field if spec.times else None
+    if over is None:
+        key = sink.record_key if spec.append else spec.key
+        intake = Intake(spec.envelope, key, None, time, log=spec.append, ordered_globally=spec.ordered)
+        check_envelope(frame_schema, spec.envelope, key)
+        columns = table_schema(frame_schema, spec.envelope, key)
+    else:
+        plan = over.planned(spark, frame_schema, spec.envelope, spec.key or None)
+        _check_view(spec, plan)
+        view = View(spark, plan, state=state, resolve=over.resolve)
+        intake = Intake(spec.envelope, over.record_key(spec.envelope), view, time, log=spec.append)
+        spec, columns = replace(spec, key=() if spec.append else plan.key), plan.schema
+    if ORDER in columns.names:
+        raise reserved(ORDER)
+    more: list[StructField] = list(LOG_FIELDS) if spec.append else []
+    if time or spec.ordered:
+        made = intake.changes(spark.createDataFrame([], frame_schema), CheckpointIdentity("", 0, None, None))
+        more += [made.schema[ORDER]] if spec.ordered else []
+    return Reading(spec, StructType([*columns.fields, *more]), intake)
+
+
+def _check_view(spec: SinkSpec, plan: ViewPlan) -> None:
+    check_adopted_view(spec, plan)
+    if spec.ordered:
+        raise InvalidInput(
+            f'rows of view "{plan.name}" have no order of their own',
+            hint="Leave across_checkpoints out of the envelope.",
+        )
+    if spec.append and plan.mode is not Mode.INSERT:
+        raise InvalidInput(
+            f'view "{plan.name}" does not keep every change',
+            hint="MODE APPEND takes views that filter and compute rows of a source with ENVELOPE NONE.",
+        )
+    if spec.times and plan.mode in {Mode.REKEY, Mode.GROUP}:
+        raise InvalidInput(
+            f'rows of view "{plan.name}" have no time of their own',
+            hint="TIME COLUMN takes views that filter and compute rows, with the key of their source.",
+        )
+
+
+def source_store(state: StateStore, spec: SinkSpec) -> StateStore:
+    """Where a source remembers what it read; a new generation begins to read anew."""
+    return StateFolder(state, f"source-{spec.generation}" if spec.generation else "source")
+
+
+def _reached_by_all(state: str) -> str:
+    """A state location as tables have theirs."""
+    if not is_local_location(state):
+        return state.rstrip("/")
+    return location_of(Path(unquote(urlsplit(state).path) if state.startswith("file:") else state))
+
+
+class Start:
+    """Puts the parts of one run together."""
+
+    def __init__(self, sink: "Sink", state: str | None) -> None:
+        self._sink, self._spec, self._home = sink, sink.spec, sink.lake.home
+        self._clock: Clock = SystemClock()
+        self._ids: IdSource = RandomIds()
+        self._signals = Signals()
+        changes = sink.changes
+        self._spark = changes.sparkSession if isinstance(changes, DataFrame) else sink.lake.spark()
+        refuse_connect(self._spark)
+        if state is None and on_cluster(self._spark):
+            raise InvalidInput(
+                "a sink on a cluster needs a state location",
+                hint="Give start(state=\"s3://...\"), or WITH (STATE LOCATION = 's3://...').",
+            )
+        if state is not None:
+            warn_of_local_place(self._spark, f'the state location of sink "{self._spec.name}"', state)
+        self._state: StateStore = sink.lake.state(state, self._spec.sink_id)
+        self._state_location = state or str(self._home / "state")
+
+    def query(self) -> Query:
+        check_executors(self._spark)
+        self._check_name_is_free()
+        check_adoption(self._sink)
+        source = self._source()
+        frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
+        reading = reading_of(self._sink, self._spark, frame_schema, self._state)
+        columns, spec = reading.columns, reading.spec
+        if reading.intake.view is not None and spec.times is None:  # times of rows that are left out count, too
+            narrow(source, self._sink.changes, reading.intake.view.plan, self._home, self._spark)
+        catalog = self._sink.lake.open()
+        if spec.adopts:
+            load_table(catalog, spec.table)  # it is not made: there would be nothing to take over
+        schema = iceberg_schema(columns, spec.key, spec.uuids)
+        partitions = partition_spec(schema, spec.partition_by)
+        evolves = spec.on_schema_change is OnSchemaChange.EVOLVE
+        iceberg = load_or_create_table(
+            catalog,
+            spec.table,
+            schema,
+            spec.key,
+            creation_properties(spec.sink_id, spec.partition_by),
+            spec=partitions,
+            known_to=spec.sink_id,
+            evolves=evolves,
+        )
+        warn_of_local_place(self._spark, f'the location of table "{spec.table}"', iceberg.location())
+        check_apart(self._state_location, iceberg.location())
+        if spec.deletes is Deletes.EQUALITY:
+            check_found_by_all(iceberg, spec.key)
+        asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
+        shape = Shape(schema, asked, evolves, spec.branch)
+        table = IcebergTable(
+            iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape, keys_at=self._keys_at
+        )
+        counts = source.counts if source else "offsets"
+        monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake, counts=counts)
+        feed = self._feed(source)
+        resolver = self._resolver(table)
+        existing = TableRows(spec, table, source, self._jobs)
+        outside = RunPorts(self._clock, self._ids, monitor, self._signals, resolver, existing)
+        run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
+        letters = self._letters(monitor)
+        around = PipelineParts(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
+        pipeline = Pipeline(spec, reading.intake, run, around)
+        between = CommitHooks(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver))
+        committer = Committer(run, self._signals, between, idle_check_seconds=IDLE_CHECK_SECONDS)
+        query = Query(run, feed, committer, self._signals, monitor, self._clock)
+        _RUNNING[self._home, spec.name] = query
+        known = table_id(TableRef(self._sink.lake, spec.table))
+        begun = query.begin(
+            pipeline, TableRegistration(RegisteredTable(self._home, known, spec, table.standing), self._clock)
+        )
+        if not begun and isinstance(source, BoundedFrame):
+            raise InvalidInput(
+                f'sink "{spec.name}" is complete: it takes in one bounded DataFrame',
+                detail="It took one in before. Nothing of this one was read.",
+                hint="To apply this one to the same table, give the sink another name and options(adopt=True). To take "
+                "in what is new whenever it starts: calve.files(...), or a streaming DataFrame.",
+            )
+        return query
+
+    def _check_name_is_free(self) -> None:
+        """Two tables under one name would write over each other's status."""
+        other = _RUNNING.get((self._home, self._spec.name))
+        if other is not None and other.active and other.status().table != str(self._spec.table):
+            raise InvalidInput(
+                f'there is another sink "{self._spec.name}" at work',
+                detail=f"It writes to table {other.status().table}, this one to {self._spec.table}.",
+                hint="Give each sink a name of its own.",
+            )
+
+    def _resolver(self, table: IcebergTable) -> OrderedResolver | PositionResolver:
+        if self._spec.ordered:
+            return OrderedResolver(table, self._ids)
+        index = KeyIndex(StateFolder(self._state, "index"), self._ids, memory=memory_on(machine_memory()))
+        search = IndexedSearch(index, self._spec.key_index)
+        return PositionResolver(table, self._jobs, self._ids, search)
+
+    @property
+    def _keys_at(self) -> KeyPlace:
+        """Where files of keys go if the table's store lets nobody delete: equality deletes are part of the table."""
+        return KeyPlace(
+            f"{_reached_by_all(self._state_location)}/{self._spec.sink_id}/keys",
+            {k: v for k, v in io_properties_of(self._sink.lake.properties).items() if k != NO_LOCAL_FILES},
+            takes_new=self._spec.deletes is not Deletes.EQUALITY,
+        )
+
+    @property
+    def _jobs(self) -> SparkJobs:
+        return SparkJobs(lambda: self._spark, self._spec.sink_id)
+
+    def _upkeep(self, run: SinkRun, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver) -> Tending:
+        """With a client of its own: it works beside the commits."""
+        spec, lake = self._spec, self._sink.lake
+        if spec.maintenance is Maintenance.OFF:
+            return NothingToTend()
+        scope, tools = (
+            CompactionScope(spec.table, spec.branch, spec.write),
+            ConversionTools(lambda: self._spark, self._clock, self._ids),
+        )
+        owner = CompactionOwner(spec.sink_id, lambda: run.fence.run_id)
+        compactor = lambda: Compactor(lake.open(), scope, tools, owner=owner)  # noqa: E731 - made when it is needed
+        return Upkeep(compactor, resolver, monitor, self._clock, self._signals.wake)
+
+    def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
+        """A client of its own: letters are written by the feed's thread, commits by another."""
+        name = self._spec.dead_letters
+        if name is None:
+            return None
+        table = LetterTable(self._sink.lake.open(), name, self._spec.name, self._clock, self._ids)
+        return DeadLetters(table, monitor)
+
+    def _source(self) -> Source | None:
+        changes = self._sink.changes
+        if isinstance(changes, Files):
+            warn_of_local_place(self._spark, f'the input of sink "{self._spec.name}"', changes.path)
+            check_there(changes.path)
+        if not isinstance(changes, DataFrame):
+            return changes.open(source_store(self._state, self._spec), self._clock)
+        return None if changes.isStreaming else BoundedFrame(changes)
+
+    def _feed(self, source: Source | None) -> Feed:
+        if source is not None:
+            return SourceFeed(self._spark, source, self._signals, self._clock, self._spec.pace)
+        folder = self._home / "spark" / self._spec.sink_id
+        frame = cast("DataFrame", self._sink.changes)  # what is no source is a streaming frame
+        return SparkFeed(frame, folder, self._signals, self._clock, self._ids, self._spec.pace)

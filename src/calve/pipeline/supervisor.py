@@ -1,0 +1,274 @@
+"""Runs all sinks of a home folder side by side, each in its own thread, until they end or are stopped.
+
+    definitions ──► one `SinkRunner` per sink ──► start ──► Query ──► end
+                          ▲        transient failure: again, with backoff
+        ALTER, DROP, PAUSE: noticed by the definitions' revision, stop and start
+
+A sink that fails or stalls blocks no other. Terminal failures stay halted with the reason, a fenced sink is never
+started again by this process.
+"""
+
+import logging
+import threading
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from calve.clock import Clock, SystemClock
+from calve.definitions.objects import Definition
+from calve.definitions.store import Definitions
+from calve.definitions.workplace import Workplace
+from calve.errors import CalveError, FencedError, InvalidInput, TerminalError, TransientError
+from calve.model.health import Health
+from calve.pipeline.build import sink_of
+from calve.pipeline.monitor import forget_status, report_start
+from calve.pipeline.query import Query
+from calve.plan.sinks import plan_sink
+from calve.sql.statements import ObjectKind
+
+_log = logging.getLogger("calve")
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at the definitions."""
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
+"""Seconds before a sink is started again after a transient failure: doubled each time."""
+PATIENCE = 120.0
+"""Seconds that a sink may be stalled before `until_caught_up` leaves it with its work pending."""
+MAINTENANCE_SECONDS = 10.0
+"""Seconds that `until_caught_up` waits for maintenance that a commit gave rise to."""
+
+
+MadeOf = tuple[tuple[str, int], ...]
+"""Versions of a sink and of all that it refers to."""
+
+
+class Ending(Enum):
+    """Why a runner is over."""
+
+    DONE = auto()
+    STOPPED = auto()
+    FAILED = auto()
+    FENCED = auto()
+
+
+@dataclass(frozen=True)
+class SinkResult:
+    """How a sink ended."""
+
+    name: str
+    ending: Ending
+    cause: BaseException | None = None
+    pending: int = 0
+    logged: bool = False
+    """Whether the log has the whole cause."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 1 failed or work left pending, 2 invalid input, 3 fenced."""
+        if self.ending is Ending.FENCED:
+            return FencedError.exit_code
+        if self.cause is not None:
+            return self.cause.exit_code if isinstance(self.cause, CalveError) else 1
+        return 1 if self.pending else 0
+
+
+class SinkRunner:
+    """One sink of one version of its definition."""
+
+    def __init__(self, place: Workplace, definition: Definition, made_of: MadeOf, *, until_caught_up: bool) -> None:
+        self._place = place
+        self.definition = definition
+        self.made_of = made_of
+        self._until_caught_up = until_caught_up
+        self._clock: Clock = SystemClock()
+        self._stop = threading.Event()
+        self._query: Query | None = None
+        self.result: SinkResult | None = None
+        self._thread = threading.Thread(target=self._main, name=f"calve-sink-{definition.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """True until the sink has ended."""
+        return self._thread.is_alive()
+
+    @property
+    def query(self) -> Query | None:
+        """The run that is under way."""
+        return self._query
+
+    @property
+    def fenced(self) -> bool:
+        """True once another process took over the sink: it is not started again here, whatever becomes of it."""
+        return self.result is not None and self.result.ending is Ending.FENCED
+
+    def ask_to_stop(self) -> None:
+        """Finish the commit in hand, then end."""
+        self._stop.set()
+        query = self._query
+        if query is not None:
+            query.ask_to_stop()
+
+    def join(self) -> None:
+        """Wait for the end."""
+        self._thread.join()
+
+    def _main(self) -> None:
+        """Whatever happens in this thread, there is a result in the end."""
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - nobody else hears of it
+            self.result = SinkResult(self.definition.name, Ending.FAILED, error)
+            _log.exception("sink %s ended unexpectedly", self.definition.name)
+
+    def _run(self) -> None:
+        wait = FIRST_WAIT
+        while True:
+            started = self._clock.monotonic()
+            try:
+                self.result = self._once()
+                return
+            except FencedError as error:
+                self.result = SinkResult(self.definition.name, Ending.FENCED, error)
+                return
+            except (TerminalError, InvalidInput) as error:
+                self._halted(error)
+                return
+            except Exception as error:  # noqa: BLE001 - the supervisor's last resort: what is not known is tried again
+                if self._clock.monotonic() - started > LONGEST_WAIT:
+                    wait = FIRST_WAIT
+                if self._stop.is_set() or (self._until_caught_up and wait > FIRST_WAIT * 4):
+                    self._halted(error)
+                    return
+                _log.warning("sink %s is started again in %g s: %s", self.definition.name, wait, _words(error))
+                report_start(self._place.home, self.definition.name, Health.STALLED, _words(error))
+            if self._stop.wait(wait):
+                self.result = SinkResult(self.definition.name, Ending.STOPPED)
+                return
+            wait = min(wait * 2, LONGEST_WAIT)
+
+    def _halted(self, error: BaseException) -> None:
+        name = self.definition.name
+        pending = self._query.status().pending if self._query else 0
+        self.result = SinkResult(name, Ending.FAILED, error, pending, logged=True)
+        if self._query is None:
+            report_start(self._place.home, name, Health.HALTED, _words(error))
+        _log.error("sink %s halted: %s", name, _words(error))
+
+    def _once(self) -> SinkResult:
+        """One run from start to end. Raises why it failed."""
+        self._query = None
+        definitions = self._place.definitions()
+        plan = plan_sink(self.definition, definitions)
+        sink = sink_of(self._place.home, plan, definitions, self._place.vault)
+        query = sink.start_once(plan.state)
+        self._query = query
+        if self._stop.is_set():
+            query.ask_to_stop()
+        behind = None
+        if self._until_caught_up and query.active:
+            behind = self._catch_up(query)
+            if not self._stop.is_set():
+                query.await_maintained(MAINTENANCE_SECONDS)
+            query.stop()
+        query.await_termination()
+        if behind is not None:
+            return SinkResult(plan.spec.name, Ending.FAILED, behind, query.status().pending)
+        pending = query.status().pending
+        stopped = self._stop.is_set() and not query.sealed
+        return SinkResult(plan.spec.name, Ending.STOPPED if stopped else Ending.DONE, pending=pending)
+
+    def _catch_up(self, query: Query) -> TransientError | None:
+        """Wait until what the source holds now is committed, as long as there is progress. Returns why it is not."""
+        stalled_since: float | None = None
+        asked = query.ask()
+        while query.active and not self._stop.is_set():
+            try:
+                query.await_caught_up(timeout=1.0, asked=asked)
+            except TransientError:
+                if query.status().health is not Health.STALLED:
+                    stalled_since = None
+                    continue
+                now = self._clock.monotonic()
+                stalled_since = now if stalled_since is None else stalled_since
+                if now - stalled_since > PATIENCE:
+                    return TransientError("the sink did not catch up", detail=query.status().cause)
+            else:
+                break
+        return None
+
+
+class Supervisor:
+    """All sinks of one process."""
+
+    def __init__(self, place: Workplace, *, until_caught_up: bool) -> None:
+        self._place = place
+        self._until_caught_up = until_caught_up
+        self._stop = threading.Event()
+        self._runners: dict[str, SinkRunner] = {}
+
+    @property
+    def runners(self) -> list[SinkRunner]:
+        """What runs now, or ran last."""
+        return list(self._runners.values())
+
+    def ask_to_stop(self) -> None:
+        """End all sinks; may be called by a signal handler."""
+        self._stop.set()
+
+    def run(self) -> list[SinkResult]:
+        """Until every sink has ended, or the stop. The results tell how."""
+        revision = -1
+        waiting = 0
+        while not self._stop.is_set():
+            try:
+                now = self._place.store.revision
+                if now != revision:
+                    waiting = self._reconcile(self._place.definitions())
+                    revision = now
+            except TransientError as error:
+                _log.warning("the definitions could not be read: %s", error)
+            if not any(runner.alive for runner in self._runners.values()) and (not waiting or self._failed):
+                break
+            self._stop.wait(LOOK_EVERY)
+        for runner in self._runners.values():
+            runner.ask_to_stop()
+        for runner in self._runners.values():
+            runner.join()
+        return [runner.result or _without_result(runner) for runner in self._runners.values()]
+
+    @property
+    def _failed(self) -> bool:
+        """Whether a sink ended otherwise than it should: then paused sinks are no reason to stay."""
+        return any(runner.result and runner.result.exit_code for runner in self._runners.values())
+
+    def _reconcile(self, definitions: Definitions) -> int:
+        """Make the runners those of the definitions; the number of sinks that only wait to be resumed."""
+        wanted = {d.uid: d for d in definitions.of(ObjectKind.SINK)}
+        runnable = {uid: d for uid, d in wanted.items() if not d.standing.paused}
+        made_of = {uid: definitions.fingerprint(d) for uid, d in runnable.items()}
+        fenced = {uid for uid, runner in self._runners.items() if uid in wanted and runner.fenced}
+        changed = [
+            uid for uid, runner in self._runners.items() if uid not in fenced and made_of.get(uid) != runner.made_of
+        ]
+        for uid in changed:
+            self._runners[uid].ask_to_stop()
+        for uid in changed:
+            runner = self._runners.pop(uid)
+            runner.join()
+            if uid not in wanted:
+                forget_status(self._place.home, runner.definition.name)
+        for uid, definition in runnable.items():
+            if uid not in self._runners:
+                self._runners[uid] = SinkRunner(
+                    self._place, definition, made_of[uid], until_caught_up=self._until_caught_up
+                )
+        return 0 if self._until_caught_up else len(wanted.keys() - runnable.keys() - fenced)
+
+
+def _without_result(runner: SinkRunner) -> SinkResult:
+    name = runner.definition.name
+    return SinkResult(name, Ending.FAILED, TerminalError(f'sink "{name}" ended without a result', hint="See the log."))
+
+
+def _words(error: BaseException) -> str:
+    return str(error) if isinstance(error, CalveError) else f"{type(error).__name__}: {error}"

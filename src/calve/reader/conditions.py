@@ -1,0 +1,139 @@
+"""What of a Spark condition the planner can use, and which columns it needs.
+
+Spark itself parses, types and folds the condition; this module reads the result off Spark's plan, and is the only one
+of this stage that touches Spark's internals. What it does not understand counts as true: the rows are filtered by
+Spark anyway.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from pyarrow import RecordBatch
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from calve.model.scan import EVERYTHING, AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition
+
+Where = str | Column
+
+_COMPARISONS = {
+    "EqualTo": (ComparisonOperator.EQUAL, ComparisonOperator.EQUAL),
+    "EqualNullSafe": (ComparisonOperator.EQUAL, ComparisonOperator.EQUAL),
+    "LessThan": (ComparisonOperator.LESS, ComparisonOperator.GREATER),
+    "LessThanOrEqual": (ComparisonOperator.LESS_OR_EQUAL, ComparisonOperator.GREATER_OR_EQUAL),
+    "GreaterThan": (ComparisonOperator.GREATER, ComparisonOperator.LESS),
+    "GreaterThanOrEqual": (ComparisonOperator.GREATER_OR_EQUAL, ComparisonOperator.LESS_OR_EQUAL),
+}
+"""Spark's nodes: the operator, and the same with the sides exchanged."""
+
+_NULL_TESTS = {"IsNull": ComparisonOperator.IS_NULL, "IsNotNull": ComparisonOperator.NOT_NULL}
+
+_VALUES: Mapping[str, Callable[[Any], Any]] = {
+    "boolean": bool,
+    "tinyint": int,
+    "smallint": int,
+    "int": int,
+    "bigint": int,
+    "float": float,
+    "double": float,
+    "date": int,
+    "timestamp": int,
+    "timestamp_ntz": int,
+    "string": lambda value: value.toString(),
+}
+"""Spark's own form of a value -> ours, by type."""
+
+
+@dataclass(frozen=True)
+class Understood:
+    """A condition as far as it is understood, and every column that it speaks of."""
+
+    condition: Condition
+    columns: tuple[str, ...]
+
+
+def understand(frame: DataFrame, where: Where) -> Understood:
+    """Read a condition on `frame`, whose columns are c0, c1, ... under their names. Raises what Spark raises."""
+    analyzed = frame.where(where)._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no Python API
+    references = analyzed.condition().references().toSeq()
+    columns = tuple(str(references.apply(i).name()) for i in range(references.size()))
+    return Understood(filter_of(frame.where(where), frame.columns), columns)
+
+
+def filter_of(frame: DataFrame, names: Sequence[str]) -> Condition:
+    """The condition on the rows of the frame that a query reads, whose columns c0, c1, ... have these names.
+
+    Below anything but projections a condition says nothing of single rows: it counts as true.
+    """
+    node = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the same
+    while node.nodeName() == "Project":
+        node = node.children().apply(0)
+    if node.nodeName() != "Filter":
+        return EVERYTHING
+    by_place = {f"c{place}": name for place, name in enumerate(names)}
+    return _Reader(by_place).condition(node.condition()) or EVERYTHING
+
+
+def unread_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A frame without rows whose conditions can be understood."""
+    by_place = StructType([StructField(f"c{place}", field.dataType) for place, field in enumerate(schema.fields)])
+    return spark.range(0).mapInArrow(_same, by_place).toDF(*schema.fieldNames())
+
+
+def _same(batches: Iterable[RecordBatch]) -> Iterable[RecordBatch]:
+    return batches
+
+
+class _Reader:
+    """Turns Spark's expressions into conditions; None for what is not understood."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def condition(self, node: Any) -> Condition | None:
+        kind = node.nodeName()
+        if kind in {"And", "Or"}:
+            return self._joined(kind, self.condition(node.left()), self.condition(node.right()))
+        if kind in _NULL_TESTS:
+            column = self._column(node.child())
+            return None if column is None else ColumnComparison(column, _NULL_TESTS[kind])
+        if kind in _COMPARISONS:
+            operator, exchanged = _COMPARISONS[kind]
+            found = self._comparison(node.left(), operator, node.right())
+            return found or self._comparison(node.right(), exchanged, node.left())
+        if kind == "StartsWith":
+            return self._comparison(node.left(), ComparisonOperator.STARTS_WITH, node.right())
+        if kind == "In":
+            return self._among(node)
+        return None
+
+    def _joined(self, kind: str, left: Condition | None, right: Condition | None) -> Condition | None:
+        if left is None or right is None:
+            return (left or right) if kind == "And" else None
+        return AllOf((left, right)) if kind == "And" else AnyOf((left, right))
+
+    def _comparison(self, left: Any, operator: ComparisonOperator, right: Any) -> ColumnComparison | None:
+        column, value = self._column(left), _literal(right)
+        return None if column is None or value is None else ColumnComparison(column, operator, value)
+
+    def _among(self, node: Any) -> ColumnComparison | None:
+        column, listed = self._column(node.value()), node.list()
+        values = tuple(_literal(listed.apply(i)) for i in range(listed.size()))
+        return None if column is None or None in values else ColumnComparison(column, ComparisonOperator.IN, values)
+
+    def _column(self, node: Any) -> str | None:
+        return self._names.get(node.name()) if node.nodeName() == "AttributeReference" else None
+
+
+def _literal(node: Any) -> Any:
+    if node.nodeName() != "Literal":
+        return None
+    value, kind = node.value(), node.dataType().catalogString()
+    if value is None:
+        return None
+    if kind.startswith("decimal"):
+        return Decimal(value.toString())
+    convert = _VALUES.get(kind)
+    return None if convert is None else convert(value)

@@ -1,0 +1,289 @@
+"""Positions of live rows that have one of a set of keys.
+
+Keys are those of the equality deletes of a scan file, whether they are in the table or only about to be. Of each row
+group whose statistics the keys may meet, the key columns alone are read; what position deletes and vectors delete
+already is left out.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from calve.iceberg.files.position_deletes import RowPositions
+from calve.iceberg.files.store import open_input
+from calve.iceberg.schema.readable import ReadTarget
+from calve.model.scan import DeleteKind, FileSplit, ScanFile
+from calve.reader.deletes import NOTHING, Positions, TaskDeletes
+from calve.reader.key_sets import KeySet
+from calve.reader.projection import Projection
+from calve.reader.row_groups import GroupBounds
+from calve.reader.rows import group_offset
+from calve.spark.failures import own_file_failure
+
+_Keys = tuple[tuple[tuple[int, ...], KeySet], ...]
+_Columns = dict[int, pa.ChunkedArray]
+
+
+@dataclass
+class _Gone:
+    """Deleted rows of one file, by the deletes that were looked at so far."""
+
+    rows: NDArray[np.bool_]
+    applied: set[tuple[str, int]] = field(default_factory=set)
+    """Path and offset of deletes: files of deletes never change."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A row group: where it begins in the file, its first row, its rows, and bounds of its key columns."""
+
+    offset: int
+    first: int
+    rows: int
+    bounds: dict[int, tuple[Any, Any] | None]
+
+
+@dataclass
+class _Known:
+    """What is remembered of one file."""
+
+    groups: tuple[_Group, ...] = ()
+    columns: dict[tuple[int, tuple[int, ...]], _Columns] = field(default_factory=dict)
+    """By row group and key."""
+    gone: _Gone | None = None
+
+
+@dataclass(frozen=True)
+class MemoryLimits:
+    """How much is remembered."""
+
+    key_bytes: int = 0
+    deleted_rows: int = 0
+
+
+NOTHING_KEPT = MemoryLimits()
+
+
+class KeyMemory:
+    """What searches learn of data files, for the next one; files never change. Several threads may use it.
+
+    Key columns of the first files that fit are kept, and dropped only with their files: a table that is larger than
+    memory is better off with a part than with whatever was read last.
+    """
+
+    def __init__(self, limits: MemoryLimits = NOTHING_KEPT) -> None:
+        self._limits = limits
+        self._known: dict[str, _Known] = {}
+        self._key_bytes = self._deleted_rows = 0
+        self._lock = Lock()
+
+    def retain(self, paths: Collection[str]) -> None:
+        """Forget all other files."""
+        with self._lock:
+            for path in self._known.keys() - set(paths):
+                known = self._known.pop(path)
+                self._key_bytes -= sum(_size(columns) for columns in known.columns.values())
+                self._deleted_rows -= len(known.gone.rows) if known.gone else 0
+
+    def of(self, path: str) -> _Known:
+        """What is known of a file."""
+        with self._lock:
+            return self._known.setdefault(path, _Known())
+
+    def keep_columns(self, known: _Known, name: tuple[int, tuple[int, ...]], columns: _Columns) -> None:
+        """Remember key columns of a row group, if there is room."""
+        size = _size(columns)
+        with self._lock:
+            if name not in known.columns and self._key_bytes + size <= self._limits.key_bytes:
+                known.columns[name] = columns
+                self._key_bytes += size
+
+    def deleted(self, file: ScanFile, deletes: TaskDeletes) -> NDArray[np.bool_]:
+        """One flag for each row of a file: whether it is deleted by position. Raises OSError, TerminalError."""
+        wanted = {(d.path, d.offset): d for d in file.deletes if d.kind is not DeleteKind.EQUALITY}
+        known = self.of(file.path)
+        with self._lock:
+            gone, known.gone = known.gone, None  # nobody else changes it meanwhile
+            self._deleted_rows -= len(gone.rows) if gone else 0
+        if gone is None or not gone.applied <= wanted.keys():
+            gone = _Gone(np.zeros(file.rows, bool))
+        for name, delete in wanted.items():
+            if name not in gone.applied:
+                positions = deletes.positions_in(delete, file.path)
+                gone.rows[positions[positions < file.rows]] = True
+                gone.applied.add(name)
+        self._keep_deleted(known, gone)
+        return gone.rows
+
+    def _keep_deleted(self, known: _Known, gone: _Gone) -> None:
+        with self._lock:
+            if known.gone is None and self._deleted_rows + len(gone.rows) <= self._limits.deleted_rows:
+                known.gone = gone
+                self._deleted_rows += len(gone.rows)
+
+
+def _size(columns: _Columns) -> int:
+    return sum(column.nbytes for column in columns.values())
+
+
+class PositionFinder:
+    """Looks into the files of one task. Several threads may ask, once `prepare` was called."""
+
+    def __init__(self, target: ReadTarget, files: Sequence[ScanFile], remembered: KeyMemory) -> None:
+        self._target = target
+        self._deletes = TaskDeletes(target, files)
+        self._remembered = remembered
+
+    def keys_of(self, file: ScanFile) -> _Keys:
+        """The keys that are looked for in a file; loaded when first asked for. Raises OSError."""
+        return self._deletes.keys_of(file)
+
+    def prepare(self, files: Iterable[ScanFile]) -> None:
+        """Load everything that files share. Raises OSError."""
+        for file in files:
+            self.keys_of(file)
+
+    def key_columns_of(self, file: ScanFile, *more: int) -> list[pa.ChunkedArray]:
+        """The keys that are looked for in the files, where they are the same for all, and other fields beside them.
+
+        Raises TransientError.
+        """
+        with _searching(file):
+            return self._deletes.key_columns_of(file, *more)
+
+    def deleted(self, file: ScanFile) -> NDArray[np.bool_]:
+        """One flag for each row of a file: whether it is deleted by position. Raises TransientError, TerminalError."""
+        with _searching(file):
+            return self._remembered.deleted(file, self._deletes)
+
+    def look_ahead(self, file: ScanFile) -> None:
+        """Go on with what is remembered of the deletes of a file. Raises TransientError, TerminalError."""
+        if self._remembered.of(file.path).gone is not None:
+            self.deleted(file)
+
+    def find(self, split: FileSplit) -> RowPositions:
+        """Live rows with the keys in a split. Raises TransientError, TerminalError."""
+        with _searching(split.file):
+            return RowPositions(split.file, self._positions(split))
+
+    def _positions(self, split: FileSplit) -> Positions:
+        keys = self.keys_of(split.file)
+        with ExitStack() as stack:
+            groups = _FileGroups(self._target, split.file, [ids for ids, _ in keys], self._remembered, stack)
+            found = [
+                _matching(groups, number, keys, split.file.sequence_number) + group.first
+                for number, group in enumerate(groups.all())
+                if split.start <= group.offset < split.end
+            ]
+        matching = np.concatenate(found) if found else NOTHING
+        if not len(matching):
+            return NOTHING
+        return matching[~self._remembered.deleted(split.file, self._deletes)[matching]]
+
+
+@contextmanager
+def _searching(file: ScanFile) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise own_file_failure(
+            error, "a file of the table, or one of its deletes, could not be searched for keys", file.path
+        ) from error
+
+
+def key_columns(
+    target: ReadTarget, file: ScanFile, ids: tuple[int, ...], remembered: KeyMemory
+) -> Iterator[tuple[int, _Columns]]:
+    """The columns of a key in each row group of a file, with the position of its first row. Raises OSError."""
+    with ExitStack() as stack:
+        groups = _FileGroups(target, file, [ids], remembered, stack)
+        for number, group in enumerate(groups.all()):
+            yield group.first, groups.columns(number, ids)
+
+
+def key_columns_at(target: ReadTarget, found: RowPositions, ids: tuple[int, ...]) -> list[pa.ChunkedArray]:
+    """The columns of a key at positions of a file, which are in order. Raises TransientError."""
+    parts: list[list[pa.ChunkedArray]] = []
+    with _searching(found.file), ExitStack() as stack:
+        groups = _FileGroups(target, found.file, [ids], KeyMemory(), stack)
+        for number, group in enumerate(groups.all()):
+            start, end = np.searchsorted(found.positions, [group.first, group.first + group.rows])
+            if start < end:
+                columns = groups.columns(number, ids)
+                parts.append([columns[n].take(pa.array(found.positions[start:end] - group.first)) for n in ids])
+    return [pa.chunked_array([chunk for part in parts for chunk in part[at].chunks]) for at in range(len(ids))]
+
+
+def _matching(groups: "_FileGroups", number: int, keys: _Keys, sequence_number: int) -> Positions:
+    """Places in a row group of the rows with a key."""
+    group = groups.all()[number]
+    matching = np.zeros(group.rows, bool)
+    for ids, wanted in keys:
+        bounds = [group.bounds.get(field_id) for field_id in ids]
+        if all(found is None or wanted.reaches(at, found) for at, found in enumerate(bounds)):
+            columns = groups.columns(number, ids)
+            matching |= wanted.deleted([columns[field_id] for field_id in ids], sequence_number)
+    return np.flatnonzero(matching)
+
+
+class _FileGroups:
+    """Row groups of one file and their key columns; the file is opened when something of it is not remembered."""
+
+    def __init__(
+        self,
+        target: ReadTarget,
+        file: ScanFile,
+        keys: Sequence[tuple[int, ...]],
+        remembered: KeyMemory,
+        stack: ExitStack,
+    ) -> None:
+        self._target, self._file, self._keys, self._remembered, self._stack = target, file, keys, remembered, stack
+        self._known = remembered.of(file.path)
+
+    @cached_property
+    def _parquet(self) -> pq.ParquetFile:
+        source = self._stack.enter_context(open_input(self._file.path, self._target.io_properties))
+        return self._stack.enter_context(pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us"))
+
+    @cached_property
+    def _projection(self) -> Projection:
+        return Projection(self._parquet.schema_arrow, self._target, dict(self._file.constants))
+
+    def all(self) -> tuple[_Group, ...]:
+        """The row groups in order. Raises OSError."""
+        if not self._known.groups:
+            self._known.groups = tuple(self._groups())
+        return self._known.groups
+
+    def _groups(self) -> Iterator[_Group]:
+        plain = [n for n in dict.fromkeys(chain.from_iterable(self._keys)) if self._target.keys[n].path == (n,)]
+        bounds = GroupBounds(self._parquet, [self._projection.source(number) for number in plain])
+        first = 0
+        for number in range(self._parquet.metadata.num_row_groups):
+            group = self._parquet.metadata.row_group(number)
+            found = dict(zip(plain, bounds.of(number), strict=True))
+            yield _Group(group_offset(group), first, group.num_rows, found)
+            first += group.num_rows
+
+    def columns(self, number: int, ids: tuple[int, ...]) -> _Columns:
+        """The columns of a key in a row group. Raises OSError."""
+        known = self._known.columns.get((number, ids))
+        if known is not None and all(known[n].type == self._target.keys[n].kind for n in ids):
+            return known
+        names = self._projection.needed(dict.fromkeys(self._target.keys[n].path[0] for n in ids))
+        if names:
+            table = self._parquet.read_row_group(number, columns=names)
+        else:
+            table = pa.table({"rows": pa.nulls(self.all()[number].rows)})  # the file has none of the columns
+        columns = {n: self._projection.key(table, n) for n in ids}
+        self._remembered.keep_columns(self._known, (number, ids), columns)
+        return columns

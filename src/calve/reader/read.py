@@ -1,0 +1,160 @@
+"""`calve.read`: a table as a DataFrame; and the same rows in this process, without Spark.
+
+calve.read(spark, lake.table("shop.orders"), columns=["id", "amount"], where="amount > 100")
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from calve.errors import InvalidInput
+from calve.iceberg.loading import load_table
+from calve.iceberg.planning.table_scan import Scan
+from calve.iceberg.planning.travel import AsOf
+from calve.lake import TableRef
+from calve.model.scan import ScanPlan
+from calve.reader.conditions import Where
+from calve.reader.frame import frame_of, read_tasks, whole
+from calve.reader.worker import rows_of_task
+from calve.spark.executors import check_executors, refuse_connect
+from calve.spark.failures import told_as
+from calve.spark.version import arrow_schema_of, quiet_analysis
+
+
+class TimeTravel(TypedDict, total=False):
+    """As of when a table is read; give one of the first three. A sink goes with a frontier, by name or id."""
+
+    snapshot_id: int | None
+    as_of_frontier: int | None
+    ref: str | None
+    sink: str | None
+
+
+def read(
+    spark: SparkSession,
+    table: TableRef,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Where | None = None,
+    **at: Unpack[TimeTravel],
+) -> DataFrame:
+    """The rows of a table, deletes applied; no jar is needed.
+
+    The snapshot is chosen now: the newest, or by `snapshot_id`, by `as_of_frontier` (milliseconds: the newest snapshot
+    with nothing in it from that time on; with several sinks in the table, `sink` says which), or by `ref`, a branch or
+    tag. Only `columns` are read, and of `where`, a condition of Spark SQL, what partitions and bounds of columns can
+    tell decides which files are read.
+    """
+    refuse_connect(spark)
+    given: tuple[object, object] = (spark, table)
+    if not (isinstance(given[0], SparkSession) and isinstance(given[1], TableRef)):
+        raise InvalidInput(
+            "calve.read takes a Spark session and a table of a lake",
+            detail=f"Got {spark!r} and {table!r}.",
+            hint='Write calve.read(spark, calve.connect().table("namespace.table")).',
+        )
+    check_executors(spark)
+    if isinstance(columns, str):
+        raise InvalidInput("columns is a list", detail=f'Got "{columns}".', hint=f'Write columns=["{columns}"].')
+    return frame_of(spark, _scan(table, at), columns, where).frame
+
+
+@dataclass(frozen=True)
+class LocalRead:
+    """A scan that this process does by itself."""
+
+    scan: Scan
+    plan: ScanPlan
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows."""
+        return self.scan.target(self.plan).schema
+
+    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows; with a limit no more of them, and no more is read than that takes."""
+        target = self.scan.target(self.plan)
+        tasks = read_tasks(self.plan.files, 1)
+        if limit is not None:  # the newest files have the fewest deletes
+            tasks = tuple(whole(f) for f in sorted(self.plan.files, key=lambda f: -f.sequence_number))
+        left = limit
+        for task in tasks:
+            for batch in rows_of_task(task, target):
+                piece = batch if left is None else batch.slice(0, left)
+                if piece.num_rows:
+                    yield piece
+                left = None if left is None else left - piece.num_rows
+                if left == 0:
+                    return
+
+
+def read_here(table: TableRef, *, columns: Sequence[str] | None = None, **at: Unpack[TimeTravel]) -> LocalRead:
+    """The same rows as `read` has, without Spark."""
+    scan = _scan(table, at)
+    chosen = scan if columns is None else scan.select(columns)
+    return LocalRead(chosen, chosen.plan())
+
+
+@dataclass(frozen=True)
+class FrameRead:
+    """Rows of a frame, brought to this process as they are asked for."""
+
+    frame: DataFrame
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows."""
+        return arrow_schema_of(self.frame.schema)
+
+    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, partition by partition."""
+        names = self.frame.columns
+        by_place = self.frame.toDF(*[f"c{place}" for place in range(len(names))])  # names may have dots
+        chosen = by_place if limit is None else by_place.limit(limit)
+        with told_as("the rows could not be read"):
+            for row in chosen.mapInArrow(_packed, "batch binary").toLocalIterator():
+                with pa.ipc.open_stream(row.batch) as batches:
+                    for batch in batches:
+                        yield batch.rename_columns(names)
+
+
+def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["batch"])
+
+
+@dataclass(frozen=True)
+class FilteredRead(FrameRead):
+    """Rows of a table that meet a condition."""
+
+    plan: ScanPlan
+
+
+def read_filtered(spark: SparkSession, table: TableRef, where: Where, **at: Unpack[TimeTravel]) -> FilteredRead:
+    """The rows of a table that meet a condition of Spark SQL, and what reading them takes. Raises InvalidInput."""
+    check_executors(spark)
+    try:
+        with quiet_analysis():
+            planned = frame_of(spark, _scan(table, at), None, where)
+    except PySparkException as error:
+        raise not_understood(error) from error
+    return FilteredRead(planned.frame, planned.plan)
+
+
+def not_understood(error: PySparkException) -> InvalidInput:
+    """The error of a condition that Spark refuses."""
+    return InvalidInput("the condition is not understood", detail=str(error).strip().splitlines()[0])
+
+
+def _scan(table: TableRef, at: TimeTravel) -> Scan:
+    as_of = AsOf(
+        snapshot_id=at.get("snapshot_id"), frontier=at.get("as_of_frontier"), ref=at.get("ref"), sink=at.get("sink")
+    )
+    return Scan.of(load_table(table.lake.open(), table.name), as_of)

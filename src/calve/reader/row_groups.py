@@ -1,0 +1,126 @@
+"""Which row groups of a file can hold a row that meets a condition, by the statistics in its footer.
+
+What the statistics do not say, or say of a type whose order is not plain (floats have NaN), counts as possible.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calve.model.scan import AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+class GroupTest:
+    """Tests row groups of one file. `columns` has the file's name of each of the table's columns."""
+
+    def __init__(self, parquet: pq.ParquetFile, columns: Mapping[str, str], condition: Condition) -> None:
+        self._metadata = parquet.metadata
+        self._condition = condition
+        leaves = {parquet.schema.column(i).path: i for i in range(len(parquet.schema))}
+        self._leaves = {
+            name: leaves[source]
+            for name, source in columns.items()
+            if source in leaves and _is_ordered(parquet.schema_arrow.field(source).type)
+        }
+
+    def may_match(self, group: int) -> bool:
+        """False when no row of the group can meet the condition."""
+        return self._may(self._condition, self._metadata.row_group(group))
+
+    def _may(self, condition: Condition, group: pq.RowGroupMetaData) -> bool:
+        match condition:
+            case AllOf(parts):
+                return all(self._may(part, group) for part in parts)
+            case AnyOf(parts):
+                return not parts or any(self._may(part, group) for part in parts)
+            case ColumnComparison(column, operator, value):
+                leaf = self._leaves.get(column)
+                statistics = None if leaf is None else group.column(leaf).statistics
+                return statistics is None or _may_hold(statistics, operator, value)
+
+
+class GroupBounds:
+    """What the values of columns lie between in the row groups of one file. `columns` are the file's names."""
+
+    def __init__(self, parquet: pq.ParquetFile, columns: Sequence[str]) -> None:
+        self._metadata = parquet.metadata
+        leaves = {parquet.schema.column(i).path: i for i in range(len(parquet.schema))}
+        self._leaves = [
+            leaves[name] if name in leaves and _is_ordered(parquet.schema_arrow.field(name).type) else None
+            for name in columns
+        ]
+
+    def of(self, group: int) -> list[tuple[Any, Any] | None]:
+        """For each column; None where that is not known. Dates and timestamps are numbers, as in conditions."""
+        return [
+            None if leaf is None else _ends(self._metadata.row_group(group).column(leaf).statistics)
+            for leaf in self._leaves
+        ]
+
+
+def _ends(statistics: Any) -> tuple[Any, Any] | None:
+    if statistics is None or not statistics.has_min_max:
+        return None
+    try:
+        return _plain(statistics.min), _plain(statistics.max)
+    except (OverflowError, TypeError, ValueError):
+        return None  # a year that Python does not have
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_date32(kind)
+        or pa.types.is_decimal(kind)
+        or (pa.types.is_timestamp(kind) and kind.unit in {"ms", "us"})
+    )
+
+
+def _may_hold(statistics: Any, operator: ComparisonOperator, value: Any) -> bool:
+    if operator is ComparisonOperator.IS_NULL:
+        return not statistics.has_null_count or statistics.null_count > 0
+    if operator is ComparisonOperator.NOT_NULL or not statistics.has_min_max:
+        return True
+    try:
+        low, high = _plain(statistics.min), _plain(statistics.max)
+        return _in_range(low, high, operator, value)
+    except (OverflowError, TypeError, ValueError):
+        return True  # a year that Python does not have, a value of another type
+
+
+def _in_range(low: Any, high: Any, operator: ComparisonOperator, value: Any) -> bool:
+    match operator:
+        case ComparisonOperator.EQUAL:
+            return bool(low <= value <= high)
+        case ComparisonOperator.LESS:
+            return bool(low < value)
+        case ComparisonOperator.LESS_OR_EQUAL:
+            return bool(low <= value)
+        case ComparisonOperator.GREATER:
+            return bool(high > value)
+        case ComparisonOperator.GREATER_OR_EQUAL:
+            return bool(high >= value)
+        case ComparisonOperator.IN:
+            return any(low <= one <= high for one in value)
+        case ComparisonOperator.STARTS_WITH:
+            return bool(low[: len(value)] <= value <= high[: len(value)])
+        case _:
+            return True
+
+
+def _plain(value: Any) -> Any:
+    """Dates as days and instants as microseconds since 1970, as conditions have them."""
+    if isinstance(value, dt.datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+        return (aware - _EPOCH) // _MICROSECOND
+    if isinstance(value, dt.date):
+        return (value - _EPOCH.date()).days
+    return value

@@ -1,0 +1,142 @@
+"""The rows of a part of a data file, as a stream of record batches.
+
+Of each row group the columns that deletes compare are read first, and only if a row is left the columns that are asked
+for, in batches. So memory is bounded by one row group's keys and, compressed, its columns.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from calve.iceberg.files.store import open_input
+from calve.iceberg.schema.readable import ReadTarget
+from calve.model.scan import FileSplit, ScanFile
+from calve.reader.deletes import FileDeletes, TaskDeletes
+from calve.reader.projection import Projection, field_id
+from calve.reader.row_groups import GroupTest
+
+BATCH_BYTES = 16 << 20
+"""Decoded size of a batch, about."""
+MAX_BATCH_ROWS = 65_536
+MIN_BATCH_ROWS = 256
+
+
+def read_split(split: FileSplit, target: ReadTarget, deletes: TaskDeletes) -> Iterator[pa.RecordBatch]:
+    """The rows that are left of a split, in file order. Raises OSError, TerminalError."""
+    file_deletes = deletes.of(split.file)
+    with (
+        open_input(split.file.path, target.io_properties) as source,
+        pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us") as parquet,
+    ):
+        reader = _FileReader(parquet, target, split, file_deletes)
+        first = 0
+        for group in range(parquet.metadata.num_row_groups):
+            rows = parquet.metadata.row_group(group).num_rows
+            if split.start <= group_offset(parquet.metadata.row_group(group)) < split.end and reader.may_match(group):
+                yield from reader.group(group, first, rows)
+            first += rows
+
+
+@dataclass(frozen=True)
+class LiveRows:
+    """The rows of a file that are left."""
+
+    positions: NDArray[np.int64]
+    """Ascending."""
+    rows: int
+    """Of the file, deleted ones included."""
+    row_bytes: int
+    """What one takes in memory, about."""
+
+
+def live_rows(file: ScanFile, target: ReadTarget, deletes: TaskDeletes) -> LiveRows:
+    """Where `read_split` of a whole file finds its rows. Raises OSError, TerminalError."""
+    split = whole(file)
+    file_deletes = deletes.of(file)
+    with (
+        open_input(file.path, target.io_properties) as source,
+        pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us") as parquet,
+    ):
+        reader = _FileReader(parquet, target, split, file_deletes)
+        parts, first, size = [np.zeros(0, np.int64)], 0, 0
+        for group in range(parquet.metadata.num_row_groups):
+            rows = parquet.metadata.row_group(group).num_rows
+            parts.append(first + np.flatnonzero(~reader.deleted(group, first, rows)))
+            first += rows
+            size += parquet.metadata.row_group(group).total_byte_size
+    return LiveRows(np.concatenate(parts), first, size // max(1, first))
+
+
+def whole(file: ScanFile) -> FileSplit:
+    """All of a file."""
+    return FileSplit(file, 0, sys.maxsize)
+
+
+class _FileReader:
+    """Reads row groups of one open file."""
+
+    def __init__(self, parquet: pq.ParquetFile, target: ReadTarget, split: FileSplit, deletes: FileDeletes) -> None:
+        self._parquet = parquet
+        self._projection = Projection(parquet.schema_arrow, target, dict(split.file.constants))
+        self._columns = self._projection.needed(number for f in target.schema if (number := field_id(f)) is not None)
+        self._key_columns = self._projection.needed(target.keys[number].path[0] for number in deletes.key_ids)
+        self._deletes = deletes
+        self.may_match = GroupTest(parquet, self._projection.sources, target.where).may_match
+
+    def group(self, group: int, first: int, rows: int) -> Iterator[pa.RecordBatch]:
+        deleted = self.deleted(group, first, rows)
+        gone = int(deleted.sum())
+        if gone == rows:
+            return
+        done = 0
+        for batch in self._batches(group, rows):
+            piece = deleted[done : done + batch.num_rows]
+            done += batch.num_rows
+            yield from self._left(self._projection.batch(batch), piece if gone else None)
+
+    def deleted(self, group: int, first: int, rows: int) -> NDArray[np.bool_]:
+        """Which rows of a group are deleted; `first` is the position of the first one."""
+        return self._deletes.of(first, rows, partial(self._keys, group, rows))
+
+    def _left(self, batch: pa.RecordBatch, deleted: NDArray[np.bool_] | None) -> Iterator[pa.RecordBatch]:
+        if deleted is not None and deleted.any():
+            batch = batch.filter(pa.array(~deleted))
+        if batch.num_rows:
+            yield batch
+
+    def _batches(self, group: int, rows: int) -> Iterator[pa.RecordBatch]:
+        if self._columns:
+            size = _batch_rows(self._parquet.metadata.row_group(group), rows)
+            yield from self._parquet.iter_batches(size, row_groups=[group], columns=self._columns)
+            return
+        for start in range(0, rows, MAX_BATCH_ROWS):  # nothing of the file is needed but its length
+            yield _rows_without_columns(min(MAX_BATCH_ROWS, rows - start))
+
+    def _keys(self, group: int, rows: int) -> tuple[Projection, pa.Table]:
+        if not self._key_columns:
+            return self._projection, pa.Table.from_batches([_rows_without_columns(rows)])
+        return self._projection, self._parquet.read_row_group(group, columns=self._key_columns)
+
+
+def _rows_without_columns(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"rows": pa.nulls(rows)})
+
+
+def _batch_rows(group: pq.RowGroupMetaData, rows: int) -> int:
+    per_row = max(1, group.total_byte_size // max(1, rows))
+    return int(min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, BATCH_BYTES // per_row)))
+
+
+def group_offset(group: pq.RowGroupMetaData) -> int:
+    """Where a row group begins in its file."""
+    first = group.column(0)
+    offsets = [first.data_page_offset]
+    if first.has_dictionary_page and first.dictionary_page_offset:
+        offsets.append(first.dictionary_page_offset)
+    return int(min(offsets))

@@ -1,0 +1,54 @@
+"""What runs in Spark's Python tasks: a read task -> record batches. In this process it is the same."""
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from calve.errors import CalveError
+from calve.iceberg.schema.readable import ReadTarget
+from calve.model.scan import ReadTask
+from calve.reader.deletes import TaskDeletes
+from calve.reader.rows import read_split
+from calve.spark.failures import own_file_failure
+from calve.spark.tasks import TaskFailed
+
+
+def rows_of_task(task: ReadTask, target: ReadTarget) -> Iterator[pa.RecordBatch]:
+    """The rows of all splits of a task. Raises TransientError, TerminalError."""
+    deletes = TaskDeletes(target, task.files)
+    for split in task.splits:
+        try:
+            yield from read_split(split, target, deletes)
+        except (OSError, pa.ArrowException) as error:
+            raise own_file_failure(
+                error,
+                "a file of the table, or one of its deletes, could not be read",
+                split.file.path,
+                hint="Older snapshots lose their files when they expire; the store may be out of reach.",
+            ) from error
+
+
+@dataclass(frozen=True)
+class TaskList:
+    """All tasks of a scan. Every one is pickled by itself, so that a Spark task unpacks its own alone."""
+
+    target: ReadTarget
+    tasks: tuple[bytes, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, target: ReadTarget, tasks: tuple[ReadTask, ...]) -> "TaskList":
+        """Tasks by number."""
+        return cls(target, tuple(pickle.dumps(task) for task in tasks))
+
+    def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`: numbers of tasks come in, their rows go out, columns named by place."""
+        names = [f"c{place}" for place in range(len(self.target.schema))]
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                try:
+                    for rows in rows_of_task(pickle.loads(self.tasks[number]), self.target):  # noqa: S301 - our own
+                        yield rows.rename_columns(names)
+                except CalveError as error:
+                    raise TaskFailed(error.encode()) from error

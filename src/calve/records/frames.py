@@ -1,0 +1,202 @@
+"""Python code over the rows of a frame, in tasks: batches of Arrow in, batches of Arrow out.
+
+Records of JSON are read this way and not by Spark's functions: the same strict conversion as column expressions took 55
+microseconds of CPU a record of nine columns, and made plans that a filter on top could multiply beyond any memory. This
+takes about 25, hand-over included, and its plans stay small however many columns there are. It works on streaming
+frames, too.
+
+What a frame looks like: where its rows come from, how they are ordered by arrival, what belongs to the record.
+
+Columns that start with `_calve_source_` are made by calve's own sources; they describe a record and are no part of it:
+
+    _calve_source_file      STRING  the file a record came from
+    _calve_source_text      STRING  the record as it was read
+    _calve_source_problem   STRING  an encoded `BadRow` when it could not be read
+    _calve_source_included  STRING  columns that the record does not have itself, as a JSON object
+    _calve_source_raw_key, _calve_source_raw_value          BINARY  what `key` and `value` were decoded from
+    _calve_source_topic, ..._partition, ..._offset          the place in Kafka, beside columns of the record
+
+A frame has the shape of Kafka when it has all the columns of Spark's Kafka source that matter here. Its arrival order
+is (offset, partition). Any other static frame is ordered by `monotonically_increasing_id`: partition by partition as
+Spark reads them, the same again when the same files are read with the same settings. A streaming frame cannot have
+such ids (Spark refuses them), so there a hash of the row decides; inside `foreachBatch` frames are static. Arrival
+only decides between changes that the envelope's own order leaves equal.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.types import StructType
+
+from calve.errors import BadRow
+from calve.model.change import Origin
+from calve.model.spec import EXTENSION_METADATA, EXTENSION_NAME, ArrowExtension
+from calve.records.documents import Malformed, parsed, shortened
+from calve.records.problem import SAMPLE_LENGTH
+from calve.spark.sqltext import ident
+from calve.spark.version import arrow_schema_of
+
+Columns = dict[str, list[Any]]
+Rows = Callable[[Columns, int], Iterator[Sequence[Any]]]
+"""Input columns and their length to output rows."""
+
+
+def mapped(frame: DataFrame, inputs: Sequence[str], make_rows: Callable[[], Rows], output: StructType) -> DataFrame:
+    """The rows that Python code makes of the `inputs`. `make_rows` prepares that code, once for every task."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema_of(output)
+        rows = make_rows()
+        for batch in batches:
+            columns = {name: batch.column(i).to_pylist() for i, name in enumerate(batch.schema.names)}
+            yield _batch(list(rows(columns, batch.num_rows)), schema)
+
+    return frame.select(*inputs).mapInArrow(run, output)
+
+
+def _batch(rows: list[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def bad_row(problem: Malformed, origin: Origin) -> str:
+    """The error of a record, and the record behind it, encoded."""
+    text = (origin.value or b"").decode(errors="replace")
+    detail = ": ".join(part for part in (str(origin), shortened(text, SAMPLE_LENGTH)) if part)
+    return BadRow(problem.text, detail=detail, hint=problem.hint).encode() + origin.encode()
+
+
+SOURCE_PREFIX = "_calve_source_"
+SOURCE_FILE = "_calve_source_file"
+SOURCE_TEXT = "_calve_source_text"
+SOURCE_PROBLEM = "_calve_source_problem"
+SOURCE_INCLUDED = "_calve_source_included"
+SOURCE_TOPIC = "_calve_source_topic"
+SOURCE_PARTITION = "_calve_source_partition"
+SOURCE_OFFSET = "_calve_source_offset"
+RAW_KEY = "_calve_source_raw_key"
+RAW_VALUE = "_calve_source_raw_value"
+
+_PLACE = ("topic", "partition", "offset")
+_SOURCE_PLACE = (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)
+KAFKA = ("key", "value", *_PLACE)
+
+STEP = "_calve__"
+"""Columns between the steps of an envelope start with this; none is left at the end."""
+
+
+def is_text(data_type: T.DataType) -> bool:
+    """True for columns that may hold JSON."""
+    return isinstance(data_type, T.StringType | T.BinaryType)
+
+
+def is_kafka(schema: T.StructType) -> bool:
+    """True for a frame of Spark's Kafka source."""
+    names = set(schema.names)
+    return names.issuperset(KAFKA) and is_text(schema["value"].dataType)
+
+
+def is_json(schema: T.StructType) -> bool:
+    """True for a frame whose records are JSON in `value`: Kafka's, or lines of files as `files` hands them over."""
+    if is_kafka(schema):
+        return True
+    names = [f.name for f in record_fields(schema)]
+    return names == ["value"] and SOURCE_FILE in schema.names and is_text(schema["value"].dataType)
+
+
+def record_fields(schema: T.StructType) -> list[T.StructField]:
+    """The columns of the record itself."""
+    return [f for f in schema.fields if not f.name.startswith(SOURCE_PREFIX)]
+
+
+def extensions_of(schema: T.StructType) -> tuple[ArrowExtension, ...]:
+    """What the metadata of columns says of Arrow's extension types, as Arrow's own schemas do.
+
+    Not the types that Arrow defines (`arrow.json`): its readers make them out of a file, and pyiceberg then refuses it.
+    """
+    named = [(f.name, f.metadata) for f in schema.fields if isinstance(f.metadata.get(EXTENSION_NAME), str)]
+    return tuple(
+        ArrowExtension(name, metadata[EXTENSION_NAME], str(metadata.get(EXTENSION_METADATA, "")))
+        for name, metadata in named
+        if not metadata[EXTENSION_NAME].startswith("arrow.")
+    )
+
+
+def where(schema: T.StructType) -> str:
+    """SQL of the place a record came from; null when nothing is known."""
+    place = _place_of(schema)
+    if place:
+        topic, partition, offset = map(ident, place)
+        return f"concat('topic ', {topic}, ' partition ', {partition}, ' offset ', {offset})"
+    if SOURCE_FILE in schema.names:
+        return f"concat('file ', {ident(SOURCE_FILE)})"
+    return "cast(null as string)"
+
+
+def origin_sql(schema: T.StructType) -> str:
+    """SQL of a record and its place as the JSON of an `Origin`; the record is its text."""
+    parts = dict(zip(_PLACE, map(ident, _place_of(schema)), strict=False))
+    parts |= {"file": ident(SOURCE_FILE)} if SOURCE_FILE in schema.names else {}
+    parts["value"] = f"base64(encode({sample(schema)}, 'UTF-8'))"
+    named = ", ".join(f"'{name}', {sql}" for name, sql in parts.items())
+    return f"to_json(named_struct({named}))"
+
+
+def _place_of(schema: T.StructType) -> tuple[str, ...]:
+    names = set(schema.names)
+    return next((place for place in (_SOURCE_PLACE, _PLACE) if names.issuperset(place)), ())
+
+
+def sample(schema: T.StructType) -> str:
+    """SQL of the record as text."""
+    if SOURCE_TEXT in schema.names:
+        return ident(SOURCE_TEXT)
+    return f"to_json(struct({', '.join(ident(f.name) for f in record_fields(schema))}))"
+
+
+def arrival(schema: T.StructType, *, streaming: bool) -> list[str]:
+    """SQL of the order in which records arrived, most significant first."""
+    if is_kafka(schema):
+        return ["`offset`", "`partition`"]
+    if streaming:
+        return [f"xxhash64(to_json(struct({', '.join(ident(f.name) for f in record_fields(schema))})))"]
+    return ["monotonically_increasing_id()"]
+
+
+def arrival_types(schema: T.StructType) -> list[T.DataType]:
+    """The types of the columns of `arrival`."""
+    return [schema["offset"].dataType, schema["partition"].dataType] if is_kafka(schema) else [T.LongType()]
+
+
+def origin_columns(schema: T.StructType) -> list[str]:
+    """The columns that say where a record of JSON came from, what belongs to it, and what it was decoded from."""
+    names = set(schema.names)
+    place = list(_PLACE) if names.issuperset(_PLACE) else []
+    beside = (SOURCE_FILE, SOURCE_INCLUDED, SOURCE_PROBLEM, RAW_KEY, RAW_VALUE)
+    return [*place, *(name for name in beside if name in names)]
+
+
+def origin(columns: dict[str, list[Any]], row: int, record: Any = None) -> Origin:
+    """Where a record came from, out of its `origin_columns`, and its bytes: those of `value`, or of `record`."""
+
+    def found(name: str) -> Any:
+        return columns[name][row] if name in columns else None
+
+    place = {name: found(name) for name in _PLACE} if "topic" in columns else {}
+    key, value = found(RAW_KEY) or found("key"), found(RAW_VALUE) if RAW_VALUE in columns else found("value")
+    return Origin(**place, file=found(SOURCE_FILE), key=_bytes(key), value=_bytes(record or value))
+
+
+def _bytes(data: Any) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data if isinstance(data, bytes) else None
+
+
+def with_included(record: dict[str, Any], columns: dict[str, list[Any]], row: int) -> dict[str, Any]:
+    """A record with the columns that belong to it from elsewhere."""
+    if SOURCE_INCLUDED not in columns:
+        return record
+    return {**record, **parsed(columns[SOURCE_INCLUDED][row])}

@@ -1,1 +1,0 @@
-"""Wires one pipeline from top to bottom, finds Java, and starts Spark."""

@@ -1,0 +1,1 @@
+"""A folder of files as a source: which files are new, and how their lines become records."""

@@ -1,0 +1,301 @@
+"""A folder of files as a source that keeps its own position.
+
+Files are taken in the order of (modification time, path). What was taken is known by path, so a file that shows up late
+with an old time stamp is not missed, and none is read twice; see `listing` for which files count, and `ledger` for how
+they are remembered. A file is expected to be complete and never to change: one whose size changed is an error, one
+whose time stamp alone changed a warning.
+
+Lines of JSON and rows of CSV are read strictly (see `filerecords`). Options that are about parsing (any for JSON;
+`mode` and formats of dates for CSV) hand them to Spark's own reader, in its strictest mode (`FAILFAST`) unless they say
+otherwise.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812
+
+from calve.clock import Clock
+from calve.errors import InvalidInput, SourceLost, TerminalError
+from calve.model.checkpoint import Offsets, SizeHint
+from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
+from calve.records.columns import declared_schema
+from calve.source.files.ledger import ChangedFile, Ledger, Place
+from calve.source.files.records import LINES, check_fields, csv_records, json_lines, json_records, record_schema
+from calve.spark.failures import told_as
+from calve.storage.listing import FileListing, KnownFile, absolute, spark_options
+from calve.storage.state import StateStore
+
+FORMATS = ("json", "csv", "parquet", "orc", "text")
+_NEEDS_SCHEMA = frozenset({"json", "csv"})
+_SPARKS_OWN = frozenset({"mode", "dateformat", "timestampformat", "timestampntzformat"})
+
+Needed = Callable[[list[KnownFile]], list[KnownFile]]
+"""Picks those files of a checkpoint that have to be read."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Definition of a file source."""
+
+    path: str
+    format: str
+    schema: str | None
+    envelope: Envelope
+    max_files: int
+    options: Mapping[str, str] = field(default_factory=dict)
+    epoch_unit: EpochUnit | None = None
+
+    @property
+    def strict(self) -> bool:
+        """True when calve converts the records, and not Spark."""
+        if self.format == "csv":
+            return not any(name.lower() in _SPARKS_OWN for name in self.options)
+        return self.format == "json" and not self.options
+
+    @property
+    def typed(self) -> bool:
+        """True when files say what is in them, so that none of their rows can be a bad one."""
+        return self.format == "parquet"
+
+    @property
+    def lines(self) -> bool:
+        """True when the envelope reads the records out of the lines of JSON files."""
+        return self.format == "json" and self.schema is None
+
+    def open(self, store: StateStore, _clock: Clock) -> "FileSource":
+        """Ready to read; the ledger is kept in `store`."""
+        return FileSource(self, store)
+
+
+def files(  # noqa: PLR0913 - all but the first are options by name
+    path: str | Path,
+    *,
+    format: str,  # noqa: A002 - Spark's word
+    schema: str | None = None,
+    envelope: Envelope | None = None,
+    max_files_per_checkpoint: int = 1000,
+    options: Mapping[str, str] | None = None,
+    epoch_unit: str | None = None,
+) -> Files:
+    """The files below a folder (or of a pattern with `*`; a path or a URI), now and later.
+
+    `schema` is Spark DDL; JSON and CSV need it, but for JSON with an envelope that declares the columns: then the
+    envelope reads the lines itself, and may name fields that are no column.
+
+    `options` are those of Spark's reader. `epoch_unit` is what numbers
+    count in TIMESTAMP columns of JSON files: ms, us or ns; without it they are bad rows.
+    """
+    if format not in FORMATS:
+        raise InvalidInput(f'unknown file format "{format}"', hint=f"Formats are {', '.join(FORMATS)}.")
+    declared = schema or (format == "json" and isinstance(envelope, Upsert | Debezium) and envelope.columns)
+    if format in _NEEDS_SCHEMA and not declared:
+        raise InvalidInput(f"files of format {format} need a schema", hint='Give schema="id BIGINT, ...".')
+    most: object = max_files_per_checkpoint
+    if not isinstance(most, int) or most < 1:
+        raise InvalidInput("max_files_per_checkpoint must be at least 1", detail=f"Got {max_files_per_checkpoint!r}.")
+    place: object = path
+    if not isinstance(place, str | Path) or not str(place):
+        raise InvalidInput("path is a folder, a pattern or a URI", detail=f"Got {path!r}.")
+    if epoch_unit is not None and epoch_unit not in set(EpochUnit):
+        raise InvalidInput(f'unknown epoch_unit "{epoch_unit}"', hint=f"Units are {', '.join(EpochUnit)}.")
+    unit = None if epoch_unit is None else EpochUnit(epoch_unit)
+    chosen = envelope or NoEnvelope()
+    return Files(absolute(path), format, schema, chosen, max_files_per_checkpoint, dict(options or {}), unit)
+
+
+def _all_of_them(files: list[KnownFile]) -> list[KnownFile]:
+    return files
+
+
+class FileSource:
+    """An open file source."""
+
+    counts = "files"
+
+    def __init__(self, definition: Files, store: StateStore) -> None:
+        self._definition = definition
+        self._listing = FileListing.of(definition.path)
+        self._ledger = Ledger(store, self._listing.location)
+        self._schema: T.StructType | None = None
+        self._touched: set[KnownFile] = set()
+        self._unread = 0
+        self._needed: Needed = _all_of_them
+        self._left_out: set[str] = set()
+
+    def narrow(self, needed: Needed) -> None:
+        """Read only those files of a checkpoint that are needed: no row of the others would become a change."""
+        self._needed = needed
+
+    @property
+    def name(self) -> str:
+        return f"files {self._definition.path}"
+
+    def schema(self, spark: SparkSession) -> T.StructType:
+        definition = self._definition
+        if definition.lines:
+            return LINES
+        if definition.schema is None:
+            return self._found_schema(spark)
+        declared = declared_schema(definition.schema)
+        if not definition.strict:  # Spark's readers know no NOT NULL
+            return T.StructType([T.StructField(f.name, f.dataType, metadata=f.metadata) for f in declared.fields])
+        check_fields(declared.fields, nested=definition.format == "json")
+        return record_schema(declared.fields)
+
+    def _found_schema(self, spark: SparkSession) -> T.StructType:
+        """That of the first file; the same for all files of this run."""
+        if self._schema is None:
+            first = min(self._listing.files(), default=None)
+            if first is None:
+                raise InvalidInput(
+                    "there is no file to take a schema from", detail=self._definition.path, hint="Give a schema."
+                )
+            path = self._listing.for_spark(first.path)
+            options = {**self._definition.options, **spark_options([path])}
+            reader = spark.read.format(self._definition.format).options(**options)
+            with told_as("the columns of the files could not be read"):
+                self._schema = reader.load(path).schema
+        return self._schema
+
+    def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
+        place = Place.of(start)
+        fresh, changed = self._ledger.seen(place).compare(self._listing.files())
+        for change in changed:
+            self._report(change)
+        taken = sorted(fresh)[: None if whole else self._definition.max_files]
+        self._unread = len(fresh) - len(taken)
+        return self._ledger.add(place, taken).to_offsets() if taken else None
+
+    def begin(self) -> Offsets:
+        return None
+
+    @property
+    def took_all(self) -> bool:
+        return not self._unread
+
+    @property
+    def unread(self) -> int:
+        return self._unread
+
+    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+        return self.frame_without(spark, start, end, ())
+
+    def frame_without(self, spark: SparkSession, start: Offsets, end: Offsets, left_out: Collection[str]) -> DataFrame:
+        """The same records but for those of some files, by their paths."""
+        listed = self._ledger.files(Place.of(start), Place.of(end))
+        self._check_still_there(listed)
+        needed = [file for file in self._needed(listed) if file.path not in left_out]
+        if not needed:
+            return spark.createDataFrame([], self.schema(spark))
+        with told_as("the files could not be read"):
+            return self._read(spark, [self._listing.for_spark(f.path) for f in needed])
+
+    def path_of(self, start: Offsets, end: Offsets, spark_path: str) -> str | None:
+        """The one file between these offsets that Spark names so; None where that is not certain."""
+        names = self._listing.named_by_spark(spark_path)
+        found = [f.path for f in self._ledger.files(Place.of(start), Place.of(end)) if f.path in names]
+        return found[0] if len(found) == 1 else None
+
+    def check_unchanged(self, start: Offsets, end: Offsets) -> None:
+        """Raise SourceLost for a file that has another size than when it was found.
+
+        Spark reads a file up to the size that it had when the frame was made: of a longer one it reads a part, or
+        nothing, without a word. So files are looked at again after they were read, before anybody is told. One that is
+        gone by then was read as it was.
+        """
+        listed = self._ledger.files(Place.of(start), Place.of(end))
+        _check_sizes(listed, self._listing.sizes([f.path for f in listed]))
+
+    def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
+        seen = self._ledger.seen(Place.of(end))
+        listed = self._listing.files()
+        fresh = {file.path for file in seen.compare(listed)[0]}
+        known = sorted(file for file in listed if file.path not in fresh)
+        if len(known) < len(seen):
+            raise SourceLost(
+                "files that were read are not there any more",
+                detail=f"{len(seen)} were read, {len(known)} are left in {self._definition.path}.",
+                hint="Without them the table cannot be compared with its source.",
+            )
+        read = [file for file in known if file.path not in self._left_out]
+        if not read:
+            return spark.createDataFrame([], self.schema(spark))
+        with told_as("the files could not be read"):
+            return self._read(spark, [self._listing.for_spark(file.path) for file in read])
+
+    def leave_out(self, spark_path: str) -> bool:
+        """Read `contents` without a file that Spark names so; False for one that is not known, or left out already."""
+        names = self._listing.named_by_spark(spark_path)
+        found = {file.path for file in self._listing.files() if file.path in names} - self._left_out
+        self._left_out |= found
+        return bool(found)
+
+    def _check_still_there(self, listed: list[KnownFile]) -> None:
+        sizes = self._listing.sizes([f.path for f in listed])
+        gone = [f.path for f, size in zip(listed, sizes, strict=True) if size is None]
+        if gone:
+            raise SourceLost(
+                "files were removed before they were read",
+                detail=f"{len(gone)} of {len(listed)} are gone, among them {gone[0]}.",
+                hint="Put them back, or start the sink again to go on with the files that are there. "
+                "Files may be removed once they are committed.",
+            )
+        _check_sizes(listed, sizes)
+
+    def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
+        definition = self._definition
+        if definition.lines:
+            return json_lines(spark, paths)
+        if definition.strict and definition.schema is not None:
+            fields = declared_schema(definition.schema).fields
+            if definition.format == "csv":
+                return csv_records(spark, paths, fields, definition.options)
+            return json_records(spark, paths, fields, definition.epoch_unit)
+        strictest = {"mode": "FAILFAST"} if definition.format in _NEEDS_SCHEMA else {}
+        return (
+            spark.read.format(definition.format)
+            .options(**strictest | dict(definition.options) | spark_options(paths))
+            .schema(self.schema(spark))
+            .load(paths)
+        )
+
+    def size(self, start: Offsets, end: Offsets) -> SizeHint:
+        total = sum(f.size for f in self._ledger.files(Place.of(start), Place.of(end)))
+        compressed = self._definition.format in {"parquet", "orc"}
+        return SizeHint(bytes=total * 4 if compressed else total)
+
+    def ended(self, _end: Offsets) -> bool:
+        return False
+
+    def committed(self, offsets: Offsets) -> None:
+        self._ledger.fold(Place.of(offsets))
+
+    def _report(self, change: ChangedFile) -> None:
+        """Another size is another content: an error. Another time stamp alone is a copy or a touch: a warning, once."""
+        now = change.now
+        if change.size != now.size:
+            raise TerminalError(
+                "a file changed after it was read",
+                detail=f"{now.path} had {change.size} bytes and has {now.size} now.",
+                hint="Write changes into new files. Put the old contents back to go on.",
+            )
+        if now not in self._touched:
+            self._touched.add(now)
+            _log.warning("the time stamp of %s changed after it was read; it is not read again", now.path)
+
+
+def _check_sizes(listed: list[KnownFile], sizes: list[int | None]) -> None:
+    for file, size in zip(listed, sizes, strict=True):
+        if size is not None and size != file.size:
+            raise SourceLost(
+                "a file changed before it was read to its end",
+                detail=f"{file.path} had {file.size} bytes when it was found and has {size} now.",
+                hint="Write files under a name that starts with a dot, and rename them when they are complete. "
+                "Start the sink again to read it as it is now.",
+            )

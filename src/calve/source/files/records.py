@@ -1,0 +1,149 @@
+"""Lines of JSON and rows of CSV as typed records, by the rules of `strict`.
+
+Spark's own readers are lenient even in their strictest mode: of `{"id": 1}{"id": 2}` they take the first record,
+12.345 becomes 12.35 in a DECIMAL(5,2), `12:30` a time of today. Here what does not convert is a bad row that names
+the file. NOT NULL holds
+for every record. Blank lines are skipped.
+
+A frame made here has the declared columns, and the columns of `frames` that say where a record came from and what was
+wrong.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812
+
+from calve.errors import InvalidInput
+from calve.model.change import Origin
+from calve.records.documents import UNREADABLE, Malformed, malformed, parsed
+from calve.records.frames import SOURCE_FILE, SOURCE_PROBLEM, STEP, Columns, bad_row, mapped
+from calve.records.scalars import Settings
+from calve.records.strict import Columns as Typed
+from calve.records.strict import check_type
+from calve.spark.sqltext import ident
+from calve.storage.listing import spark_options
+
+_CORRUPT = f"{STEP}corrupt"
+_LINE = "value"
+
+
+def record_schema(fields: Sequence[T.StructField]) -> T.StructType:
+    """The columns of a frame of such records."""
+    described = [T.StructField(name, T.StringType()) for name in (SOURCE_FILE, SOURCE_PROBLEM)]
+    return T.StructType([*(T.StructField(f.name, f.dataType) for f in fields), *described])
+
+
+def check_fields(fields: Sequence[T.StructField], *, nested: bool) -> None:
+    """Refuse types that lines of text cannot have."""
+    for field in fields:
+        check_type(field.dataType, field.name)
+        if not nested and isinstance(field.dataType, T.ArrayType | T.MapType | T.StructType):
+            raise InvalidInput(f'column "{field.name}" of CSV files cannot be {field.dataType.typeName().upper()}')
+
+
+def json_records(
+    spark: SparkSession, paths: list[str], fields: Sequence[T.StructField], unit: str | None = None
+) -> DataFrame:
+    """The records in files with one JSON object on each line. `unit` is what numbers count in TIMESTAMP columns."""
+    lines = _lines(spark, paths)
+    reader = LineReader(tuple(fields), Settings(unit, _zone(spark)), csv=False)
+    chosen = lines.selectExpr(f"cast({_LINE} as binary) as {_LINE}", _FILE)  # what is not UTF-8 is not lost
+    return mapped(chosen, [_LINE, SOURCE_FILE], reader.rows, record_schema(fields))
+
+
+def json_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """The lines themselves, for an envelope that reads the records; without the blank ones."""
+    lines = _lines(spark, paths).where(f"trim({_LINE}) != ''")
+    return lines.selectExpr(f"cast({_LINE} as binary) as {_LINE}", _FILE)
+
+
+LINES = T.StructType([T.StructField(_LINE, T.BinaryType()), T.StructField(SOURCE_FILE, T.StringType())])
+"""The columns of `json_lines`."""
+
+
+def csv_records(
+    spark: SparkSession, paths: list[str], fields: Sequence[T.StructField], options: Mapping[str, str]
+) -> DataFrame:
+    """The records in CSV files. With a header its names must be those of the columns."""
+    texts = T.StructType(
+        [*(T.StructField(f.name, T.StringType()) for f in fields), T.StructField(_CORRUPT, T.StringType())]
+    )
+    settings = {"enforceSchema": "false", **options, **_MUST_EXIST, **spark_options(paths), "mode": "PERMISSIVE"}
+    rows = spark.read.format("csv").options(**settings, columnNameOfCorruptRecord=_CORRUPT).schema(texts).load(paths)
+    reader = LineReader(tuple(fields), Settings(zone=_zone(spark)), csv=True)
+    names = [f.name for f in fields]
+    chosen = rows.selectExpr(*(ident(n) for n in [*names, _CORRUPT]), _FILE)
+    return mapped(chosen, [ident(n) for n in [*names, _CORRUPT, SOURCE_FILE]], reader.rows, record_schema(fields))
+
+
+_FILE = f"regexp_replace(_metadata.file_path, '^file:/+', 'file:///') as {SOURCE_FILE}"
+"""The same, whichever of Hadoop's local file systems reads it: letters are told apart by it."""
+_MUST_EXIST = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+
+
+def _lines(spark: SparkSession, paths: list[str]) -> DataFrame:
+    return spark.read.format("text").options(**_MUST_EXIST, **spark_options(paths)).load(paths)
+
+
+def _zone(spark: SparkSession) -> str:
+    return spark.conf.get("spark.sql.session.timeZone") or "UTC"
+
+
+@dataclass(frozen=True)
+class LineReader:
+    """What it takes to read records; goes to tasks."""
+
+    fields: tuple[T.StructField, ...]
+    settings: Settings
+    csv: bool
+
+    def rows(self) -> "LineRows":
+        """Ready to read, in a task."""
+        return LineRows(self)
+
+
+class LineRows:
+    """A reader at work."""
+
+    def __init__(self, reader: LineReader) -> None:
+        self._csv = reader.csv
+        self._typed = Typed.of(reader.fields, reader.settings)
+        self._nothing = [None] * len(reader.fields)
+
+    def __call__(self, columns: Columns, _: int) -> Iterator[list[Any]]:
+        files = columns[SOURCE_FILE]
+        for (text, record), file in zip(self._records(columns), files, strict=True):
+            if not self._csv and not text.strip():
+                continue
+            try:
+                yield [*self._typed.values(self._object(text) if record is None else record), file, None]
+            except UNREADABLE as error:
+                yield [*self._nothing, file, bad_row(malformed(error), Origin(file=file, value=_bytes_of(text)))]
+
+    def _records(self, columns: Columns) -> Iterator[tuple[Any, dict[str, Any] | None]]:
+        if not self._csv:
+            yield from ((text, None) for text in columns[_LINE])
+            return
+        names = self._typed.names
+        for corrupt, *values in zip(columns[_CORRUPT], *(columns[name] for name in names), strict=True):
+            record = dict(zip(names, values, strict=True))
+            yield (corrupt if corrupt is not None else record), (None if corrupt is not None else record)
+
+    def _object(self, text: bytes | str) -> dict[str, Any]:
+        if self._csv:
+            raise Malformed("it has more or fewer columns than declared")
+        record = parsed(text)
+        if not isinstance(record, dict):
+            raise Malformed("it is not a JSON object")
+        return record
+
+
+def _bytes_of(record: bytes | str | dict[str, Any]) -> bytes:
+    """A record as it came: a line, or the values of a row of CSV."""
+    if isinstance(record, bytes):
+        return record
+    return (record if isinstance(record, str) else json.dumps(record, ensure_ascii=False)).encode()

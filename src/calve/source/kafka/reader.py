@@ -1,0 +1,310 @@
+"""Reading ranges of offsets, in tasks: as many as `position.splits` says, each with a consumer of its own.
+
+Consumers belong to no group and commit nothing. They read what is committed by transactions only, and an offset that is
+not there any more is an error, never a jump. A frame has the columns of Spark's Kafka source that matter (see
+`frames`), and beside them what belongs to the record:
+
+    _calve_source_included   the columns of INCLUDE as a JSON object
+    _calve_source_raw_key    key and value as they came, where the columns hold what was decoded from them
+    _calve_source_raw_value
+    _calve_source_problem    why they could not be decoded
+
+JSON values of a topic as typed columns, where every record is a row: ENVELOPE NONE and DIFF. See `strict`.
+"""
+
+import json
+import time
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812
+
+from calve.errors import CalveError, SourceLost, TransientError
+from calve.model.change import Origin
+from calve.records import frames
+from calve.records.documents import UNREADABLE, Malformed, codings_of, is_wrapped, malformed, parsed
+from calve.records.frames import Columns, bad_row, mapped
+from calve.records.scalars import Settings
+from calve.records.strict import Columns as Typed
+from calve.source.kafka.avro import Avro, AvroReader
+from calve.source.kafka.brokers import Access, installed, transient
+from calve.source.kafka.position import OffsetRange
+from calve.spark.tasks import TaskFailed
+from calve.spark.version import arrow_schema_of
+
+RECORDS_AT_ONCE = 2000
+STALL_SECONDS = 60.0
+"""Without a record for so long, a task gives up; the checkpoint is tried again."""
+_POLL_SECONDS = 0.1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Included = tuple[tuple[str, str], ...]
+"""Columns of INCLUDE: what, and under which name."""
+
+
+def read_schema(*, included: bool, decoded: bool) -> T.StructType:
+    """The columns of a frame of records."""
+    fields = [
+        T.StructField("key", T.BinaryType()),
+        T.StructField("value", T.BinaryType()),
+        T.StructField("topic", T.StringType()),
+        T.StructField("partition", T.IntegerType()),
+        T.StructField("offset", T.LongType()),
+    ]
+    if included:
+        fields.append(T.StructField(frames.SOURCE_INCLUDED, T.StringType()))
+    if included or decoded:
+        fields.append(T.StructField(frames.SOURCE_PROBLEM, T.StringType()))
+    if decoded:
+        fields += [T.StructField(name, T.BinaryType()) for name in (frames.RAW_KEY, frames.RAW_VALUE)]
+    return T.StructType(fields)
+
+
+@dataclass(frozen=True)
+class TopicReader:
+    """What it takes to read a topic; goes to tasks."""
+
+    access: Access
+    topic: str
+    included: Included = ()
+    avro: Avro | None = None
+
+    @property
+    def schema(self) -> T.StructType:
+        """Columns of its frames."""
+        return read_schema(included=bool(self.included), decoded=self.avro is not None)
+
+    def frame(self, spark: SparkSession, tasks: list[list[OffsetRange]]) -> DataFrame:
+        """The records of all splits, those of a partition in order."""
+        if not tasks:
+            return spark.createDataFrame([], self.schema)
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            schema = arrow_schema_of(self.schema)
+            for batch in batches:
+                for task in batch.column(0).to_pylist():
+                    yield from self._records(tasks[task], schema)
+
+        return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, self.schema)
+
+    def _records(self, splits: list[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            reading = _Reading(self)
+            try:
+                for split in splits:
+                    for messages in reading.messages(split):
+                        yield reading.batch(messages, schema)
+            finally:
+                reading.close()
+        except CalveError as error:
+            raise TaskFailed(error.encode()) from error
+
+
+class _Reading:
+    """A consumer at work."""
+
+    def __init__(self, reader: TopicReader) -> None:
+        self._reader = reader
+        self._kafka = installed()
+        self._errors: list[Any] = []
+        self._avro = AvroReader(reader.avro) if reader.avro else None
+        settings = {
+            "group.id": "calve",  # librdkafka wants one; it is never joined, and nothing is committed to it
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 100,
+        }
+        self._consumer = self._kafka.Consumer(reader.access.client(**settings, error_cb=self._errors.append))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def messages(self, split: OffsetRange) -> Iterator[list[Any]]:
+        """The records of a split. Offsets may be missing in it: those of markers, of aborted and compacted records."""
+        self._consumer.assign([self._kafka.TopicPartition(self._reader.topic, split.partition, split.lower)])
+        at, heard = split.lower, time.monotonic()
+        while at < split.upper:
+            found = self._consumer.consume(min(RECORDS_AT_ONCE, split.upper - at), _POLL_SECONDS)
+            wanted = []
+            for message in found:
+                if message.error() is not None:
+                    at = max(at, self._end(message, split))
+                elif message.offset() < split.upper:
+                    wanted.append(message)
+                    at = message.offset() + 1
+                else:
+                    at = split.upper
+            if wanted:
+                yield wanted
+            if found:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > STALL_SECONDS:
+                raise self._silent(split, at)
+
+    def _end(self, message: Any, split: OffsetRange) -> int:
+        """The offset that the end of a partition tells; anything else that is told instead of a record is an error."""
+        kafka, error = self._kafka, message.error()
+        if error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own code
+            return int(message.offset())
+        if error.code() in _gone(kafka.KafkaError):
+            raise lost(
+                self._reader.topic,
+                f"Records of partition {split.partition} from offset {split.lower} on are to be read: {error.str()}",
+            )
+        raise transient(f'reading topic "{self._reader.topic}"', self._reader.access, kafka.KafkaException(error))
+
+    def _silent(self, split: OffsetRange, at: int) -> TransientError:
+        told = f" {self._errors[-1].str()}." if self._errors else ""
+        return TransientError(
+            f'reading topic "{self._reader.topic}" at {self._reader.access.brokers} took too long',
+            detail=f"Partition {split.partition} gave nothing after offset {at} for {STALL_SECONDS:g} s.{told}",
+        )
+
+    def batch(self, messages: list[Any], schema: pa.Schema) -> pa.RecordBatch:
+        rows = [self._row(message) for message in messages]
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _row(self, message: Any) -> list[Any]:
+        key, value, place = message.key(), message.value(), self._place(message)
+        if not self._reader.included and self._avro is None:
+            return [key, value, *place]
+        included = problem = None
+        found_key, found_value = key, value
+        try:
+            if self._avro is not None:
+                found_key, found_value = self._avro.key(key), self._avro.value(value)
+            if self._reader.included:
+                included = self._included(message, found_key)
+        except Malformed as error:
+            found_key, found_value, included = key, None, None
+            problem = bad_row(error, Origin(place[0], place[1], place[2], key=key, value=value))
+        row = [found_key, found_value, *place]
+        row += [included] if self._reader.included else []
+        return [*row, problem, *([key, value] if self._avro is not None else [])]
+
+    def _place(self, message: Any) -> list[Any]:
+        return [self._reader.topic, message.partition(), message.offset()]
+
+    def _included(self, message: Any, key: bytes | None) -> str:
+        values: dict[str, Any] = {}
+        for what, name in self._reader.included:
+            match what:
+                case "key":
+                    values[name] = _text(key)
+                case "headers":
+                    values[name] = [
+                        {"key": header, "value": None if data is None else b64encode(data).decode()}
+                        for header, data in message.headers() or ()
+                    ]
+                case "timestamp":
+                    kind, millis = message.timestamp()
+                    known = kind != self._kafka.TIMESTAMP_NOT_AVAILABLE
+                    values[name] = moment_text(millis) if known else None
+                case _:
+                    values[name] = dict(zip(("topic", "partition", "offset"), self._place(message), strict=True))[what]
+        return json.dumps(values)
+
+
+def _gone(codes: Any) -> set[int]:
+    """Errors that say that a topic, a partition or an offset is not there; those of topics come after a while only."""
+    own = {codes._AUTO_OFFSET_RESET, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION}  # noqa: SLF001 - librdkafka's codes
+    return own | {codes.OFFSET_OUT_OF_RANGE, codes.UNKNOWN_TOPIC_OR_PART}
+
+
+def moment_text(millis: int) -> str:
+    """The timestamp of a record, which its producer chose."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=millis)).isoformat()
+    except OverflowError as error:
+        raise Malformed(f"its timestamp is out of range: {millis}", "Leave INCLUDE TIMESTAMP out.") from error
+
+
+def _text(key: bytes | None) -> str | None:
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed("the key is not text in UTF-8", "Leave INCLUDE KEY out.") from error
+
+
+def lost(topic: str, detail: str) -> SourceLost:
+    """Records that were to be read are not there any more."""
+    return SourceLost(
+        f'topic "{topic}" no longer has what was to be read next',
+        detail=f"{detail}.",
+        hint="Retention removed it, or the topic was made anew. To begin again: WITH (SNAPSHOT = true), or a new sink.",
+    )
+
+
+_PLACE = {frames.SOURCE_TOPIC: T.StringType(), frames.SOURCE_PARTITION: T.IntegerType()}
+
+
+def typed_schema(fields: Sequence[T.StructField]) -> T.StructType:
+    """The columns of a frame of such records."""
+    return T.StructType(
+        [
+            *(T.StructField(f.name, f.dataType) for f in fields),
+            *(T.StructField(name, kind) for name, kind in _PLACE.items()),
+            T.StructField(frames.SOURCE_OFFSET, T.LongType()),
+            T.StructField(frames.SOURCE_PROBLEM, T.StringType()),
+        ]
+    )
+
+
+def typed_records(frame: DataFrame, fields: Sequence[T.StructField], unit: str | None) -> DataFrame:
+    """The values of a frame of records as columns. `unit` is what numbers count in TIMESTAMP columns."""
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+    reader = ValueReader(tuple(fields), Settings(unit, zone))
+    return mapped(frame, frame.columns, reader.rows, typed_schema(fields))
+
+
+@dataclass(frozen=True)
+class ValueReader:
+    """What it takes to read records; goes to tasks."""
+
+    fields: tuple[T.StructField, ...]
+    settings: Settings
+
+    def rows(self) -> "ValueRows":
+        """Ready to read, in a task."""
+        return ValueRows(self)
+
+
+class ValueRows:
+    """A reader at work."""
+
+    def __init__(self, reader: ValueReader) -> None:
+        self._typed = Typed.of(reader.fields, reader.settings)
+        self._nothing = [None] * len(reader.fields)
+
+    def __call__(self, columns: Columns, count: int) -> Iterator[list[Any]]:
+        unread = columns.get(frames.SOURCE_PROBLEM) or [None] * count
+        places = zip(columns["topic"], columns["partition"], columns["offset"], strict=True)
+        for row, place in enumerate(places):
+            values, problem = self._nothing, unread[row]
+            if problem is None:
+                try:
+                    values = self._values(columns, row)
+                except UNREADABLE as error:
+                    problem = bad_row(malformed(error), frames.origin(columns, row))
+            yield [*values, *place, problem]
+
+    def _values(self, columns: Columns, row: int) -> list[Any]:
+        data = columns["value"][row]
+        if data is None:
+            raise Malformed("the value is null", "ENVELOPE UPSERT takes a null value as a delete.")
+        record, codings = parsed(data), None
+        if is_wrapped(record):
+            record, codings = record["payload"], codings_of((record["schema"] or {}).get("fields"))
+        if not isinstance(record, dict):
+            raise Malformed("it is not a JSON object")
+        return self._typed.values(frames.with_included(record, columns, row), codings)

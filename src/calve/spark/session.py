@@ -1,0 +1,210 @@
+"""Starts Spark without a word: on this machine, on loopback; or as the driver of a cluster.
+
+All that the JVM and the Python workers print goes into `<home>/logs/spark.log`; when Spark does not start, the end of
+that log is in the error. The environment is changed only while the JVM starts: it inherits what it needs, and this
+process keeps its own. A session that is there already is the user's and is returned as it is; in a process that
+`spark-submit` started, the session is the one that was submitted.
+"""
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from calve.errors import InvalidInput, TerminalError
+from calve.spark.java import find_java
+from calve.storage.filesystems import make_private
+
+_LOOPBACK = "127.0.0.1"
+_GIB = 1 << 30
+_LOG_BYTES = 8 << 20
+_TAIL_LINES = 15
+_PYTHON = "spark.pyspark.python"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""What `spark-submit` tells the process that it starts."""
+_starting = threading.Lock()
+
+_ALWAYS = {
+    "spark.app.name": "calve",
+    "spark.eventLog.enabled": "false",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timeType.enabled": "true",  # Spark 4.1 has the type TIME, and refuses it unless told
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def embedded_session(home: Path, *, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The session of this process, or a new one that keeps its files in `home`. `conf` wins over calve's settings."""
+    with _starting:
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001 - asking it in public starts one
+            return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+        if _SUBMITTED in os.environ:
+            return _submitted()
+        home = home.absolute()
+        settings = _settings(home, master) | dict(conf or {})
+        settings = _heap_settings(settings) | settings
+        spark_conf = SparkConf().setAll(list(settings.items()))
+        log = _open_log(home)
+        before = log.stat().st_size
+        try:
+            with _environment(_variables(home, settings)):
+                context = SparkContext(conf=spark_conf, gateway=_gateway(spark_conf, log))
+                return SparkSession(context)
+        except (PySparkException, Py4JError, OSError) as error:
+            _end_jvm()
+            raise _not_started(error, log, before) from error
+
+
+def _submitted() -> SparkSession:
+    """The session of `spark-submit`, with calve's settings where it says nothing. Its JVM runs already."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - else a SparkConf of this process does not know what was submitted
+    conf = SparkConf()
+    for name, value in _ALWAYS.items():
+        conf.setIfMissing(name, value)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _settings(home: Path, master: str) -> dict[str, str]:
+    settings = _ALWAYS | {"spark.master": master, "spark.sql.warehouse.dir": (home / "spark-warehouse").as_uri()}
+    if not is_local(master):
+        return settings
+    return settings | {
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.memory": f"{driver_memory(machine_memory()) >> 20}m",
+        "spark.python.daemon.module": "calve.spark.workers",
+        "spark.sql.shuffle.partitions": str(local_cores(master, os.cpu_count() or 1)),
+    }
+
+
+def local_cores(master: str, machine: int) -> int:
+    """How many tasks a local master runs at once: `local[3]`, `local[*]`, `local[2,4]`, `local`."""
+    inside = re.fullmatch(r"local\[(\d+|\*)(?:,\s*\d+)?\]", master)
+    if inside is None:
+        return 1 if master == "local" else machine
+    return machine if inside[1] == "*" else int(inside[1])
+
+
+def driver_memory(machine: int) -> int:
+    """Bytes of heap for a JVM that does all the work: half of the machine, at least 1 GiB, at most 4 GiB."""
+    return min(max(machine // 2, _GIB), 4 * _GIB)
+
+
+def _heap_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Options of a JVM that does all the work and has a heap that is large enough for them.
+
+    Rows come out of Spark in pieces of several megabytes. With its usual small regions G1 takes each for a humongous
+    object, and begins to mark the whole heap with nearly every small batch.
+    """
+    if not is_local(settings["spark.master"]) or heap_of(settings["spark.driver.memory"]) < 2 * _GIB:
+        return {}
+    return {"spark.driver.defaultJavaOptions": "-XX:G1HeapRegionSize=16m"}
+
+
+def heap_of(memory: str) -> int:
+    """Bytes of a size as Spark has it: `6g`, `512m`, or a number of mebibytes."""
+    found = re.fullmatch(r"(\d+)([kmgt]?)b?", memory.strip().lower())
+    return int(found[1]) << {"k": 10, "": 20, "m": 20, "g": 30, "t": 40}[found[2]] if found else 0
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this process may think of."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+    text = limit.read_text().strip() if limit.is_file() else "max"
+    return min(physical, int(text)) if text.isdigit() else physical
+
+
+def _variables(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """What the JVM inherits. On a cluster the user may say which Python and Spark the executors have."""
+    variables = {"JAVA_HOME": str(find_java(home / "java", os.environ)), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if not is_local(settings["spark.master"]):
+        python = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+        return variables | {"PYSPARK_PYTHON": python}
+    return variables | {
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # not another Spark that is installed here
+        "SPARK_LOCAL_IP": _LOOPBACK,  # a machine whose own name does not resolve could not start otherwise
+    }
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one process."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _gateway(conf: SparkConf, log: Path) -> JavaGateway:
+    """The JVM that a stopped session left in this process, or a new one that prints into the log."""
+    running: JavaGateway | None = SparkContext._gateway  # noqa: SLF001 - there is no public way to ask
+    if running is not None:
+        return running
+    with log.open("ab") as output:
+        return launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})
+
+
+def _open_log(home: Path) -> Path:
+    """The log's path; a log that grew large is put aside first."""
+    log = home / "logs" / "spark.log"
+    try:
+        make_private(log.parent)
+        log.touch()
+    except OSError as error:
+        raise InvalidInput(
+            f'cannot write into "{home}"', detail=f"{error}.", hint="Name another folder with CALVE_HOME or --home."
+        ) from error
+    if log.stat().st_size > _LOG_BYTES:
+        log.replace(log.with_suffix(".log.1"))
+        log.touch()
+    return log
+
+
+def _end_jvm() -> None:
+    """Leave no JVM behind whose settings did not work: the next start would use it."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - as in `_gateway`
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends when this pipe does
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the same
+
+
+def _not_started(error: Exception, log: Path, start: int) -> TerminalError:
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode(errors="replace").splitlines()
+    told = [line for line in lines if line.strip() and not line.startswith("\t")]  # without stack traces
+    return TerminalError(
+        "Spark did not start",
+        detail="\n    ".join([f"The end of {log}:", *(told[-_TAIL_LINES:] or [str(error)])]),
+        hint="Memory, the disk, the Java and the settings given are the usual causes.",
+    )

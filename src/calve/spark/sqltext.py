@@ -1,0 +1,84 @@
+"""Pieces of Spark SQL as text.
+
+Envelopes are written as SQL text and not as calls on `Column`: a record with a hundred columns is some thousand
+calls, each a round trip to the JVM, for every micro-batch. No literal here contains a backslash, since a session
+setting (`spark.sql.parser.escapedStringLiterals`) changes what it means.
+
+Values of Spark that others cannot read: texts that are not UTF-8, moments outside of the years 0001 to 9999.
+
+Nothing in Spark checks a text: Parquet files and casts of BINARY can bring any bytes. In a table they would make the
+file unreadable for other engines, so they are looked for where rows come from and once more before they are written.
+Moments outside of those years are fine in a table, but Python has none.
+"""
+
+from collections.abc import Callable, Iterable
+
+from pyspark.sql import types as T  # noqa: N812
+
+from calve.spark.version import is_utf8
+
+
+def ident(*parts: str) -> str:
+    """A column or a field of one, quoted."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def literal(text: str) -> str:
+    """A string literal of any text."""
+    if "'" in text or "\\" in text:
+        return f"cast(X'{text.encode().hex()}' as string)"
+    return f"'{text}'"
+
+
+def literals(texts: Iterable[str]) -> str:
+    """A list of string literals for IN."""
+    return "(" + ", ".join(literal(text) for text in texts) + ")"
+
+
+def coalesce(choices: list[str], null_type: str) -> str:
+    """The first that is not null."""
+    return f"coalesce({', '.join([*choices, f'cast(null as {null_type})'])})"
+
+
+_Leaf = Callable[[str, T.DataType], str]
+
+
+def not_utf8(sql: str, data_type: T.DataType) -> str:
+    """SQL: a value has a text that is not UTF-8; null or false where it has none. Empty for types without texts."""
+    return _found(sql, data_type, _garbled, 0)
+
+
+def outside_of_years(sql: str, data_type: T.DataType) -> str:
+    """SQL: a value has a moment that Python does not; null or false where it has none. Empty for types without any."""
+    return _found(sql, data_type, _outside, 0)
+
+
+def _garbled(sql: str, data_type: T.DataType) -> str:
+    return f"not {is_utf8(sql)}" if isinstance(data_type, T.StringType) else ""
+
+
+def _outside(sql: str, data_type: T.DataType) -> str:
+    moment = isinstance(data_type, T.DateType | T.TimestampType | T.TimestampNTZType)
+    return f"year({sql}) not between 1 and 9999" if moment else ""
+
+
+def _found(sql: str, data_type: T.DataType, leaf: _Leaf, depth: int) -> str:
+    match data_type:
+        case T.ArrayType():
+            return _any(sql, data_type.elementType, leaf, depth)
+        case T.MapType():
+            keys = _any(f"map_keys({sql})", data_type.keyType, leaf, depth)
+            return _or([keys, _any(f"map_values({sql})", data_type.valueType, leaf, depth)])
+        case T.StructType():
+            return _or([_found(f"{sql}.{ident(f.name)}", f.dataType, leaf, depth) for f in data_type.fields])
+    return leaf(sql, data_type)
+
+
+def _any(array: str, element: T.DataType, leaf: _Leaf, depth: int) -> str:
+    name = f"_calve__x{depth}"
+    found = _found(name, element, leaf, depth + 1)
+    return f"exists({array}, {name} -> {found})" if found else ""
+
+
+def _or(parts: list[str]) -> str:
+    return f"({' or '.join(filter(None, parts))})" if any(parts) else ""

@@ -1,0 +1,1 @@
+"""Executes statements: create, alter, show, analyze, select. Each is checked before it is applied."""

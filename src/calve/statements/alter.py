@@ -1,0 +1,273 @@
+"""ALTER and DROP. A change that changes nothing stores nothing, so that no sink is restarted for it."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from calve.commit.journal import Journal
+from calve.commit.waiting import check_change
+from calve.definitions.objects import Definition
+from calve.definitions.store import Definitions
+from calve.definitions.vault import KEPT, is_kept
+from calve.definitions.workplace import Workplace
+from calve.errors import InvalidInput
+from calve.model.checkpoint import RowKind
+from calve.pipeline.build import lake_of
+from calve.pipeline.monitor import forget_status
+from calve.plan import catalogue
+from calve.plan.connections import plan_connection, wants_validation
+from calve.plan.lookup import required
+from calve.plan.settings import SettingGroup
+from calve.plan.sinks import SinkPlan, plan_sink, read_from, uses_of_sink
+from calve.plan.sources import plan_source
+from calve.sql import parts, statements
+from calve.sql import statements as st
+from calve.sql.errors import SqlError
+from calve.sql.names import Identifier, in_parentheses
+from calve.sql.options import NO_OPTIONS, Options
+from calve.statements.answers import TextAnswer
+from calve.statements.create import check_source, connection_uses, hide_literals, normalised, try_connection
+from calve.statements.views import check_sinks_view, plan_view
+
+S = TypeVar("S", bound=st.Create)
+
+_ALTERED = {
+    st.AlterSecret: st.ObjectKind.SECRET,
+    st.AlterConnection: st.ObjectKind.CONNECTION,
+    st.AlterSource: st.ObjectKind.SOURCE,
+    st.AlterView: st.ObjectKind.VIEW,
+    st.AlterSink: st.ObjectKind.SINK,
+}
+_GROUPS = {
+    st.ConnectionKind.AWS: catalogue.AWS,
+    st.ConnectionKind.ICEBERG_CATALOG: catalogue.ICEBERG_CATALOG,
+    st.ConnectionKind.KAFKA: catalogue.KAFKA,
+}
+
+
+def alter(place: Workplace, statement: st.Alter) -> TextAnswer:
+    """Change an object."""
+    kind = _ALTERED[type(statement)]
+    definitions = place.definitions()
+    if statement.if_exists and definitions.find(statement.name, kind) is None:
+        return TextAnswer(f'there is no {kind.value.lower()} "{statement.name}"')
+    found = required(definitions, statement.name, kind)
+    match statement:
+        case st.AlterSecret():
+            return _secret(place, found, statement.origin)
+        case st.AlterConnection():
+            return _connection(place, found, statement, definitions)
+        case st.AlterSource():
+            return _source(place, found, statement, definitions)
+        case st.AlterView():
+            return _view(place, found, statement, definitions)
+        case st.AlterSink():
+            return _Sink(place, found, definitions).alter(statement.action)
+        case _:
+            raise TypeError(type(statement).__name__)
+
+
+def drop(place: Workplace, statement: st.Drop) -> TextAnswer:
+    """Remove an object; CASCADE also what depends on it."""
+    definitions = place.definitions()
+    found = definitions.find(statement.name, statement.kind)
+    if found is None and statement.if_exists:
+        return TextAnswer(f'there is no {statement.kind.value.lower()} "{statement.name}"')
+    found = found or required(definitions, statement.name, statement.kind)
+    dependents = definitions.dependents(found.uid)
+    if dependents and not statement.cascade:
+        raise SqlError.at(
+            statement.name.where,
+            f"{found.label} is in use",
+            hint=f"It is used by {', '.join(d.label for d in dependents)}. Drop those first, or write CASCADE.",
+        )
+    gone = [*reversed(dependents), found]
+    uids = {d.uid for d in gone}
+    gone += [d for d in definitions if d.owner in uids and d.uid not in uids]
+    place.store.drop(gone)
+    for definition in gone:
+        if is_kept(definition):
+            place.vault.forget(definition.uid)
+        if definition.kind is st.ObjectKind.SINK:
+            forget_status(place.home, definition.name)
+    return TextAnswer("dropped " + ", ".join(d.label for d in gone if not d.owner or d is found))
+
+
+def _changed(place: Workplace, found: Definition, changed: Definition) -> TextAnswer:
+    if changed == found:
+        return TextAnswer(f"{found.label} is so already")
+    place.store.replace(changed)
+    return TextAnswer(f"altered {found.label}")
+
+
+def _statement(found: Definition, kind: type[S]) -> S:
+    if not isinstance(found.statement, kind):
+        raise TypeError(f"{found.label} is stored as {type(found.statement).__name__}")
+    return found.statement
+
+
+def _updated(group: SettingGroup, options: Options, action: statements.OptionsAction) -> Options:
+    if isinstance(action, statements.SetOptions):
+        return options.updated(action.options)
+    for name in action.names:
+        if group.find(name.text) is None:
+            raise group.unknown(name.text, name.where)
+    return options.without(name.text for name in action.names)
+
+
+def _secret(place: Workplace, found: Definition, origin: parts.SecretOrigin) -> TextAnswer:
+    statement = _statement(found, st.CreateSecret)
+    if not isinstance(origin, parts.FromLiteral):
+        message = _changed(place, found, replace(found, statement=replace(statement, origin=origin)))
+        place.vault.forget(found.uid)
+        return message
+    text = origin.value.reveal()
+    if is_kept(found) and place.vault.kept(found.uid) == text:
+        return TextAnswer(f"{found.label} is so already")
+    place.vault.keep(found.uid, text)
+    place.store.replace(replace(found, statement=replace(statement, origin=parts.FromFile(f"{KEPT}{found.uid}"))))
+    return TextAnswer(f"altered {found.label}")
+
+
+def _connection(place: Workplace, found: Definition, given: st.AlterConnection, definitions: Definitions) -> TextAnswer:
+    statement = _statement(found, st.CreateConnection)
+    options = _updated(_GROUPS[statement.kind], statement.options, given.action)
+    hidden = hide_literals(place, replace(statement, options=options, settings=given.settings), found.uid)
+    names = {d.name for d in hidden.secrets}
+    replaced = [d for d in definitions if d.owner == found.uid and d.name in names]
+    known = Definitions([*(d for d in definitions if d not in replaced), *hidden.secrets])
+    wanted = replace(hidden.statement, settings=NO_OPTIONS if not given.settings else given.settings)
+    plan_connection(wanted, known)
+    for uid, text in hidden.texts.items():
+        place.vault.keep(uid, text)
+    try:
+        if wants_validation(wanted):
+            try_connection(place, wanted, known)
+        stored = replace(found, statement=replace(wanted, settings=statement.settings))
+        stored = replace(stored, uses=connection_uses(wanted, known))
+        if not hidden.secrets:
+            return _changed(place, found, stored)
+        if replaced:
+            place.store.drop(replaced)
+        place.store.replace(stored, hidden.secrets)
+    except BaseException:
+        for uid in hidden.texts:
+            place.vault.forget(uid)
+        raise
+    for definition in replaced:
+        place.vault.forget(definition.uid)
+    return TextAnswer(f"altered {found.label}")
+
+
+def _source(place: Workplace, found: Definition, given: st.AlterSource, definitions: Definitions) -> TextAnswer:
+    statement = _statement(found, st.CreateSource)
+    if isinstance(given.action, statements.SetColumns):
+        _check_same_key(statement, given.action.primary_key)
+        return _columns(place, found, replace(statement, columns=given.action.columns), definitions)
+    used = statement.input
+    group = {
+        parts.FilesClause: catalogue.FILES,
+        parts.GeneratorClause: catalogue.GENERATOR,
+        parts.KafkaClause: catalogue.KAFKA_SOURCE,
+    }[type(used)]
+    options = _updated(group, used.options, given.action)
+    wanted = normalised(replace(statement, input=replace(used, options=options)))
+    if isinstance(wanted, st.CreateSource):
+        check_source(place, wanted, definitions)
+    return _changed(place, found, replace(found, statement=wanted))
+
+
+def _check_same_key(statement: st.CreateSource, key: tuple[Identifier, ...]) -> None:
+    """The key may be repeated beside the columns, and only that."""
+    before = statement.primary_key
+    if key and (len(key) != len(before) or not all(ours.collides(was) for ours, was in zip(key, before, strict=True))):
+        raise SqlError.at(
+            key[0].where,
+            "the primary key of a source cannot be changed",
+            hint=f"It is {in_parentheses(before)}: repeat it, or leave PRIMARY KEY out." if before else "Leave it out.",
+        )
+
+
+def _columns(place: Workplace, found: Definition, wanted: st.CreateSource, definitions: Definitions) -> TextAnswer:
+    """Other columns; sinks that read them as they are have to be possible still."""
+    plan_source(wanted, definitions)
+    changed = replace(found, statement=wanted)
+    after = Definitions([changed if d.uid == found.uid else d for d in definitions])
+    for dependent in definitions.dependents(found.uid):
+        if dependent.kind is st.ObjectKind.SINK:
+            plan_sink(dependent, after)
+    return _changed(place, found, changed)
+
+
+def _view(place: Workplace, found: Definition, given: st.AlterView, definitions: Definitions) -> TextAnswer:
+    wanted = replace(_statement(found, st.CreateView), query=given.query)
+    planned = plan_view(place, wanted, definitions)
+    below = {found.uid, *(d.uid for d in definitions.dependents(found.uid))}
+    if below & set(planned.uses):
+        raise SqlError.at(given.where, f"{found.label} would read itself")
+    return _changed(place, found, replace(found, statement=wanted, uses=planned.uses))
+
+
+class _Sink:
+    """Changes of one sink. Its progress stays: the definition's version grows, and fences runs of older ones."""
+
+    def __init__(self, place: Workplace, found: Definition, definitions: Definitions) -> None:
+        self._place = place
+        self._found = found
+        self._definitions = definitions
+        self._create = _statement(found, st.CreateSink)
+
+    def alter(self, action: statements.SinkAction) -> TextAnswer:
+        found, standing = self._found, self._found.standing
+        match action:
+            case statements.SetOptions() | statements.ResetOptions():
+                options = _updated(catalogue.SINK, self._create.options, action)
+                return self._to(replace(found, statement=replace(self._create, options=options)))
+            case statements.SetFrom():
+                return self._to(self._from(action))
+            case statements.SetPartitioning(fields):
+                standing = replace(standing, unpartitioned=not fields)
+                wanted = replace(self._create, partition_by=fields)
+                return self._to(replace(found, statement=wanted, standing=standing))
+            case statements.Pause():
+                return self._to(replace(found, standing=replace(standing, paused=True)))
+            case statements.Resume():
+                return self._to(replace(found, standing=replace(standing, paused=False)))
+            case statements.AcceptSnapshot(snapshot_id):
+                return self._to(replace(found, standing=replace(standing, accepted_snapshot=snapshot_id)))
+
+    def _to(self, changed: Definition) -> TextAnswer:
+        plan = plan_sink(replace(changed, version=changed.version + 1), self._definitions)
+        if changed.statement != self._found.statement:
+            check_sinks_view(self._place, plan)
+            self._check_waiting(plan)
+        return _changed(self._place, self._found, changed)
+
+    def _check_waiting(self, plan: SinkPlan) -> None:
+        """What rows wait by cannot change before they are closed, unless all is to be read again anyway."""
+        before = plan_sink(self._found, self._definitions)
+        was, now = RowKind.of(before.spec), RowKind.of(plan.spec)
+        if was.fixed == now.fixed or plan.spec.generation > before.spec.generation:
+            return
+        lake = lake_of(self._place.home, before.catalog, before.store, self._definitions, self._place.vault)
+        records = Journal(lake.state(before.state, self._found.uid)).newest()
+        check_change(records, was, now, self._found.name)
+
+    def _from(self, action: statements.SetFrom) -> Definition:
+        found = self._found
+        given = catalogue.SINK.checked(action.options, None)
+        for name in given:
+            if name != "SNAPSHOT":
+                raise given.error(name, "SET FROM takes the option SNAPSHOT only", "Use SET (...) for the others.")
+        wanted = replace(self._create, source=action.source)
+        changed = replace(found, statement=wanted, uses=uses_of_sink(wanted, self._definitions))
+        if given.flag("SNAPSHOT"):
+            return replace(changed, standing=replace(found.standing, generation=found.version + 1))
+        before, _ = read_from(self._create, self._definitions)
+        after, _ = read_from(wanted, self._definitions)
+        if before.input != after.input:
+            raise InvalidInput(
+                f"{found.label} cannot go on with another source",
+                detail=f'It reads "{before.relation.name}", and "{after.relation.name}" has other positions.',
+                hint="Write SET FROM ... WITH (SNAPSHOT = true): the table becomes equal to the new object.",
+            )
+        return changed

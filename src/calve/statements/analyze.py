@@ -1,0 +1,153 @@
+"""ANALYZE TABLE: what its target is, and what becomes of its metadata.
+
+'folder'                       files of a folder, by their endings
+source                         the files of a source, read as it says
+namespace.table                a table of the embedded catalog
+connection.namespace.table     a table of a connected catalog
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from calve.analyze.file_pruning import general_of
+from calve.analyze.folder_subject import PLUGIN, WORKSPACE, FolderFormat, FolderSubject
+from calve.analyze.refresh import Refreshed, Request, drop_metadata, refresh
+from calve.analyze.subject import AnalysisSubject
+from calve.analyze.table_subject import TableSubject
+from calve.analyze.unit_rows import kept_in
+from calve.definitions.objects import Definition
+from calve.definitions.workplace import Workplace
+from calve.errors import InvalidInput
+from calve.iceberg.loading import load_table
+from calve.iceberg.planning.facts import facts_of
+from calve.lake import Lake, TableRef, table_id
+from calve.metastore.tables import TableId, open_tables
+from calve.model.connection import CatalogConnection
+from calve.model.relation import FilesInput
+from calve.model.spec import NoEnvelope, TableName
+from calve.pipeline.build import lake_of
+from calve.plan.connections import plan_connection
+from calve.plan.lookup import required
+from calve.plan.sources import plan_source
+from calve.records.columns import declared_schema
+from calve.spark.executors import asked_first
+from calve.sql import statements as st
+from calve.sql.errors import SqlError
+from calve.sql.names import FieldPath
+from calve.statements.answers import TextAnswer
+from calve.storage.listing import FileListing, absolute
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a statement is about. It need not exist any more to be forgotten."""
+
+    label: str
+    table: TableId
+    subject: Callable[[], AnalysisSubject]
+
+
+def refresh_metadata(place: Workplace, statement: st.RefreshMetadata) -> TextAnswer:
+    """Look into what is new, and keep what is found."""
+    target = target_of(place, statement.target)
+    columns = None if statement.columns is None else tuple(str(column) for column in statement.columns)
+    request = Request(columns, statement.level or st.MetadataLevel.ALL)
+    with place.metastore() as metastore:
+        found = refresh(open_tables(metastore), target.subject(), request)
+    return TextAnswer(_told(target.label, found))
+
+
+def drop_of_metadata(place: Workplace, statement: st.DropMetadata) -> TextAnswer:
+    """Forget a table."""
+    target = target_of(place, statement.target)
+    with place.metastore() as metastore:
+        known = drop_metadata(open_tables(metastore), target.table)
+    if not known and not statement.if_exists:
+        raise InvalidInput(f"{target.label} has no metadata", hint="Write IF EXISTS if that does not matter.")
+    return TextAnswer(f"dropped the metadata of {target.label}" if known else f"{target.label} has no metadata")
+
+
+def _told(label: str, found: Refreshed) -> str:
+    if found.up_to_date:
+        return f"the metadata of {label} is up to date"
+    counts = {"new": found.added, "changed": found.changed, "removed": found.removed}
+    said = ", ".join(f"{count:,} {word}" for word, count in counts.items())
+    return f"analyzed {label} at level {found.level.value}: {found.files:,} files, {said}; looked into {found.looked:,}"
+
+
+def target_of(place: Workplace, target: st.AnalyzeTarget) -> Target:
+    """Raises InvalidInput for names that stand for nothing."""
+    if isinstance(target, str):
+        return Target(f"'{target}'", folder_id(target), partial(_folder, place, target))
+    if len(target.parts) == 1:
+        return _source(place, target)
+    return _table(place, target)
+
+
+def folder_id(location: str) -> TableId:
+    """How the metastore calls a folder."""
+    return TableId(PLUGIN, WORKSPACE, absolute(location))
+
+
+def _folder(place: Workplace, location: str) -> FolderSubject:
+    """The files of a folder by their endings; of one that was emptied, as it was analyzed."""
+    if not FileListing.of(absolute(location)).files():
+        with place.metastore() as metastore:
+            reader = kept_in(general_of(open_tables(metastore), folder_id(location))).get("reader")
+        if reader is not None:
+            return FolderSubject.of(location, asked_first(place.spark), FolderFormat.of_reader(reader))
+    return FolderSubject.of(location, asked_first(place.spark))
+
+
+def _source(place: Workplace, target: FieldPath) -> Target:
+    definitions = place.definitions()
+    found = required(definitions, target.parts[0], st.ObjectKind.SOURCE)
+    statement = found.statement
+    planned = plan_source(statement, definitions) if isinstance(statement, st.CreateSource) else None
+    if planned is None or not isinstance(planned.input, FilesInput):
+        raise SqlError.at(target.where, f"{found.label} does not read files", hint="Folders and tables are analyzed.")
+    files = planned.input
+    subject = partial(_folder_of_source, place, files, plain=isinstance(planned.envelope, NoEnvelope))
+    return Target(found.label, folder_id(files.path), subject)
+
+
+def _folder_of_source(place: Workplace, files: FilesInput, *, plain: bool) -> FolderSubject:
+    """With the declared columns where these are what is in the files, and Spark reads them as the source does."""
+    declared = files.schema if plain and files.format in {"csv", "json"} and files.epoch_unit is None else None
+    if declared is None and files.format == "csv":
+        declared = files.schema
+    if declared is not None:
+        place.spark()  # it is Spark's notation
+        declared = str(declared_schema(declared).json())
+    return FolderSubject.of(
+        files.path, asked_first(place.spark), FolderFormat(files.format, dict(files.options), declared)
+    )
+
+
+def _table(place: Workplace, target: FieldPath) -> Target:
+    names = [part.name for part in target.parts]
+    connection = place.definitions().find(target.parts[0], st.ObjectKind.CONNECTION) if len(names) > 2 else None
+    lake = Lake(place.home, {}) if connection is None else _lake(place, connection)
+    *namespace, name = names if connection is None else names[1:]
+    ref = TableRef(lake, TableName(tuple(namespace), name))
+    known = table_id(ref)
+
+    def subject() -> AnalysisSubject:
+        catalog = lake.open()
+        try:
+            return TableSubject(known, facts_of(load_table(catalog, ref.name)), asked_first(place.spark))
+        finally:
+            catalog.close()
+
+    return Target(f'table "{target}"', known, subject)
+
+
+def _lake(place: Workplace, found: Definition) -> Lake:
+    definitions = place.definitions()
+    planned = (
+        plan_connection(found.statement, definitions) if isinstance(found.statement, st.CreateConnection) else None
+    )
+    if not isinstance(planned, CatalogConnection):
+        raise InvalidInput(f"{found.label} does not lead to a catalog")
+    return lake_of(place.home, planned, None, definitions, place.vault)

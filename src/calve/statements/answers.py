@@ -1,0 +1,21 @@
+"""What a statement answers: a line of text, or rows."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TextAnswer:
+    """A line for people."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class RowsAnswer:
+    """A table of texts."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+Outcome = TextAnswer | RowsAnswer

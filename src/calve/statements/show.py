@@ -1,0 +1,209 @@
+"""SHOW and EXPLAIN: nothing is changed, and no secret is shown."""
+
+import re
+from dataclasses import replace
+
+from calve.catalog.failures import trying
+from calve.definitions.objects import Definition, kind_of
+from calve.definitions.store import Definitions
+from calve.definitions.vault import is_kept
+from calve.definitions.workplace import Workplace
+from calve.model.connection import CatalogConnection
+from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
+from calve.model.spec import Envelope, Maintenance, WriteOptions
+from calve.pipeline.build import lake_of
+from calve.pipeline.monitor import read_statuses
+from calve.plan import catalogue
+from calve.plan.connections import plan_connection
+from calve.plan.lookup import required
+from calve.plan.sinks import SinkPlan, plan_sink, uses_of_sink
+from calve.sql import parts
+from calve.sql import statements as st
+from calve.sql.options import SecretLiteral
+from calve.sql.values import format_duration, format_size
+from calve.statements.answers import RowsAnswer, TextAnswer
+
+_KINDS = {
+    st.ShowKind.SECRETS: st.ObjectKind.SECRET,
+    st.ShowKind.CONNECTIONS: st.ObjectKind.CONNECTION,
+    st.ShowKind.SOURCES: st.ObjectKind.SOURCE,
+    st.ShowKind.VIEWS: st.ObjectKind.VIEW,
+    st.ShowKind.SINKS: st.ObjectKind.SINK,
+}
+
+
+def show(place: Workplace, statement: st.Show) -> RowsAnswer:
+    """A listing; LIKE looks at the first column."""
+    if statement.listing is st.ShowKind.OPTIONS:
+        found = _options()
+    elif statement.listing is st.ShowKind.TABLES:
+        found = _tables(place)
+    elif statement.listing is st.ShowKind.SINKS:
+        found = _sinks(place)
+    else:
+        headings, described = _LISTED[statement.listing]
+        objects = place.definitions().of(_KINDS[statement.listing])
+        found = RowsAnswer(headings, tuple((d.name, *described(d)) for d in objects))
+    if statement.like is None:
+        return found
+    pattern = _pattern(statement.like)
+    return RowsAnswer(found.headings, tuple(row for row in found.rows if pattern.fullmatch(row[0])))
+
+
+def _pattern(like: str) -> re.Pattern[str]:
+    """`%` stands for any text, `_` for one character."""
+    pieces = {"%": ".*", "_": "."}
+    return re.compile("".join(pieces.get(c) or re.escape(c) for c in like), re.IGNORECASE | re.DOTALL)
+
+
+def _secret(found: Definition) -> tuple[str, ...]:
+    if is_kept(found):
+        return ("kept in the home folder",)
+    statement = found.statement
+    return (statement.origin.to_sql() if isinstance(statement, st.CreateSecret) else "",)
+
+
+def _connection(found: Definition) -> tuple[str, ...]:
+    statement = found.statement
+    if not isinstance(statement, st.CreateConnection):
+        return ("", "")
+    at = statement.options.value("URI") or statement.options.value("BROKER") or statement.options.value("ENDPOINT")
+    return (statement.kind.value, at if isinstance(at, str) else "")
+
+
+def _source(found: Definition) -> tuple[str, ...]:
+    statement = found.statement
+    if not isinstance(statement, st.CreateSource):
+        return ("", "")
+    kind = {parts.FilesClause: "files", parts.GeneratorClause: "load generator", parts.KafkaClause: "Kafka"}
+    key = ", ".join(name.name for name in statement.primary_key)
+    return (kind[type(statement.input)], key)
+
+
+def _view(found: Definition) -> tuple[str, ...]:
+    statement = found.statement
+    return (" ".join(statement.query.split()) if isinstance(statement, st.CreateView) else "",)
+
+
+_LISTED = {
+    st.ShowKind.SECRETS: (("secret", "value"), _secret),
+    st.ShowKind.CONNECTIONS: (("connection", "to", "at"), _connection),
+    st.ShowKind.SOURCES: (("source", "from", "key"), _source),
+    st.ShowKind.VIEWS: (("view", "query"), _view),
+}
+
+
+def _sinks(place: Workplace) -> RowsAnswer:
+    statuses = {status.sink: status for status in read_statuses(place.home)}
+    rows = []
+    for found in place.definitions().of(st.ObjectKind.SINK):
+        statement = found.statement
+        if isinstance(statement, st.CreateSink):
+            table = ".".join((*statement.target.namespace, statement.target.table))
+            health = statuses[found.name].health.value if found.name in statuses else "never run"
+            state = "paused" if found.standing.paused else health
+            rows.append((found.name, statement.source.name, table, str(found.version), state))
+    return RowsAnswer(("sink", "from", "table", "version", "state"), tuple(rows))
+
+
+def _options() -> RowsAnswer:
+    rows = [
+        (setting.name, group.title, setting.type_text, setting.default, setting.doc + _announced(setting.planned))
+        for group in catalogue.GROUPS
+        for setting in group.settings
+    ]
+    return RowsAnswer(("option", "of", "type", "default", "meaning"), tuple(rows))
+
+
+def _announced(planned: bool) -> str:  # noqa: FBT001 - one word about a setting
+    return " Not supported yet." if planned else ""
+
+
+def _tables(place: Workplace) -> RowsAnswer:
+    """The tables of all catalogs that are connected."""
+    rows = []
+    definitions = place.definitions()
+    for found in definitions.of(st.ObjectKind.CONNECTION):
+        statement = found.statement
+        planned = plan_connection(statement, definitions) if isinstance(statement, st.CreateConnection) else None
+        if isinstance(planned, CatalogConnection):
+            catalog = lake_of(place.home, planned, None, definitions, place.vault).open()
+            with trying(f"listing the tables of {found.label}"):
+                for namespace in catalog.list_namespaces():
+                    rows += [(name[-1], ".".join(name[:-1]), found.name) for name in catalog.list_tables(namespace)]
+    return RowsAnswer(("table", "namespace", "connection"), tuple(rows))
+
+
+def show_create(place: Workplace, statement: st.ShowCreate) -> TextAnswer:
+    """The statement that made an object, with all its changes."""
+    found = required(place.definitions(), statement.name, statement.kind)
+    return TextAnswer(f"{shown(found).pretty()};")
+
+
+def shown(found: Definition) -> st.Create:
+    """An object's statement for people: a secret that is kept shows as hidden."""
+    statement = found.statement
+    if is_kept(found) and isinstance(statement, st.CreateSecret):
+        return replace(statement, origin=parts.FromLiteral(SecretLiteral("")))
+    return statement
+
+
+def explain(place: Workplace, statement: st.Explain) -> RowsAnswer:
+    """What a sink would be."""
+    definitions = place.definitions()
+    create = statement.statement
+    uses = uses_of_sink(create, definitions)
+    plan = plan_sink(Definition(place.ids.new_id(), 1, create, uses=uses), definitions)
+    assert kind_of(create) is st.ObjectKind.SINK  # noqa: S101 - the parser takes no other
+    return RowsAnswer(("what", "value"), tuple(_explained(plan, definitions)))
+
+
+def _explained(plan: SinkPlan, definitions: Definitions) -> list[tuple[str, str]]:
+    del definitions
+    spec = plan.spec
+    every = "as data comes" if plan.every is None else format_duration(plan.every)
+    commits = "one for each checkpoint" if plan.commit_every is None else format_duration(plan.commit_every)
+    return [
+        ("sink", spec.name),
+        ("reads", " > ".join([_input(plan.source), *(f"view {v.name}" for v in plan.views)])),
+        ("envelope", _envelope(spec.envelope) if plan.source.envelope else "the generator's own"),
+        ("key", ", ".join(spec.key) or "that of the view"),
+        ("table", f"{spec.table} in a catalog of type {plan.catalog.type.value}"),
+        *([("partitions", ", ".join(map(str, spec.partition_by)))] if spec.partition_by else []),
+        *([] if spec.append else [("deletes", spec.deletes.value), ("key index", spec.key_index.value)]),
+        ("checkpoints", every),
+        ("commits", commits),
+        ("files", _files(spec.write)),
+        *([("maintenance", "off")] if spec.maintenance is Maintenance.OFF else []),
+        ("foreign commits", spec.on_foreign_commit.value),
+        *([("bad rows", f"dead letters in {spec.dead_letters}")] if spec.dead_letters else []),
+        ("state", plan.state or "below the home folder"),
+        ("begins", plan.beginning.value if plan.beginning.value != "refuse" else "with the source's first change"),
+    ]
+
+
+def _files(write: WriteOptions) -> str:
+    said = [
+        f"up to {format_size(write.target_file_size)}" if write.target_file_size else "",
+        write.compression or "",
+        f"row groups of {format_size(write.row_group_size)}" if write.row_group_size else "",
+        "Bloom filters of the key" if write.bloom_filter else "",
+    ]
+    return ", ".join(filter(None, said)) or "as the table says, else up to 512MB, zstd"
+
+
+def _input(source: SourcePlan) -> str:
+    match source.input:
+        case FilesInput(path, form):
+            return f"{form} files in {path}"
+        case GeneratorInput(rows):
+            return f"load generator orders, {rows:,} rows"
+        case KafkaInput():
+            return f"topic {source.input.topic} at {source.input.connection.brokers}"
+
+
+def _envelope(envelope: Envelope) -> str:
+    order = getattr(envelope, "order_by", ())
+    name = {"NoEnvelope": "NONE", "Upsert": "UPSERT", "Debezium": "DEBEZIUM", "Diff": "DIFF"}[type(envelope).__name__]
+    across = " across checkpoints" if getattr(envelope, "across_checkpoints", False) else ""
+    return f"{name}, ordered by {', '.join(order)}{across}" if order else name

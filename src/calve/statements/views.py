@@ -1,0 +1,98 @@
+"""CREATE VIEW, and sinks over views: what a query reads, and whether it can follow changes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from calve.clock import SystemClock
+from calve.definitions.objects import RELATIONS, Definition
+from calve.definitions.store import Definitions
+from calve.definitions.workplace import Workplace
+from calve.errors import InvalidInput
+from calve.iceberg.schema.creation import iceberg_schema, partition_spec
+from calve.model.relation import SourcePlan
+from calve.model.spec import Envelope
+from calve.pipeline.build import revealing, source_of, static_tables
+from calve.pipeline.existing_rows import check_adopted_view
+from calve.pipeline.views import ViewOver, view_over
+from calve.plan.sinks import SinkPlan, below
+from calve.sql.statements import CreateView
+from calve.storage.state import StateFolder, open_state
+from calve.view.plan import Changes, ViewPlan, ViewQuery
+from calve.view.planning import NoNaturalKey
+from calve.view.scope import tables_read
+
+
+@dataclass(frozen=True)
+class PlannedView:
+    """A view that can be kept. `uses` are uids of the source or view below."""
+
+    uses: tuple[str, ...]
+
+
+def plan_view(place: Workplace, statement: CreateView, definitions: Definitions) -> PlannedView:
+    """Check a view. One whose key only a sink can name is accepted where any key is possible."""
+    spark = place.spark()
+    query = ViewQuery(statement.name.name, statement.query)
+    found = _changing_input(spark, query, definitions)
+    source, views = below(found, definitions)
+    queries = (*(ViewQuery(v.name, v.query) for v in views), query)
+    resolve = static_tables(place.home, definitions, place.vault)
+    over = ViewOver(queries, source.relation.name, source.relation.key, resolve)
+    schema, envelope = _frames(place, source)
+    try:
+        over.planned(spark, schema, envelope, None)
+    except NoNaturalKey:
+        if Changes.of(envelope) is Changes.UPSERTS:
+            raise
+    return PlannedView((found.uid,))
+
+
+def plan_sinks_view(place: Workplace, plan: SinkPlan) -> ViewPlan | None:
+    """The view that a sink reads, checked with the sink's key; None without a view."""
+    if not plan.views:
+        return None
+    schema, envelope = _frames(place, plan.source)
+    over = view_over(plan, static_tables(place.home, place.definitions(), place.vault))
+    return over.planned(place.spark(), schema, envelope, plan.spec.key or None)
+
+
+def check_sinks_view(place: Workplace, plan: SinkPlan) -> None:
+    """Whether the view that a sink reads can be kept in a table with the sink's key and partitions."""
+    viewed = plan_sinks_view(place, plan)
+    if viewed is not None:
+        check_adopted_view(plan.spec, viewed)
+        partition_spec(iceberg_schema(viewed.schema, viewed.key), plan.spec.partition_by)
+
+
+def _changing_input(spark: SparkSession, query: ViewQuery, definitions: Definitions) -> Definition:
+    """The one source or view of calve that a query reads."""
+    named = [parts[0] for parts in tables_read(spark, query) if len(parts) == 1]
+    wanted = {name.lower() for name in named}  # Spark compares names without case
+    found = [d for d in definitions.of(*RELATIONS) if d.name.lower() in wanted]
+    if not found:
+        known = ", ".join(d.name for d in definitions.of(*RELATIONS))
+        raise InvalidInput(
+            f'view "{query.name}" reads no source and no view',
+            detail=f"It reads {', '.join(named) or 'nothing'}.",
+            hint=f"There are {known}." if known else "Create a source first.",
+        )
+    if len(found) > 1:
+        raise InvalidInput(
+            f'view "{query.name}" reads more than one changing input',
+            detail=f"It reads {', '.join(d.label for d in found)}.",
+            hint="Join static tables: files like parquet.`path`, or tables like lake.namespace.table.",
+        )
+    return found[0]
+
+
+def _frames(place: Workplace, source: SourcePlan) -> tuple[StructType, Envelope]:
+    """What frames of a source look like, and how they are understood."""
+    definition = source_of(source, revealing(place.definitions(), place.vault))
+    nowhere = StateFolder(
+        open_state(str(Path(place.home) / "state")), "planning"
+    )  # nothing is kept for a look at columns
+    schema = definition.open(nowhere, SystemClock()).schema(place.spark())
+    return schema, source.envelope or definition.envelope

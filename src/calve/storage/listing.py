@@ -1,0 +1,245 @@
+"""Finding the files of a folder, on this machine or in any store that pyarrow knows.
+
+A location is a folder with everything below it, a single file, or a pattern: `*` stands for any part of a name, `**`
+for any number of folders. Names that start with `_` or `.` (of files, or of folders on the way), and endings of
+copies under way, are left alone.
+
+On this machine links are followed, and no file is listed twice: what a link leads to is listed under its own name where
+that is an input itself, else under the first name of a link to it.
+"""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyarrow import fs
+
+from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.suggest import suggestion
+
+_UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", "._COPYING_", ".inprogress", "~")
+_SPARK_PATTERN = re.compile(r"([\[\]{}*?\\])")
+"""Characters that Spark takes for a pattern. Its switch against patterns reads such files twice."""
+_SPARK_SCHEMES = {"s3": "s3a"}
+_HIDDEN = ("_", ".")
+_WITHOUT_CHECKSUMS = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class KnownFile:
+    """A file as it is, or was when it was looked at; the order is the order of reading."""
+
+    mtime_ns: int
+    path: str
+    size: int
+
+
+def absolute(location: str | Path) -> str:
+    """A location that means the same in every process: a URI, or an absolute path."""
+    text = str(location)
+    return text if urlsplit(text).scheme else os.path.abspath(text)  # noqa: PTH100 - pathlib keeps `..`
+
+
+def check_there(location: str) -> None:
+    """Whether a local folder exists; stores have no folders. Raises TransientError: somebody may make it yet."""
+    scheme = urlsplit(location).scheme
+    if scheme not in {"", "file"}:
+        return
+    path = unquote(location.removeprefix("file:").removeprefix("//")) if scheme else location
+    top, star, _ = path.partition("*")
+    folder = Path(os.path.abspath(top.rstrip("/") or "/"))  # noqa: PTH100 - as in `absolute`
+    if star and not top.endswith("/"):
+        folder = folder.parent
+    if os.path.lexists(folder):
+        return
+    there = next(parent for parent in folder.parents if parent.exists())
+    wanted = folder.relative_to(there).parts
+    beside = [entry.name for entry in there.iterdir()] if len(wanted) == 1 and os.access(there, os.R_OK) else []
+    raise TransientError(
+        f"the folder {folder} did not exist",
+        detail=f'There is no "{wanted[0]}" in {there}.',
+        hint=suggestion(wanted[0], beside) or "Correct the path, or create the folder.",
+    )
+
+
+@dataclass(frozen=True)
+class FileListing:
+    """A location that can be listed."""
+
+    location: str
+    store: fs.FileSystem
+    base: str
+    """The folder that is listed, as the store names it."""
+    pattern: re.Pattern[str] | None
+    scheme: str
+
+    @classmethod
+    def of(cls, location: str) -> "FileListing":
+        """The location, opened."""
+        folder, star, _ = location.partition("*")
+        top = folder.rpartition("/")[0] if star else location
+        scheme = urlsplit(location).scheme
+        try:
+            store, base = fs.FileSystem.from_uri(top) if scheme else (fs.LocalFileSystem(), top)
+        except (ValueError, OSError) as error:
+            raise InvalidInput(f"the location {location} cannot be opened", detail=str(error)) from error
+        rest = location.removeprefix(top).strip("/")
+        return cls(top, store, base.rstrip("/") or "/", _pattern(rest) if star else None, scheme)
+
+    def files(self) -> list[KnownFile]:
+        """All files that are there now, in no order."""
+        try:
+            here = self.store.get_file_info(self.base)
+            if here.type == fs.FileType.File:
+                return [_readable(_known(here))]
+            if isinstance(self.store, fs.LocalFileSystem):
+                check_there(self.base)
+                return [_readable(file) for file in _local_files(self.base, self._is_input)]
+            infos = self.store.get_file_info(fs.FileSelector(self.base, recursive=True, allow_not_found=True))
+        except OSError as error:
+            raise TransientError(f"could not list {self.location}", detail=str(error)) from error
+        return [_readable(_known(info)) for info in infos if info.is_file and self._is_input(info.path)]
+
+    def _is_input(self, path: str) -> bool:
+        below = path.removeprefix(self.base).strip("/")
+        if any(part.startswith(_HIDDEN) for part in below.split("/")) or below.endswith(_UNFINISHED):
+            return False
+        return self.pattern is None or self.pattern.fullmatch(below) is not None
+
+    def sizes(self, paths: list[str]) -> list[int | None]:
+        """The sizes of files, None for those that are gone."""
+        try:
+            infos = self.store.get_file_info(paths)
+        except OSError as error:
+            raise TransientError(f"could not look at the files of {self.location}", detail=str(error)) from error
+        return [i.size if i.is_file else None for i in infos]
+
+    def for_spark(self, path: str) -> str:
+        """The name of a file as Spark takes it."""
+        scheme = _SPARK_SCHEMES.get(self.scheme, self.scheme or "file")
+        return f"{scheme}://" + _SPARK_PATTERN.sub(r"\\\1", path)
+
+    def named_by_spark(self, spark_path: str) -> tuple[str, ...]:
+        """What Spark may mean by a path in an error, as the store names files: it escapes some of them, some not."""
+        parts = urlsplit(spark_path)
+        path = spark_path.partition(":")[2].removeprefix("//") if parts.scheme else spark_path
+        return path, unquote(path)
+
+
+def spark_options(names: Iterable[str]) -> dict[str, str]:
+    """Options that Spark needs to read files by these names.
+
+    Hadoop looks for a checksum beside every local file, and fails to name it where the file's own name has a colon.
+    """
+    return _WITHOUT_CHECKSUMS if any(":" in name.rpartition("/")[2] for name in names) else {}
+
+
+def _known(info: fs.FileInfo) -> KnownFile:
+    return KnownFile(info.mtime_ns or 0, info.path, info.size)
+
+
+def _readable(file: KnownFile) -> KnownFile:
+    """A file that Spark can find by its path."""
+    if not file.path.isascii() and not _is_text(file.path):
+        raise TerminalError(
+            "the name of a file is not UTF-8",
+            detail=f"It is {os.fsencode(file.path)!r}.",
+            hint="Rename it, or give it a name that starts with a dot to leave it out.",
+        )
+    if ":" in file.path and _SPARK_PATTERN.search(file.path):
+        raise TerminalError(
+            "Spark cannot read a file whose path has a colon and one of the characters [ ] { } * ? \\ in it",
+            detail=f"It is {file.path!r}.",
+            hint="Rename it or its folder, or give it a name that starts with a dot to leave it out.",
+        )
+    return file
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _local_files(base: str, is_input: Callable[[str], bool]) -> Iterator[KnownFile]:
+    """The inputs below a folder of this machine."""
+    links: list[tuple[str, str]] = []
+    taken: set[str] = set()
+    for path, real, entry in _local_entries(base):
+        if not is_input(path):
+            continue
+        if entry.is_symlink():
+            links.append((path, real))
+        elif real not in taken and (file := _file_at(path)):
+            taken.add(real)
+            yield file
+    for path, real in sorted(links):
+        if real not in taken and (file := _file_at(path)):
+            taken.add(real)
+            yield file
+
+
+def _local_entries(base: str) -> Iterator[tuple[str, str, os.DirEntry[str]]]:
+    """What is in a folder and all those below it that is no folder: the path, the path without links, the entry.
+
+    Every folder is looked at once: first those that no link leads to, then the others by the names of their links.
+    """
+    waiting, links, visited = [(base, os.path.realpath(base))], list[str](), set[str]()
+    while waiting or links:
+        if not waiting:
+            links.sort(reverse=True)
+            link = links.pop()
+            waiting.append((link, os.path.realpath(link)))
+        folder, real = waiting.pop()
+        if real in visited:
+            continue
+        visited.add(real)
+        above, real_above = folder.rstrip("/"), real.rstrip("/")
+        for entry in _entries(folder):
+            path, below = f"{above}/{entry.name}", f"{real_above}/{entry.name}"
+            if not entry.is_symlink():
+                if not entry.is_dir():
+                    yield path, below, entry
+                elif not entry.name.startswith(_HIDDEN):
+                    waiting.append((path, below))
+            elif not os.path.isdir(path):  # noqa: PTH112 - that of pathlib fails for a link to itself
+                yield path, os.path.realpath(path), entry
+            elif not entry.name.startswith(_HIDDEN):
+                links.append(path)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:  # it never was, or is gone by now
+        return []
+
+
+def _file_at(path: str) -> KnownFile | None:
+    """None for what is gone, and for what is no file: a pipe, a link that leads nowhere."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a path is text here
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
+    return KnownFile(found.st_mtime_ns, path, found.st_size) if stat.S_ISREG(found.st_mode) else None
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    parts = re.split(r"(\*\*/|\*\*|\*)", text)
+    translated = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
+    return re.compile("".join(translated.get(part, re.escape(part)) for part in parts))

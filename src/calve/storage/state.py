@@ -1,0 +1,356 @@
+"""The state location: small durable records, shared by every run of a sink.
+
+A store offers atomic puts, and puts of names that are new; names are relative, with `/` between levels. It is never
+under a table's location (orphan removal would delete it) and never the only copy of rows that the source no longer has:
+records point to table files, and the table itself says how far the sink came.
+"""
+
+import errno
+import os
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from pyarrow import fs
+
+from calve import faults
+from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.storage import durable
+from calve.storage.aws import put_first
+from calve.storage.filesystems import filesystem_of, keeps_everything
+from calve.storage.hints import hint_for
+
+_S3 = frozenset({"s3", "s3a", "s3n"})
+_READS = 16
+"""Pieces of a record that are read at a time."""
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""Answers of filesystems without hard links."""
+
+
+class StateStore(Protocol):
+    """Atomic puts, reads and listings below one root."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write the whole record or nothing; durable when it returns. Putting the same bytes again is harmless."""
+        ...
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """As `put`, but nothing is ever written over: raises TerminalError when the name has other contents."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """The record, or None when there is none."""
+        ...
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        """Pieces of a record, each by offset and length and cut off where it ends; None when there is none."""
+        ...
+
+    def list(self, prefix: str) -> list[str]:
+        """Names of all records below the folder `prefix`, sorted."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove a record; one that is gone already is fine."""
+        ...
+
+
+def open_state(location: str, io_properties: Mapping[str, str] | None = None) -> StateStore:
+    """The store behind a folder or a URI that pyarrow knows, with what the store needs (endpoint, credentials)."""
+    parts = urlsplit(location)
+    if parts.scheme in {"", "file"}:
+        return LocalState(Path(unquote(parts.path) if parts.scheme else location))
+    return (S3State if parts.scheme in _S3 else RemoteState)(location, io_properties or {})
+
+
+def check_apart(state: str, table: str) -> None:
+    """Whether a state location and that of a table are apart. Raises InvalidInput.
+
+    Whoever removes orphans of the table would take records for orphans; whoever drops the sink's records, the table.
+    """
+    if keeps_everything(state):
+        raise InvalidInput(
+            "a bucket of S3 Tables has tables alone",
+            detail=f"The state location is {state}.",
+            hint="Choose a STATE LOCATION in a bucket of S3.",
+        )
+    mine, theirs = _comparable(unquote(state) if urlsplit(state).scheme == "file" else state), _comparable(table)
+    if f"{mine}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{mine}/"):
+        raise InvalidInput(
+            "the state location and the table are in one folder",
+            detail=f"The state location is {state}, the table is at {table}.",
+            hint="Choose a STATE LOCATION outside of the table, and not above it.",
+        )
+
+
+def _comparable(location: str) -> str:
+    """A location of which each place has one."""
+    parts = urlsplit(location)
+    if parts.scheme in {"", "file"}:
+        return os.path.realpath(location.removeprefix("file:").removeprefix("//") if parts.scheme else location)
+    scheme = "s3" if parts.scheme in _S3 else parts.scheme
+    return f"{scheme}:/" + posixpath.normpath(f"/{location.partition('://')[2]}")
+
+
+class LocalState:
+    """A folder. A record is written beside its place, synced, and renamed into it; then its name is synced."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, name: str, data: bytes) -> None:
+        faults.reached("state.put")
+        self._put(name, data, lambda part, path: part.replace(path))
+
+    def put_new(self, name: str, data: bytes) -> None:
+        faults.reached("state.put")
+        try:
+            self._put(name, data, _link)
+        except _Taken:
+            _check_same(name, self.read(name), data)
+            self._sync(name)  # whoever wrote it may have ended before that
+
+    def _sync(self, name: str) -> None:
+        path = self._root / name
+        try:
+            durable.sync([path])
+        except OSError as error:
+            raise _cannot("write", str(path), error) from error
+
+    def _put(self, name: str, data: bytes, place: Callable[[Path, Path], object]) -> None:
+        path = self._root / name
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("wb") as out:
+                out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            place(part, path)
+            durable.sync_folder(path.parent)
+        except FileExistsError as error:
+            if path.is_file():
+                raise _Taken from error
+            raise _cannot("write", str(path), error) from error
+        except OSError as error:
+            raise _cannot("write", str(path), error) from error
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def read(self, name: str) -> bytes | None:
+        path = self._root / name
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _cannot("read", str(path), error) from error
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        path = self._root / name
+        try:
+            with path.open("rb", buffering=0) as source:
+                return [os.pread(source.fileno(), length, offset) for offset, length in ranges]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _cannot("read", str(path), error) from error
+
+    def list(self, prefix: str) -> list[str]:
+        found = []
+        for folder, _, names in os.walk(self._root / prefix):
+            base = Path(folder).relative_to(self._root)
+            found += [str(base / name) for name in names if not name.startswith(".")]
+        return sorted(found)
+
+    def delete(self, name: str) -> None:
+        path = self._root / name
+        try:
+            path.unlink(missing_ok=True)
+            if not any(path.parent.iterdir()):
+                path.parent.rmdir()
+                durable.removed(path.parent)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise _cannot("delete", str(path), error) from error
+
+
+class RemoteState:
+    """An object store: a put is one upload, which is atomic there. Goes to tasks: it opens what it needs by itself."""
+
+    def __init__(self, location: str, io_properties: Mapping[str, str]) -> None:
+        self._location = location.rstrip("/")
+        self._io_properties = dict(io_properties)
+
+    def put(self, name: str, data: bytes) -> None:
+        faults.reached("state.put")
+        store, path = self._place(name)
+        try:
+            with store.open_output_stream(path, compression=None) as out:
+                out.write(data)
+        except OSError as error:
+            raise _cannot("write", self._named(name), error) from error
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """Looks first: a store of which nothing more is known cannot do both at once."""
+        there = self.read(name)
+        if there is None:
+            self.put(name, data)
+        else:
+            _check_same(name, there, data)
+
+    def read(self, name: str) -> bytes | None:
+        store, path = self._place(name)
+        try:
+            with store.open_input_stream(path, compression=None) as source:
+                return bytes(source.read())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _cannot("read", self._named(name), error) from error
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        store, path = self._place(name)
+        try:
+            with store.open_input_file(path) as source, ThreadPoolExecutor(_READS) as pool:
+                size = source.size()
+                known = [(min(offset, size), min(length, max(0, size - offset))) for offset, length in ranges]
+                return list(pool.map(lambda piece: bytes(source.read_at(piece[1], piece[0])), known))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _cannot("read", self._named(name), error) from error
+
+    def list(self, prefix: str) -> list[str]:
+        store, path = self._place(prefix)
+        root = path.removesuffix(prefix)
+        try:
+            infos = store.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+        except OSError as error:
+            raise _cannot("list", self._named(prefix), error) from error
+        return sorted(i.path.removeprefix(root) for i in infos if i.type == fs.FileType.File)
+
+    def delete(self, name: str) -> None:
+        store, path = self._place(name)
+        try:
+            store.delete_file(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise _cannot("delete", self._named(name), error) from error
+
+    def _named(self, name: str) -> str:
+        return f"{self._location}/{name}"
+
+    def _place(self, name: str) -> tuple[fs.FileSystem, str]:
+        return filesystem_of(self._named(name), self._io_properties)
+
+
+class S3State(RemoteState):
+    """S3, which decides by itself whether a name is new."""
+
+    def put_new(self, name: str, data: bytes) -> None:
+        faults.reached("state.put")
+        try:
+            first = put_first(self._named(name), data, self._io_properties)
+        except OSError as error:
+            raise _cannot("write", self._named(name), error) from error
+        if not first:
+            _check_same(name, self.read(name), data)
+
+
+class StateFolder:
+    """A store that is a folder of another one."""
+
+    def __init__(self, store: StateStore, name: str) -> None:
+        self._store = store
+        self._prefix = f"{name}/"
+
+    def put(self, name: str, data: bytes) -> None:
+        self._store.put(self._prefix + name, data)
+
+    def put_new(self, name: str, data: bytes) -> None:
+        self._store.put_new(self._prefix + name, data)
+
+    def read(self, name: str) -> bytes | None:
+        return self._store.read(self._prefix + name)
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        return self._store.read_ranges(self._prefix + name, ranges)
+
+    def list(self, prefix: str) -> list[str]:
+        return [n.removeprefix(self._prefix) for n in self._store.list(self._prefix + prefix)]
+
+    def delete(self, name: str) -> None:
+        self._store.delete(self._prefix + name)
+
+
+class NewRecords(StateFolder):
+    """A store whose new records nobody knows yet: they are removed if the work that puts them fails."""
+
+    def __init__(self, store: StateStore) -> None:
+        super().__init__(store, "")
+        self._prefix = ""
+        self._put: list[str] = []
+
+    def put(self, name: str, data: bytes) -> None:
+        self._put.append(name)
+        super().put(name, data)
+
+    def put_new(self, name: str, data: bytes) -> None:
+        self._put.append(name)
+        try:
+            super().put_new(name, data)
+        except TerminalError:  # it is another's
+            self._put.remove(name)
+            raise
+
+    @contextmanager
+    def removed_on_failure(self) -> Iterator[None]:
+        """Remove what was put, also where the answer was lost; what cannot be removed is an orphan."""
+        try:
+            yield
+        except BaseException:
+            for name in self._put:
+                with suppress(TransientError):
+                    self.delete(name)
+            raise
+
+
+def _link(part: Path, path: Path) -> None:
+    """Give a file its name if nothing has it. Raises FileExistsError."""
+    try:
+        path.hardlink_to(part)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, "taken", str(path)) from error
+        part.replace(path)
+
+
+class _Taken(Exception):
+    """There is a record of that name."""
+
+
+def _check_same(name: str, there: bytes | None, data: bytes) -> None:
+    """An upload whose answer was lost is tried again, and meets itself. Anything else is another writer."""
+    if there is None:
+        raise TransientError(f"the state record {name} was being written or removed by another process")
+    if there != data:
+        raise TerminalError(
+            f"another process wrote the state record {name}",
+            detail="Two processes run as one: a copy of this one, or of its machine, is at work.",
+            hint="End one of them.",
+        )
+
+
+def _cannot(verb: str, path: str, error: OSError) -> TransientError:
+    return TransientError(f"could not {verb} the state record {path}", detail=str(error), hint=hint_for(error))

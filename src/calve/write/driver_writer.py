@@ -1,0 +1,61 @@
+"""Small batches: taken to the driver as Arrow, written by two threads.
+
+A shuffle and a Python task cost several tenths of a second before anything is done; `toArrow` of a small frame does
+not. What the driver takes is bounded: by rows where the size is not known, by `spark.driver.maxResultSize` always.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from calve.model.files import WriteResult, WrittenFile
+from calve.spark.version import collected
+from calve.write.consolidate import last_per_key, upserts
+from calve.write.data_files import FileNames, data_files, key_files, partitioner_for
+from calve.write.job import BatchTooLarge, WriteJob
+
+_RESULT_LIMIT = "spark.driver.maxResultSize"
+
+
+@dataclass(frozen=True)
+class DriverWriter:
+    """Writes batches of at most `max_rows` rows; None where the size is known, since the limit adds a shuffle."""
+
+    max_rows: int | None
+
+    def write(self, job: WriteJob) -> WriteResult:
+        changes = self._collected(job)
+        last = last_per_key(changes, job.layout.key_names, job.layout.order)
+        names = FileNames(job.target, job.batch_id, "driver")
+
+        def rows() -> tuple[WrittenFile, ...]:
+            partitioner = partitioner_for(job.target)
+            kept = upserts(last)
+            with data_files(job.target, names) as out:
+                out.write(partitioner.clustered(kept) if partitioner else kept)
+            return out.files
+
+        def keys() -> tuple[WrittenFile, ...]:
+            with key_files(job.target, names) as out:
+                out.write(last)
+            return out.files
+
+        with names.removed_on_failure(), ThreadPoolExecutor(2) as pool:
+            parts = [pool.submit(part) for part in ((rows, keys) if job.deletes else (rows,))]
+            written = tuple(file for part in parts for file in part.result())
+        return WriteResult(written, changes.num_rows)
+
+    def _collected(self, job: WriteJob) -> pa.Table:
+        frame = job.frame if self.max_rows is None else job.frame.limit(self.max_rows + 1)
+        try:
+            changes = collected(frame)
+        except (PySparkException, Py4JError) as error:
+            if _RESULT_LIMIT in str(error):
+                raise BatchTooLarge from error
+            raise
+        if self.max_rows is not None and changes.num_rows > self.max_rows:
+            raise BatchTooLarge
+        return changes

@@ -1,0 +1,165 @@
+"""Large flat batches: Spark's own Parquet writer, which spares the way of every row to Python and back.
+
+One job shuffles and sorts by key and writes into a folder of its own inside the table's data location; `adopt.py` makes
+table files of what it left. Field ids come from the columns' metadata, which Spark knows for columns only, not for
+elements of lists and maps: hence flat. A file is ended by a number of rows, hence a guess of their width; one that grew
+too large is split afterwards.
+
+Of the changes of a key the last one must stay. A window function finds it, at a fifth of the whole cost. Among upserts
+alone it is not needed: all rows are written in order, and `adopt.py` looks for keys that follow themselves, which costs
+little when there are none. That is done where the plan says that every change is an upsert (rows without envelope,
+upserts that never delete), and tried where the table has no row yet (initial loads seldom delete): the first delete
+ends the attempt in the task that meets it, before anything is shuffled.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from calve.iceberg.files.store import filesystem_of
+from calve.model.change import OP, UPSERT
+from calve.model.files import FileOptions, WriteResult
+from calve.spark.version import constant_of, in_own_session
+from calve.write.changes import quoted
+from calve.write.data_files import FileNames
+from calve.write.job import WriteJob
+from calve.write.native_files import SparkOutput
+from calve.write.task_writer import SHUFFLE, by_key, last_by_window, observed
+
+CODECS = frozenset({"zstd", "snappy", "gzip", "none"})
+"""Names that Arrow and Spark share."""
+
+_SETTINGS = SHUFFLE | {
+    "spark.sql.maxConcurrentOutputFileWriters": "4",  # upserts and deletes side by side, without a sort by operation
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.fieldId.write.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+}
+_OPTIONS = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",  # no checksum file beside every local file
+    "fs.file.impl.disable.cache": "true",
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",  # the other one shows files of tasks that failed
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "parquet.page.write-checksum.enabled": "false",  # as Arrow does
+}
+_DELETE_MET = "calve met a delete in the first batch of a table: the batch is written in another way"
+
+
+@dataclass(frozen=True)
+class NativeWriter:
+    """Writes with `partitions` tasks; None lets Spark decide by the size that it sees."""
+
+    partitions: int | None
+
+    def write(self, job: WriteJob) -> WriteResult:
+        folder = f"{job.target.data_location.rstrip('/')}/calve-unfinished-{job.batch_id}"
+        names = FileNames(job.target, job.batch_id, "native")
+        with (
+            _removed_at_the_end(f"{folder}-all", job),
+            _removed_at_the_end(f"{folder}-last", job),
+            names.removed_on_failure(),
+        ):
+            if self._write_all(job, f"{folder}-all"):
+                adoption = SparkOutput(f"{folder}-all", job, names, unique=False)
+                return WriteResult(adoption.files(), adoption.rows)
+            changes = self._write_last(job, f"{folder}-last")
+            return WriteResult(SparkOutput(f"{folder}-last", job, names, unique=True).files(), changes)
+
+    def _write_all(self, job: WriteJob, folder: str) -> bool:
+        """Every row, sorted by key and order; False when there are deletes among them, or may be."""
+        if constant_of(job.frame, OP) == UPSERT:
+            self._write_upserts(job.frame, job, folder)
+            return True
+        if job.deletes:
+            return False
+        name = job.layout.key_names[0]
+        met = F.when(F.col(OP) != UPSERT, F.raise_error(F.lit(_DELETE_MET))).otherwise(quoted(name))
+        try:
+            self._write_upserts(job.frame.withColumn(name, met), job, folder)
+        except (PySparkException, Py4JError) as error:
+            if _DELETE_MET in str(error):
+                return False
+            raise
+        return True
+
+    def _write_upserts(self, upserts: DataFrame, job: WriteJob, folder: str) -> None:
+        frame = by_key(in_own_session(upserts, _SETTINGS), job, self.partitions)
+        key = [quoted(name) for name in job.layout.key_names]
+        frame = frame.sortWithinPartitions(*key, *job.layout.order)
+        _write(frame.select(*_with_ids(job)), job, folder, apart=[])
+
+    def _write_last(self, job: WriteJob, folder: str) -> int:
+        """The last change per key, sorted by key, upserts and deletes apart; the number of all changes."""
+        counter = Observation()
+        counted = in_own_session(job.frame, _SETTINGS).observe(counter, F.count(F.lit(1)).alias("changes"))
+        last = last_by_window(counted, job, self.partitions)
+        if job.deletes:
+            _write(last.select(*_with_ids(job), OP), job, folder, apart=[OP])
+        else:
+            _write(last.where(F.col(OP) == UPSERT).select(*_with_ids(job)), job, folder, apart=[])
+        return observed(counter)
+
+
+@contextmanager
+def _removed_at_the_end(folder: str, job: WriteJob) -> Iterator[None]:
+    """It is no part of the table, and maintenance removes what stays."""
+    try:
+        yield
+    finally:
+        filesystem, path = filesystem_of(folder, job.target.io_properties)
+        with suppress(OSError):
+            filesystem.delete_dir(path)
+
+
+def _with_ids(job: WriteJob) -> list[Column]:
+    return [
+        quoted(column.name).alias(column.name, metadata={"parquet.field.id": column.field_id})
+        for column in job.layout.columns
+    ]
+
+
+def _write(frame: DataFrame, job: WriteJob, folder: str, *, apart: list[str]) -> None:
+    options = job.target.options
+    frame.write.options(**_OPTIONS, **_file_settings(options)).options(
+        compression=options.compression, maxRecordsPerFile=_rows_per_file(job)
+    ).partitionBy(*apart).parquet(_spark_path(folder))
+
+
+def _file_settings(options: FileOptions) -> dict[str, str]:
+    """Names of Parquet's library in Java. The level is Arrow's; Spark's own is 3, slower and hardly smaller."""
+    said: dict[str, Any] = {
+        "parquet.block.row.count.limit": options.row_group_rows,
+        "parquet.block.size": options.row_group_size,
+        "parquet.compression.codec.zstd.level": options.compression_level or 1,
+        "parquet.dictionary.page.size": options.dictionary_size,
+        "parquet.page.row.count.limit": options.page_rows,
+        "parquet.page.size": options.page_size,
+    }
+    for bloom in options.bloom_filters:
+        said[f"parquet.bloom.filter.enabled#{bloom.column}"] = "true"
+        said[f"parquet.bloom.filter.fpp#{bloom.column}"] = bloom.false_positives
+        said[f"parquet.bloom.filter.expected.ndv#{bloom.column}"] = bloom.distinct
+    return {name: str(value) for name, value in said.items() if value is not None}
+
+
+def _rows_per_file(job: WriteJob) -> int:
+    """Spark's writer counts rows, not bytes. Where their size in Parquet is not known, files end up smaller."""
+    target, size = job.target.options.target_file_size, job.size
+    if size.rows and size.stored:
+        return max(1, -(-size.rows // -(-size.stored // target)))
+    return max(1, target // job.layout.row_width)
+
+
+def _spark_path(location: str) -> str:
+    """Spark takes a location without a scheme for one of the cluster's default filesystem."""
+    return f"file:{location}" if location.startswith("/") else location

@@ -1,0 +1,115 @@
+"""Conditions leave out files, and never a row."""
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.types import StructType
+
+import calve
+from calve.iceberg.loading import load_table
+from calve.iceberg.planning.table_scan import NOTHING, Scan
+from calve.iceberg.planning.travel import AsOf
+from calve.lake import TableRef
+from calve.model.scan import ScanPlan
+from calve.reader.conditions import understand
+from calve.reader.frame import _frame
+from calve.reader.worker import TaskList
+from tests.integration.reader.tables import SparkTable, in_order, rows_of
+
+COLUMNS = (
+    "id BIGINT, day DATE, at TIMESTAMP, ntz TIMESTAMP_NTZ, price DECIMAL(10, 2), f DOUBLE, name STRING, flag BOOLEAN, "
+    "small INT, `odd.name` INT"
+)
+ROWS = (
+    "SELECT CASE WHEN id % 40 = 39 THEN NULL ELSE id END, DATE'2024-01-01' + CAST(id DIV 20 AS INT), "
+    "timestamp_seconds(1704067200 + id * 4000), "
+    "TIMESTAMP_NTZ'2024-01-01 00:00:00' + make_interval(0, 0, 0, 0, CAST(id AS INT)), "
+    "CAST(id AS DECIMAL(10, 2)) / 4, CASE WHEN id = 77 THEN CAST('NaN' AS DOUBLE) ELSE id / 8 END, "
+    "CASE WHEN id BETWEEN 60 AND 79 THEN NULL ELSE concat(char(97 + CAST(id DIV 20 AS INT)), id) END, id < 20, "
+    "CAST(id AS INT), CAST(id % 3 AS INT) FROM range({}, {})"
+)
+FILES = 5
+
+
+@pytest.fixture(scope="module", params=["", "PARTITIONED BY (day)", "PARTITIONED BY (days(at), truncate(1, name))"])
+def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TableRef:
+    """A hundred rows in files of twenty."""
+    table = SparkTable(tmp_path_factory.mktemp("pruned"), "pruned", COLUMNS, 2, request.param)
+    for start in range(0, 100, 20):
+        table.run(f"INSERT INTO {{t}} {ROWS.format(start, start + 20)}")
+    table.run("DELETE FROM {t} WHERE small IN (3, 33, 50)")
+    return table.ref
+
+
+@pytest.fixture(scope="module")
+def everything(spark: SparkSession, ref: TableRef) -> DataFrame:
+    """All rows, read once. (A frame that Spark caches loses rows: its statistics of a batch leave out NaN.)"""
+    frame = calve.read(spark, ref)
+    return spark.createDataFrame(frame.toArrow(), frame.schema)
+
+
+def planned(spark: SparkSession, ref: TableRef, where: str) -> ScanPlan:
+    scan = Scan.of(load_table(ref.lake.open(), ref.name), AsOf())
+    return scan.plan(understand(_frame(spark, scan, TaskList.of(scan.target(NOTHING), ())), where).condition)
+
+
+FEWER = [
+    "id = 5",
+    "id <=> 5",
+    "5 < id AND id < 12",
+    "id IN (1, 2, 45)",
+    "small = 5L",
+    "day = DATE'2024-01-03'",
+    "day > '2024-01-04'",
+    "at >= TIMESTAMP'2024-01-05 00:00:00'",
+    "ntz < TIMESTAMP_NTZ'2024-01-02 00:00:00'",
+    "price > 20.5",
+    "f < 3",
+    "name LIKE 'a%'",
+    "startswith(name, 'b')",
+    "name = 'c41' OR id = 3",
+    "name IS NULL",
+    "id = 5 AND length(name) > 0",
+    "`odd.name` = 1 AND id = 4",
+    "id > 10000",
+]
+ALL = ["NOT (id = 5)", "id + 1 = 6", "id = 5 OR length(name) > 2", "`odd.name` = 1", "id IS NOT NULL", "name RLIKE 'a'"]
+ODD = [
+    "f > 12",
+    "f >= 12",
+    "isnan(f)",
+    "f = double('NaN')",
+    "f < double('NaN')",
+    "id IS NULL",
+    "flag",
+    "NOT flag",
+    "false",
+]
+
+
+@pytest.mark.parametrize("where", [*FEWER, *ALL, *ODD])
+def test_a_condition_changes_no_row(spark: SparkSession, ref: TableRef, everything: DataFrame, where: str) -> None:
+    found = rows_of(calve.read(spark, ref, where=where))
+    assert in_order(found) == in_order(rows_of(everything.where(where)))
+
+
+@pytest.mark.parametrize("where", FEWER)
+def test_a_condition_leaves_out_files(spark: SparkSession, ref: TableRef, where: str) -> None:
+    plan = planned(spark, ref, where)
+    assert len(plan.files) < plan.data_files
+    pruned = plan.pruned
+    assert pruned.manifests + pruned.files_by_partition + pruned.files_by_bounds > 0
+
+
+def test_columns_of_a_condition_need_not_be_asked_for(spark: SparkSession, ref: TableRef) -> None:
+    frame = calve.read(spark, ref, columns=["name"], where=F.col("id") == 5)
+    assert frame.columns == ["name"]
+    assert rows_of(frame) == [{"name": "a5"}]
+
+
+def test_a_row_whose_delete_does_not_match_stays_deleted(spark: SparkSession, ref: TableRef) -> None:
+    assert rows_of(calve.read(spark, ref, where="id = 33")) == []
+
+
+def test_the_frame_has_the_types_of_the_table(spark: SparkSession, ref: TableRef) -> None:
+    assert calve.read(spark, ref, where="id = 1").schema == StructType.fromDDL(COLUMNS)

@@ -1,0 +1,125 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from calve.keylookup.index.parts import PAGE, DamagedIndex, Entries, Part, Parts
+from calve.keylookup.index.words import Keys, sorted_keys
+from calve.storage.state import LocalState
+
+
+def column(values: list[int] | list[str]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(values)])
+
+
+def entries_of(values: list[int] | list[str]) -> tuple[Entries, tuple[int, ...]]:
+    """The place of each value is its number."""
+    keys = sorted_keys([column(values)])
+    words = np.empty((len(keys.hashes), 0), np.uint64) if keys.exact else keys.words
+    return Entries(keys.hashes, keys.rows.astype(np.uint64), words), keys.widths
+
+
+def wanted(values: list[int] | list[str]) -> Keys:
+    return sorted_keys([column(values)])
+
+
+class Stored:
+    """A part in a folder, read with so much memory."""
+
+    def __init__(self, folder: Path, values: list[int] | list[str], memory: int = 0) -> None:
+        self.folder = folder
+        entries, self.widths = entries_of(values)
+        self.part: Part = Parts(LocalState(folder), 0).put("part", entries)
+        self.parts = Parts(LocalState(folder), memory)
+
+    def places(self, values: list[int] | list[str]) -> list[int]:
+        return sorted(self.parts.lookup(self.part, wanted(values), self.widths).tolist())
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 30], ids=["read every time", "kept"])
+@pytest.mark.parametrize("few", [3, 3000])
+def test_every_entry_of_a_key_is_found_and_no_other(few: int, memory: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(few)
+    numbers = rng.integers(0, 4 * PAGE, 20 * PAGE + 7).tolist()
+    for values in (numbers, [f"key {number}" for number in numbers]):
+        stored = Stored(tmp_path / type(values[0]).__name__, values, memory)
+        for _ in range(2):
+            asked = rng.choice(8 * PAGE, few, replace=False).tolist()
+            known = frozenset(asked)
+            keys = asked if values is numbers else [f"key {number}" for number in asked]
+            places = [at for at, number in enumerate(numbers) if number in known]
+            assert stored.places(keys) == places
+
+
+def test_entries_of_one_key_may_fill_many_pages(tmp_path: Path) -> None:
+    values = [1] * (3 * PAGE) + [2] * 5 + [3] * (2 * PAGE)
+    stored = Stored(tmp_path, values)
+    for key in (1, 2, 3, 4):
+        assert stored.places([key]) == [at for at, value in enumerate(values) if value == key]
+
+
+def read_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Grows with every range that is read from now on: of which object, how many bytes."""
+    really = LocalState.read_ranges
+    read: list[tuple[str, int]] = []
+
+    def watched(store: LocalState, name: str, ranges: list[tuple[int, int]]) -> list[bytes] | None:
+        read.extend((name, length) for _, length in ranges)
+        return really(store, name, ranges)
+
+    monkeypatch.setattr(LocalState, "read_ranges", watched)
+    return read
+
+
+def test_of_parts_that_do_not_fit_together_the_same_ones_stay_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries, widths = entries_of(list(range(20 * PAGE)))
+    writer = Parts(LocalState(tmp_path), 0)
+    parts = [writer.put(name, entries) for name in ("one", "two", "three")]
+    reader = Parts(LocalState(tmp_path), 2 * entries.size)
+    keys, read = wanted(list(range(0, 20 * PAGE, 7))), read_by(monkeypatch)
+    for _ in range(3):
+        read.clear()
+        for part in parts:
+            assert len(reader.lookup(part, keys, widths)) == len(keys.hashes)
+    assert {name for name, _ in read} == {"three"}
+
+
+def test_few_keys_read_few_bytes_of_a_large_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = Stored(tmp_path, list(range(200 * PAGE)))
+    read = read_by(monkeypatch)
+    assert stored.places([7, 70_000]) == [7, 70_000]
+    assert sum(length for _, length in read) <= stored.part.pages * 16 + 4 * stored.part.page_bytes
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[5 * PAGE] ^= 4
+    path.write_bytes(data)
+
+
+def flip_fence(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+
+
+def swap(path: Path) -> None:
+    Parts(LocalState(path.parent), 0).put("other", entries_of(list(range(1, 20 * PAGE + 1)))[0])
+    path.with_name("other").replace(path)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut, flip, flip_fence, swap])
+def test_a_part_that_is_not_whole_is_noticed(damage: Callable[[Path], object], tmp_path: Path) -> None:
+    values = list(range(20 * PAGE))
+    stored = Stored(tmp_path, values)
+    damage(tmp_path / "part")
+    with pytest.raises(DamagedIndex):
+        stored.places(values)

@@ -1,0 +1,173 @@
+"""Maintenance beside a sink's commits: it keeps up with fast ones, and ends with the fence."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calve.commit.committer import CommitHooks, Committer
+from calve.errors import FencedError, TerminalError
+from calve.iceberg.snapshot.expiry import BATCH, KEEP_ALL
+from calve.iceberg.snapshot.holds import PREFIX
+from calve.maintain import compact
+from calve.maintain.rewrite import rewrite
+from calve.model.progress import property_key
+from calve.pipeline.upkeep import Upkeep
+from tests.support.readers import duckdb_rows
+from tests.support.runs import Run, spec_of
+
+MANY = KEEP_ALL + 2 * BATCH
+PATIENCE = 60.0
+
+
+def operations(run: Run) -> list[str]:
+    return [s.summary.operation.value for s in run.now.snapshots() if s.summary is not None]
+
+
+def parquet_files(run: Run) -> set[str]:
+    return {path.name for path in Path(run.now.location().removeprefix("file://")).rglob("*.parquet")}
+
+
+def ready(run: Run, upkeep: Upkeep) -> None:
+    """Commit until the upkeep has new files that wait for their commit."""
+    for number in range(12):
+        run.commit({number: "a"})
+    upkeep.tend()
+    assert upkeep._thread is not None
+    upkeep._thread.join(PATIENCE)
+    assert upkeep.busy
+
+
+def test_the_upkeep_of_a_sink_keeps_up_with_fast_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path, spec_of("fast"))
+    upkeep = run.upkeep()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return rewrite(*arguments)
+
+    monkeypatch.setattr(compact, "rewrite", slow)
+    for number in range(12):
+        run.commit({number: "a"})
+    upkeep.tend()
+    assert begun.wait(PATIENCE)
+    for number in range(MANY):
+        run.commit({number: f"b{number}"})
+    go_on.set()
+    assert upkeep._thread is not None
+    upkeep._thread.join(PATIENCE)
+    upkeep.tend()
+    upkeep.close(failed=False)
+    assert run.monitor.status.compactions == 1
+    assert not [name for name in run.now.metadata.refs if name.startswith(PREFIX)]
+    rows = {row["id"]: row["v"] for row in duckdb_rows(run.now.metadata_location)}
+    assert rows == {number: f"b{number}" for number in range(MANY)}
+
+
+def test_a_fenced_run_commits_no_compaction_even_before_it_knows(tmp_path: Path) -> None:
+    fenced = Run(tmp_path, spec_of("s"))
+    upkeep = fenced.upkeep()
+    ready(fenced, upkeep)
+    successor = Run(tmp_path, spec_of("s"))
+    successor.run.claim()
+    before, files = successor.now.metadata.current_snapshot_id, parquet_files(successor)
+    with pytest.raises(FencedError):
+        upkeep.tend()
+    upkeep.close(failed=True)
+    assert successor.now.metadata.current_snapshot_id == before
+    assert "replace" not in operations(successor)
+    assert parquet_files(successor) < files, "new files that nobody can have committed are removed"
+    successor.commit({1: "b"})
+    rows = {row["id"]: row["v"] for row in duckdb_rows(successor.now.metadata_location)}
+    assert rows == dict.fromkeys(range(12), "a") | {1: "b"}
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_run_that_ends_fenced_commits_no_ready_compaction(tmp_path: Path, *, told: bool) -> None:
+    """Whether its committer met the successor, or it was asked to stop before that."""
+    fenced = Run(tmp_path, spec_of("s"))
+    upkeep = fenced.upkeep()
+    ready(fenced, upkeep)
+    if told:
+        fenced.record({1: "never"})
+    successor = Run(tmp_path, spec_of("s"))
+    successor.run.claim()
+    before = successor.now.metadata.current_snapshot_id
+    between = CommitHooks(lambda: False, lambda: None, upkeep)
+    committer = Committer(fenced.run, fenced.signals, between, idle_check_seconds=60)
+    fenced.signals.stop()
+    committer.start()
+    committer.finish()
+    assert isinstance(committer.failure, FencedError) == told
+    assert successor.now.metadata.current_snapshot_id == before
+    assert not [name for name in successor.now.metadata.refs if name.startswith(PREFIX)]
+
+
+def test_a_run_that_ends_well_commits_what_is_ready(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    upkeep = run.upkeep()
+    ready(run, upkeep)
+    upkeep.close(failed=False)
+    assert "replace" in operations(run)
+
+
+def test_a_run_that_failed_commits_nothing_more(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    upkeep = run.upkeep()
+    ready(run, upkeep)
+    files = parquet_files(run)
+    upkeep.close(failed=True)
+    assert "replace" not in operations(run)
+    assert parquet_files(run) < files
+    assert not [name for name in run.now.metadata.refs if name.startswith(PREFIX)]
+
+
+def test_a_table_that_does_not_say_who_owns_it_is_compacted_later(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    upkeep = run.upkeep()
+    ready(run, upkeep)
+    run.now.transaction().remove_properties(property_key("s")).commit_transaction()
+    upkeep.tend()
+    assert "replace" not in operations(run)
+    run.commit({1: "b"})
+    upkeep.close(failed=False)
+    assert "replace" in operations(run)
+
+
+def test_a_fenced_run_plans_no_compaction(tmp_path: Path) -> None:
+    fenced = Run(tmp_path, spec_of("s"))
+    for number in range(12):
+        fenced.commit({number: "a"})
+    upkeep = fenced.upkeep()
+    successor = Run(tmp_path, spec_of("s"))
+    successor.run.claim()
+    refs, files = successor.now.metadata.refs, parquet_files(successor)
+    upkeep.tend()
+    upkeep.close(failed=False)
+    assert successor.now.metadata.refs == refs
+    assert parquet_files(successor) == files
+
+
+def test_new_files_whose_keys_cannot_be_read_are_removed_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    upkeep = run.upkeep()
+    for number in range(12):
+        run.commit({number: "a"})
+    files = parquet_files(run)
+
+    def broken(_files: object) -> None:
+        raise TerminalError("a file cannot be read")
+
+    monkeypatch.setattr(run.resolver, "prepared", broken)
+    upkeep.tend()
+    assert upkeep._thread is not None
+    upkeep._thread.join(PATIENCE)
+    upkeep.tend()
+    upkeep.close(failed=False)
+    assert parquet_files(run) == files
+    assert not [name for name in run.now.metadata.refs if name.startswith(PREFIX)]

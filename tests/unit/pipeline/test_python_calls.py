@@ -1,0 +1,109 @@
+"""Calls of the Python interface that cannot work: each says what is wrong and how to write it."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import calve
+from calve.errors import InvalidInput
+from calve.lake import connect
+
+
+def test_a_table_by_its_name_alone_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="into is a table of a lake") as raised:
+        calve.sink(calve.orders(rows=1), name="r", into=cast("Any", "shop.r"), key=["id"])
+    assert raised.value.hint == 'Write into=calve.connect().table("shop.r").'
+
+
+@pytest.mark.parametrize("envelope", [calve.NoEnvelope, calve.Upsert, calve.Debezium])
+def test_an_order_is_not_a_text(envelope: Any) -> None:
+    with pytest.raises(InvalidInput, match="order_by is a tuple of fields") as raised:
+        envelope(order_by="seq")
+    assert (raised.value.detail, raised.value.hint) == ('Got "seq".', 'Write order_by=("seq",).')
+
+
+def test_an_unknown_property_of_a_catalog_is_refused_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match='unknown property "typ" of a catalog') as raised:
+        connect(typ="rest", uri="http://localhost")
+    assert raised.value.hint == 'Did you mean "type"?'
+    with pytest.raises(InvalidInput, match="a catalog needs a type or an address"):
+        connect(warehouse="s3://bucket")
+    found = connect(home=tmp_path, type="rest", uri="http://localhost", oauth2_server_uri="x", **{"s3.anything": "1"})
+    assert found.properties["oauth2-server-uri"] == "x"
+
+
+def refused(call: Callable[[], object]) -> str:
+    with pytest.raises(InvalidInput) as raised:
+        call()
+    return raised.value.primary
+
+
+def test_changes_are_a_frame_or_a_source(tmp_path: Path) -> None:
+    into = connect(home=tmp_path).table("shop.r")
+    wrong: list[Any] = [None, "in/orders", 5]
+    for changes in wrong:
+        primary = refused(partial(calve.sink, changes, name="r", into=into, key=["id"]))
+        assert primary == "changes are a DataFrame or a source"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "primary"),
+    [
+        ({"key": 5}, "key is a list of columns"),
+        ({"key": [5]}, "key is a list of columns"),
+        ({"key": [""]}, "key is a list of columns"),
+        ({"key": ["id", "id"]}, 'column "id" is in the key twice'),
+        ({"name": None}, '"None" is not a name for a sink'),
+        ({"mode": ["upsert"]}, "unknown mode \"['upsert']\""),
+    ],
+)
+def test_what_makes_a_sink_is_looked_at(tmp_path: Path, wrong: dict[str, Any], primary: str) -> None:
+    right: dict[str, Any] = {"name": "r", "into": connect(home=tmp_path).table("shop.r"), "key": ["id"]}
+    assert refused(lambda: calve.sink(calve.orders(rows=1), **right | wrong)) == primary
+
+
+@pytest.mark.parametrize("duration", [-1, float("nan"), float("inf"), 1e12, 0.0001, True, [], "soon"])
+def test_a_duration_is_a_time_of_at_least_a_millisecond(tmp_path: Path, duration: Any) -> None:
+    sink = calve.sink(calve.orders(rows=1), name="r", into=connect(home=tmp_path).table("shop.r"), key=["id"])
+    assert "is not a duration" in refused(lambda: sink.start(commit_interval=duration))
+    assert "is not a duration" in refused(lambda: sink.start(commit_interval="20m", checkpoint_interval=duration))
+    assert "is not a duration" in refused(lambda: sink.commits(heartbeat=duration))
+    assert "is not a duration" in refused(lambda: sink.times("at", watermark_delay=duration))
+    assert "is not a duration" in refused(lambda: sink.times("at", idle_timeout=duration))
+
+
+def test_a_heartbeat_is_not_a_stream_of_snapshots(tmp_path: Path) -> None:
+    sink = calve.sink(calve.orders(rows=1), name="r", into=connect(home=tmp_path).table("shop.r"), key=["id"])
+    assert refused(lambda: sink.commits(heartbeat=0)) == "heartbeat must be at least a second"
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["version", "target_file_size", "row_group_size", "max_pending_batches", "max_staged_size"],
+)
+@pytest.mark.parametrize("value", [0, -1, 1.5, True])
+def test_numbers_and_sizes_are_whole_and_positive(tmp_path: Path, option: str, value: Any) -> None:
+    sink = calve.sink(calve.orders(rows=1), name="r", into=connect(home=tmp_path).table("shop.r"), key=["id"])
+    assert refused(lambda: sink.options(**{option: value})) == f"{option} must be at least 1"
+
+
+def test_a_codec_is_one_that_the_options_name(tmp_path: Path) -> None:
+    sink = calve.sink(calve.orders(rows=1), name="r", into=connect(home=tmp_path).table("shop.r"), key=["id"])
+    assert refused(lambda: sink.options(compression="foo")) == 'unknown codec compression="foo"'
+    assert sink.options(compression="lz4").spec.write.compression == "lz4"
+
+
+def test_tables_and_files_are_named_by_texts(tmp_path: Path) -> None:
+    lake = connect(home=tmp_path)
+    assert refused(lambda: lake.table(cast("Any", 5))) == "a table is named by a text"
+    primary = "path is a folder, a pattern or a URI"
+    assert refused(lambda: calve.files(cast("Any", b"in"), format="text")) == primary
+    assert refused(lambda: calve.files("", format="text")) == primary
+    most = cast("Any", "5")
+    refused(lambda: calve.files("in", format="text", max_files_per_checkpoint=most))
+    session = cast("Any", None)
+    primary = "calve.read takes a Spark session and a table of a lake"
+    assert refused(lambda: calve.read(session, lake.table("shop.r"))) == primary

@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import pytest
+
+import calve
+from calve.errors import InvalidInput
+from calve.model.spec import Deletes
+from calve.pipeline.sink import Sink
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Sink:
+    into = calve.connect(home=tmp_path).table("shop.orders")
+    return calve.sink(calve.orders(), name="orders", into=into, key=["id"])
+
+
+def test_rows_are_deleted_by_position_unless_told_otherwise(sink: Sink) -> None:
+    assert sink.spec.deletes is Deletes.POSITION
+    equality = sink.options(deletes="equality")
+    assert equality.spec.deletes is Deletes.EQUALITY
+    assert equality.options(compression="zstd").spec.deletes is Deletes.EQUALITY, "other options leave it"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "error"),
+    [("vector", 'deletes="vector" is not supported yet'), ("places", 'unknown encoding deletes="places"')],
+)
+def test_an_encoding_that_cannot_be_written_is_told(sink: Sink, encoding: str, error: str) -> None:
+    with pytest.raises(InvalidInput, match=error) as told:
+        sink.options(deletes=encoding)
+    assert told.value.hint == "Use one of 'equality', 'position'."
+
+
+def test_limits_of_what_may_wait_are_options(sink: Sink) -> None:
+    assert sink.spec.max_pending_batches == 100
+    limited = sink.options(max_pending_batches=3, max_staged_size="2MB")
+    assert (limited.spec.max_pending_batches, limited.spec.staged_limit) == (3, 2_000_000)
+    other = limited.options(compression="zstd").spec
+    assert (other.max_pending_batches, other.max_staged_size) == (3, 2_000_000), "other options leave them"
+
+
+def test_rows_with_times_of_their_own_have_no_limit_unless_one_is_given(sink: Sink) -> None:
+    assert sink.spec.staged_limit == 8_000_000_000
+    timed = sink.times("updated_at")
+    assert timed.spec.staged_limit is None
+    assert timed.options(max_staged_size=5).spec.staged_limit == 5
+
+
+@pytest.mark.parametrize("value", [0, -1])
+@pytest.mark.parametrize("name", ["max_pending_batches", "max_staged_size"])
+def test_a_limit_of_nothing_is_refused(sink: Sink, name: str, value: int) -> None:
+    with pytest.raises(InvalidInput, match=f"{name} must be at least 1") as told:
+        sink.options(**{name: value})  # type: ignore[arg-type]
+    assert told.value.detail == f"Got {value}."
+
+
+def test_a_size_that_is_none_is_refused(sink: Sink) -> None:
+    with pytest.raises(InvalidInput, match='"large" is not a size'):
+        sink.options(max_staged_size="large")
+
+
+def test_a_way_to_recover_that_is_none_is_refused(sink: Sink) -> None:
+    with pytest.raises(InvalidInput, match='unknown policy recovery="again"'):
+        sink.start(commit_interval="1m", recovery="again")
+    with pytest.raises(InvalidInput, match='recovery="replay" stages nothing'):
+        sink.times("updated_at").start(commit_interval="1m", recovery="replay")

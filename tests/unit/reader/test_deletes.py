@@ -1,0 +1,209 @@
+"""Which rows are left, by the rules of the specification: sequence numbers, partitions, specs, kinds of deletes."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from calve.model.files import WrittenFile
+from calve.reader.read import read_here
+from tests.support.foreign import ForeignTable, in_order
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "region", StringType(), required=False),
+    NestedField(3, "v", IntegerType(), required=False),
+)
+BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[ForeignTable]:
+    table = ForeignTable(tmp_path, SCHEMA)
+    yield table
+    table.close()
+
+
+@pytest.fixture
+def parted(tmp_path: Path) -> Iterator[ForeignTable]:
+    """Partitioned by region; spec 1 is unpartitioned."""
+    table = ForeignTable(tmp_path, SCHEMA, BY_REGION)
+    with table.table.update_spec() as update:
+        update.remove_field("region")
+    yield table
+    table.close()
+
+
+def row(number: int | None, region: str | None = "eu", v: int | None = 0) -> dict[str, Any]:
+    return {"id": number, "region": region, "v": v}
+
+
+def ids(table: ForeignTable, **at: Any) -> list[int]:
+    return sorted(r["id"] for r in table.rows(**at))
+
+
+def test_equality_deletes_reach_older_data_only(plain: ForeignTable) -> None:
+    plain.commit(plain.data([row(1), row(2)]))
+    plain.commit(plain.data([row(1, v=9)]), plain.equality(["id"], [{"id": 1}]))
+    assert in_order(plain.rows()) == in_order([row(2), row(1, v=9)])
+
+
+def test_null_equals_null_in_equality_deletes(plain: ForeignTable) -> None:
+    plain.commit(plain.data([row(None), row(1, None), row(2)]))
+    plain.commit(plain.equality(["id"], [{"id": None}]), plain.equality(["id", "region"], [{"id": 1, "region": None}]))
+    assert plain.rows() == [row(2)]
+
+
+def test_equality_deletes_of_several_field_sets_all_apply(plain: ForeignTable) -> None:
+    plain.commit(plain.data([row(1, "eu", 1), row(2, "us", 2), row(3, "us", 3), row(4, "asia", 4)]))
+    plain.commit(
+        plain.equality(["id"], [{"id": 1}]),
+        plain.equality(["region", "v"], [{"region": "us", "v": 3}, {"region": "asia", "v": 3}]),
+        plain.equality(["v", "region"], [{"region": "asia", "v": 4}]),
+    )
+    assert plain.rows() == [row(2, "us", 2)]
+
+
+def test_keys_need_not_be_among_the_columns(plain: ForeignTable) -> None:
+    plain.commit(plain.data([row(1, v=1), row(2, v=2)]))
+    plain.commit(plain.equality(["id"], [{"id": 1}]))
+    assert plain.rows(columns=["v"]) == [{"v": 2}]
+
+
+def test_equality_deletes_of_a_partition_stay_in_it(parted: ForeignTable) -> None:
+    parted.commit(
+        parted.data([row(1)], ["eu"], spec_id=0),
+        parted.data([row(1, "us")], ["us"], spec_id=0),
+        parted.data([row(1, "x")]),
+    )
+    parted.commit(parted.equality(["id"], [{"id": 1}], ["eu"], spec_id=0))
+    assert in_order(parted.rows()) == in_order([row(1, "us"), row(1, "x")])
+
+
+def test_equality_deletes_without_a_partition_reach_all_of_them(parted: ForeignTable) -> None:
+    parted.commit(parted.data([row(1), row(2)], ["eu"], spec_id=0), parted.data([row(1, None)], [None], spec_id=0))
+    parted.commit(parted.equality(["id"], [{"id": 1}], spec_id=1))
+    assert parted.rows() == [row(2)]
+
+
+def test_position_deletes_reach_data_of_the_same_commit(plain: ForeignTable) -> None:
+    data = plain.data([row(1), row(2), row(3)])
+    plain.commit(data, plain.positions([(data, 0), (data, 2)]))
+    assert ids(plain) == [2]
+
+
+def test_position_deletes_reach_no_newer_data(plain: ForeignTable) -> None:
+    later = plain.data([row(1), row(2)])
+    plain.commit(plain.positions([(later, 0)]))
+    plain.commit(later)
+    assert ids(plain) == [1, 2]
+
+
+def test_position_deletes_for_many_files_are_told_apart(plain: ForeignTable) -> None:
+    files = [plain.data([row(10 * n + i) for i in range(3)]) for n in range(3)]
+    plain.commit(*files)
+    plain.commit(plain.positions([(files[0], 0), (files[2], 2)]), plain.positions([(files[0], 0), (files[0], 1)]))
+    assert ids(plain) == [2, 10, 11, 12, 20, 21]
+
+
+def test_positions_count_over_row_groups(plain: ForeignTable) -> None:
+    data = plain.data([row(n) for n in range(100)], row_group_size=7)
+    plain.commit(data)
+    plain.commit(
+        plain.positions([(data, n) for n in range(0, 100, 3)]), plain.equality(["id"], [{"id": 50}, {"id": 51}])
+    )
+    assert sorted(r["id"] for r in plain.rows()) == [n for n in range(100) if n % 3 and n not in {50, 51}]
+
+
+def test_a_dropped_column_goes_on_deleting(plain: ForeignTable) -> None:
+    plain.commit(plain.data([row(1, v=1), row(2, v=2)]))
+    plain.commit(plain.equality(["v"], [{"v": 1}]))
+    with plain.table.update_schema() as update:
+        update.delete_column("v")
+    assert plain.rows() == [{"id": 2, "region": "eu"}]
+
+
+def test_a_widened_key_matches_its_older_self(plain: ForeignTable) -> None:
+    plain.commit(plain.data([row(1, v=1), row(2, v=2), row(3, v=3)]))
+    plain.commit(plain.equality(["v"], [{"v": 1}]))
+    with plain.table.update_schema() as update:
+        update.update_column("v", field_type=LongType())
+    plain.commit(plain.equality(["v"], [{"v": 2}]))
+    assert ids(plain) == [3]
+
+
+def test_a_key_that_older_files_lack_is_null_there(plain: ForeignTable) -> None:
+    plain.commit(plain.data([row(1)]))
+    with plain.table.update_schema() as update:
+        update.add_column("added", StringType())
+    plain.commit(plain.data([{**row(2), "added": "x"}]))
+    plain.commit(plain.equality(["added"], [{"added": None}]))
+    assert ids(plain) == [2]
+
+
+def test_files_of_deletes_that_cannot_matter_are_not_read(plain: ForeignTable) -> None:
+    plain.commit(plain.data([row(n) for n in range(10)]))
+    plain.commit(plain.equality(["id"], [{"id": 100}]), plain.equality(["id"], [{"id": 5}]))
+    assert [d.rows for f in read_here(plain.ref).plan.files for d in f.deletes] == [1]
+    assert len(ids(plain)) == 9
+
+
+Change = tuple[str, Sequence[Any]]
+values = st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from([None, "eu", "us"]), st.sampled_from([None, 1, 2]))
+FIELDS = ("id", "region", "v")
+changes = st.one_of(
+    st.tuples(st.just("data"), st.lists(values, min_size=1, max_size=6)),
+    st.tuples(
+        st.just("equality"),
+        st.tuples(
+            st.lists(st.sampled_from(FIELDS), min_size=1, max_size=3, unique=True),
+            st.lists(values, min_size=1, max_size=3),
+        ),
+    ),
+    st.tuples(st.just("positions"), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=4)),
+)
+
+
+@settings(max_examples=25)
+@given(commits=st.lists(st.lists(changes, min_size=1, max_size=3), min_size=1, max_size=5))
+def test_random_tables_read_as_the_rules_say(
+    tmp_path_factory: pytest.TempPathFactory, commits: list[list[Change]]
+) -> None:
+    table = ForeignTable(tmp_path_factory.mktemp("random"), SCHEMA)
+    written: list[tuple[WrittenFile, int, list[dict[str, Any]]]] = []
+    gone: set[tuple[str, int]] = set()
+    for sequence, commit in enumerate(commits, start=1):
+        files: list[WrittenFile] = []
+        for kind, what in commit:
+            if kind == "data":
+                rows = [dict(zip(FIELDS, value, strict=True)) for value in what]
+                files.append(table.data(rows))
+                written.append((files[-1], sequence, rows))
+            elif kind == "equality":
+                names, keys = what
+                deleted = [dict(zip(FIELDS, key, strict=True)) for key in keys]
+                files.append(table.equality(names, [{n: key[n] for n in names} for key in deleted]))
+                gone |= {
+                    (file.path, place)
+                    for file, older, rows in written
+                    if older < sequence
+                    for place, found in enumerate(rows)
+                    if any(all(found[n] == key[n] for n in names) for key in deleted)
+                }
+            else:
+                places = [(written[n % len(written)], at) for n, at in what if written]
+                places = [(one, at) for one, at in places if at < len(one[2])]
+                if places:
+                    files.append(table.positions([(one[0], at) for one, at in places]))
+                    gone |= {(one[0].path, at) for one, at in places}
+        table.commit(*files)
+    left = [r for file, _, rows in written for place, r in enumerate(rows) if (file.path, place) not in gone]
+    assert in_order(table.rows()) == in_order(left)
+    table.close()

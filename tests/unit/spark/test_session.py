@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import pytest
+
+from calve.errors import InvalidInput
+from calve.spark.session import _open_log, driver_memory, heap_of, is_local, local_cores
+from calve.spark.workers import archives_of_spark
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[3]", 3),
+        ("local[*]", 8),
+        ("local[2,4]", 2),
+        ("local[*, 4]", 8),
+        ("local-cluster[2,1,512]", 8),
+    ],
+)
+def test_a_local_master_says_how_many_tasks_run_at_once(master: str, cores: int) -> None:
+    assert local_cores(master, 8) == cores
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("local[2,4]", True),
+        ("local-cluster[2,1,512]", False),
+        ("spark://localhost:7077", False),
+        ("yarn", False),
+        ("k8s://https://local", False),
+    ],
+)
+def test_a_master_is_local_where_driver_and_executors_are_one_process(master: str, *, local: bool) -> None:
+    assert is_local(master) is local
+
+
+@pytest.mark.parametrize(("machine", "heap"), [(1 * GIB, 1 * GIB), (3 * GIB, 3 * GIB // 2), (64 * GIB, 4 * GIB)])
+def test_the_heap_is_half_of_the_machine_within_bounds(machine: int, heap: int) -> None:
+    assert driver_memory(machine) == heap
+
+
+@pytest.mark.parametrize(
+    ("text", "heap"), [("6g", 6 * GIB), ("2048m", 2 * GIB), ("2048", 2 * GIB), ("1GB", GIB), ("much", 0)]
+)
+def test_the_heap_that_a_user_asks_for_is_read_as_spark_reads_it(text: str, heap: int) -> None:
+    assert heap_of(text) == heap
+
+
+def test_only_archives_of_spark_itself_leave_the_import_path(tmp_path: Path) -> None:
+    home = tmp_path / "pyspark"
+    linked = tmp_path / "linked"
+    linked.symlink_to(home)
+    ours = [f"{home}/python/lib/pyspark.zip", f"{linked}/jars/spark-core.jar"]
+    theirs = ["", str(home), "/usr/lib/python311.zip", f"{tmp_path}/userFiles/mine.zip"]
+    assert archives_of_spark([*theirs[:2], *ours, *theirs[2:]], home) == ours
+
+
+def test_a_home_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match=r'cannot write into ".*/file"') as caught:
+        _open_log(tmp_path / "file")
+    assert "Not a directory" in caught.value.detail
+
+
+def test_a_log_that_grew_large_is_put_aside(tmp_path: Path) -> None:
+    log = _open_log(tmp_path)
+    log.write_bytes(b"x" * (9 << 20))
+    assert _open_log(tmp_path).stat().st_size == 0
+    assert (tmp_path / "logs" / "spark.log.1").stat().st_size == 9 << 20

@@ -1,0 +1,217 @@
+"""Scripts and what they answer, each in a fresh home folder: tests/cases/statements/*.txt.
+
+The home has an embedded catalog `lake`, an AWS connection `aws`, a secret `k` from the environment, and the sources
+`orders` (generator), `events` (JSON files) and `keyless`. No Spark is there.
+"""
+
+import shutil
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from pyiceberg.schema import Schema
+
+from calve.catalog.connect import connect_embedded
+from calve.definitions.objects import ConcurrentEdit
+from calve.definitions.store import MetastoreDefinitions
+from calve.definitions.workplace import Workplace, workplace
+from calve.errors import CalveError, InvalidInput
+from calve.model.progress import Fence, Progress
+from calve.sql.parser import parse
+from calve.sql.statements import Create, CreateSink, ObjectKind
+from calve.statements.answers import Outcome, TextAnswer
+from calve.statements.create import apply
+from calve.statements.execute import execute
+from tests.support.golden import cases_of, check, error_lines
+
+CASES = cases_of("statements")
+PRELUDE = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SECRET k FROM ENV 'K';
+CREATE CONNECTION aws TO AWS (ACCESS KEY ID = 'AKIA', SECRET ACCESS KEY = SECRET k, REGION = 'eu-west-1');
+CREATE CONNECTION broker TO KAFKA (BROKER = 'localhost:9092') WITH (VALIDATE = false);
+CREATE SOURCE orders FROM LOAD GENERATOR orders (ROWS = 100);
+CREATE SOURCE events (id BIGINT NOT NULL, "Total" DECIMAL(12,2), ratio DOUBLE, PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '/in/events', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq, DELETE WHEN op = 'd');
+CREATE SOURCE keyless (id BIGINT, v STRING) FROM FILES (PATH = '/in/keyless', FORMAT = 'csv');
+CREATE SOURCE changes (id BIGINT NOT NULL, v STRING, PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '/in/changes', FORMAT = 'json') ENVELOPE DEBEZIUM (ORDER BY source.lsn);
+"""
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("Spark is not needed here")
+
+
+def at(home: Path, **environment: str) -> Workplace:
+    return workplace(home, no_spark, {"K": "kept outside", **environment})
+
+
+def lines_of(outcome: Outcome) -> list[str]:
+    if isinstance(outcome, TextAnswer):
+        return outcome.text.split("\n")
+    return [" | ".join(row).rstrip() for row in (outcome.headings, *outcome.rows)]
+
+
+def run(place: Workplace, text: str) -> list[str]:
+    found: list[str] = []
+    for statement in parse(text):
+        found += lines_of(execute(place, statement))
+    return found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    made = at(tmp_path / "home")
+    run(made, PRELUDE)
+    return made
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_scripts_answer_what_the_file_says(path: Path, tmp_path: Path) -> None:
+    home, fresh = tmp_path / "home", tmp_path / "fresh"
+    run(at(home), PRELUDE)
+    home.rename(fresh)
+
+    def answer(text: str) -> list[str]:
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(fresh, home)  # quicker than the statements; and tables are where they say that they are
+        made = at(home)
+        found: list[str] = []
+        try:
+            for statement in parse(text):
+                found += lines_of(execute(made, statement))
+        except CalveError as error:
+            found += error_lines(error)
+        return found
+
+    check(path, answer)
+
+
+def test_folders_are_stored_as_absolute_paths(place: Workplace) -> None:
+    run(place, "CREATE SOURCE s (id BIGINT) FROM FILES (PATH = 'in', FORMAT = 'json')")
+    assert f"PATH = '{Path.cwd() / 'in'}'" in "\n".join(run(place, "SHOW CREATE SOURCE s"))
+
+
+def test_literal_secrets_are_nowhere_but_in_files_of_mode_0600(place: Workplace) -> None:
+    run(
+        place,
+        "CREATE SECRET s AS 'wolfram-1'; CREATE CONNECTION a TO AWS (ACCESS KEY ID 'x', SECRET ACCESS KEY 'wolfram-2')",
+    )
+    shown = run(place, "SHOW SECRETS; SHOW CONNECTIONS; SHOW CREATE SECRET s; SHOW CREATE CONNECTION a")
+    assert "wolfram" not in "\n".join(shown)
+    holding = [file for file in place.home.rglob("*") if file.is_file() and b"wolfram" in file.read_bytes()]
+    assert {file.parent.name for file in holding} == {"secrets"}
+    assert [stat.S_IMODE(file.stat().st_mode) for file in holding] == [0o600] * 2
+    assert stat.S_IMODE((place.home / "secrets").stat().st_mode) == 0o700
+    run(place, "DROP CONNECTION a; DROP SECRET s")
+    assert list((place.home / "secrets").iterdir()) == []
+
+
+def test_a_refused_connection_leaves_no_secret_behind(place: Workplace) -> None:
+    with pytest.raises(InvalidInput, match="needs ACCESS KEY ID"):
+        run(place, "CREATE CONNECTION a TO AWS (SECRET ACCESS KEY 'wolfram')")
+    assert not list(place.home.glob("secrets/*"))
+    assert "a.secret_access_key" not in "\n".join(run(place, "SHOW SECRETS"))
+
+
+def test_applying_a_script_again_changes_nothing_and_another_definition_is_an_error(place: Workplace) -> None:
+    script = (
+        "CREATE CONNECTION c TO AWS (ACCESS KEY ID = 'x', SECRET ACCESS KEY = 'wolfram', REGION = 'r');"
+        "CREATE SECRET t AS 'tantal';"
+        "CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders;"
+    )
+
+    def applied(text: str) -> list[str]:
+        return [apply(place, s).text for s in parse(text) if isinstance(s, Create)]
+
+    applied(script)
+    revision = place.store.revision
+    assert applied(script) == ['connection "c" is as defined', 'secret "t" is as defined', 'sink "s" is as defined']
+    assert place.store.revision == revision
+    for changed in (
+        script.replace("wolfram", "x"),
+        script.replace("tantal", "x"),
+        script.replace("TABLE orders", "TABLE o"),
+    ):
+        with pytest.raises(InvalidInput, match="exists with another definition") as caught:
+            applied(changed)
+        assert "Use ALTER" in caught.value.hint
+        assert "wolfram" not in str(caught.value)
+        assert "tantal" not in str(caught.value)
+
+
+def test_the_same_value_again_is_no_change(place: Workplace) -> None:
+    run(
+        place,
+        "CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders WITH (COMMIT INTERVAL '1m')",
+    )
+    revision = place.store.revision
+    same = "ALTER SINK s SET (COMMIT INTERVAL '1m'); ALTER SINK s SET FROM orders; ALTER SINK s RESUME"
+    assert run(place, same) == ['sink "s" is so already'] * 3
+    assert place.store.revision == revision
+
+
+def test_concurrent_edits_are_detected(place: Workplace) -> None:
+    run(place, "CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders")
+    (found,) = place.definitions().of(ObjectKind.SINK)
+    run(place, "ALTER SINK s PAUSE")
+    with pytest.raises(ConcurrentEdit, match='sink "s" was changed by somebody else'):
+        place.store.replace(found)
+    with pytest.raises(ConcurrentEdit):
+        place.store.drop([found])
+    assert place.definitions().of(ObjectKind.SINK)[0].version == 2
+
+
+def test_of_many_who_create_one_name_one_succeeds(place: Workplace) -> None:
+    text = "CREATE SOURCE raced FROM LOAD GENERATOR orders"
+    results: list[str] = []
+
+    def create() -> None:
+        try:
+            results.extend(run(at(place.home), text))
+        except InvalidInput as error:
+            results.append(error.primary)
+
+    threads = [threading.Thread(target=create) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == ["created source raced", *['there is a source "raced" already'] * 7]
+
+
+def test_definitions_of_a_newer_calve_are_refused(place: Workplace) -> None:
+    with sqlite3.connect(place.home / "definitions.db") as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(InvalidInput, match="written by a newer calve"):
+        MetastoreDefinitions(place.home).all()
+
+
+def test_a_sink_that_is_dropped_and_created_again_needs_to_be_told_how_to_begin(place: Workplace) -> None:
+    create = "CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders"
+    run(place, create)
+    (old,) = place.definitions().of(ObjectKind.SINK)
+    catalog = connect_embedded(place.home)
+    catalog.create_namespace("shop")
+    table = catalog.create_table("shop.orders", Schema(), properties={f"calve.sink.{old.uid}": stated(old.uid)})
+    run(place, "DROP SINK s")
+    with pytest.raises(InvalidInput, match="holds the progress of a sink that was dropped") as caught:
+        run(place, create)
+    assert "RESUME = true" in caught.value.hint
+    run(place, create + " WITH (RESUME = true)")
+    (new,) = place.definitions().of(ObjectKind.SINK)
+    assert (new.uid, new.version) == (old.uid, 4)
+    run(place, "DROP SINK s; " + create + " WITH (SNAPSHOT = true)")
+    (anew,) = place.definitions().of(ObjectKind.SINK)
+    assert anew.uid != old.uid
+    assert anew.standing.generation == 1
+    assert isinstance(anew.statement, CreateSink)
+    assert table.name() == ("shop", "orders")
+
+
+def stated(sink_id: str) -> str:
+    return Progress.fresh(sink_id, Fence(3, 1, "run")).to_property()

@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import pytest
+
+from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.storage.state import LocalState, RemoteState, StateFolder, StateStore, check_apart, open_state
+
+
+@pytest.fixture(params=["local", "remote", "folder"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
+    if request.param == "remote":
+        return RemoteState(f"file://{tmp_path}/with space", {})
+    local = LocalState(tmp_path / "with space")
+    return StateFolder(local, "sink") if request.param == "folder" else local
+
+
+def test_a_record_that_was_put_is_read_and_listed(store: StateStore) -> None:
+    store.put("rec/a/2", b"two")
+    store.put("rec/a/1", b"one")
+    store.put("rec/a/1", b"one again")
+    assert store.read("rec/a/1") == b"one again"
+    assert store.list("rec") == ["rec/a/1", "rec/a/2"]
+
+
+def test_what_is_not_there_reads_as_none_and_lists_as_nothing(store: StateStore) -> None:
+    assert store.read("rec/none") is None
+    assert store.list("rec") == []
+    store.delete("rec/none")
+
+
+def test_a_record_that_must_be_new_may_be_put_twice_and_never_over_another(store: StateStore) -> None:
+    store.put_new("rec/1", b"mine")
+    store.put_new("rec/1", b"mine")
+    with pytest.raises(TerminalError, match="another process wrote the state record"):
+        store.put_new("rec/1", b"of somebody else")
+    assert store.read("rec/1") == b"mine"
+    assert [name.rpartition("/")[2] for name in store.list("rec")] == ["1"]
+
+
+def test_a_deleted_record_is_gone(store: StateStore) -> None:
+    store.put("runs/1", b"x")
+    store.put("runs/2", b"y")
+    store.delete("runs/1")
+    assert store.list("runs") == ["runs/2"]
+
+
+def test_half_written_files_are_not_records(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    store.put("rec/1", b"x")
+    (tmp_path / "rec" / ".2.77.part").write_bytes(b"half")
+    assert store.list("rec") == ["rec/1"]
+
+
+def test_a_store_that_cannot_be_written_is_a_transient_error_that_names_the_record(tmp_path: Path) -> None:
+    (tmp_path / "rec").write_text("a file where a folder has to be")
+    with pytest.raises(TransientError, match="could not write the state record"):
+        LocalState(tmp_path).put("rec/1", b"x")
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_a_location_is_a_path_or_a_uri(form: str, tmp_path: Path) -> None:
+    open_state(form.format(tmp_path)).put("a", b"1")
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+
+def test_a_state_location_inside_of_the_table_is_noticed_however_it_is_written(tmp_path: Path) -> None:
+    table = f"file://{tmp_path}/a b/t"
+    for start in ("file://", "file:"):
+        with pytest.raises(InvalidInput, match="in one folder"):
+            check_apart(f"{start}{tmp_path}/a%20b/t/state", table)
+        check_apart(f"{start}{tmp_path}/a%20b/state", table)
