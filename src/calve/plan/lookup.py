@@ -1,7 +1,5 @@
 """Names in statements: what they stand for, and a helpful error when they stand for nothing."""
 
-from difflib import get_close_matches
-
 from calve.definitions.objects import Definition
 from calve.definitions.store import Definitions
 from calve.model.connection import SecretRef
@@ -9,6 +7,7 @@ from calve.sql.errors import SqlError
 from calve.sql.names import Identifier
 from calve.sql.options import SecretName
 from calve.sql.statements import ConnectionKind, CreateConnection, ObjectKind
+from calve.suggest import suggestion
 
 
 def required(definitions: Definitions, name: Identifier, *kinds: ObjectKind) -> Definition:
@@ -20,9 +19,8 @@ def required(definitions: Definitions, name: Identifier, *kinds: ObjectKind) -> 
     other = next((d for d in definitions if name.matches(d.name)), None)
     if other is not None:
         raise SqlError.at(name.where, f'"{name}" is a {other.kind.value.lower()}, not a {words}')
-    names = {d.name.lower(): d.name for d in definitions.of(*kinds)}
-    close = get_close_matches(name.name.lower(), names, n=1)
-    hint = f'Did you mean "{names[close[0]]}"?' if close else _known(sorted(names.values()), kinds)
+    names = sorted(d.name for d in definitions.of(*kinds))
+    hint = suggestion(name.name, names) or _known(names, kinds)
     raise SqlError.at(name.where, f'there is no {words} "{name}"', hint=hint)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import TypeVar
 
@@ -17,6 +16,7 @@ from calve.sql.names import Identifier, quoted_text
 from calve.sql.options import Option, Options, SecretLiteral, SecretName
 from calve.sql.text import Span
 from calve.sql.values import format_duration, format_size, parse_duration, parse_size
+from calve.suggest import closest
 
 T = TypeVar("T")
 
@@ -107,8 +107,8 @@ class SettingGroup:
     def unknown(self, name: str, where: Span | None) -> SqlError:
         """The error about an option that is none."""
         names = [s.name for s in self.settings]
-        close = get_close_matches(name, names, n=1)
-        hint = f"Did you mean {close[0]}?" if close else f"Options are {', '.join(names)}."
+        found = closest(name, names)
+        hint = f"Did you mean {found}?" if found else f"Options are {', '.join(names)}."
         return SqlError.at(where, f"{self.title} has no option {name}", hint=hint)
 
 
@@ -253,8 +253,8 @@ def _choice(setting: Setting, value: str) -> str:
         return lower
     if lower in setting.later:
         raise InvalidInput(f"{quoted_text(lower)} is not supported yet", hint=_example(setting))
-    close = get_close_matches(lower, setting.choices, n=1)
-    hint = f"Did you mean {quoted_text(close[0])}?" if close else _example(setting)
+    found = closest(lower, setting.choices)
+    hint = f"Did you mean {quoted_text(found)}?" if found else _example(setting)
     raise InvalidInput(f"{quoted_text(value)} is none of its choices", hint=hint)
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from pyspark.errors import ParseException
 from pyspark.sql import types as T  # noqa: N812
@@ -12,6 +11,7 @@ from calve.model.change import RESERVED_PREFIX
 from calve.model.files import ColumnNeeds
 from calve.model.types import UUID_MARK
 from calve.spark.version import schema_of_ddl
+from calve.suggest import suggestion
 
 _UUID = "calve.uuid"
 """Metadata of a column of texts that must be uuids."""
@@ -136,13 +136,6 @@ def require(name: str, known: Iterable[str], what: str) -> str:
         detail=f"There are {', '.join(names)}." if names else "",
         hint=suggestion(name, names),
     )
-
-
-def suggestion(name: str, names: Sequence[str]) -> str:
-    """What was probably meant, as a question, or nothing."""
-    folded = {n.lower(): n for n in names}
-    close = get_close_matches(name.lower(), folded, n=1)
-    return f'Did you mean "{folded[close[0]]}"?' if close else ""
 
 
 def field_at(schema: T.StructType, path: str, what: str) -> T.DataType:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from calve.errors import InvalidInput, SourceLost, TransientError
+from calve.suggest import suggestion
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -120,8 +120,7 @@ class Brokers:
             return self.state(topic)
         except SourceLost as error:
             names = [name for name in self.topics() if not name.startswith("__")]
-            close = get_close_matches(topic, names, n=1)
-            hint = f'Did you mean "{close[0]}"?' if close else f"There are {', '.join(names[:10]) or 'none'}."
+            hint = suggestion(topic, names) or f"There are {', '.join(names[:10]) or 'none'}."
             raise InvalidInput(error.primary, detail=error.detail, hint=hint) from error
 
     def _admin(self) -> "AdminClient":

@@ -6,7 +6,6 @@ Raising is always `raise cursor.error(...)`, so that a function's flow stays vis
 Lists of names in which none may be there twice.
 """
 
-import difflib
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -16,6 +15,7 @@ from calve.sql.hiding import is_hidden
 from calve.sql.lexer import Lexer, Token, TokenKind
 from calve.sql.names import RESERVED, FieldPath, Identifier
 from calve.sql.text import Span, SqlText
+from calve.suggest import closest_keyword
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class Cursor:
         """Take these keywords or raise."""
         for index, word in enumerate(words):
             if not self.accept_words(word):
-                hint = f"Did you mean {word}?" if closest(self.peek().word, [word]) else None
+                hint = f"Did you mean {word}?" if closest_keyword(self.peek().word, [word]) else None
                 raise self.unexpected(f"{' '.join(words[index:])} after {words[index - 1] if index else after}", hint)
 
     def expect_symbol(self, symbol: str, where: str) -> Token:
@@ -220,20 +220,10 @@ _CLOSING = {
 }
 
 
-def closest(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that a misspelt word most likely means."""
-    if not 1 < len(word) <= 40:  # comparing takes time that grows with the square of the length
-        return None
-    names, given = list(choices), word.upper()
-    swapped = [name for name in names if sorted(name) == sorted(given)]
-    found = swapped or difflib.get_close_matches(given, names, n=1, cutoff=0.76)
-    return found[0] if found else None
-
-
 def suggestion(word: str, choices: Iterable[str], *, otherwise: str | None = None) -> str:
     """A hint for a word that is none of the choices: the closest one, else this text, else all of them."""
     names = list(choices)
-    found = closest(word, names)
+    found = closest_keyword(word, names)
     return f"Did you mean {found}?" if found else otherwise or _one_of(names)
 
 

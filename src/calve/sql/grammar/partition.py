@@ -1,8 +1,9 @@
 """PARTITION BY: columns and transforms of columns."""
 
-from calve.sql.grammar.cursor import Cursor, closest
+from calve.sql.grammar.cursor import Cursor
 from calve.sql.lexer import Token, TokenKind
 from calve.sql.parts import PartitionField, Transform
+from calve.suggest import closest_keyword
 
 MAX_WIDTH = 2**31 - 1
 _WITH_WIDTH = frozenset({Transform.BUCKET, Transform.TRUNCATE})
@@ -35,7 +36,7 @@ def _transform(cursor: Cursor) -> PartitionField:
     token = cursor.next()
     transform = _KNOWN.get(token.word)
     if transform is None:
-        guess = closest(token.value, _KNOWN)
+        guess = closest_keyword(token.value, _KNOWN)
         hint = f"Did you mean {_KNOWN[guess].value}?" if guess else _USAGE
         raise cursor.error(f"unknown transform {cursor.shown(token)}", token, hint)
     opening = cursor.next()

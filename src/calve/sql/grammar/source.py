@@ -1,6 +1,6 @@
 """CREATE SOURCE."""
 
-from calve.sql.grammar.cursor import Cursor, Distinct, closest, names
+from calve.sql.grammar.cursor import Cursor, Distinct, names
 from calve.sql.grammar.envelope import envelope
 from calve.sql.grammar.objects import create_head
 from calve.sql.grammar.options import options, options_or_none
@@ -21,6 +21,7 @@ from calve.sql.parts import (
     Metadata,
 )
 from calve.sql.statements import CreateSource, ObjectKind
+from calve.suggest import closest_keyword
 
 _USAGE = (
     "CREATE SOURCE name [(column TYPE, ...)] FROM KAFKA ... | FROM FILES ... | FROM LOAD GENERATOR ... [ENVELOPE ...]"
@@ -125,7 +126,7 @@ class _Columns:
     def _check_key_column(self, name: Identifier) -> None:
         if not self._distinct.finds(name):
             known = {column.upper(): column for column in self._distinct.names()}
-            guess = closest(name.name, known)
+            guess = closest_keyword(name.name, known)
             hint = f"Did you mean {known[guess]}?" if guess else "The primary key names columns of the source."
             raise self._cursor.error(f'column "{name}" of the primary key is not declared', name.where, hint)
 

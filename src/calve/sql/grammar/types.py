@@ -5,9 +5,10 @@ of struct fields keep their case and get backticks where Spark needs them; they 
 """
 
 from calve.sql.errors import SqlSyntaxError
-from calve.sql.grammar.cursor import Cursor, closest
+from calve.sql.grammar.cursor import Cursor
 from calve.sql.lexer import Token, TokenKind
 from calve.sql.names import is_plain
+from calve.suggest import closest_keyword
 
 MAX_DEPTH = 64
 """Levels of nesting; more is a mistake, and would exhaust the stack."""
@@ -80,7 +81,7 @@ def column_type(cursor: Cursor, depth: int = 0) -> str:
 def _unknown(cursor: Cursor, token: Token) -> SqlSyntaxError:
     if token.kind is not TokenKind.WORD:
         return cursor.unexpected("a type", "A column is a name and a type: id BIGINT.")
-    guess = _ELSEWHERE.get(token.word) or closest(token.value, _KNOWN)
+    guess = _ELSEWHERE.get(token.word) or closest_keyword(token.value, _KNOWN)
     hint = f"Did you mean {guess}?" if guess else "Types are those of Spark SQL, such as BIGINT, STRING or ARRAY<INT>."
     return cursor.error(f"unknown type {cursor.shown(token)}", token, hint)
 
