@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from calve.catalog.failures import trying
 from calve.clock import SystemClock
-from calve.definitions.first_store import move_definitions
 from calve.definitions.objects import ConcurrentEdit, Definition, spaces
 from calve.definitions.units import COMPONENTS, DefinitionUnit, Placed, calve_views, partition_of
 from calve.errors import CommitConflict, InvalidInput, TransientError
@@ -97,11 +96,6 @@ class _Edit:
     def delete(self, definition: Definition) -> None:
         """Raises ConcurrentEdit unless the definition is as it was read."""
         self._remove(self._as_read(definition))
-
-    def add(self, definition: Definition) -> None:
-        """Insert unless it is there already."""
-        if self._look.by_uid(definition.uid) is None:
-            self.insert(definition)
 
     def execute(self) -> None:
         """Raises CommitConflict when anything changed meanwhile."""
@@ -207,16 +201,8 @@ class MetastoreDefinitions:
                     kind: metastore.component(name, ViewUnit if kind is ObjectKind.VIEW else DefinitionUnit)
                     for kind, name in COMPONENTS.items()
                 }
-                move_definitions(self._home, lambda found: self._receive(found, components))
                 self._opened = components
             return self._opened
-
-    def _receive(self, found: list[Definition], components: Mapping[ObjectKind, Component[Any]]) -> None:
-        def plan(edit: _Edit) -> None:
-            for definition in found:
-                edit.add(definition)
-
-        self._edit(plan, components)
 
 
 def _read(kind: ObjectKind, component: Component[Any], seen: TableVersion) -> list[Any]:

@@ -1,10 +1,7 @@
-"""The definitions of a home folder in its metastore, and how they come there from the first store."""
+"""The definitions of a home folder in its metastore."""
 
-import json
-import sqlite3
 import threading
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +9,10 @@ import pytest
 from calve.definitions.objects import ConcurrentEdit, Definition, SinkState, read_statement
 from calve.definitions.store import MetastoreDefinitions
 from calve.definitions.units import DefinitionUnit
-from calve.errors import InvalidInput, TransientError
+from calve.errors import InvalidInput
 from calve.metastore.config import DISTRIBUTION, MetastoreConfig
 from calve.metastore.metastore import Metastore
 from calve.metastore.views import ViewId, ViewRequests, open_views
-from calve.sql.statements import CreateSink
 from tests.support.readers import duckdb_rows
 
 SECRET = Definition("s-1", 1, read_statement("CREATE SECRET pw FROM FILE 'vault:s-1'"), owner="c-1")
@@ -38,26 +34,6 @@ SINK = Definition(
     standing=SinkState(paused=True, accepted_snapshot=12, generation=2),
 )
 ALL = [SECRET, CONNECTION, SOURCE, VIEW, SINK]
-
-
-def first_store(home: Path, definitions: Sequence[Definition], *, version: int = 1) -> Path:
-    """A file as the first store left it."""
-    home.mkdir(parents=True, exist_ok=True)
-    file = home / "definitions.db"
-    with sqlite3.connect(file) as db:
-        db.execute(
-            "CREATE TABLE definition (uid TEXT PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, version INTEGER,"
-            " sql TEXT NOT NULL, uses TEXT NOT NULL, owner TEXT NOT NULL, standing TEXT NOT NULL, position INTEGER)"
-        )
-        db.execute("CREATE TABLE revision (number INTEGER NOT NULL)")
-        db.execute("INSERT INTO revision VALUES (9)")
-        for position, one in enumerate(definitions):
-            row = (one.uid, one.kind.value, one.name, one.version, one.statement.to_sql(), json.dumps(one.uses))
-            rest = (one.owner, json.dumps(asdict(one.standing)), position)
-            db.execute("INSERT INTO definition VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, *rest))
-        db.execute(f"PRAGMA user_version = {version}")
-    db.close()
-    return file
 
 
 def store_at(home: Path) -> MetastoreDefinitions:
@@ -177,49 +153,3 @@ def test_definitions_stay_in_the_home_when_the_metastore_is_elsewhere(tmp_path: 
     )
     store_at(tmp_path).create(ALL)
     assert "sinks" in component_files(tmp_path)
-
-
-# ---- the move
-
-
-def test_definitions_of_the_first_store_move_when_it_is_met(tmp_path: Path) -> None:
-    file = first_store(tmp_path, ALL)
-    assert store_at(tmp_path).all() == ALL
-    with sqlite3.connect(file) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (2,)
-    db.close()
-    store_at(tmp_path).drop([SINK])
-    assert store_at(tmp_path).all() == ALL[:-1]
-
-
-def test_a_move_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
-    file = first_store(tmp_path, ALL)
-    store_at(tmp_path).all()
-    with sqlite3.connect(file) as db:
-        db.execute("PRAGMA user_version = 1")  # copied, and not marked
-    db.close()
-    assert store_at(tmp_path).all() == ALL
-
-
-def test_processes_that_meet_the_first_store_together_move_it_once(tmp_path: Path) -> None:
-    first_store(tmp_path, ALL)
-    found: list[list[Definition]] = []
-    threads = [threading.Thread(target=lambda: found.append(store_at(tmp_path).all())) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [ALL] * 6
-
-
-def test_an_empty_first_store_moves_too_and_a_newer_or_broken_one_is_refused(tmp_path: Path) -> None:
-    first_store(tmp_path / "empty", [])
-    assert store_at(tmp_path / "empty").all() == []
-    first_store(tmp_path / "newer", [], version=3)
-    with pytest.raises(InvalidInput, match="written by a newer calve"):
-        store_at(tmp_path / "newer").all()
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken/definitions.db").write_bytes(b"no database" * 100)
-    with pytest.raises(TransientError, match="the definitions cannot be reached"):
-        store_at(tmp_path / "broken").all()
-    assert isinstance(SINK.statement, CreateSink)

@@ -5,7 +5,6 @@ The home has an embedded catalog `lake`, an AWS connection `aws`, a secret `k` f
 """
 
 import shutil
-import sqlite3
 import stat
 import threading
 from pathlib import Path
@@ -16,7 +15,6 @@ from pyiceberg.schema import Schema
 
 from calve.catalog.connect import connect_embedded
 from calve.definitions.objects import ConcurrentEdit
-from calve.definitions.store import MetastoreDefinitions
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import CalveError, InvalidInput
 from calve.model.progress import Fence, Progress
@@ -182,13 +180,6 @@ def test_of_many_who_create_one_name_one_succeeds(place: Workplace) -> None:
     for thread in threads:
         thread.join()
     assert sorted(results) == ["created source raced", *['there is a source "raced" already'] * 7]
-
-
-def test_definitions_of_a_newer_calve_are_refused(place: Workplace) -> None:
-    with sqlite3.connect(place.home / "definitions.db") as db:
-        db.execute("PRAGMA user_version = 99")
-    with pytest.raises(InvalidInput, match="written by a newer calve"):
-        MetastoreDefinitions(place.home).all()
 
 
 def test_a_sink_that_is_dropped_and_created_again_needs_to_be_told_how_to_begin(place: Workplace) -> None:
