@@ -3,11 +3,13 @@
 import pyarrow as pa
 from pyiceberg.table.snapshots import Operation
 
+from calve.catalog.outcome import send
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.files.manifests import ManifestLine, ManifestLists, manifest_file, write_manifests
+from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
+from calve.iceberg.files.manifests import manifest_file, write_manifests
 from calve.iceberg.sink_table import IcebergTable
-from calve.iceberg.snapshot.draft import new_draft, requirements, snapshot_updates
-from calve.iceberg.snapshot.history import added_counts, head_of, new_summary
+from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
+from calve.iceberg.snapshot.history import added_counts, new_summary
 from calve.iceberg.snapshot.removal import remove_all
 from calve.lake import TableRef
 from calve.model.files import FileTotals, WriteResult
@@ -27,13 +29,13 @@ def compact(ref: TableRef, key: list[str]) -> None:
     with data_files(target, FileNames(target, ids.new_id(), "compaction")) as out:
         out.write(rows.sort_by([(name, "descending") for name in key]))
     draft = new_draft(table, clock, ids)
-    lists, head = ManifestLists(), head_of(table.metadata)
-    assert head is not None
-    removal = remove_all(draft, lists.read(table.io, head.manifest_list))
+    manifests = ManifestCache()
+    before = manifests.all_lines_of(table.io, draft.parent)
+    removal = remove_all(draft, before, manifests)
     added = write_manifests(table, out.files, f"compacted-{ids.new_id()}")
     lines = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
-    lists.write(table.io, draft.list_location, draft.list_header, (*lines, *removal.lines))
     counts = added_counts(FileTotals.of(WriteResult(out.files, 0)))
     summary = new_summary(Operation.REPLACE, counts, None, {}, removed=removal.counts)
-    catalog.commit_table(table, requirements(table.metadata), snapshot_updates(draft, summary))
+    contents = SnapshotContents((*lines, *removal.lines), before, summary)
+    send(snapshot_change(draft, contents, manifests), "a compaction by hand")
     catalog.close()

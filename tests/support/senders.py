@@ -13,7 +13,7 @@ from pyiceberg.types import NestedField, StringType
 
 from calve.clock import RandomIds, SystemClock
 from calve.errors import BadRow
-from calve.iceberg.files.manifests import ManifestReader, references
+from calve.iceberg.files.manifest_cache import ManifestCache, references
 from calve.iceberg.loading import load_or_create_table
 from calve.iceberg.schema.creation import iceberg_schema
 from calve.iceberg.schema.evolution import Shape
@@ -190,7 +190,7 @@ def check_rows(catalog: Catalog, act: Act, s3: Mapping[str, str] | None = None) 
 
 
 def _named(table: Table) -> set[str]:
-    return {_path(location) for location in references(table.io, ManifestReader(), table.metadata.snapshots)}
+    return {_path(location) for location in references(table.io, ManifestCache(), table.metadata.snapshots)}
 
 
 def _in_place(table: Table) -> set[str]:

@@ -5,15 +5,14 @@
     commit: manifest list (new manifests + those of the head) ──► snapshot, refs, property ──► catalog
                                                                └─► now and then: expiry, a commit of its own
 
-`commit` is one attempt on exactly the state it is given: it does not retry, and removes nothing when it fails, since
-another attempt goes on with the same manifests. All requests go through one catalog client: `load`, `commit`,
-`plan_keys` and `merge_manifests` are called by one thread at a time, `standing`, `write_target`, `write_manifests` and
-`missing_files` by any.
+`commit` is one attempt on exactly the state it is given. It does not retry, and an attempt that was certainly not
+applied removes its own manifest list only: the next attempt uses the manifests of the batch again. All requests go
+through one catalog client: `load`, `commit`, `plan_keys` and `merge_manifests` are called by one thread at a time,
+`standing`, `write_target`, `write_manifests` and `missing_files` by any.
 """
 
 import logging
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -33,18 +32,8 @@ from calve.catalog.outcome import TableChange, send, shows_no_history
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError, TransientError
 from calve.faults import reached
-from calve.iceberg.files.manifests import (
-    OWN_PREFIX,
-    ManifestLine,
-    ManifestLists,
-    entries_of,
-    is_live,
-    manifest_file,
-    manifest_place,
-    named_files,
-    write_existing,
-    write_manifests,
-)
+from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
+from calve.iceberg.files.manifests import OWN_PREFIX, manifest_file, manifest_place, write_existing, write_manifests
 from calve.iceberg.files.options import file_options
 from calve.iceberg.files.store import absent, io_properties_of
 from calve.iceberg.loading import unpartitioned_spec_id
@@ -59,12 +48,13 @@ from calve.iceberg.schema.staged import columns_of_any
 from calve.iceberg.snapshot.draft import (
     Draft,
     MergeGroup,
+    SnapshotContents,
     merge_groups,
     new_draft,
     progress_updates,
     requirements,
     retirement_update,
-    snapshot_updates,
+    snapshot_change,
 )
 from calve.iceberg.snapshot.expiry import expire, may_be_due
 from calve.iceberg.snapshot.history import (
@@ -77,7 +67,7 @@ from calve.iceberg.snapshot.history import (
     other_sinks,
     stated_progress,
 )
-from calve.iceberg.snapshot.removal import NOTHING_REMOVED, Removal, remove_all, remove_deletes
+from calve.iceberg.snapshot.removal import NOTHING_REMOVED, remove_all, remove_deletes
 from calve.model.checkpoint import RowKind
 from calve.model.files import NO_NEEDS, ColumnNeeds, KeyPlace, Manifest, WriteTarget, WrittenFile
 from calve.model.progress import Progress
@@ -86,7 +76,6 @@ from calve.model.table import Proposal, TableState
 from calve.storage.filesystems import expires_soon, keeps_everything, task_properties_of, with_place_apart
 from calve.storage.hints import is_refused
 
-_KNOWN_MANIFESTS = 256
 _LOOK_SHARE = 100
 """Where so many snapshots are kept, one more commit passes between two looks for expired ones."""
 
@@ -136,10 +125,8 @@ class IcebergTable:
         self._warned = False
         self._commits = self._expiry_from = 0
         """Commits of this run, and the number of them from which on it looks for expired snapshots again."""
-        self._lists = ManifestLists()
-        self._key_scans = KeyScans()
-        self._named: OrderedDict[str, tuple[str, ...]] = OrderedDict()
-        """Files of the manifests that were written or read last, so that they are not read for every attempt."""
+        self._manifests = ManifestCache()
+        self._key_scans = KeyScans(self._manifests)
 
     def load(self) -> TableState:
         """The table as the catalog has it now. Raises TransientError, or TerminalError when it was dropped."""
@@ -209,15 +196,10 @@ class IcebergTable:
         removal = NOTHING_REMOVED
         if proposal.replaces:
             with trying(f'replacing the contents of "{self._name}"'):
-                removal = remove_all(draft, before)
-            before = removal.lines
+                removal = remove_all(draft, before, self._manifests)
         elif proposal.replaced_deletes:
             with trying(f'merging deletes of "{self._name}"'):
-                removal = self._without_deletes(draft, before, frozenset(proposal.replaced_deletes))
-            before = removal.lines
-        reached("manifest-list.before")
-        self._write_list(draft, (*new, *before))
-        reached("manifest-list.after")
+                removal = remove_deletes(draft, before, frozenset(proposal.replaced_deletes), self._manifests)
         summary = new_summary(
             removal.operation(proposal.manifests),
             added_counts(proposal.totals),
@@ -225,11 +207,16 @@ class IcebergTable:
             progress.to_summary(),
             removed=removal.counts,
         )
-        updates = snapshot_updates(draft, summary) + progress_updates(draft, progress)
+        kept = before if removal is NOTHING_REMOVED else removal.lines
+        contents = SnapshotContents((*new, *kept), shared=(*new, *before), summary=summary)
+        updates = progress_updates(draft, progress)
         if proposal.retired:
             updates += (retirement_update(proposal.retired),)
+        reached("manifest-list.before")
+        change = snapshot_change(draft, contents, self._manifests, *updates)
+        reached("manifest-list.after")
         what = f'the commit of batch {progress.lower} to {progress.frontier} to "{self._name}"'
-        self._send(draft, updates, what, "commit")
+        self._metadata = send(change, what, "commit")
         self._expire()
         return progress
 
@@ -247,10 +234,6 @@ class IcebergTable:
             reached("expiry.after")
         except (TransientError, NoSuchTableError) as error:  # the commit before it was applied, whatever comes after
             log.info("expiry of snapshots of %s is tried again: %s", self._name, error)
-
-    def _without_deletes(self, draft: Draft, lines: Sequence[ManifestLine], gone: frozenset[str]) -> Removal:
-        io = draft.table.io
-        return remove_deletes(draft, lines, gone, lambda manifest: self._key_scans.entries_of(io, manifest))
 
     @property
     def behind(self) -> bool:
@@ -283,18 +266,19 @@ class IcebergTable:
             return False
         draft = new_draft(table, self._clock, self._ids, self._branch)
         with trying(f'merging manifests of "{self._name}"'):
-            merged = [_merged(draft, group, number) for number, group in enumerate(groups)]
+            merged = [self._merge(draft, group, number) for number, group in enumerate(groups)]
         replaced = {manifest.manifest_path for group in groups for manifest in group.members}
         kept = [line for line in lines if line.manifest.manifest_path not in replaced]
-        self._write_list(draft, (*merged, *kept))
         counts = {
             "manifests-created": str(len(merged)),
             "manifests-replaced": str(len(replaced)),
             "manifests-kept": str(len(kept)),
             "entries-processed": str(sum(line.manifest.existing_files_count or 0 for line in merged)),
         }
-        updates = snapshot_updates(draft, new_summary(Operation.REPLACE, {}, draft.parent, counts))
-        self._send(draft, updates, f'the merge of manifests of "{self._name}"', "maintain")
+        summary = new_summary(Operation.REPLACE, {}, draft.parent, counts)
+        contents = SnapshotContents((*merged, *kept), shared=kept, summary=summary)
+        change = snapshot_change(draft, contents, self._manifests)
+        self._metadata = send(change, f'the merge of manifests of "{self._name}"', "maintain")
         return True
 
     def standing(self) -> TableSummary:
@@ -398,7 +382,7 @@ class IcebergTable:
     def _remove_keys(self, io: FileIO, keys: Sequence[Manifest]) -> None:
         for manifest in keys:
             with suppress(FileNotFoundError):
-                for location in self._files_of(io, manifest):
+                for location in self._manifests.files_of(io, manifest):
                     remove(io, location)
                 remove(io, manifest.path)
 
@@ -408,40 +392,22 @@ class IcebergTable:
         settings = io_properties_of(table.io.properties)
         with trying(f'looking for files of "{self._name}"'):
             gone = absent([manifest.path for manifest in manifests], settings)
-            named = [self._files_of(table.io, manifest) for manifest in manifests if manifest.path not in gone]
+            named = [
+                self._manifests.files_of(table.io, manifest) for manifest in manifests if manifest.path not in gone
+            ]
             return gone + absent([file for files in named for file in files], settings)
 
-    def _files_of(self, io: FileIO, manifest: Manifest) -> tuple[str, ...]:
-        known = self._named.get(manifest.path)
-        if known is None:
-            known = self._named[manifest.path] = named_files(io, manifest)
-            while len(self._named) > _KNOWN_MANIFESTS:
-                self._named.popitem(last=False)
-        return known
-
     def _lines_of(self, table: Table, snapshot: Snapshot | None) -> tuple[ManifestLine, ...]:
-        if snapshot is None:
-            return ()
         with trying(f'reading the manifest list of "{self._name}"'):
-            return tuple(line for line in self._lists.read(table.io, snapshot.manifest_list) if is_live(line.manifest))
+            return self._manifests.lines_of(table.io, snapshot)
 
-    def _write_list(self, draft: Draft, lines: Iterable[ManifestLine]) -> None:
-        with trying(f'writing the manifest list of "{self._name}"'):
-            self._lists.write(draft.table.io, draft.list_location, draft.list_header, lines)
-
-    def _send(self, draft: Draft, updates: tuple[TableUpdate, ...], what: str, point: str) -> None:
-        self._metadata = send(
-            TableChange(draft.table, requirements(draft.metadata, draft.branch), updates), what, point
-        )
+    def _merge(self, draft: Draft, group: MergeGroup, number: int) -> ManifestLine:
+        name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-merged{number}.avro"
+        place = manifest_place(draft.table, group.spec_id, group.content, name)
+        entries = self._manifests.entries_of(draft.table.io, *group.members)
+        return ManifestLine.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
 
 
 def _key_ids(kind: RowKind) -> tuple[int, ...]:
     fields = parse_schema(kind.columns).fields
     return tuple(field_named(fields, name).field_id for name in kind.key)
-
-
-def _merged(draft: Draft, group: MergeGroup, number: int) -> ManifestLine:
-    name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-merged{number}.avro"
-    place = manifest_place(draft.table, group.spec_id, group.content, name)
-    entries = [entry for manifest in group.members for entry in entries_of(draft.table.io, manifest)]
-    return ManifestLine.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))

@@ -19,7 +19,7 @@ from calve.catalog.connect import Catalog
 from calve.catalog.failures import trying
 from calve.clock import Clock, IdSource
 from calve.errors import TransientError
-from calve.iceberg.files.manifests import ManifestReader
+from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.small_tables.declared import Declaration, load_declared, open_declared
 from calve.iceberg.small_tables.orphans import remove_orphans
 from calve.iceberg.small_tables.partition_files import HistoryLimits, RowReader, SeenTable, TableVersion
@@ -60,7 +60,7 @@ class Component(Generic[U]):
         self.layout = layout
         self.declaration = declaration
         self._tools = tools
-        self._manifests = ManifestReader()
+        self._manifests = ManifestCache()
         self._rows = RowReader()
         self._in_step = False
         self._opening = threading.Lock()

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from calve.catalog.connect import location_of, open_catalog
 from calve.errors import InvalidInput
-from calve.iceberg.files.manifests import ManifestReader, references
+from calve.iceberg.files.manifest_cache import ManifestCache, references
 from calve.iceberg.loading import PROPERTIES
 from calve.iceberg.schema.creation import iceberg_schema
 from calve.model.files import KeyPlace
@@ -72,7 +72,7 @@ def refuse(lakehouse: Lakehouse, place: str) -> list[Request]:
 
 def left(table: Table) -> set[str]:
     """Files in the location of a table that no snapshot of it names."""
-    named = references(table.io, ManifestReader(), table.metadata.snapshots)
+    named = references(table.io, ManifestCache(), table.metadata.snapshots)
     there = {path for path in files_of(table) if path.endswith((".parquet", ".avro"))}
     return there - {location.removeprefix("s3://") for location in named}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyiceberg.transforms import DayTransform
 from pyspark.sql import SparkSession
 
-from calve.iceberg.files.manifests import entries_of
+from calve.iceberg.files.manifest_cache import live_entries
 from calve.model.change import DELETE, UPSERT
 from tests.integration.write.every_type import COLUMNS, random_rows
 from tests.integration.write.frames import frame_of
@@ -111,7 +111,7 @@ def partitions_in_manifests(table: PartitionedTable) -> set[tuple[str, str]]:
     files = [
         entry.data_file
         for manifest in (snapshot.manifests(iceberg.io) if snapshot else ())
-        for entry in entries_of(iceberg.io, manifest)
+        for entry in live_entries(iceberg.io, manifest)
     ]
     return {(file.file_path, repr(tuple(file.partition[i] for i in range(len(file.partition))))) for file in files}
 

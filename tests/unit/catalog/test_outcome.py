@@ -15,8 +15,8 @@ from sqlalchemy.exc import OperationalError
 
 from calve.catalog.outcome import TableChange, send
 from calve.errors import CommitConflict, CommitUnknown, TransientError
-from calve.iceberg.files.manifests import ManifestLists
-from calve.iceberg.snapshot.draft import new_draft, requirements, snapshot_updates
+from calve.iceberg.files.manifest_cache import ManifestCache
+from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.history import new_summary
 from tests.unit.iceberg.sample import NAME, Sample
 
@@ -75,14 +75,12 @@ class Attempt:
         self.draft = new_draft(table, sample.clock, sample.ids)
         parent = self.draft.parent
         assert parent is not None
-        lists = ManifestLists()
-        lists.write(
-            table.io, self.draft.list_location, self.draft.list_header, lists.read(table.io, parent.manifest_list)
-        )
+        manifests = ManifestCache()
+        lines = manifests.lines_of(table.io, parent)
         other = f"{table.location()}/data/own.parquet"
         Path(other.removeprefix("file://")).touch()
-        updates = snapshot_updates(self.draft, new_summary(Operation.REPLACE, {}, parent, {}))
-        self.change = TableChange(table, requirements(table.metadata), updates, (self.draft.list_location, other))
+        summary = new_summary(Operation.REPLACE, {}, parent, {})
+        self.change = snapshot_change(self.draft, SnapshotContents(lines, lines, summary, (other,)), manifests)
 
     @property
     def left(self) -> int:

@@ -13,10 +13,11 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 import calve
 from calve import faults
 from calve.catalog.connect import connect_embedded
+from calve.catalog.outcome import send
 from calve.errors import CommitConflict
-from calve.iceberg.files.manifests import ManifestLists
+from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.snapshot import expiry
-from calve.iceberg.snapshot.draft import new_draft, requirements, snapshot_updates
+from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.expiry import BATCH, KEEP_ALL, expire
 from calve.iceberg.snapshot.history import new_summary
 from calve.iceberg.snapshot.holds import HOLD_MS, PREFIX, Hold, HoldPlace
@@ -216,12 +217,10 @@ def test_the_hold_of_a_former_run_of_a_sink_goes_with_its_next_one(sample: Sampl
 
 def replace_nothing(run: Run) -> None:
     """A snapshot as a compaction by hand makes it, with the same files."""
-    table, lists = run.now, ManifestLists()
-    draft = new_draft(table, run.clock, run.ids)
-    assert draft.parent is not None
-    lists.write(table.io, draft.list_location, draft.list_header, lists.read(table.io, draft.parent.manifest_list))
+    manifests, draft = ManifestCache(), new_draft(run.now, run.clock, run.ids)
+    lines = manifests.lines_of(draft.table.io, draft.parent)
     summary = new_summary(Operation.REPLACE, {}, draft.parent, {})
-    table.catalog.commit_table(table, requirements(table.metadata), snapshot_updates(draft, summary))
+    send(snapshot_change(draft, SnapshotContents(lines, lines, summary), manifests), "a compaction by hand")
 
 
 def contents(run: Run, branch: str = "main") -> dict[int, str]:

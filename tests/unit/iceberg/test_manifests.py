@@ -11,7 +11,8 @@ from pyiceberg.types import IntegerType, ListType, LongType, NestedField, String
 
 from calve.catalog.connect import connect_embedded
 from calve.iceberg.files import manifests
-from calve.iceberg.files.manifests import entries_of, manifest_file, manifest_place, write_existing, write_manifests
+from calve.iceberg.files.manifest_cache import live_entries
+from calve.iceberg.files.manifests import manifest_file, manifest_place, write_existing, write_manifests
 from calve.model.files import ColumnMetrics, Content, Manifest, WrittenFile
 from tests.unit.iceberg.sample import Sample
 
@@ -28,7 +29,7 @@ def test_added_entries_inherit_snapshot_and_sequence_number(sample: Sample) -> N
     assert (deletes.content, deletes.files, deletes.rows) == (Content.EQUALITY_DELETES, 1, 2)
     listed = manifest_file(deletes, snapshot_id=77, sequence_number=5)
     assert listed.content == ManifestContent.DELETES
-    for read in (listed.fetch_manifest_entry(table.io), entries_of(table.io, listed)):
+    for read in (listed.fetch_manifest_entry(table.io), live_entries(table.io, listed)):
         (entry,) = read
         assert (entry.status, entry.snapshot_id) == (ManifestEntryStatus.ADDED, 77)
         assert (entry.sequence_number, entry.file_sequence_number) == (5, 5)
@@ -66,7 +67,7 @@ def test_very_many_files_are_split(sample: Sample, monkeypatch: pytest.MonkeyPat
     written = sample.iceberg.write_manifests(many, "c")
     assert len(written) == 3
     assert sum(m.files for m in written) == 250
-    names = [e.data_file.file_path for m in written for e in entries_of(sample.table.io, manifest_file(m, 1, 1))]
+    names = [e.data_file.file_path for m in written for e in live_entries(sample.table.io, manifest_file(m, 1, 1))]
     assert names == [f.path for f in many]
 
 
@@ -88,11 +89,11 @@ def test_partition_values_are_kept_and_summed_up(tmp_path: Path) -> None:
     country, bucket = manifest.partitions
     assert (country.contains_null, country.lower, country.upper) == (True, b"at", b"de")
     assert (bucket.lower, bucket.upper) == ((1).to_bytes(4, "little"), (3).to_bytes(4, "little"))
-    entries = entries_of(table.io, manifest_file(manifest, 9, 4))
+    entries = live_entries(table.io, manifest_file(manifest, 9, 4))
     assert [values(e) for e in entries] == [("de", 3), ("at", 1), (None, 2)]
     place = manifest_place(table, 0, ManifestContent.DATA, "merged.avro")
     merged = write_existing(place, entries, snapshot_id=10, sequence_number=6)
-    again = entries_of(table.io, merged)
+    again = live_entries(table.io, merged)
     assert [values(e) for e in again] == [("de", 3), ("at", 1), (None, 2)]
     assert {(e.status, e.snapshot_id, e.sequence_number) for e in again} == {(ManifestEntryStatus.EXISTING, 9, 4)}
     assert merged.partitions is not None

@@ -11,6 +11,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from calve.errors import TransientError
 from calve.iceberg.files.avro import read_entries
+from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.position_deletes import OWN_FILE, PATH_ID
 from calve.keylookup.resolver import rounds
 from calve.model.files import WrittenFile
@@ -175,7 +176,7 @@ def test_rows_of_a_branch_are_looked_up_in_the_branch(tmp_path: Path) -> None:
 
 def test_keys_are_removed_with_their_manifest_and_may_be_gone_already(table: KeyedTable) -> None:
     keys = table.keys([row(1)])
-    files = [keys[0].path, *(path for path in table.iceberg._files_of(table.table.io, keys[0]))]
+    files = [keys[0].path, *ManifestCache().files_of(table.table.io, keys[0])]
     assert table.iceberg.missing_files(keys) == ()
     lose_one = Path(files[1].removeprefix("file://"))
     lose_one.unlink()

@@ -1,24 +1,13 @@
-"""Manifest lists: the manifests of one snapshot.
+"""Writes manifests: manifests of added files that any attempt can use, and manifests that replace others.
 
-A list is written whole by every commit and differs from the one before by a line or two. Lines stay encoded in memory,
-so that a commit encodes its own lines only, and reads no list that this process wrote or read before.
-
-Manifests: written files -> manifests of added files that any attempt can use; and back to pyiceberg's values.
-
-Entries of added files have neither snapshot id nor sequence number; they inherit them from the manifest list of
-whichever attempt is applied. So the manifests of a batch are written once and named in its committable.
+Entries of added files have neither snapshot id nor sequence number; they inherit them from the manifest list of the
+attempt that is applied. So the manifests of a batch are written once and named in its committable.
 
 pyiceberg declares `equality_ids` as list<long>; the specification says list<int>, and Spark's reader fails on the
 former. Manifests are therefore written here, with the right Avro schema.
-
-Manifests and manifest lists of a table, read once: what a snapshot consists of, and what it refers to.
 """
 
-import errno
-import zlib
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Final
@@ -27,7 +16,6 @@ from pydantic_core import to_json
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
-    MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
     DataFileContent,
     FileFormat,
@@ -36,84 +24,20 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     PartitionFieldSummary,
-    _inherit_from_manifest,
     construct_partition_summaries,
     manifest_entry_schema_with_data_file,
-    read_manifest_list,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from calve.catalog.guarded import locations_of
-from calve.iceberg.files.avro import RecordFormat, read_entries
+from calve.iceberg.files.avro import RecordFormat
 from calve.iceberg.files.store import io_properties_of, remove_new
 from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
 from calve.storage.filesystems import sync_files
-
-_FORMAT = RecordFormat(MANIFEST_LIST_FILE_SCHEMAS[2], "manifest_file")
-_KNOWN = 4
-
-
-@dataclass(frozen=True)
-class ManifestLine:
-    """A manifest in a list."""
-
-    manifest: ManifestFile
-    encoded: bytes
-
-    @classmethod
-    def of(cls, manifest: ManifestFile) -> "ManifestLine":
-        """With its snapshot id and sequence number final."""
-        return cls(manifest, _FORMAT.encode(manifest))
-
-
-@dataclass(frozen=True)
-class ListHeader:
-    """Which snapshot a list belongs to."""
-
-    snapshot_id: int
-    parent_id: int | None
-    sequence_number: int
-
-    def to_meta(self) -> dict[str, str]:
-        """As it is written into the file."""
-        return {
-            "snapshot-id": str(self.snapshot_id),
-            "parent-snapshot-id": "null" if self.parent_id is None else str(self.parent_id),
-            "sequence-number": str(self.sequence_number),
-            "format-version": "2",
-        }
-
-
-class ManifestLists:
-    """Lists by location; the last few stay in memory."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[ManifestLine, ...]] = OrderedDict()
-
-    def read(self, io: FileIO, location: str) -> tuple[ManifestLine, ...]:
-        """The lines of a list. Raises OSError."""
-        lines = self._known.get(location)
-        if lines is None:
-            lines = tuple(ManifestLine.of(manifest) for manifest in read_manifest_list(io.new_input(location)))
-            self._remember(location, lines)
-        return lines
-
-    def write(self, io: FileIO, location: str, header: ListHeader, lines: Iterable[ManifestLine]) -> None:
-        """Write a list. Raises OSError."""
-        written = tuple(lines)
-        _FORMAT.write(io.new_output(location), header.to_meta(), [line.encoded for line in written])
-        self._remember(location, written)
-
-    def _remember(self, location: str, lines: tuple[ManifestLine, ...]) -> None:
-        self._known[location] = lines
-        while len(self._known) > _KNOWN:
-            self._known.popitem(last=False)
-
 
 TARGET_BYTES = 8 << 20
 """Manifests of data files are split at about this size, so that readers can plan them in parallel."""
@@ -195,12 +119,6 @@ def write_reduced(
     return _carried_manifest(place, carried, *draft)
 
 
-def is_live(manifest: ManifestFile) -> bool:
-    """False when all files of a manifest have left the table; counts that are missing say nothing."""
-    counts = (manifest.added_files_count, manifest.existing_files_count)
-    return None in counts or any(counts)
-
-
 def _carried(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
     return ManifestEntry.from_args(
         status=status,
@@ -261,23 +179,6 @@ def manifest_file(manifest: Manifest, snapshot_id: int, sequence_number: int, le
         ],
         key_metadata=None,
     )
-
-
-def entries_of(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """The live entries of a manifest that calve wrote, with everything they inherit. Raises OSError."""
-    with io.new_input(manifest.manifest_path).open() as stream:
-        content = stream.read()
-    return [
-        _inherit_from_manifest(entry, manifest)
-        for entry in read_entries(content)
-        if entry.status != ManifestEntryStatus.DELETED
-    ]
-
-
-def named_files(io: FileIO, manifest: Manifest) -> tuple[str, ...]:
-    """Locations of the files of a manifest. Raises OSError."""
-    listed = manifest_file(manifest, snapshot_id=0, sequence_number=0)
-    return tuple(entry.data_file.file_path for entry in entries_of(io, listed))
 
 
 def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: str, folder: str = "") -> ManifestPlace:
@@ -375,75 +276,3 @@ def _pieces(files: Sequence[WrittenFile]) -> Iterator[Sequence[WrittenFile]]:
     per_manifest = max(1, TARGET_BYTES // (150 + 30 * columns))  # what an entry takes, compressed, generously
     for start in range(0, len(files), per_manifest):
         yield files[start : start + per_manifest]
-
-
-_KNOWN_MANIFESTS = 1024
-
-
-class ManifestReader:
-    """Manifests and their lists; they never change, so the last ones stay in memory."""
-
-    def __init__(self) -> None:
-        self.lists = ManifestLists()
-        self._entries: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
-
-    def lines_of(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestLine, ...]:
-        """The live manifests of a snapshot. Raises OSError."""
-        return tuple(line for line in self.all_lines_of(io, snapshot) if is_live(line.manifest))
-
-    def all_lines_of(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestLine, ...]:
-        """The manifests of a snapshot. Raises OSError."""
-        with _intact(snapshot.manifest_list):
-            return self.lists.read(io, snapshot.manifest_list)
-
-    def entries_of(self, io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-        """The live entries of a manifest. Raises OSError."""
-        path = manifest.manifest_path
-        known = self._entries.get(path)
-        if known is None:
-            own = path.rpartition("/")[2].startswith(OWN_PREFIX)
-            with _intact(path):
-                found = entries_of(io, manifest) if own else manifest.fetch_manifest_entry(io, discard_deleted=True)
-            known = self._entries[path] = tuple(found)
-            while len(self._entries) > _KNOWN_MANIFESTS:
-                self._entries.popitem(last=False)
-        return known
-
-
-def references(
-    io: FileIO, manifests: ManifestReader, snapshots: Iterable[Snapshot], *, missing_ok: bool = False
-) -> set[str]:
-    """Manifest lists, manifests and data files of some snapshots. Raises OSError.
-
-    With `missing_ok`, files that are gone are passed over: whoever removed them looked after what they refer to.
-    """
-    found: set[str] = set()
-    for snapshot in snapshots:
-        found.add(snapshot.manifest_list)
-        try:
-            lines = manifests.all_lines_of(io, snapshot)
-        except FileNotFoundError:
-            if missing_ok:
-                continue
-            raise
-        for line in lines:
-            if line.manifest.manifest_path in found:
-                continue
-            found.add(line.manifest.manifest_path)
-            try:
-                entries = manifests.entries_of(io, line.manifest)
-            except FileNotFoundError:
-                if missing_ok:
-                    continue
-                raise
-            found.update(entry.data_file.file_path for entry in entries)
-    return found
-
-
-@contextmanager
-def _intact(location: str) -> Iterator[None]:
-    """Turn what a reader of Avro files raises for a damaged one into an OSError that names it."""
-    try:
-        yield
-    except (ValueError, LookupError, TypeError, EOFError, zlib.error) as error:
-        raise OSError(errno.EIO, f"the file is damaged: {error}", location) from error

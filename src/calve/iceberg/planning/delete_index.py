@@ -29,7 +29,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, PrimitiveType
 
-from calve.errors import TerminalError
+from calve.errors import InvalidInput, TerminalError
 from calve.iceberg.files.manifests import OWN_PREFIX
 from calve.iceberg.files.position_deletes import PATH_ID
 from calve.model.scan import DeleteFile, DeleteKind
@@ -166,7 +166,8 @@ class DeleteIndex:
 
 
 def delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partition | None = None) -> DeleteFile:
-    """A file of deletes as scans have it."""
+    """A file of deletes as scans have it. Raises InvalidInput if it cannot be read."""
+    check_readable(file)
     return DeleteFile(
         kind=kind,
         path=file.file_path,
@@ -178,6 +179,18 @@ def delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partitio
         offset=file[_OFFSET] or 0,
         length=file[_LENGTH] or 0,
     )
+
+
+def check_readable(file: DataFile) -> None:
+    """Raise InvalidInput for a file of a table that calve cannot read."""
+    if file.file_format not in {FileFormat.PARQUET, FileFormat.PUFFIN}:
+        raise InvalidInput(
+            "the table has files in a format that calve does not read",
+            detail=f'"{file.file_path}" is {file.file_format.value}.',
+            hint="Rewrite the table's files as Parquet.",
+        )
+    if file.key_metadata:
+        raise InvalidInput("the table's files are encrypted", detail=f'"{file.file_path}" needs a key.')
 
 
 def only_path(file: DataFile) -> str | None:

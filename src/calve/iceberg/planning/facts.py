@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, read_manifest_list
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -13,9 +13,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from calve.catalog.failures import trying
+from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.store import io_properties_of
 from calve.iceberg.planning.delete_index import DeleteIndex
-from calve.iceberg.planning.table_scan import live_entries
 from calve.iceberg.schema.readable import every_field, spark_schema
 
 
@@ -104,9 +104,10 @@ def facts_of(table: Table) -> TableFacts:
     files: tuple[FileFacts, ...] = ()
     if snapshot is not None:
         with trying(f'reading the manifests of "{".".join(table.name())}"'):
-            manifests = list(read_manifest_list(table.io.new_input(snapshot.manifest_list)))
-            data = live_entries(table.io, [m for m in manifests if m.content is ManifestContent.DATA])
-            deletes = live_entries(table.io, [m for m in manifests if m.content is ManifestContent.DELETES])
+            cache = ManifestCache()
+            manifests = [line.manifest for line in cache.lines_of(table.io, snapshot)]
+            data = cache.entries_of(table.io, *(m for m in manifests if m.content is ManifestContent.DATA))
+            deletes = cache.entries_of(table.io, *(m for m in manifests if m.content is ManifestContent.DELETES))
         index = DeleteIndex(deletes, table.specs(), every_field(table).fields)
         columns = dict(_columns(schema.fields))
         files = tuple(_file(entry, index, columns, table.specs(), schema) for entry in data)

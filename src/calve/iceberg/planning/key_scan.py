@@ -13,14 +13,11 @@ A partition field whose source is a key column has the same value for every row 
 has holds none of the rows, whatever its bounds say. Fields of other columns say nothing.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
@@ -29,11 +26,12 @@ from pyiceberg.transforms import BucketTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 
 from calve.catalog.guarded import locations_of
+from calve.iceberg.files.manifest_cache import ManifestCache, live_entries
 from calve.iceberg.files.manifests import manifest_file
 from calve.iceberg.files.position_deletes import DeletePlace
 from calve.iceberg.files.transforms import transformed
 from calve.iceberg.planning.delete_index import DeleteGroup, DeleteIndex, bounds_of, due_groups
-from calve.iceberg.planning.table_scan import live_entries_of, scan_file
+from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.schema.arrow import order_ids
 from calve.iceberg.schema.readable import EveryField, ReadTarget, every_field, read_target
 from calve.model.files import Manifest
@@ -90,8 +88,6 @@ def _is_exact(field: PartitionField, kind: IcebergType) -> bool:
 
 _BEYOND = 1 << 62
 """A sequence number above all others: keys delete every row that is there."""
-_LOOKUPS = 16
-_KNOWN_ENTRIES = 100_000
 
 Bounds = tuple[Any, Any] | None
 
@@ -132,9 +128,8 @@ class KeyScan:
 class KeyScans:
     """Plans scans of one table, again and again."""
 
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
-        self._entries = 0
+    def __init__(self, manifests: ManifestCache) -> None:
+        self._manifests = manifests
 
     def plan(
         self,
@@ -147,13 +142,13 @@ class KeyScans:
 
         Raises OSError; InvalidInput for files that cannot be read.
         """
-        key_entries = [entry for m in keys for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
+        key_entries = [entry for m in keys for entry in live_entries(table.io, manifest_file(m, 0, _BEYOND))]
         key_ids = tuple(key_entries[0].data_file.equality_ids or ())
         scan = self._scan(table, manifests, key_ids, key_entries)
         if added is None:
             return scan
         ordered = order_ids(table.schema())
-        new = [entry for m in added for entry in live_entries_of(table.io, manifest_file(m, 0, _BEYOND))]
+        new = [entry for m in added for entry in live_entries(table.io, manifest_file(m, 0, _BEYOND))]
         return replace(
             scan,
             target=key_target(table, (*key_ids, *ordered)),
@@ -172,8 +167,8 @@ class KeyScans:
         key_ids: tuple[int, ...],
         key_entries: Sequence[ManifestEntry],
     ) -> KeyScan:
-        data = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DATA])
-        deletes = self._of(table.io, [m for m in manifests if m.content is ManifestContent.DELETES])
+        data = self._manifests.entries_of(table.io, *(m for m in manifests if m.content is ManifestContent.DATA))
+        deletes = self._manifests.entries_of(table.io, *(m for m in manifests if m.content is ManifestContent.DELETES))
         by_position = [e for e in deletes if e.data_file.content is not DataFileContent.EQUALITY_DELETES]
         every = every_field(table)
         index = DeleteIndex([*key_entries, *by_position], table.specs(), every.fields)
@@ -194,24 +189,6 @@ class KeyScans:
             place=place_of(table),
             many_deletes=due_groups(by_position),
         )
-
-    def entries_of(self, io: FileIO, *manifests: ManifestFile) -> list[ManifestEntry]:
-        """The live entries of manifests. Raises OSError."""
-        return self._of(io, manifests)
-
-    def _of(self, io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
-        unknown = [m for m in manifests if m.manifest_path not in self._known]
-        with ThreadPoolExecutor(min(_LOOKUPS, len(unknown)) or 1) as pool:
-            for manifest, entries in zip(
-                unknown, pool.map(lambda m: tuple(live_entries_of(io, m)), unknown), strict=True
-            ):
-                self._known[manifest.manifest_path] = entries
-                self._entries += len(entries)
-        found = [entry for m in manifests for entry in self._known[m.manifest_path]]
-        wanted = {m.manifest_path for m in manifests}
-        while self._entries > _KNOWN_ENTRIES and next(iter(self._known)) not in wanted:
-            self._entries -= len(self._known.popitem(last=False)[1])
-        return found
 
 
 def key_target(table: Table, ids: Iterable[int]) -> ReadTarget:

@@ -6,21 +6,15 @@
 Delete manifests are read whole whatever the condition is: a delete of a row that matches may itself not match.
 """
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
-    FileFormat,
     ManifestContent,
     ManifestEntry,
-    ManifestEntryStatus,
     ManifestFile,
-    _inherit_from_manifest,
-    read_manifest_list,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -28,16 +22,12 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
 from calve.catalog.failures import trying
-from calve.errors import InvalidInput
-from calve.iceberg.files.avro import read_entries
-from calve.iceberg.planning.delete_index import DeleteIndex
+from calve.iceberg.files.manifest_cache import ManifestCache
+from calve.iceberg.planning.delete_index import DeleteIndex, check_readable
 from calve.iceberg.planning.pruning import Pruning
 from calve.iceberg.planning.travel import AsOf, Moment, moment_of
 from calve.iceberg.schema.readable import ReadTarget, every_field, projected, read_target, spark_schema
 from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, Pruned, ScanFile, ScanPlan
-
-_LOOKUPS = 16
-"""Manifests that are read at a time; matters for object stores only."""
 
 NOTHING = ScanPlan(None, None, None, (), 0, 0)
 """The plan of a table without any snapshot."""
@@ -77,10 +67,10 @@ class Scan:
         if snapshot is None:
             return NOTHING
         with trying(f'planning a scan of "{".".join(self.table.name())}"'):
-            manifests = list(read_manifest_list(self.table.io.new_input(snapshot.manifest_list)))
-            files, pruned = self._files(
-                manifests, Pruning(where, _schema_of(self.table, self.moment), self.table.specs())
-            )
+            cache = ManifestCache()
+            manifests = [line.manifest for line in cache.all_lines_of(self.table.io, snapshot)]
+            pruning = Pruning(where, _schema_of(self.table, self.moment), self.table.specs())
+            files, pruned = self._files(manifests, cache, pruning)
         data = [m for m in manifests if m.content is ManifestContent.DATA]
         return ScanPlan(
             snapshot_id=snapshot.snapshot_id,
@@ -98,17 +88,19 @@ class Scan:
         ids = {field_id for delete in plan.deletes(DeleteKind.EQUALITY) for field_id in delete.equality_ids}
         return read_target(self.table, self.schema, ids, plan.where)
 
-    def _files(self, manifests: Sequence[ManifestFile], pruning: Pruning) -> tuple[tuple[ScanFile, ...], Pruned]:
+    def _files(
+        self, manifests: Sequence[ManifestFile], cache: ManifestCache, pruning: Pruning
+    ) -> tuple[tuple[ScanFile, ...], Pruned]:
         data = [m for m in manifests if m.content is ManifestContent.DATA]
         matching = [m for m in data if pruning.may_match_manifest(m)]
-        entries = live_entries(self.table.io, matching)
+        entries = cache.entries_of(self.table.io, *matching)
         in_partition = [e for e in entries if pruning.may_match_partition(e.data_file)]
         chosen = [e for e in in_partition if pruning.may_match_bounds(e.data_file)]
         deletes = [m for m in manifests if m.content is ManifestContent.DELETES] if chosen else []
         oldest = min((e.sequence_number or 0 for e in chosen), default=0)
         newer = [m for m in deletes if (m.sequence_number or 0) >= oldest]
         fields = every_field(self.table).fields
-        index = DeleteIndex(live_entries(self.table.io, newer), self.table.specs(), fields)
+        index = DeleteIndex(cache.entries_of(self.table.io, *newer), self.table.specs(), fields)
         pruned = Pruned(
             manifests=len(data) - len(matching),
             files_by_partition=len(entries) - len(in_partition),
@@ -123,39 +115,10 @@ def _schema_of(table: Table, moment: Moment) -> Schema:
     return next(schema for schema in table.metadata.schemas if schema.schema_id == moment.schema_id)
 
 
-def live_entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
-    """The live entries of manifests, whoever wrote them, with all that they inherit. Raises OSError."""
-    if len(manifests) < 2:
-        return [entry for manifest in manifests for entry in live_entries_of(io, manifest)]
-    with ThreadPoolExecutor(min(_LOOKUPS, len(manifests))) as pool:
-        return [entry for entries in pool.map(lambda m: list(live_entries_of(io, m)), manifests) for entry in entries]
-
-
-def live_entries_of(io: FileIO, manifest: ManifestFile) -> Iterable[ManifestEntry]:
-    """The live entries of a manifest, whoever wrote it, with all that they inherit. Raises OSError, InvalidInput."""
-    with io.new_input(manifest.manifest_path).open() as stream:
-        content = stream.read()
-    for entry in read_entries(content, version=3):
-        if entry.status != ManifestEntryStatus.DELETED:
-            yield _checked(_inherit_from_manifest(entry, manifest))
-
-
-def _checked(entry: ManifestEntry) -> ManifestEntry:
-    file = entry.data_file
-    if file.file_format not in {FileFormat.PARQUET, FileFormat.PUFFIN}:
-        raise InvalidInput(
-            "the table has files in a format that calve does not read",
-            detail=f'"{file.file_path}" is {file.file_format.value}.',
-            hint="Rewrite the table's files as Parquet.",
-        )
-    if file.key_metadata:
-        raise InvalidInput("the table's files are encrypted", detail=f'"{file.file_path}" needs a key.')
-    return entry
-
-
 def scan_file(entry: ManifestEntry, deletes: tuple[DeleteFile, ...], spec: PartitionSpec) -> ScanFile:
-    """A data file with the deletes that apply to it."""
+    """A data file with the deletes that apply to it. Raises InvalidInput if it cannot be read."""
     file = entry.data_file
+    check_readable(file)
     return ScanFile(
         path=file.file_path,
         size=file.file_size_in_bytes,

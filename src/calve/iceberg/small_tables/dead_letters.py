@@ -7,7 +7,6 @@ twice. Every addition is one attempt on exactly the table that was looked at.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,7 +22,7 @@ from calve.catalog.failures import trying
 from calve.catalog.guarded import locations_of
 from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict, CommitUnknown, TransientError
-from calve.iceberg.files.manifests import ManifestReader
+from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.loading import load_or_create_table
 from calve.iceberg.small_tables.partition_files import HistoryLimits, TableVersion, commit_all, prepare, write_rows
 from calve.model.change import Letter, Origin
@@ -62,7 +61,7 @@ class LetterTable:
     def __init__(self, catalog: Catalog, name: TableName, sink: str, clock: Clock, ids: IdSource) -> None:
         self._catalog, self._name, self._sink = catalog, name, sink
         self._clock, self._ids = clock, ids
-        self._manifests = ManifestReader()
+        self._manifests = ManifestCache()
         load_or_create_table(catalog, name, SCHEMA, ())
 
     def add(self, letters: Sequence[Letter], checkpoint: str) -> int:
@@ -88,13 +87,12 @@ class LetterTable:
             written = write_rows(table, location, (), rows)
         faults.reached("deadletter.before")
         try:
-            prepared = prepare(
-                TableVersion(table, self._manifests), (), [written], HistoryLimits(), (self._clock, self._ids)
-            )
+            seen = TableVersion(table, self._manifests)
+            prepared = prepare(seen, (), [written], HistoryLimits(), (self._clock, self._ids), files=(location,))
         except TransientError:
             discard(table.io, [location], "the manifest of these dead letters could not be written")
             raise
-        commit_all([replace(prepared, files=(*prepared.files, location))])
+        commit_all([prepared])
         faults.reached("deadletter.after")
         return len(fresh)
 

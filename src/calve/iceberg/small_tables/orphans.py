@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pyarrow.fs import FileSelector, FileType
 
 from calve.catalog.discard import discard
-from calve.iceberg.files.manifests import references
+from calve.iceberg.files.manifest_cache import references
 from calve.iceberg.files.store import filesystem_of, io_properties_of
 from calve.iceberg.small_tables.partition_files import TableVersion
 

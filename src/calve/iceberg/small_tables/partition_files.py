@@ -15,7 +15,7 @@ Small Parquet files of rows: written in one piece under a name that is free, and
 import logging
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from calve.catalog.discard import discard
 from calve.catalog.failures import FAILURES, trying
@@ -35,20 +35,18 @@ from calve.catalog.outcome import TableChange, send_all
 from calve.clock import Clock, IdSource
 from calve.errors import TransientError
 from calve.faults import reached
+from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine, references
 from calve.iceberg.files.manifests import (
     OWN_PREFIX,
-    ManifestLine,
-    ManifestReader,
     manifest_file,
     manifest_place,
-    references,
     write_deleted,
     write_existing,
     write_manifests,
 )
 from calve.iceberg.files.store import file_sizes, io_properties_of, open_input, open_output
 from calve.iceberg.schema.arrow import arrow_schema, metrics_of
-from calve.iceberg.snapshot.draft import Draft, new_draft, requirements, snapshot_updates
+from calve.iceberg.snapshot.draft import Draft, SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.expiry import same_refs
 from calve.iceberg.snapshot.history import head_of
 from calve.model.files import Content, WrittenFile
@@ -101,7 +99,7 @@ class TableVersion:
     """A table at one moment."""
 
     table: Table
-    manifests: ManifestReader
+    manifests: ManifestCache
 
     @property
     def version(self) -> int:
@@ -123,12 +121,12 @@ class TableVersion:
     def lines(self) -> tuple[ManifestLine, ...]:
         """The live manifests. Raises OSError."""
         head = head_of(self.table.metadata)
-        return () if head is None else self.manifests.lines_of(self.table.io, head)
+        return self.manifests.lines_of(self.table.io, head)
 
     @cached_property
     def files(self) -> tuple[PartitionFile, ...]:
         """The files of the partitions. Raises OSError."""
-        entries = (entry for line in self.lines for entry in self.manifests.entries_of(self.table.io, line.manifest))
+        entries = self.manifests.entries_of(self.table.io, *(line.manifest for line in self.lines))
         return tuple(PartitionFile(e.data_file.file_path, _values(e), e.data_file.record_count, e) for e in entries)
 
 
@@ -138,22 +136,13 @@ class Prepared:
 
     seen: TableVersion
     draft: Draft
-    updates: tuple[TableUpdate, ...]
-    files: tuple[str, ...]
-    """That this attempt alone refers to: manifests and their list."""
+    change: TableChange
     expired: tuple[Snapshot, ...]
 
     @property
     def label(self) -> str:
         """How messages call the table."""
-        return ".".join(self.draft.table.name())
-
-    @property
-    def change(self) -> TableChange:
-        """As it is sent."""
-        table = self.draft.table
-        needed = requirements(table.metadata) + (same_refs(table) if self.expired else ())
-        return TableChange(table, needed, self.updates, self.files)
+        return self.draft.name
 
     def is_in(self, now: TableVersion) -> bool:
         """Whether it was applied, as far as the table shows now."""
@@ -166,19 +155,26 @@ def prepare(
     added: Sequence[WrittenFile],
     keep: HistoryLimits,
     tools: tuple[Clock, IdSource],
+    *,
+    files: tuple[str, ...] = (),
 ) -> Prepared:
-    """A snapshot on top of what was seen, without the files `removed` and with those `added`. Raises TransientError."""
+    """A snapshot on top of what was seen, without the files `removed` and with those `added`. Raises TransientError.
+
+    `files` belong to this attempt alone, and are removed with its manifests if it is not applied.
+    """
     draft = new_draft(seen.table, *tools)
-    with trying(f'writing manifests of "{".".join(seen.table.name())}"'):
+    with trying(f'writing manifests of "{draft.name}"'):
         change = _Change.of(seen, frozenset(removed))
         lines = [*_new_lines(draft, change, added), *change.kept]
-        seen.manifests.lists.write(draft.table.io, draft.list_location, draft.list_header, lines)
     expired = keep.expired(draft.metadata, draft.timestamp_ms)
-    updates = snapshot_updates(draft, _summary(seen, change, added))
-    if expired:
-        ids = [snapshot.snapshot_id for snapshot in expired]
-        updates += (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}),)
-    return Prepared(seen, draft, updates, draft.own_files(lines, seen.lines), tuple(expired))
+    contents = SnapshotContents(tuple(lines), seen.lines, _summary(seen, change, added), files)
+    if not expired:
+        return Prepared(seen, draft, snapshot_change(draft, contents, seen.manifests), ())
+    ids = [snapshot.snapshot_id for snapshot in expired]
+    removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids})
+    sent = snapshot_change(draft, contents, seen.manifests, removal)
+    pinned = replace(sent, requirements=sent.requirements + same_refs(draft.table))
+    return Prepared(seen, draft, pinned, tuple(expired))
 
 
 def commit_all(prepared: Sequence[Prepared], unchanged: Sequence[TableVersion] = ()) -> None:
@@ -197,7 +193,7 @@ def commit_all(prepared: Sequence[Prepared], unchanged: Sequence[TableVersion] =
 def forget(prepared: Iterable[Prepared]) -> None:
     """Remove what was written for snapshots that were never sent."""
     for one in prepared:
-        discard(one.draft.table.io, one.files, "the snapshot that they were written for was never sent")
+        discard(one.draft.table.io, one.change.files, "the snapshot that they were written for was never sent")
 
 
 # ---- manifests

@@ -19,19 +19,20 @@ from pyiceberg.table.sorting import SortDirection
 from pyiceberg.transforms import IdentityTransform
 
 from calve.catalog.failures import trying
-from calve.catalog.outcome import TableChange, send
+from calve.catalog.outcome import send
 from calve.clock import Clock, IdSource
 from calve.errors import FencedError, InvalidInput, TransientError
-from calve.iceberg.files.manifests import ManifestLine, ManifestReader, added_entries, manifest_file, write_manifests
+from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
+from calve.iceberg.files.manifests import added_entries, manifest_file, write_manifests
 from calve.iceberg.files.options import file_options
 from calve.iceberg.files.position_deletes import DeletePlace
 from calve.iceberg.files.store import io_properties_of
 from calve.iceberg.planning.compaction_groups import Groups, Policy, due_groups
 from calve.iceberg.planning.delete_index import DeleteIndex
-from calve.iceberg.planning.key_scan import KeyScans, place_of
+from calve.iceberg.planning.key_scan import place_of
 from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.schema.readable import ReadTarget, every_field, rewrite_target
-from calve.iceberg.snapshot.draft import new_draft, requirements, snapshot_updates
+from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.history import added_counts, head_of, new_summary, stated_progress
 from calve.iceberg.snapshot.holds import Hold, descends_from
 from calve.iceberg.snapshot.removal import remove_named
@@ -153,7 +154,7 @@ class Compactions:
     ) -> None:
         self._clock, self._ids, self._branch, self._owner = clock, ids, branch, owner
         self._options = options or WriteOptions()
-        self._lists, self._entries = ManifestReader(), KeyScans()
+        self._manifests = ManifestCache()
 
     def plan(self, table: Table, policy: Policy) -> CompactionPlan | None:
         """None when there is nothing to do. Raises TransientError, FencedError; InvalidInput for what cannot be."""
@@ -210,23 +211,25 @@ class Compactions:
             own = (draft.snapshot_id, draft.sequence_number)
             new = [ManifestLine.of(manifest_file(manifest, *own, plan.sequence_number)) for manifest in rows]
             new += [ManifestLine.of(manifest_file(manifest, *own)) for manifest in deletes]
-            removal = remove_named(draft, head.lines, gone, lambda m: self._entries.entries_of(table.io, m))
-            self._lists.lists.write(table.io, draft.list_location, draft.list_header, (*new, *removal.lines))
+            removal = remove_named(draft, head.lines, gone, self._manifests)
         counts = added_counts(FileTotals.of(WriteResult((*exchange.files, *exchange.deletes), 0)))
-        summary = new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts)
-        own_files = draft.own_files((*new, *removal.lines), head.lines) + tuple(file.path for file in exchange.deletes)
-        needed = requirements(table.metadata, self._branch)
-        change = TableChange(table, needed, snapshot_updates(draft, summary) + hold.release_updates(), own_files)
+        contents = SnapshotContents(
+            lines=(*new, *removal.lines),
+            shared=head.lines,
+            summary=new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts),
+            files=tuple(file.path for file in exchange.deletes),
+        )
+        change = snapshot_change(draft, contents, self._manifests, *hold.release_updates())
         send(change, f'the compaction of "{name}"', "maintain")
         return draft.snapshot_id
 
     def _head(self, table: Table, snapshot: Snapshot) -> CompactionBase:
         with trying(f'reading the manifests of "{".".join(table.name())}"'):
-            lines = self._lists.lines_of(table.io, snapshot)
+            lines = self._manifests.lines_of(table.io, snapshot)
             data = [line.manifest for line in lines if line.manifest.content is ManifestContent.DATA]
             others = [line.manifest for line in lines if line.manifest.content is ManifestContent.DELETES]
-            entries = self._entries.entries_of(table.io, *data)
-            deletes = self._entries.entries_of(table.io, *others)
+            entries = self._manifests.entries_of(table.io, *data)
+            deletes = self._manifests.entries_of(table.io, *others)
         return CompactionBase(
             table=table,
             lines=lines,

@@ -15,16 +15,17 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from calve.catalog.failures import trying
-from calve.catalog.outcome import TableChange, send
+from calve.catalog.outcome import send
 from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput
-from calve.iceberg.files.manifests import ManifestLine, ManifestReader, manifest_file, write_manifests
+from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
+from calve.iceberg.files.manifests import manifest_file, write_manifests
 from calve.iceberg.files.position_deletes import DeletePlace
 from calve.iceberg.planning.key_scan import key_target, place_of
 from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.readable import ReadTarget
-from calve.iceberg.snapshot.draft import new_draft, requirements, snapshot_updates
+from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.history import added_counts, head_of, new_summary
 from calve.iceberg.snapshot.removal import remove_deletes
 from calve.model.files import FileTotals, WriteResult, WrittenFile
@@ -62,11 +63,11 @@ def plan_conversion(table: Table) -> ConversionPlan | None:
     head = head_of(table.metadata)
     if head is None:
         return None
-    manifests = ManifestReader()
+    manifests = ManifestCache()
     with trying(f'planning a conversion of "{name}"'):
         lines = manifests.lines_of(table.io, head)
         deletes = [line.manifest for line in lines if line.manifest.content is ManifestContent.DELETES]
-        entries = [entry for manifest in deletes for entry in manifests.entries_of(table.io, manifest)]
+        entries = manifests.entries_of(table.io, *deletes)
     equality = tuple(e for e in entries if e.data_file.content is DataFileContent.EQUALITY_DELETES)
     if not equality:
         return None
@@ -92,12 +93,14 @@ def commit_conversion(plan: ConversionPlan, files: Sequence[WrittenFile], clock:
     with trying(f'writing manifests of "{name}"'):
         added = write_manifests(table, files, f"{draft.snapshot_id}-positions") if files else ()
         new = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
-        manifests, gone = ManifestReader(), {entry.data_file.file_path for entry in plan.equality}
-        removal = remove_deletes(draft, plan.lines, gone, lambda manifest: manifests.entries_of(table.io, manifest))
-        manifests.lists.write(table.io, draft.list_location, draft.list_header, (*new, *removal.lines))
+        manifests, gone = ManifestCache(), {entry.data_file.file_path for entry in plan.equality}
+        removal = remove_deletes(draft, plan.lines, gone, manifests)
     counts = added_counts(FileTotals.of(WriteResult(tuple(files), 0)))
-    updates = snapshot_updates(draft, new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts))
-    own_files = draft.own_files((*new, *removal.lines), plan.lines) + tuple(file.path for file in files)
-    change = TableChange(table, requirements(table.metadata), updates, own_files)
-    send(change, f'the conversion of deletes of "{name}"', "maintain")
+    contents = SnapshotContents(
+        lines=(*new, *removal.lines),
+        shared=plan.lines,
+        summary=new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts),
+        files=tuple(file.path for file in files),
+    )
+    send(snapshot_change(draft, contents, manifests), f'the conversion of deletes of "{name}"', "maintain")
     return draft.snapshot_id

@@ -1,19 +1,18 @@
-"""A snapshot on its way into the table: its manifest list, the updates that add it, and what they require.
+"""The one place that builds a snapshot: its manifest list, the updates that add it, and what they require.
+
+    new_draft ──► manifests of the draft ──► snapshot_change: manifest list, updates, requirements ──► outcome.send
 
 The requirements pin the state the draft was made on: the table, the head of the branch, the schema and the default
-spec. If one of them changed, the catalog applies nothing.
+spec. If one of them changed, the catalog applies nothing, and `send` removes the files that only this attempt names.
 
-Which manifests are merged (pure).
-
-Every commit adds a manifest or two, and every commit writes the list of all manifests again. Manifests of one kind are
-merged in tiers: those with fewer files than `FAN_IN` when there are `FAN_IN` of them, the results when there are that
-many again. A manifest list stays short, and each entry is rewritten once per tier.
-
-Only manifests that calve wrote are merged: others may hold fields that pyiceberg does not read.
+Every commit adds a manifest or two, and writes the list of all manifests again. Manifests of one kind are therefore
+merged in tiers (`merge_groups`): those with fewer files than `FAN_IN` when there are `FAN_IN` of them, the results when
+there are that many again. A manifest list stays short, and each entry is rewritten once per tier. Only manifests that
+calve wrote are merged: others may have fields that pyiceberg does not read.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -33,9 +32,12 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from calve.catalog.failures import trying
 from calve.catalog.guarded import locations_of
+from calve.catalog.outcome import TableChange
 from calve.clock import Clock, IdSource
-from calve.iceberg.files.manifests import OWN_PREFIX, TARGET_BYTES, ListHeader, ManifestLine
+from calve.iceberg.files.manifest_cache import ListHeader, ManifestCache, ManifestLine
+from calve.iceberg.files.manifests import OWN_PREFIX, TARGET_BYTES
 from calve.iceberg.snapshot.history import head_of
 from calve.model.progress import Progress, property_key, tag_name
 
@@ -70,11 +72,30 @@ class Draft:
         parent = self.parent
         return ListHeader(self.snapshot_id, parent.snapshot_id if parent else None, self.sequence_number)
 
-    def own_files(self, lines: Sequence[ManifestLine], before: Sequence[ManifestLine]) -> tuple[str, ...]:
-        """Its manifest list, and those manifests of `lines` that were made for it: they are not in `before`."""
-        known = {line.manifest.manifest_path for line in before}
-        paths = (line.manifest.manifest_path for line in lines)
-        return (self.list_location, *(path for path in paths if path not in known))
+    @property
+    def name(self) -> str:
+        """The name of its table."""
+        return ".".join(self.table.name())
+
+
+@dataclass(frozen=True)
+class SnapshotContents:
+    """What a snapshot consists of."""
+
+    lines: tuple[ManifestLine, ...]
+    """All its manifests."""
+    shared: Collection[ManifestLine]
+    """Those that do not belong to this attempt: they are in the table, or other attempts name them as well."""
+    summary: Summary
+    files: tuple[str, ...] = ()
+    """Other files of this attempt alone."""
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """Files that nothing names if this attempt is not applied, except for its manifest list."""
+        shared = {line.manifest.manifest_path for line in self.shared}
+        paths = (line.manifest.manifest_path for line in self.lines)
+        return (*(path for path in paths if path not in shared), *self.files)
 
 
 def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRANCH) -> Draft:
@@ -116,7 +137,24 @@ def _at(ref: str, snapshot_id: int | None) -> TableRequirement:
     return AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": snapshot_id})
 
 
-def snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]:
+def snapshot_change(
+    draft: Draft, contents: SnapshotContents, manifests: ManifestCache, *updates: TableUpdate
+) -> TableChange:
+    """Write the manifest list of a draft; the change that adds the draft to its table, with other updates.
+
+    If the change is not applied, its sender removes the list and the files of this attempt. Raises TransientError.
+    """
+    with trying(f'writing the manifest list of "{draft.name}"'):
+        manifests.write_list(draft.table.io, draft.list_location, draft.list_header, contents.lines)
+    return TableChange(
+        draft.table,
+        requirements(draft.metadata, draft.branch),
+        _snapshot_updates(draft, contents.summary) + updates,
+        (draft.list_location, *contents.own_files),
+    )
+
+
+def _snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]:
     """Add the snapshot and make it the head of its branch."""
     parent = draft.parent
     snapshot = Snapshot.model_validate(

@@ -4,13 +4,14 @@ So readers of changes, and engines that clean up after expired snapshots, see wh
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table.snapshots import Operation
 
-from calve.iceberg.files.manifests import OWN_PREFIX, ManifestLine, manifest_place, write_deleted, write_reduced
+from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
+from calve.iceberg.files.manifests import OWN_PREFIX, manifest_place, write_deleted, write_reduced
 from calve.iceberg.snapshot.draft import Draft
 from calve.iceberg.snapshot.history import operation_of
 from calve.model.files import Content, Manifest
@@ -33,12 +34,12 @@ class Removal:
 NOTHING_REMOVED = Removal()
 
 
-def remove_all(draft: Draft, lines: Sequence[ManifestLine]) -> Removal:
+def remove_all(draft: Draft, lines: Sequence[ManifestLine], manifests: ManifestCache) -> Removal:
     """Mark every live file of these manifests as deleted. Raises OSError."""
     removed: list[ManifestLine] = []
     counts: Counter[str] = Counter()
     for number, line in enumerate(lines):
-        entries = line.manifest.fetch_manifest_entry(draft.table.io, discard_deleted=True)
+        entries = manifests.entries_of(draft.table.io, line.manifest)
         if not entries:
             continue
         name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-removed{number}.avro"
@@ -51,33 +52,38 @@ def remove_all(draft: Draft, lines: Sequence[ManifestLine]) -> Removal:
 
 
 def remove_deletes(
-    draft: Draft,
-    lines: Sequence[ManifestLine],
-    gone: Collection[str],
-    entries_of: Callable[[ManifestFile], Sequence[ManifestEntry]],
+    draft: Draft, lines: Sequence[ManifestLine], gone: Collection[str], manifests: ManifestCache
 ) -> Removal:
     """Mark the files of deletes at these locations as deleted; all other lines stay. Raises OSError."""
-    return remove_named(draft, lines, gone, lambda m: entries_of(m) if m.content is ManifestContent.DELETES else ())
+    return _reduce(draft, lines, gone, manifests, {ManifestContent.DELETES})
 
 
 def remove_named(
+    draft: Draft, lines: Sequence[ManifestLine], gone: Collection[str], manifests: ManifestCache
+) -> Removal:
+    """Mark the files at these locations as deleted; all other lines stay. Raises OSError."""
+    return _reduce(draft, lines, gone, manifests, {ManifestContent.DATA, ManifestContent.DELETES})
+
+
+def _reduce(
     draft: Draft,
     lines: Sequence[ManifestLine],
     gone: Collection[str],
-    entries_of: Callable[[ManifestFile], Sequence[ManifestEntry]],
+    manifests: ManifestCache,
+    kinds: Collection[ManifestContent],
 ) -> Removal:
-    """Mark the files at these locations as deleted; all other lines stay. Raises OSError."""
     kept: list[ManifestLine] = []
     counts: Counter[str] = Counter()
     for number, line in enumerate(lines):
         manifest = line.manifest
-        entries = entries_of(manifest)
+        content = manifest.content or ManifestContent.DATA
+        entries = manifests.entries_of(draft.table.io, manifest) if content in kinds else ()
         leaving = [entry for entry in entries if entry.data_file.file_path in gone]
         if not leaving:
             kept.append(line)
             continue
         name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-reduced{number}.avro"
-        place = manifest_place(draft.table, manifest.partition_spec_id, manifest.content or ManifestContent.DATA, name)
+        place = manifest_place(draft.table, manifest.partition_spec_id, content, name)
         kept.append(ManifestLine.of(write_reduced(place, entries, gone, (draft.snapshot_id, draft.sequence_number))))
         for entry in leaving:
             counts.update(removed_counts(entry))
