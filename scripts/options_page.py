@@ -6,7 +6,7 @@ from pathlib import Path
 from pages import finish
 
 from calve.plan.catalogue import GROUPS
-from calve.plan.settings import Setting, SettingGroup
+from calve.plan.settings import AnySetting, SettingGroup
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 HEAD = """# Options
@@ -30,13 +30,10 @@ def _section(group: SettingGroup) -> str:
     return "\n".join([*lines, ""])
 
 
-def _row(setting: Setting) -> str:
+def _row(setting: AnySetting) -> str:
     kind = setting.type_text.replace("|", "or")
     default = "required" if setting.required else setting.default
-    later = " *Not supported yet.*" if setting.planned else ""
-    if setting.later and not setting.planned:
-        later = f" *Not supported yet: {', '.join(setting.later)}.*"
-    return f"| `{setting.name}` | {kind} | {default} | {setting.doc}{later} |"
+    return f"| `{setting.name}` | {kind} | {default} | {setting.doc} |"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Time, ids and randomness: the only module that reads them.
 
-Everything else gets a `Clock` and an `IdSource` as arguments, so that a test or a simulation decides both.
+Everything else receives a `Clock` and an `IdSource` as arguments, so that tests and simulations control both.
 """
 
 import random
@@ -10,14 +10,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall clock in milliseconds, and waiting."""
+    """Wall-clock and monotonic time."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back; for durations only."""
+        """Seconds that never decrease; for durations only."""
         ...
 
 
@@ -25,7 +25,7 @@ class IdSource(Protocol):
     """Fresh identifiers."""
 
     def new_id(self) -> str:
-        """A text nobody else has: run ids, commit ids, file names."""
+        """A unique text for run ids, commit ids and file names."""
         ...
 
     def jitter(self) -> float:
@@ -34,7 +34,7 @@ class IdSource(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the machine."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -44,18 +44,18 @@ class SystemClock:
 
 
 class RandomIds:
-    """Random version-4 uuids."""
+    """Random version-4 UUIDs."""
 
     def new_id(self) -> str:
         return str(uuid.uuid4())
 
     def jitter(self) -> float:
-        return 0.5 + random.random() / 2  # noqa: S311 - spreads retries, keeps no secret
+        return 0.5 + random.random() / 2  # noqa: S311 - spreads retries, not cryptographic
 
 
 _SINK_NAMESPACE = uuid.UUID("6f1c1f0e-2a0f-5d7c-9f0b-63616c766531")
 
 
 def sink_id_of(name: str, table: str) -> str:
-    """The uuid of a sink, the same in every process that names it and its table alike."""
+    """The UUID of a sink, the same in every process that uses the same sink name and table."""
     return str(uuid.uuid5(_SINK_NAMESPACE, f"{name}\0{table}"))

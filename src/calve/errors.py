@@ -1,26 +1,26 @@
 """Every error calve raises, as one tree. The class says what to do next.
 
     CalveError
-    ├── TransientError          try again: nothing is wrong with the data or the definition
-    │   ├── CommitConflict      another writer was first; the table has to be loaded again
-    │   └── CommitUnknown       the answer was lost; the commit may or may not have been applied
-    ├── TerminalError           the sink stops and stays stopped until a person acts
-    │   ├── BadRow              a record that cannot become a change
-    │   ├── UnreadableFile      a file of the input that no try can read
-    │   ├── KeyViolation        two rows of one key, and nothing tells which is the last
-    │   ├── LateRow             a row is behind what is closed already
-    │   ├── ForeignCommit       somebody else changed the table's rows
-    │   ├── TableRolledBack     the table no longer has a commit of this sink
-    │   ├── TableRecreated      the table is not the one this sink wrote
-    │   ├── ProgressUnprovable  the table does not say how far this sink came
-    │   ├── CheckpointGap       recorded work is missing, and cannot be read again
+    ├── TransientError          retry: nothing is wrong with the data or the definition
+    │   ├── CommitConflict      another writer committed first; reload the table
+    │   └── CommitUnknown       the response was lost; the commit may or may not have been applied
+    ├── TerminalError           the sink halts until a person acts
+    │   ├── BadRow              a record cannot be converted to a change
+    │   ├── UnreadableFile      an input file cannot be read, however often it is retried
+    │   ├── KeyViolation        two rows have the same key, and their order does not tell which is the latest
+    │   ├── LateRow             a row is older than the closed frontier
+    │   ├── ForeignCommit       another writer changed the table's rows
+    │   ├── TableRolledBack     the table no longer contains a commit of this sink
+    │   ├── TableRecreated      the table is not the one that this sink wrote to
+    │   ├── ProgressUnprovable  the table does not show this sink's progress
+    │   ├── CheckpointGap       recorded work is missing and cannot be read again
     │   └── SourceLost          the source cannot continue from the recorded offsets
-    ├── FencedError             a newer run of this sink owns the table; leave quietly, exit 3
+    ├── FencedError             a newer run of this sink owns the table; exit quietly with code 3
     └── InvalidInput            the user's definition or call is wrong; nothing was started
 
 An error has a primary text (what happened), a detail (the values) and a hint (what to do). Past tense if the same
 call may succeed later, present tense if it is permanent. Errors survive pickle and, as text, a Spark task: `encode`
-and `decode` carry them through the message of an exception that Spark made.
+and `decode` carry them through the message of a Spark exception.
 """
 
 import json
@@ -30,9 +30,9 @@ _OPEN, _CLOSE = "⟦calve:", "⟧"
 
 
 def writable(text: str) -> str:
-    """A text that goes into any file, table or terminal: halves of surrogate pairs, which no codec takes, are escaped.
+    """Escape lone surrogates, which no codec accepts, so that any file, table or terminal takes the text.
 
-    They come from escapes in JSON and from names of files that are not UTF-8.
+    They come from escapes in JSON and from file names that are not UTF-8.
     """
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
@@ -60,13 +60,13 @@ class CalveError(Exception):
         return _rebuild, (type(self), self.primary, self.detail, self.hint)
 
     def encode(self) -> str:
-        """This error as text that `decode` finds inside any longer message."""
+        """Serialize this error to text that `decode` finds inside any longer message."""
         body = json.dumps([type(self).__name__, self.primary, self.detail, self.hint])
         return f"{_OPEN}{body}{_CLOSE}"
 
     @classmethod
     def build(cls, primary: str, detail: str, hint: str) -> Self:
-        """An error of this class from its three texts."""
+        """Build an error of this class from its three texts."""
         return cls(primary, detail=detail, hint=hint)
 
 
@@ -75,7 +75,7 @@ def _rebuild(cls: type[CalveError], primary: str, detail: str, hint: str) -> Cal
 
 
 class TransientError(CalveError):
-    """May succeed when tried again."""
+    """May succeed when retried."""
 
 
 class CommitConflict(TransientError):
@@ -83,19 +83,19 @@ class CommitConflict(TransientError):
 
 
 class CommitUnknown(TransientError):
-    """The answer to a commit was lost: only the table knows whether it was applied."""
+    """The response to a commit was lost: only the table shows whether it was applied."""
 
 
 class TerminalError(CalveError):
-    """The sink halts; trying again cannot help."""
+    """The sink halts; a retry cannot help."""
 
 
 class BadRow(TerminalError):
-    """A record that cannot become a change."""
+    """A record cannot be converted to a change."""
 
 
 class UnreadableFile(TerminalError):
-    """A file of the input that cannot be read, as Spark names it; a text that crossed a task does not have it."""
+    """An input file cannot be read. `file` is Spark's name of it; it is lost when the error crosses a task as text."""
 
     def __init__(self, primary: str, *, detail: str = "", hint: str = "", file: str = "") -> None:
         super().__init__(primary, detail=detail, hint=hint)
@@ -110,11 +110,11 @@ def _rebuild_file(primary: str, detail: str, hint: str, file: str) -> Unreadable
 
 
 class KeyViolation(TerminalError):
-    """Different rows of one key whose order is the same."""
+    """Different rows have the same key and the same order."""
 
 
 class LateRow(TerminalError):
-    """A row is behind the frontier up to which the table is closed."""
+    """A row is older than the closed frontier."""
 
 
 class ForeignCommit(TerminalError):
@@ -122,23 +122,23 @@ class ForeignCommit(TerminalError):
 
 
 class TableRolledBack(TerminalError):
-    """The table was set back behind a commit of this sink."""
+    """The table was rolled back to a state before a commit of this sink."""
 
 
 class TableRecreated(TerminalError):
-    """The table has another uuid than the one this sink wrote to."""
+    """The table's UUID differs from that of the table this sink wrote to."""
 
 
 class ProgressUnprovable(TerminalError):
-    """The table's history does not show how far this sink came."""
+    """The table's history does not show this sink's progress."""
 
 
 class CheckpointGap(TerminalError):
-    """Recorded work is missing between the table and the records."""
+    """Work is missing between the table's progress and the records."""
 
 
 class SourceLost(TerminalError):
-    """The source cannot start where the records end."""
+    """The source cannot continue from where the records end."""
 
 
 class FencedError(CalveError):
@@ -174,4 +174,4 @@ def decode(text: str) -> CalveError | None:
         case [str(name), str(primary), str(detail), str(hint)]:
             cls = _tree(CalveError).get(name)
             return None if cls is None else cls.build(primary, detail, hint)
-    return None  # somebody else's text
+    return None  # not encoded by calve

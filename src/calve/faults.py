@@ -1,15 +1,15 @@
 """Named failpoints: a no-op in production, a crash or an error in tests.
 
-`reached("commit.before")` marks a place right before or after a durable step. A test arms places through the
-environment variable `CALVE_FAULTS` (so that it works across processes) or through `install` (so that a simulation can
+`reached("commit.before")` marks a point right before or after a durable step. A test arms points through the
+environment variable `CALVE_FAULTS` (which works across processes) or through `install` (which lets a simulation
 interleave runs):
 
     CALVE_FAULTS="commit.after:2=kill; record.before=error"
 
 means: SIGKILL this process when `commit.after` is reached the second time, raise a transient error when
 `record.before` is reached the first time. Actions: `kill`, `error` (transient), `error*` (every time from then on),
-`pause` (wait for the file named by `CALVE_FAULTS_GATE` to disappear), `once` (a transient error in the first process
-that makes that file, and in no other).
+`pause` (wait until the file named by `CALVE_FAULTS_GATE` disappears), `once` (a transient error in the first process
+that creates that file, and in no other).
 """
 
 import os
@@ -27,48 +27,48 @@ from calve.errors import InvalidInput, TransientError
 POINTS = frozenset(
     {
         "files.before",  # before any table file of a batch is written
-        "files.after",  # all table files of a batch are there
-        "manifests.after",  # manifests are there, nothing recorded
-        "record.before",  # before the checkpoint's record (with its committable) is put
-        "record.after",  # record is durable, Spark not told yet
-        "stage.before",  # before the changes of a checkpoint are kept in the state location
-        "stage.after",  # they are there, nothing recorded
+        "files.after",  # all table files of a batch are written
+        "manifests.after",  # manifests are written, nothing is recorded
+        "record.before",  # before the checkpoint's record (with its committable) is written
+        "record.after",  # the record is durable, Spark does not know yet
+        "stage.before",  # before the changes of a checkpoint are staged in the state location
+        "stage.after",  # they are staged, nothing is recorded
         "spark-commit.before",  # foreachBatch returns: Spark writes its commit log next
         "schema.before",  # columns or partitions of the table are about to change
-        "schema.after",  # they did, nothing is written by them
+        "schema.after",  # they changed, nothing uses them yet
         "claim.before",
         "claim.after",
-        "rows.before",  # claimed, rows that the sink takes over are about to be checked
-        "rows.after",  # they are right, the table does not say so yet
-        "adopt.before",  # claimed, adoption record not written
+        "rows.before",  # claimed, the rows that the sink adopts are about to be checked
+        "rows.after",  # they are valid, the table does not state it yet
+        "adopt.before",  # claimed, the adoption record is not written
         "adopt.after",
         "resolve.before",  # positions of deleted rows are about to be looked up
         "resolve.after",  # deletes by position are written
-        "index.before",  # before data files are taken into the key index
-        "index.after",  # the manifest of the index is there, nothing committed
+        "index.before",  # before data files are added to the key index
+        "index.after",  # the manifest of the index is written, nothing is committed
         "index.merge.before",  # in a thread of its own: runs of the index are about to be merged
-        "index.merge.after",  # they are merged, no manifest names the result
+        "index.merge.after",  # they are merged, no manifest refers to the result
         "manifest-list.before",
         "manifest-list.after",
         "commit.before",  # the request is about to be sent
-        "commit.after",  # applied by the catalog, answer not seen
-        "receipt.before",  # answer seen, nothing cleaned up
+        "commit.after",  # the catalog applied it, the response is not read
+        "receipt.before",  # the response is read, nothing is cleaned up
         "receipt.after",
-        "expiry.before",  # after a commit that made snapshots expire: they are about to be removed
+        "expiry.before",  # after a commit that expired snapshots: their files are about to be removed
         "expiry.after",  # they are removed
         "maintain.before",
         "maintain.after",
-        "state.put",  # any put into the state location
-        "deadletter.before",  # letters of a checkpoint are written, not in their table
-        "deadletter.after",  # they are in it, the checkpoint is not recorded
-        "ledger.before",  # file source: before its ledger entry is put
+        "state.put",  # any write to the state location
+        "deadletter.before",  # dead letters of a checkpoint are written, not committed to their table
+        "deadletter.after",  # they are committed, the checkpoint is not recorded
+        "ledger.before",  # file source: before its ledger entry is written
         "ledger.after",
-        "metastore.files",  # data files of a modification of the metastore are there
+        "metastore.files",  # data files of a modification of the metastore are written
         "metastore.before",  # its commit is about to be sent
-        "metastore.after",  # applied by the catalog, answer not seen
+        "metastore.after",  # the catalog applied it, the response is not read
         "metastore.expiry",  # before expired files are removed
-        "load",  # table is about to be loaded from the catalog
-        "task.write",  # in a task, in the middle of writing a file
+        "load",  # the table is about to be loaded from the catalog
+        "task.write",  # in a task, while it writes a file
     }
 )
 
@@ -77,7 +77,7 @@ Hook = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at the n-th time a point is reached."""
+    """The action at the n-th visit of a point."""
 
     point: str
     nth: int
@@ -117,7 +117,7 @@ class FaultPlan:
 
 
 def parse(text: str, gate: Path | None = None) -> FaultPlan:
-    """A plan from the syntax of `CALVE_FAULTS`."""
+    """Parse the syntax of `CALVE_FAULTS`. Raises InvalidInput."""
     faults = []
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         place, _, action = part.partition("=")
@@ -140,12 +140,12 @@ _hook: Hook | None = _from_environment()
 
 
 def install(hook: Hook | None) -> None:
-    """Replace what happens at failpoints in this process; None for nothing."""
+    """Replace the hook of this process's failpoints; None removes it."""
     global _hook  # noqa: PLW0603 - one switch for the process is the point of this module
     _hook = hook
 
 
 def reached(point: str) -> None:
-    """Mark that execution came to a named place."""
+    """Mark that execution reached a named point."""
     if _hook is not None:
         _hook(point)

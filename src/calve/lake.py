@@ -1,4 +1,4 @@
-"""Where tables are: a catalog, and the home folder of calve."""
+"""A catalog of tables, and calve's home folder."""
 
 import os
 from collections.abc import Mapping
@@ -34,14 +34,14 @@ def default_home() -> Path:
 
 @dataclass(frozen=True)
 class Lake:
-    """A catalog. Every sink opens its own client of it."""
+    """A catalog. Every sink opens its own client."""
 
     home: Path
     properties: Mapping[str, str] = field(repr=False)
 
     @property
     def label(self) -> str:
-        """How the metastore calls it: the same for all connections to one catalog, and without logins."""
+        """Its name in the metastore: the same for all connections to one catalog, without credentials."""
         if not self.properties:
             return "embedded"
         address = urlsplit(self.properties.get("uri", ""))
@@ -53,15 +53,17 @@ class Lake:
     def table(self, name: str) -> "TableRef":
         """A table by `namespace.table`; it need not exist yet."""
         if not isinstance(name, str):
-            raise InvalidInput("a table is named by a text", detail=f"Got {name!r}.", hint='Write "namespace.table".')
+            raise InvalidInput(
+                "the name of a table must be a string", detail=f"Got {name!r}.", hint='Write "namespace.table".'
+            )
         return TableRef(self, TableName.parse(name))
 
     def open(self) -> Catalog:
-        """A new client."""
+        """Open a new client."""
         return open_catalog(self.properties) if self.properties else connect_embedded(self.home)
 
     def state(self, location: str | None, sink_id: str) -> StateStore:
-        """Where a sink keeps its records; a store is reached as the files of the tables are."""
+        """The state location of a sink, reached with the credentials of the table files."""
         if location is None:
             make_private(self.home / "state")
         opened = open_state(location or str(self.home / "state"), io_properties_of(self.properties))
@@ -101,5 +103,5 @@ def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
 
 
 def table_id(ref: TableRef) -> TableId:
-    """How the metastore calls a table."""
+    """The identity of a table in the metastore."""
     return TableId(ref.lake.label, ".".join(ref.name.namespace), ref.name.name)

@@ -1,9 +1,9 @@
-"""Every metric calve has: name, help, labels. All carry the sink's name."""
+"""Every metric of calve: name, help, labels. All are labelled with the sink's name."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 REGISTRY = CollectorRegistry()
-"""calve's own: importing calve adds nothing to the process-wide registry."""
+"""calve's own registry: importing calve adds nothing to the process-wide one."""
 
 _SINK = ("sink",)
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -31,17 +31,20 @@ COMMIT_FAILURES = Counter(
     registry=REGISTRY,
 )
 COMMIT_CONFLICTS = Counter(
-    "calve_commit_conflicts", "Attempts that met another change of the table.", _SINK, registry=REGISTRY
+    "calve_commit_conflicts", "Attempts that conflicted with another change of the table.", _SINK, registry=REGISTRY
 )
 COMMIT_RETRIES = Counter("calve_commit_retries", "Attempts after the first.", _SINK, registry=REGISTRY)
-FENCED = Counter("calve_fenced", "Times a run found a newer one in the table.", _SINK, registry=REGISTRY)
+FENCED = Counter("calve_fenced", "Times a run was fenced by a newer one.", _SINK, registry=REGISTRY)
 FAILURES = Counter(
     "calve_failures", "Runs that ended with an error, by its type.", (*_SINK, "error"), registry=REGISTRY
 )
 KEY_VIOLATIONS = Counter(
-    "calve_key_violations", "Keys with different rows in one checkpoint, where looked for.", _SINK, registry=REGISTRY
+    "calve_key_violations",
+    "Keys with different rows in one checkpoint, where they are detected.",
+    _SINK,
+    registry=REGISTRY,
 )
-PENDING = Gauge("calve_pending_commits", "Recorded batches that are not in the table.", _SINK, registry=REGISTRY)
+PENDING = Gauge("calve_pending_commits", "Recorded batches that are not committed yet.", _SINK, registry=REGISTRY)
 STAGED = Gauge("calve_staged_checkpoints", "Checkpoints that wait for their window.", _SINK, registry=REGISTRY)
 FRONTIER = Gauge("calve_frontier_ms", "Committed frontier; -1 when sealed.", _SINK, registry=REGISTRY)
 MINTED_FRONTIER = Gauge(
@@ -51,16 +54,17 @@ INPUT_FRONTIER = Gauge(
     "calve_input_frontier_ms", "No smaller time is expected from the source.", _SINK, registry=REGISTRY
 )
 LAG = Gauge(
-    "calve_lag_seconds", "The table shows all that the source had so long ago; -1: unknown.", _SINK, registry=REGISTRY
+    "calve_lag_seconds", "Age of the state of the source that the table shows; -1: unknown.", _SINK, registry=REGISTRY
 )
-UNREAD = Gauge(
-    "calve_unread", "What the source had and was not read yet: files, rows or offsets.", _SINK, registry=REGISTRY
-)
-LATE = Counter("calve_late_rows", "Rows that came behind the closed frontier.", _SINK, registry=REGISTRY)
+UNREAD = Gauge("calve_unread", "Files, rows or offsets of the source that are not read yet.", _SINK, registry=REGISTRY)
+LATE = Counter("calve_late_rows", "Rows older than the closed frontier.", _SINK, registry=REGISTRY)
 DEAD_LETTERS = Counter(
-    "calve_dead_letters", "Records that could not become changes, kept in their own table.", _SINK, registry=REGISTRY
+    "calve_dead_letters",
+    "Records that could not be converted to changes, kept in the dead letter table.",
+    _SINK,
+    registry=REGISTRY,
 )
 COMPACTIONS = Counter("calve_compactions", "Compactions in the table.", _SINK, registry=REGISTRY)
 COMPACTED_FILES = Counter("calve_compacted_files", "Data files that compactions replaced.", _SINK, registry=REGISTRY)
-COMPACTED_ROWS = Counter("calve_compacted_rows", "Rows that compactions wrote again.", _SINK, registry=REGISTRY)
-STALLED = Gauge("calve_stalled", "1 while work waits for something outside.", _SINK, registry=REGISTRY)
+COMPACTED_ROWS = Counter("calve_compacted_rows", "Rows that compactions rewrote.", _SINK, registry=REGISTRY)
+STALLED = Gauge("calve_stalled", "1 while work waits for an external system.", _SINK, registry=REGISTRY)

@@ -235,7 +235,7 @@ def _stream(home: Path) -> Sink:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda home: sink(home, adopt="perhaps"), "unknown policy adopt"),
+        (lambda home: sink(home, adopt="perhaps"), "invalid value adopt"),
         (_log, "only at exact offsets"),
         (_diff, "ENVELOPE DIFF"),
         (_stream, "from a streaming DataFrame"),

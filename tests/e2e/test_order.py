@@ -132,7 +132,7 @@ def test_an_order_across_checkpoints_is_refused_where_nothing_is_compared(
 ) -> None:
     pipelines = Pipelines(tmp_path / "home", spark)
     statements = SOURCE.format(folder=tmp_path, envelope="UPSERT (ORDER BY lsn GLOBAL)", options=options)
-    with pytest.raises(InvalidInput, match="an order across checkpoints does not fit to this sink"):
+    with pytest.raises(InvalidInput, match="an order across checkpoints is not supported for this sink"):
         pipelines.apply(statements)
 
 

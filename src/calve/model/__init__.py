@@ -3,10 +3,10 @@
     spec        what a sink is: table, key, envelope, policies
     change      names of the columns of a frame of changes
     frontier    logical time: frontiers and batches
-    checkpoint  what a micro-batch was, and the records of it
+    checkpoint  the identity of a micro-batch, and its records
     files       files written for a batch, their manifests, the committable
-    progress    how far a sink came, as the table says it; receipts
-    health      what a sink says of itself
+    progress    the progress of a sink as the table states it; receipts
+    health      the status that a sink reports
 
-Nothing here does input or output.
+Nothing here does I/O.
 """

@@ -1,12 +1,10 @@
-"""The columns of a frame of changes: the table's columns in table order, followed by these.
+"""Names of the special columns of a frame of changes, and dead letters inside of it.
 
-A frame of changes has one row per change. `source/` makes it out of any envelope, `write/` turns it into files, and
-nothing else knows these names.
+A frame of changes has one row per change: the table's columns in table order, followed by these. `envelope/` builds it
+from records, `write/` turns it into files.
 
-Records that cannot become changes, as they travel: the error, and behind it the record itself and its origin.
-
-In a frame of changes both are one text: an encoded `BadRow` and an `Origin`. Whoever raises the error leaves the rest
-away (`error_text`); whoever keeps dead letters takes it.
+A record that cannot be converted to a change travels in the column `BAD` as one text: an encoded `BadRow`, followed by
+the `Origin` of the record with its bytes. Code that raises the error strips the origin; dead letters keep it.
 """
 
 import json
@@ -21,29 +19,30 @@ OP = "_calve_op"
 """BYTE: `UPSERT` or `DELETE`. A delete carries the key columns only; the others are null."""
 
 ORDER_PREFIX = "_calve_order_"
-"""One or more orderable, non-null columns `_calve_order_0`, `_calve_order_1`, ...: of several changes of one key the
+"""One or more orderable, non-null columns `_calve_order_0`, `_calve_order_1`, ...: among changes of one key, the
 greatest wins."""
 
 ORDER = "_calve_order"
-"""A column of tables whose changes are ordered across checkpoints: what the row was ordered by."""
+"""A column of tables whose changes are ordered across checkpoints: the order of the row."""
 
 BAD = "_calve_bad"
-"""STRING: null, or an encoded `BadRow` (see `errors.encode`) for a record that cannot become a change, with the
-record behind it (see `letter`). A writer that meets one raises it and writes nothing that is committed."""
+"""STRING: null, or an encoded `BadRow` (see `errors.encode`) for a record that cannot be converted to a change, and its
+`Origin`. A writer that finds one raises it, and nothing it wrote is committed."""
 
 BEFORE = "_calve_before"
-"""STRUCT of the table's columns, only where it was asked for: the row as it was before this change, null for a new one.
-It has the same key as the change: a row whose key changes is deleted under the old one and new under the other."""
+"""STRUCT of the table's columns, only on request: the row before this change, null if there was none. It has the same
+key as the change: an update of the key is a delete of the old row and an insert of the new one."""
 
 TIME = "_calve_time"
-"""BIGINT: milliseconds of logical time, where rows have one of their own; and a column of tables that keep a log."""
+"""BIGINT: milliseconds of logical time, if rows have their own; also a column of append tables."""
 
 DIFF = "_calve_diff"
-"""INT: how many of the row come, or go (below 0), in place of operation and order; and a column of tables that keep a
-log."""
+"""INT: multiplicity of the row, negative for retractions, instead of operation and order; also a column of append
+tables."""
 
 PROGRESS = "_calve_progress"
-"""BOOLEAN, beside DIFF: the row is no change, it says that no time below its own follows; without a time, nothing."""
+"""BOOLEAN, with DIFF: the row is not a change but states that no smaller time follows; without a time, that nothing
+follows."""
 
 RESERVED_PREFIX = "_calve_"
 """Columns of the user must not start with this."""
@@ -59,14 +58,14 @@ def order_columns(columns: Iterable[str]) -> list[str]:
 
 
 def table_columns(columns: Iterable[str], *, log: bool = False) -> list[str]:
-    """The table's columns among `columns`: the user's, and the order where it is kept; a log has two more."""
+    """The table's columns among `columns`: the user's, the order if it is stored, and in a log also DIFF and TIME."""
     own = {ORDER, DIFF, TIME} if log else {ORDER}
     return [c for c in columns if c in own or not c.startswith(RESERVED_PREFIX)]
 
 
 ORIGIN_OPEN, ORIGIN_CLOSE = "⟦origin:", "⟧"
 MAY_BE_LETTER = "⟦letter⟧"
-"""Follows the error of a record that brought its origin along, when the error is raised."""
+"""Marks a raised error whose record has an origin, so that it can become a dead letter."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Origin:
         return "" if self.file is None else f"file {self.file}"
 
     def encode(self) -> str:
-        """As text that `letter_of` finds behind an error."""
+        """Serialize to text that `letter_of` finds after an error."""
         body: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
         body |= {name: b64encode(body[name]).decode() for name in ("key", "value") if name in body}
         return f"{ORIGIN_OPEN}{json.dumps(body)}{ORIGIN_CLOSE}"
@@ -94,19 +93,19 @@ class Origin:
 
 @dataclass(frozen=True)
 class Letter:
-    """A record, and why it could not become a change."""
+    """A record, and the reason why it could not be converted to a change."""
 
     origin: Origin
     error: CalveError
 
 
 def letter_of(text: str) -> Letter | None:
-    """The letter in the text of a bad row; None when it brings no record with it."""
+    """Parse the text of a bad row; None if it does not contain the record."""
     start = text.find(ORIGIN_OPEN)
     end = text.find(ORIGIN_CLOSE, start)
     if start < 0 or end < 0:
         return None
     body = json.loads(text[start + len(ORIGIN_OPEN) : end])
     raw = {name: b64decode(body[name]) for name in ("key", "value") if name in body}
-    error = decode(text) or BadRow("the record cannot become a change")
+    error = decode(text) or BadRow("the record cannot be converted to a change")
     return Letter(Origin(**{**body, **raw}), error)

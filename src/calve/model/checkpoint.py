@@ -1,9 +1,9 @@
-"""Checkpoints: what one micro-batch was, and the entries that make it durable.
+"""Checkpoints: the identity of a micro-batch, and the entries that make it durable.
 
 A checkpoint is identified by its query id, batch id, start and end offsets; never by a time. Offsets are canonical JSON
 texts that only their source understands; None means "from the beginning".
 
-How large a checkpoint probably is: a hint that chooses a writer, never a promise.
+`SizeHint` estimates how large a checkpoint is: it chooses a writer, and correctness never depends on it.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def offsets_digest(offsets: Offsets) -> str:
 
 @dataclass(frozen=True)
 class CheckpointIdentity:
-    """Which micro-batch: the same four values mean a replay."""
+    """Identifies a micro-batch: the same four values mean a replay."""
 
     query_id: str
     batch_id: int
@@ -43,23 +43,23 @@ class CheckpointIdentity:
 
 @dataclass(frozen=True)
 class RowKind:
-    """What staged rows are: all that is needed to read them after source, sink or table changed."""
+    """Describes staged rows: everything needed to read them after the source, the sink or the table changed."""
 
     columns: str
-    """The table's columns that they have, as the JSON of an Iceberg schema: ids, names, types, nullability."""
+    """Their table columns, as the JSON of an Iceberg schema: ids, names, types, nullability."""
     beside: str
-    """Operation, order, time and multiplicity, as far as they have them, as the JSON of a Spark schema."""
+    """Their special columns (operation, order, time, multiplicity), as the JSON of a Spark schema."""
     order_by: tuple[str, ...]
     """The fields of the record that order them."""
     key: tuple[str, ...]
     envelope: str
     append: bool
     time_column: str | None
-    """The field of the record that is their time; None where they have the time of their checkpoint."""
+    """The field of the record with their time; None if they have the time of their checkpoint."""
 
     @classmethod
     def of(cls, spec: SinkSpec, columns: str = "", beside: str = "") -> "RowKind":
-        """Rows that a sink stages."""
+        """The kind of rows that a sink stages."""
         envelope = spec.envelope
         own = envelope.time if isinstance(envelope, Diff) else spec.times.field if spec.times else None
         ordered = () if isinstance(envelope, Diff) else envelope.order_by
@@ -67,7 +67,7 @@ class RowKind:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """What must not change while rows wait for times of their own, as a user calls it."""
+        """What must not change while rows with times of their own are staged, by its name in SQL."""
         return {
             "TIME COLUMN": self.time_column,
             "KEY": self.key,
@@ -84,18 +84,18 @@ class Staged:
     rows: int
     bytes: int
     frontier: int | None = None
-    """Where rows have times of their own: no smaller time is expected after this checkpoint."""
+    """If rows have times of their own: no smaller time is expected after this checkpoint."""
     low: int = -1
-    """The smallest time of a row; with `high` below it where there are no rows."""
+    """The smallest time of a row; greater than `high` if there are no rows."""
     high: int = -2
     times: tuple[int, ...] = ()
-    """All times of its rows, in order, where they are few."""
+    """All times of its rows, in order, if there are few."""
     late: int = 0
-    """Rows that were behind the closed frontier and dropped or advanced."""
+    """Rows that were older than the closed frontier and were dropped or advanced."""
     final: bool = False
-    """The input said that nothing follows."""
+    """The input is complete."""
     kind: RowKind | None = None
-    """None in records of older versions: the files themselves tell their columns."""
+    """None in records of older versions: the files determine their columns."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class CheckpointEntry:
 
     identity: CheckpointIdentity
     time: int
-    """Given to all of its rows, or the highest of their own."""
+    """The time of all its rows, or the highest of their own times."""
     committable: Committable | None
     staged: Staged | None = None
     generation: int = 0
@@ -115,7 +115,7 @@ class CheckpointEntry:
         return self.staged is not None and self.staged.frontier is not None
 
     def reaches_into(self, batch: BatchDescription) -> bool:
-        """Whether a batch may hold rows of it."""
+        """Whether a batch may contain rows of it."""
         if self.staged is None or not self.timed:
             return batch.holds(self.time)
         if self.staged.times:
@@ -123,7 +123,7 @@ class CheckpointEntry:
         return Frontier(self.staged.low) < batch.upper and not Frontier(self.staged.high) < batch.lower
 
     def times_from(self, lower: int) -> list[int]:
-        """The times of its rows that are not below `lower`, or the ends of their range."""
+        """The times of its rows from `lower` on, or the ends of their range."""
         if self.staged is None or not self.timed:
             found = [self.time]
         elif self.staged.times or not self.staged.rows:
@@ -135,7 +135,7 @@ class CheckpointEntry:
 
 @dataclass(frozen=True)
 class FrontierEntry:
-    """The frontier moved: a window was closed with the rows that were staged for it, or without any; or the seal."""
+    """The frontier advanced: a window was closed, with or without staged rows, or the input was sealed."""
 
     time: int
     committable: Committable
@@ -146,9 +146,9 @@ Entry = CheckpointEntry | FrontierEntry
 
 @dataclass(frozen=True)
 class Adoption:
-    """What a run took over from its predecessor, written before anything else of its own.
+    """What a run took over from its predecessor; the first thing that a run writes.
 
-    `known` are identities of checkpoints that are committed already: replays of them are recognised.
+    `known` are the identities of committed checkpoints, by which replays of them are recognised.
     """
 
     entries: tuple[Entry, ...]
@@ -228,13 +228,13 @@ def adoption_from_json(value: dict[str, Any]) -> Adoption:
 
 @dataclass(frozen=True)
 class SizeHint:
-    """Rows and bytes as far as the source knows them before anything is read."""
+    """Rows and bytes as far as the source knows them before reading."""
 
     rows: int | None = None
     bytes: int | None = None
     """In memory."""
     stored: int | None = None
-    """As Parquet, where the rows were kept so before."""
+    """As Parquet, if the rows were stored that way before."""
 
 
 UNKNOWN = SizeHint()

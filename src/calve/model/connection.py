@@ -1,4 +1,4 @@
-"""Connections, checked and complete. Secrets are names here: `SecretRef` is looked up when the connection is used."""
+"""Connections, checked and complete. Secrets are references, resolved when the connection is used."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,7 +24,7 @@ class CatalogType(StrEnum):
 
 
 class Login(StrEnum):
-    """What user and password are for a REST catalog."""
+    """How a REST catalog uses user and password."""
 
     BASIC = "basic"
     OAUTH2 = "oauth2"
@@ -32,7 +32,7 @@ class Login(StrEnum):
 
 @dataclass(frozen=True)
 class AwsConnection:
-    """Credentials and place of an AWS account, or of a store that speaks like one."""
+    """Credentials, region and endpoint of AWS or of a compatible store."""
 
     access_key_id: str | None = None
     secret_access_key: SecretRef | None = None
@@ -45,7 +45,7 @@ class AwsConnection:
 
 @dataclass(frozen=True)
 class CatalogConnection:
-    """How an Iceberg catalog is reached."""
+    """Address and credentials of an Iceberg catalog."""
 
     type: CatalogType
     uri: str | None = None
@@ -63,7 +63,7 @@ class CatalogConnection:
 
 @dataclass(frozen=True)
 class KafkaConnection:
-    """How the brokers are reached. Certificates are texts, or names of files with them."""
+    """Address and credentials of Kafka brokers. Certificates are PEM texts, or names of files with them."""
 
     brokers: str
     security_protocol: str = "plaintext"
@@ -78,7 +78,7 @@ class KafkaConnection:
 
 @dataclass(frozen=True)
 class SchemaRegistry:
-    """Where the schemas of Avro records are."""
+    """Address and credentials of the registry with the schemas of Avro records."""
 
     url: str
     user: str | None = None

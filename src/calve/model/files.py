@@ -1,9 +1,8 @@
-"""Files of a batch on their way into the table: written file -> manifest -> committable.
+"""Files of a batch on their way into the table: write target -> written file -> manifest -> committable.
 
-`WrittenFile` comes back from executors by pickle. `Manifest` and `Committable` are kept in durable records as JSON: a
-committable names its manifests and never its files, so a record stays small however many files a batch has.
-
-Where and how the files of one batch are written. Goes to executors by pickle, so it holds plain values only.
+`WriteTarget` (where and how to write) and `WrittenFile` travel to and from executors by pickle, so they hold plain
+values only. `Manifest` and `Committable` are kept in durable records as JSON: a committable names its manifests and
+never its files, so a record stays small however many files a batch has.
 """
 
 from base64 import b64decode, b64encode
@@ -16,7 +15,7 @@ from calve.model.spec import MAX_FILE_SIZE, ArrowExtension
 
 
 class Content(IntEnum):
-    """What a file holds; the numbers of the Iceberg specification."""
+    """The content of a file, with the numbers of the Iceberg specification."""
 
     DATA = 0
     POSITION_DELETES = 1
@@ -52,7 +51,7 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """All files of a batch. `changes` counts what came in, before the last change per key was taken."""
+    """All files of a batch. `changes` counts the input, before deduplication by key."""
 
     files: tuple[WrittenFile, ...]
     changes: int
@@ -80,7 +79,7 @@ class FieldSummary:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest of added files whose snapshot id and sequence number are inherited, so that any attempt can use it."""
+    """A manifest of added files that inherit snapshot id and sequence number, so that any attempt can commit it."""
 
     path: str
     length: int
@@ -117,7 +116,7 @@ def _raw(text: str | None) -> bytes | None:
 
 @dataclass(frozen=True)
 class FileTotals:
-    """Counts of a committable for the snapshot's summary and for metrics."""
+    """Counts of a committable, for the snapshot's summary and for metrics."""
 
     changes: int = 0
     data_files: int = 0
@@ -147,29 +146,29 @@ class FileTotals:
         )
 
     def plus(self, other: "FileTotals") -> "FileTotals":
-        """Both together."""
+        """The sum of both."""
         mine, theirs = asdict(self), asdict(other)
         return FileTotals(**{name: count + theirs[name] for name, count in mine.items()})
 
 
 @dataclass(frozen=True)
 class ResolvedDeletes:
-    """Deletes of a batch by position, as they are in one snapshot of the table."""
+    """The position deletes of a batch, resolved against one snapshot of the table."""
 
     manifests: tuple[Manifest, ...] = ()
     totals: FileTotals = FileTotals()
-    """Of rows that are deleted now."""
+    """Of the rows that this batch deletes."""
     merged: FileTotals = FileTotals()
-    """Of deletes that were in the table before, in other files."""
+    """Of earlier deletes of the table that were merged into the new files."""
     replaced: tuple[str, ...] = ()
-    """The files that those were in."""
+    """The delete files that contained them."""
     key_index: str = ""
-    """The manifest of the sink's key index that holds from then on; empty where it is the one before."""
+    """The new manifest of the sink's key index; empty if the previous one stays valid."""
 
 
 @dataclass(frozen=True)
 class Committable:
-    """The files of one batch, ready to commit. Immutable within its run: a request that timed out may land later."""
+    """The files of one batch, ready to commit. Immutable within its run: a request that timed out may still land."""
 
     commit_id: str
     batch: BatchDescription
@@ -180,16 +179,16 @@ class Committable:
     manifests: tuple[Manifest, ...] = ()
     totals: FileTotals = FileTotals()
     generation: int = 0
-    """The first committable of a new generation replaces everything that the table holds."""
+    """The first committable of a new generation replaces all rows of the table."""
     keys: tuple[Manifest, ...] = ()
-    """Of files with keys whose rows are deleted by position. They are no part of the table: every attempt looks up
-    where the rows are, and the files are removed once the table has the batch."""
+    """Manifests of key files, whose rows are deleted by position. They never become part of the table: every attempt
+    looks up the positions of the rows, and the files are removed once the batch is committed."""
     ahead: str = ""
-    """Digest of the end offsets of the last checkpoint that has rows in here, where others of its rows are not."""
+    """Digest of the end offsets of the last checkpoint that has some, but not all, of its rows in this batch."""
 
     @property
     def empty(self) -> bool:
-        """True when only progress moves."""
+        """True if it only advances progress."""
         return not self.manifests and not self.keys
 
     def to_json(self) -> dict[str, Any]:
@@ -227,17 +226,17 @@ class Committable:
 
 @dataclass(frozen=True)
 class BloomFilter:
-    """A filter for the values of one column, by its name in the table."""
+    """A Bloom filter over the values of one column, by its name in the table."""
 
     column: str
     false_positives: float = 0.01
     distinct: int | None = None
-    """Number of values that it is made for; None: the writer's own guess."""
+    """Expected number of distinct values; None: the writer estimates it."""
 
 
 @dataclass(frozen=True)
 class FileOptions:
-    """How table files are written, complete. None leaves it to the writer."""
+    """All options of table files, resolved. None leaves a value to the writer."""
 
     target_file_size: int = MAX_FILE_SIZE
     row_group_rows: int = 1 << 20
@@ -253,12 +252,12 @@ class FileOptions:
 
 @dataclass(frozen=True)
 class KeyPlace:
-    """Where files of keys are if the store of a table lets nobody delete."""
+    """Location of key files if the table's store does not allow deletion."""
 
     location: str
     io_properties: dict[str, str] = field(default_factory=dict, repr=False)
     takes_new: bool = True
-    """False: no file is added to those that are there."""
+    """False: no more files may be added."""
 
 
 @dataclass(frozen=True)
@@ -270,30 +269,30 @@ class WriteTarget:
     key_ids: tuple[int, ...]
     """Field ids of the key columns, in key order."""
     data_location: str
-    """Files go here: the table's `write.data.path` or its location + /data, as a URI."""
+    """URI of the folder for files: the table's `write.data.path`, or its location + /data."""
     data_spec_id: int
     """Partition spec of data files."""
     delete_spec_id: int
-    """An unpartitioned spec: equality deletes under it reach rows of every partition and every older spec."""
+    """An unpartitioned spec: its equality deletes apply to rows of every partition and every older spec."""
     data_spec_json: str = ""
-    """The spec of data files (pyiceberg's JSON); empty where it has no field."""
+    """The spec of data files (pyiceberg's JSON); empty if it has no fields."""
     key_location: str = ""
-    """Files of keys go here, where it is not the same."""
+    """URI of the folder for key files, if it differs from `data_location`."""
     table_properties: dict[str, str] = field(default_factory=dict)
     """For metrics modes."""
     io_properties: dict[str, str] = field(default_factory=dict, repr=False)
-    """What the store needs (endpoint, credentials)."""
+    """Endpoint and credentials of the store."""
     options: FileOptions = field(default_factory=FileOptions)
 
 
 @dataclass(frozen=True)
 class ColumnNeeds:
-    """What a table asks of columns beyond what its input declares, by the names that the input has for them."""
+    """Requirements of a table on its columns beyond what the input declares, by the input's column names."""
 
     required: frozenset[str] = frozenset()
     """Columns that must not be null."""
     uuids: frozenset[str] = frozenset()
-    """Texts that must be uuids."""
+    """Text columns that must contain UUIDs."""
 
 
 NO_NEEDS = ColumnNeeds()

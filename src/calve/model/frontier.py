@@ -1,4 +1,4 @@
-"""Logical time. A frontier says that no change with a smaller time will come any more.
+"""Logical time. A frontier states that no change with a smaller time will arrive.
 
 It is an antichain of zero or one element: `[t]`, or `[]` when the input is complete (sealed). Times are milliseconds.
 """
@@ -12,13 +12,13 @@ from typing import Self
 @total_ordering
 @dataclass(frozen=True)
 class Frontier:
-    """`time` is the smallest time that may still come; None when sealed."""
+    """`time` is the smallest time that may still arrive; None when sealed."""
 
     time: int | None
 
     @property
     def sealed(self) -> bool:
-        """True when nothing will come any more."""
+        """True when nothing will arrive any more."""
         return self.time is None
 
     def __lt__(self, other: Self) -> bool:
@@ -48,7 +48,7 @@ SEALED = Frontier(None)
 
 @dataclass(frozen=True)
 class BatchDescription:
-    """All changes with a time in [lower, upper); becomes one snapshot."""
+    """All changes with a time in [lower, upper); they become one snapshot."""
 
     lower: Frontier
     upper: Frontier
@@ -58,7 +58,7 @@ class BatchDescription:
             raise ValueError(f"empty batch [{self.lower}, {self.upper})")
 
     def holds(self, time: int) -> bool:
-        """Whether changes of this time belong to it."""
+        """Whether changes with this time belong to the batch."""
         return not Frontier(time) < self.lower and Frontier(time) < self.upper
 
     def __str__(self) -> str:

@@ -1,11 +1,11 @@
-"""What a sink says of itself."""
+"""The status that a sink reports."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
 class Health(StrEnum):
-    """`stalled` recovers by itself; `halted` and `fenced` do not. `unknown`: the sink's status cannot be read."""
+    """A `stalled` sink recovers by itself; a `halted` or `fenced` one does not. `unknown`: its status is unreadable."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -19,7 +19,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """One look at a sink."""
+    """The status of a sink at one moment."""
 
     sink: str
     table: str
@@ -29,7 +29,7 @@ class Status:
     """Committed frontier as in the table."""
     epoch: int
     pending: int
-    """Committables that are recorded and not in the table yet."""
+    """Committables that are recorded and not committed yet."""
     commits: int
     """Commits since the sink was created."""
     last_snapshot_id: int | None
@@ -41,35 +41,35 @@ class Status:
     staged: int = 0
     """Checkpoints that wait for their window to close."""
     key_violations: int = 0
-    """Keys with more than one last row in a checkpoint, as far as runs looked for them."""
+    """Keys with more than one latest row in a checkpoint, as far as runs detected them."""
     input: str = ""
-    """Frontier of the source as this run knows it: no smaller time is expected."""
+    """Frontier of the source as far as this run knows: no smaller time is expected."""
     minted: str = ""
     """Frontier up to which batches are recorded."""
     late: int = 0
-    """Rows that came behind the closed frontier and were dropped or advanced."""
+    """Rows that were older than the closed frontier and were dropped or advanced."""
     dead_letters: int = 0
-    """Records that could not become changes and were kept in their own table."""
+    """Records that could not be converted to changes and went to the dead letter table."""
 
     compactions: int = 0
     last_compaction: str = ""
     """Files and rows before and after."""
     last_compaction_ms: int | None = None
     lag_ms: int | None = None
-    """The table shows all that the source had so long before `updated_ms`; None when that is not known."""
+    """The table shows the source as of this long before `updated_ms`; None if unknown."""
     unread: int | None = None
-    """What the source had when it was asked last and that was not read then; None when that is not known."""
+    """What the source had at the last check and was not read yet; None if unknown."""
     counts: str = "rows"
     """What `unread` counts: files, rows or offsets."""
 
     @classmethod
     def unknown(cls, sink: str, now_ms: int) -> "Status":
-        """Of a sink that has not said anything yet."""
+        """Status of a sink that has not reported anything yet."""
         return cls(sink, "", Health.STARTING, "", "", 0, 0, 0, None, None, 0, now_ms)
 
     @classmethod
     def begun(cls, sink: str, table: str, before: "Status | None", now_ms: int) -> "Status":
-        """Of a run that begins: it counts on where the sink's last run ended."""
+        """Status of a run that starts: its counters continue from the sink's last run."""
         fresh = replace(cls.unknown(sink, now_ms), table=table)
         if before is None or (before.sink, before.table) != (sink, table):
             return fresh
@@ -80,12 +80,12 @@ _KEPT = (
     *("commits", "rows", "last_snapshot_id", "last_commit_ms", "frontier", "key_violations", "late", "dead_letters"),
     *("compactions", "last_compaction", "last_compaction_ms"),
 )
-"""What stays true when a run ends."""
+"""Fields that remain valid after a run ends."""
 
 
 @dataclass(frozen=True)
 class CommitReport:
-    """One commit of a run, for people."""
+    """One commit of a run, for display."""
 
     snapshot_id: int
     frontier: str

@@ -1,7 +1,7 @@
 """Names that users choose, and the folders and files that are named after them.
 
-A name is any text that can be printed on one line. Wherever one becomes a level of a path, `path_segment` does it: two
-names never share a segment, and no segment leads elsewhere.
+A name is any text that can be printed on one line. `path_segment` turns it into one level of a path: two names never
+share a segment, and no segment points to another folder.
 """
 
 from urllib.parse import unquote
@@ -9,18 +9,18 @@ from urllib.parse import unquote
 from calve.errors import InvalidInput
 
 LONGEST = 200
-"""Bytes of a segment: file systems allow 255, and endings are put behind it."""
+"""Bytes of a segment: file systems allow 255, and suffixes are appended."""
 _ESCAPED = frozenset("/\\#?%:*")
-"""Have a meaning in paths and locations, here or on other systems."""
+"""Characters with a meaning in paths and locations, here or on other systems."""
 
 
 def check_name(name: str, what: str) -> None:
-    """Whether `name` can be the name of `what` ("a sink", "a table"). Raises InvalidInput."""
+    """Check that `name` can name `what` ("a sink", "a table"). Raises InvalidInput."""
     if not name or name.isspace():
         raise InvalidInput(f"the name of {what} is empty")
     if not name.isprintable():
         raise InvalidInput(
-            f"the name of {what} contains a character that cannot be printed",
+            f"the name of {what} contains an unprintable character",
             detail=f"Got {name[:LONGEST]!a}.",
             hint="Use letters, digits, spaces and punctuation.",
         )
@@ -33,14 +33,14 @@ def check_name(name: str, what: str) -> None:
 
 
 def path_segment(name: str) -> str:
-    """One level of a path for a name: what paths and locations would take for something else is `%` and its bytes."""
+    """The path segment of a name: characters with a meaning in paths and locations are percent-encoded."""
     if name in {".", ".."}:
         return name.replace(".", "%2E")
     return "".join(c if c.isprintable() and c not in _ESCAPED else _escaped(c) for c in name)
 
 
 def name_of_segment(segment: str) -> str:
-    """The name that became a segment."""
+    """The name that a segment encodes."""
     return unquote(segment)
 
 

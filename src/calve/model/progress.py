@@ -1,7 +1,7 @@
-"""How far a sink came, as its table says it, and the proof of a commit.
+"""The progress of a sink as its table states it, and the proof of a commit.
 
 Progress is written twice in one catalog commit: into the snapshot's summary (`calve.*`, long offsets as a digest) and
-into the table property `calve.sink.<sink id>` (everything). `commit/belief.py` decides which of them to believe.
+into the table property `calve.sink.<sink id>` (everything). `commit/belief.py` decides which of them to trust.
 """
 
 import json
@@ -15,16 +15,16 @@ from calve.model.frontier import START, Frontier
 PROPERTY_PREFIX = "calve.sink."
 
 RETIRED = 2**62
-"""Version in the fence of a sink whose table another sink took over: no run passes it."""
+"""Version in the fence of a sink whose table another sink took over: every run is older."""
 
 SHORT = 256
-"""Characters of offsets that are repeated in the summary of every snapshot; longer ones are in the property only."""
+"""Maximum length of offsets that every snapshot summary repeats; longer ones are only in the property."""
 
 
 @total_ordering
 @dataclass(frozen=True)
 class Fence:
-    """Who may commit: the greatest (version, epoch) alone. The run id tells two runs of one epoch apart."""
+    """Only the greatest (version, epoch) may commit. The run id distinguishes two runs of one epoch."""
 
     version: int
     epoch: int
@@ -38,7 +38,7 @@ class Fence:
 
     @property
     def retired(self) -> bool:
-        """True where another sink took over the table for good."""
+        """True if another sink took over the table for good."""
         return self.version >= RETIRED
 
 
@@ -60,19 +60,19 @@ class Progress:
     sequence_number: int = 0
     generation: int = 0
     ahead: str = ""
-    """Digest of the end offsets of the last checkpoint that is partly in the table; empty where there is none."""
+    """Digest of the end offsets of the last checkpoint that is partly in the table; empty if there is none."""
     key_index: str = ""
-    """The manifest of the sink's key index that holds in this snapshot and after it; empty where there is none."""
+    """The manifest of the sink's key index that is valid from this snapshot on; empty if there is none."""
     adopting: int | None = None
-    """The head whose rows the sink took over without having checked them yet: no batch follows before that."""
+    """The head whose rows the sink adopted and has not checked yet: no batch is committed before the check."""
     adopted: int | None = None
-    """The head whose rows the sink took over, checked."""
+    """The head whose rows the sink adopted and checked."""
     catching_up: bool = False
-    """The sink still reads changes that the rows it took over may contain already: rows may be older than they were."""
+    """The sink still reads changes that the adopted rows may already contain: rows may become older than they were."""
 
     @classmethod
     def fresh(cls, sink_id: str, fence: Fence, offsets: Offsets = None) -> Self:
-        """Progress of a sink that never committed, and begins to read at `offsets`."""
+        """Progress of a sink that never committed and starts to read at `offsets`."""
         return cls(sink_id, fence, START, START, "", "", -1, offsets, offsets_digest(offsets))
 
     @property
@@ -104,7 +104,7 @@ class Progress:
 
     @property
     def _short_offsets(self) -> bool:
-        """Whether the offsets go into the summary, which is kept for every snapshot: they help after a rollback."""
+        """Whether the offsets go into the summary of every snapshot, where they help after a rollback."""
         return self.offsets is not None and len(self.offsets) <= SHORT
 
     @classmethod
@@ -150,27 +150,27 @@ class Progress:
         return replace(base, offsets=body["offsets"], table_uuid=body["table-uuid"])
 
     def next_lower(self, generation: int) -> Frontier:
-        """Where a batch of this generation begins: a new one opens a sealed table again."""
+        """The lower bound of the next batch of this generation; a new generation reopens a sealed table."""
         return START if self.frontier.sealed and generation > self.generation else self.frontier
 
     def is_sealed(self, generation: int) -> bool:
-        """True when nothing of this generation may follow."""
+        """True when this generation is complete."""
         return self.next_lower(generation).sealed
 
     def claimed_by(self, fence: Fence, table_uuid: str) -> Self:
-        """The same progress under another run's fence: what a claim writes."""
+        """The same progress under another run's fence, as a claim writes it."""
         return replace(self, fence=fence, table_uuid=table_uuid)
 
     def adopted_by(self, fence: Fence, table_uuid: str, head: int) -> Self:
-        """What the claim of a sink writes that takes over the rows of a head, or has not checked them yet."""
+        """The progress that a claim writes when the sink adopts the rows of a head, or has not checked them yet."""
         return replace(self.claimed_by(fence, table_uuid), adopting=head, catching_up=True)
 
     def checked(self) -> Self:
-        """The same progress, once the rows that were taken over are known to be right."""
+        """The same progress, once the adopted rows are checked."""
         return replace(self, adopting=None, adopted=self.adopting)
 
     def retire(self) -> Self:
-        """The same progress under a fence that no run of its sink passes."""
+        """The same progress under a fence that excludes every run of its sink."""
         return replace(self, fence=Fence(RETIRED, self.fence.epoch, "retired"))
 
     def with_offsets(self, offsets: Offsets) -> Self:
@@ -178,7 +178,7 @@ class Progress:
         return replace(self, offsets=offsets)
 
     def with_offsets_of(self, other: Self) -> Self:
-        """This progress with the offsets that `other` has, when they are the same."""
+        """This progress with the offsets of `other`, if their digests are equal."""
         return replace(self, offsets=other.offsets) if other.digest == self.digest else self
 
 
@@ -192,7 +192,7 @@ def property_key(sink_id: str) -> str:
 
 
 def tag_name(sink_id: str) -> str:
-    """Name of the tag that keeps the newest own snapshot from expiring."""
+    """Name of the tag that keeps the sink's newest snapshot from expiring."""
     return f"calve-{sink_id}"
 
 
@@ -200,7 +200,7 @@ def tag_name(sink_id: str) -> str:
 class Receipt:
     """Proof that a committable is in the table.
 
-    Only the committer makes one, after the catalog said so or the table showed it.
+    Only the committer creates one, after the catalog confirmed the commit or the table showed it.
     """
 
     commit_id: str

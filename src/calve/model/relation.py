@@ -1,4 +1,4 @@
-"""What sinks read from: sources as they were planned, and what is known of columns before anything runs."""
+"""Planned sources, and the columns that are known before anything runs."""
 
 from dataclasses import dataclass
 
@@ -17,17 +17,17 @@ class KnownColumn:
 
 @dataclass(frozen=True)
 class Relation:
-    """A source or a view. `columns` is None where only the data itself says what they are."""
+    """A source or a view. `columns` is None if only the data tells them."""
 
     name: str
     columns: tuple[KnownColumn, ...] | None
     key: tuple[str, ...]
-    """The key it has by itself; empty when it has none."""
+    """Its declared key; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class FilesInput:
-    """Files of a folder. `schema` is None when the envelope, or the files, say what the columns are."""
+    """Files of a folder. `schema` is None if the envelope, or the files, determine the columns."""
 
     path: str
     format: str
@@ -56,12 +56,12 @@ METADATA_TYPES = {
     "timestamp": "TIMESTAMP",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
-"""Columns that a record of Kafka may have beside its own."""
+"""Metadata of a Kafka record that can become columns."""
 
 
 @dataclass(frozen=True)
 class KafkaInput:
-    """Records of a topic. `schema` is None when the envelope says what the columns are."""
+    """Records of a topic. `schema` is None if the envelope determines the columns."""
 
     connection: KafkaConnection
     topic: str
@@ -71,11 +71,11 @@ class KafkaInput:
     schema: str | None = None
     epoch_unit: str | None = None
     included: tuple[tuple[str, str], ...] = ()
-    """What of a record becomes a column, and under which name."""
+    """Metadata of records that become columns, each with the column's name."""
     avro_schema: str | None = None
     registry: SchemaRegistry | None = None
     unchecked: bool = False
-    """The connection is not to be tried."""
+    """Do not test the connection."""
 
 
 Input = FilesInput | GeneratorInput | KafkaInput
@@ -83,7 +83,7 @@ Input = FilesInput | GeneratorInput | KafkaInput
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """A source, checked. Without an envelope the input brings its own."""
+    """A checked source. Without an envelope the input has its own."""
 
     relation: Relation
     input: Input

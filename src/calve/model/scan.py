@@ -1,6 +1,6 @@
-"""A scan of one snapshot: which files are read, with which deletes. Plain values that go to executors by pickle.
+"""A scan of one snapshot: the files to read and the deletes to apply. Plain values that go to executors by pickle.
 
-conditions   what a reader asks for; used to leave files out, never to filter rows
+conditions   what a reader asks for; used to skip files, never to filter rows
 files        data files with the deletes that apply to them
 splits       parts of files; a task reads some
 """
@@ -29,7 +29,7 @@ class ComparisonOperator(StrEnum):
 
 @dataclass(frozen=True)
 class ColumnComparison:
-    """A column against a value.
+    """A comparison of a column with a value.
 
     Dates are days and timestamps microseconds since 1970; `IN` has a tuple of values, the null tests have none.
     """
@@ -81,34 +81,34 @@ class DeleteFile:
     sequence_number: int
     equality_ids: tuple[int, ...] = ()
     scope: tuple[Any, ...] | None = None
-    """Of equality deletes: spec id and partition values; None where they reach every partition."""
+    """Of equality deletes: spec id and partition values; None if they apply to every partition."""
     offset: int = 0
-    """Of a vector in its file."""
+    """Of a deletion vector in its file."""
     length: int = 0
 
 
 @dataclass(frozen=True)
 class ScanFile:
-    """A data file that has to be read."""
+    """A data file to read."""
 
     path: str
     size: int
     rows: int
     sequence_number: int
     split_offsets: tuple[int, ...] = ()
-    """Where its row groups begin, ascending; empty when not known."""
+    """Offsets of its row groups, ascending; empty if unknown."""
     constants: tuple[tuple[int, Any], ...] = ()
     """Values of identity partition fields by the id of their column, for columns that the file lacks."""
     deletes: tuple[DeleteFile, ...] = ()
     spec_id: int = 0
     """Its partition spec; position deletes of the file belong to the same spec and partition."""
     partition: tuple[Any, ...] = ()
-    """Values of its partition, as manifests hold them."""
+    """Values of its partition, as in manifests."""
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a condition left out, and why."""
+    """What a condition pruned, by reason."""
 
     manifests: int = 0
     files_by_partition: int = 0
@@ -117,15 +117,15 @@ class Pruned:
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """What reading one snapshot takes. `snapshot_id` is None for a table without any."""
+    """The plan to read one snapshot. `snapshot_id` is None for a table without snapshots."""
 
     snapshot_id: int | None
     timestamp_ms: int | None
     frontier: str | None
-    """Of the snapshot itself, when a sink of calve made it."""
+    """Frontier of the snapshot, if a calve sink committed it."""
     files: tuple[ScanFile, ...]
     data_files: int
-    """In the snapshot; those in manifests that were left out are taken from the manifest list."""
+    """Number in the snapshot; the manifest list tells that of skipped manifests."""
     manifests: int
     pruned: Pruned = field(default_factory=Pruned)
     where: Condition = EVERYTHING
@@ -150,7 +150,7 @@ class ScanPlan:
 
 @dataclass(frozen=True)
 class FileSplit:
-    """Those row groups of a file that begin in [start, end)."""
+    """The row groups of a file that start in [start, end)."""
 
     file: ScanFile
     start: int
@@ -159,7 +159,7 @@ class FileSplit:
 
 @dataclass(frozen=True)
 class ReadTask:
-    """Splits that are read one after the other, with deletes that are loaded once."""
+    """Splits that are read one after another, with deletes that are loaded once."""
 
     splits: tuple[FileSplit, ...]
 

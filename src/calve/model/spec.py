@@ -1,8 +1,7 @@
-"""What a sink is, checked and complete: everything the stages need, nothing they have to look up.
+"""The specification of a sink, checked and complete: everything that the stages need, nothing that they look up.
 
-How a table is to be partitioned, as a sink says it.
-
-When checkpoints are taken. A commit interval says when snapshots are made and never how much is read.
+It includes the envelope, the policies, the partition fields, the options of table files, and the pace of checkpoints. A
+commit interval determines when snapshots are committed, never how much is read.
 """
 
 from dataclasses import dataclass, field
@@ -15,13 +14,13 @@ from calve.model.names import check_name
 
 @dataclass(frozen=True)
 class PartitionBy:
-    """One partition field. `transform` is Iceberg's name of it without the width: identity, bucket, day, ..."""
+    """One partition field. `transform` is Iceberg's name without the width: identity, bucket, day, ..."""
 
     transform: str
     column: tuple[str, ...]
-    """The column's name; more than one for a field inside of a struct."""
+    """The path of the column; more than one name for a field of a struct."""
     width: int | None = None
-    """The number of buckets, or the width of truncation."""
+    """The number of buckets, or the truncation width."""
 
     def __str__(self) -> str:
         column = ".".join(self.column)
@@ -32,23 +31,23 @@ class PartitionBy:
 
 
 CHECKPOINTS_PER_WINDOW: Final = 300
-"""About so many checkpoints are staged for a window when nobody said how often they are taken."""
+"""Approximate number of checkpoints per window if no checkpoint interval is given."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """The rest after a checkpoint that left nothing behind. A backlog is read without any rest."""
+    """The pause after a checkpoint that read everything available. A backlog is read without pauses."""
 
     every: float = 0.0
-    """Least seconds between the starts of two checkpoints; 0: as data comes."""
+    """Minimum seconds between the starts of two checkpoints; 0: as data arrives."""
     at_multiples: bool = False
-    """Checkpoints start at multiples of `every`: each of them is the commit of its window."""
+    """Checkpoints start at multiples of `every`, and each commits its window."""
     required: bool = True
-    """Whether to rest where the source does not say if it has more."""
+    """Whether to pause if the source cannot tell whether it has more."""
 
     @classmethod
     def of(cls, commit_every: float, checkpoint_every: float, *, replay: bool = False) -> "Pace":
-        """From the two intervals, in seconds and 0 where not given. `replay`: one checkpoint for every window."""
+        """The pace for two intervals in seconds, 0 if not given. `replay`: one checkpoint per window."""
         if commit_every and replay:
             return cls(commit_every, at_multiples=True)
         if commit_every and not checkpoint_every:
@@ -63,37 +62,37 @@ class Pace:
 
 
 MAX_FILE_SIZE = 512_000_000
-"""Bytes; the largest Parquet file a sink writes, and the default."""
+"""Bytes: the maximum and the default size of the Parquet files of a sink."""
 
 
 class OnForeignCommit(StrEnum):
-    """When another writer changed the table's rows."""
+    """What to do when another writer changed the table's rows."""
 
     HALT = "halt"
     ACCEPT = "accept"
 
 
 class Adopt(StrEnum):
-    """Whether the rows of a table that this sink never wrote to count as the collection so far."""
+    """Whether existing rows of a table that this sink never wrote to count as the collection so far."""
 
     NO = "false"
     CHECK = "true"
-    """Once they were read: no key may be null or there twice."""
+    """After a check that no key is null or duplicated."""
     TRUST = "trust"
-    """Without a look at them."""
+    """Without a check."""
 
 
 class Deletes(StrEnum):
-    """How the rows that a change replaces or deletes leave the table."""
+    """How the rows that a change replaces or deletes are removed from the table."""
 
-    EQUALITY = "equality"
-    """By files of keys that readers compare every row with: free for the writer, dear for all others."""
     POSITION = "position"
-    """By their places in data files, looked up in each commit."""
+    """By their positions in data files, which each commit looks up."""
+    EQUALITY = "equality"
+    """By files of keys that readers compare every row with: cheap for the writer, expensive for every reader."""
 
 
 class KeyIndexUse(StrEnum):
-    """Whether the places of rows are looked up in an index of keys instead of in the key columns of the table."""
+    """Whether positions of rows are looked up in an index of keys instead of the key columns of the table."""
 
     AUTO = "auto"
     """Where that costs less."""
@@ -102,21 +101,21 @@ class KeyIndexUse(StrEnum):
 
 
 class Maintenance(StrEnum):
-    """Whether a sink keeps the files of its table in shape by itself."""
+    """Whether a sink maintains the files of its table."""
 
     AUTO = "auto"
     OFF = "off"
 
 
 class OnSchemaChange(StrEnum):
-    """When the input of a sink has other columns than its table."""
+    """What to do when the columns of the input differ from those of the table."""
 
     EVOLVE = "evolve"
     HALT = "halt"
 
 
 class OnKeyViolation(StrEnum):
-    """When a checkpoint has different rows of one key, and the envelope's order does not tell which is the last."""
+    """What to do when a checkpoint has different rows with the same key and the same order."""
 
     IGNORE = "ignore"
     WARN = "warn"
@@ -124,30 +123,30 @@ class OnKeyViolation(StrEnum):
 
 
 class OnTruncate(StrEnum):
-    """When a Debezium record says that the source table was truncated."""
+    """What to do when a Debezium record reports that the source table was truncated."""
 
     HALT = "halt"
     IGNORE = "ignore"
 
 
 class OnUnavailableValue(StrEnum):
-    """When a Debezium record leaves out an unchanged large value and the before-image lacks it, too."""
+    """What to do when a Debezium record omits an unchanged large value, also from the before-image."""
 
     HALT = "halt"
     NULL = "null"
 
 
 class LateRows(StrEnum):
-    """When a row is behind the frontier up to which the table was closed already."""
+    """What to do when a row is older than the closed frontier."""
 
     ERROR = "error"
     ADVANCE = "advance"
-    """It gets the first time that is still open."""
+    """Give it the first time that is still open."""
     DROP = "drop"
 
 
 class EpochUnit(StrEnum):
-    """What a number stands for where a timestamp is declared: so many of these since 1970."""
+    """Unit of numbers in timestamp columns, counted since 1970."""
 
     MILLIS = "ms"
     MICROS = "us"
@@ -163,14 +162,14 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> "TableName":
-        """From `namespace.table`, with any number of levels."""
+        """Parse `namespace.table`, with any number of levels. Raises InvalidInput."""
         *namespace, name = text.split(".")
         if not namespace or not name or not all(namespace):
             raise InvalidInput(f'"{text}" is not a table name', hint='Write "namespace.table".')
         return cls(tuple(namespace), name)
 
     def check(self) -> None:
-        """Whether a table may be made with this name. Raises InvalidInput."""
+        """Check that a table can be created with this name. Raises InvalidInput."""
         for level in self.namespace:
             check_name(level, "a namespace")
         check_name(self.name, "a table")
@@ -185,7 +184,7 @@ class TableName:
 
 
 def _check_fields(order_by: object) -> None:
-    """A text would be taken for a list of its letters. Raises InvalidInput."""
+    """Refuse a string, which would pass as a list of its letters. Raises InvalidInput."""
     if isinstance(order_by, str):
         raise InvalidInput(
             "order_by is a tuple of fields", detail=f'Got "{order_by}".', hint=f'Write order_by=("{order_by}",).'
@@ -197,7 +196,7 @@ class NoEnvelope:
     """Every row is an insert."""
 
     order_by: tuple[str, ...] = ()
-    """As of `Upsert`; without it the last one to arrive wins."""
+    """As in `Upsert`; without it, the last row to arrive wins."""
 
     def __post_init__(self) -> None:
         _check_fields(self.order_by)
@@ -205,23 +204,23 @@ class NoEnvelope:
 
 @dataclass(frozen=True)
 class Upsert:
-    """A row replaces the row with its key; `delete_when` (a Spark SQL condition on the record) says which rows delete.
+    """A row replaces the row with its key, or deletes it where the Spark SQL condition `delete_when` is true.
 
-    `order_by` names fields of the record, dots for nested ones: the greatest wins among changes of one key in one
-    checkpoint. Without it the frame must come from Kafka, whose offset orders.
+    `order_by` names fields of the record, with dots for nested ones: among changes of one key in one checkpoint, the
+    greatest wins. Without it the frame must come from Kafka, whose offsets order the changes.
 
     `columns` are the table's columns, as names (`id, amount`) or as Spark DDL (`id BIGINT NOT NULL, amount DOUBLE`);
-    without it every column of the frame is one. Fields used only in `order_by` and `delete_when` need not be among
-    them. A frame from Kafka needs the DDL, since its records are JSON text.
+    the default is every column of the frame. Fields used only in `order_by` and `delete_when` need not be among them. A
+    frame from Kafka needs the DDL, since its records are JSON text.
     """
 
     order_by: tuple[str, ...] = ()
     delete_when: str | None = None
     columns: str | None = None
     epoch_unit: EpochUnit | None = None
-    """For JSON text only. None: a number where a timestamp is declared is a bad row."""
+    """For JSON text only. None: a number in a timestamp column is a bad row."""
     across_checkpoints: bool = False
-    """The order also holds between a change and the row in the table: an older change that comes later is left out."""
+    """The order also applies between a change and the row in the table: a change that is older is dropped."""
 
     def __post_init__(self) -> None:
         _check_fields(self.order_by)
@@ -229,7 +228,7 @@ class Upsert:
 
 @dataclass(frozen=True)
 class Debezium:
-    """Change records with before, after and op.
+    """Debezium change records with before, after and op.
 
     The record is either columns of the frame (`before`, `after`, `op`, ... or `payload` with them inside), or JSON
     text in the column `value` (with the key's JSON in `key`); then `columns` declares the table's columns as Spark
@@ -241,9 +240,9 @@ class Debezium:
     on_truncate: OnTruncate = OnTruncate.HALT
     on_unavailable_value: OnUnavailableValue = OnUnavailableValue.HALT
     epoch_unit: EpochUnit | None = None
-    """For JSON text without a schema part. None: microseconds, and numbers that make no sense as such are bad rows."""
+    """For JSON text without a schema part. None: microseconds; numbers that are implausible as such are bad rows."""
     across_checkpoints: bool = False
-    """As of `Upsert`."""
+    """As in `Upsert`."""
     unavailable_value: str = "__debezium_unavailable_value"
     """The connector's `unavailable.value.placeholder`."""
 
@@ -253,11 +252,12 @@ class Debezium:
 
 @dataclass(frozen=True)
 class Diff:
-    """Rows with a time and a multiplicity: so many of the row come, or go, at that time.
+    """Rows with a time and a multiplicity: how many copies of the row are added, or removed, at that time.
 
     `time` (BIGINT milliseconds, or TIMESTAMP), `diff` (an integer) and `progress` (BOOLEAN) name fields of the record,
-    dots for nested ones. A row whose progress is true is no change: no time below its own follows; if it has none,
-    nothing follows. `columns` are the table's columns as of `Upsert`, by default all others of the frame.
+    with dots for nested ones. A row whose progress is true is not a change: it states that no smaller time follows or,
+    without a time, that nothing follows. `columns` are the table's columns as in `Upsert`, by default all other columns
+    of the frame.
     """
 
     time: str
@@ -271,34 +271,34 @@ Envelope = NoEnvelope | Upsert | Debezium | Diff
 HEARTBEAT_MS = 3_600_000
 
 MAX_PENDING_BATCHES = 100
-"""Batches that may wait for the catalog, unless the sink says otherwise."""
+"""Default maximum of batches that wait for the catalog."""
 
 MAX_STAGED_SIZE = 8_000_000_000
-"""Bytes that a sink by the clock may stage, unless it says otherwise."""
+"""Default maximum of bytes that a sink without row times stages."""
 
 
 @dataclass(frozen=True)
 class RowTimes:
-    """Rows have a logical time of their own, instead of that of their checkpoint."""
+    """Rows have their own logical time instead of that of their checkpoint."""
 
     late: LateRows
     field: str | None = None
-    """Of the record, dots for nested ones; None where the envelope names it."""
+    """Field of the record with the time, with dots for nested ones; None if the envelope names it."""
     by_progress: bool = False
-    """Progress rows move the frontier; else it follows the highest time seen."""
+    """Progress rows advance the frontier; otherwise it follows the highest time seen."""
     delay_ms: int = 0
-    """How far the frontier stays behind the highest time."""
+    """How far the frontier lags behind the highest time."""
     idle_ms: int | None = None
-    """When the source was asked for so long and had nothing, the frontier follows the clock."""
+    """Once the source has had no data for this long, the frontier follows the clock."""
 
 
 EXTENSION_NAME, EXTENSION_METADATA = "ARROW:extension:name", "ARROW:extension:metadata"
-"""Where Arrow looks for them in the metadata of a field."""
+"""Keys of Arrow's field metadata."""
 
 
 @dataclass(frozen=True)
 class ArrowExtension:
-    """What Arrow calls the type of a column beyond how it is stored: `geoarrow.wkb` for bytes, for instance."""
+    """The Arrow extension type of a column, for instance `geoarrow.wkb` over bytes."""
 
     column: str
     name: str
@@ -307,11 +307,11 @@ class ArrowExtension:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How table files are written, as far as the sink says so; else it is the table that says it."""
+    """The sink's options of table files; the table's properties decide what is not set here."""
 
     target_file_size: int | None = None
     row_group_size: int | None = None
-    """Bytes in the file."""
+    """In bytes of the file."""
     compression: str | None = None
     bloom_filter: bool = False
     """For the columns of the key."""
@@ -327,7 +327,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class SinkSpec:
-    """One sink. `sink_id` is its uuid; `version` grows when its definition changes and fences older definitions."""
+    """One sink. `sink_id` is its UUID; `version` grows when its definition changes and fences older definitions."""
 
     name: str
     sink_id: str
@@ -338,83 +338,83 @@ class SinkSpec:
     on_foreign_commit: OnForeignCommit = OnForeignCommit.HALT
     write: WriteOptions = field(default_factory=WriteOptions)
     window_ms: int | None = None
-    """Checkpoints are staged, and committed together at multiples of this; None: each one is committed by itself."""
+    """Checkpoints are staged and committed together at multiples of this; None: each is committed on its own."""
     generation: int = 0
-    """Grows when the table is to be filled anew: the first batch of a generation replaces what the table holds."""
+    """Grows when the table is to be refilled: the first batch of a generation replaces all rows of the table."""
     accepted_snapshot: int | None = None
-    """A snapshot that the user vouched for: foreign changes up to it are no reason to halt."""
+    """A snapshot that the user accepted: foreign changes up to it do not halt the sink."""
     deletes: Deletes = Deletes.POSITION
     key_index: KeyIndexUse = KeyIndexUse.AUTO
     partition_by: tuple[PartitionBy, ...] = ()
-    """How the table is partitioned; a table that exists keeps its own way, and none here asks for none."""
+    """Partition fields of the table. Empty: an existing table keeps its own, a new one is not partitioned."""
     uuids: tuple[str, ...] = ()
-    """Columns that are texts in Spark and uuids in a table that is made."""
+    """Columns that are strings in Spark and UUIDs in a table that calve creates."""
     on_schema_change: OnSchemaChange = OnSchemaChange.EVOLVE
     unpartitioned: bool = False
-    """The table is to lose its partitions; `partition_by` is empty then."""
+    """Remove the partition fields of the table; `partition_by` is empty then."""
     on_key_violation: OnKeyViolation = OnKeyViolation.IGNORE
     branch: str = "main"
     """Branch of the table that commits go to."""
     append: bool = False
-    """Keep every change as a row with its multiplicity and its time, instead of one row per key; there is no key."""
+    """Keep every change as a row with its multiplicity and time instead of one row per key; there is no key."""
     times: RowTimes | None = None
     commit_bytes: int | None = None
-    """Staged bytes that are committed without waiting for the end of their window."""
+    """Staged bytes at which a commit does not wait for the end of the window."""
     coalesce: bool = True
     """Whether windows, or times, that are complete together become one snapshot."""
     dead_letters: TableName | None = None
-    """Where records go that cannot become changes; None: they stop the sink."""
+    """Table for records that cannot be converted to changes; None: they halt the sink."""
     maintenance: Maintenance = Maintenance.AUTO
     heartbeat_ms: int = HEARTBEAT_MS
     """An idle sink commits an empty snapshot this long after the last one."""
     pace: Pace = field(default_factory=Pace)
     max_pending_batches: int = MAX_PENDING_BATCHES
-    """With so many batches waiting for the catalog nothing more is read."""
+    """Reading pauses while this many batches wait for the catalog."""
     max_staged_size: int | None = None
-    """Staged bytes, as far as the sink says so; see `staged_limit`."""
+    """Limit of staged bytes, if the sink sets one; see `staged_limit`."""
     adopt: Adopt = Adopt.NO
 
     def __post_init__(self) -> None:
         if self.deletes is Deletes.EQUALITY and (unfound := [name for name in self.key if name in self.uuids]):
             raise InvalidInput(
                 f'column "{unfound[0]}" cannot be a key with equality deletes',
-                detail="Spark with the Iceberg runtime finds no uuid by equality deletes.",
+                detail="Spark with the Iceberg runtime does not apply equality deletes to UUIDs.",
                 hint="Use DELETES = 'position', or declare it as STRING.",
             )
         if self.adopts and isinstance(self.envelope, Diff):
             raise InvalidInput(
-                "a table cannot be taken over with ENVELOPE DIFF",
-                detail="Rows that are there have neither a time nor a multiplicity.",
+                "ADOPT is not supported with ENVELOPE DIFF",
+                detail="Existing rows have neither a time nor a multiplicity.",
                 hint="Leave ADOPT out, and write to an empty table.",
             )
         against = [
-            (self.append, "A table that keeps every change has nothing to leave out."),
+            (self.append, "MODE APPEND keeps every change and drops none."),
             (self.times is not None, "Rows have times of their own, which order them."),
-            (self.deletes is Deletes.EQUALITY, "Keys alone do not tell which of two rows is the newer one."),
+            (self.deletes is Deletes.EQUALITY, "Equality deletes compare keys only, not which of two rows is newer."),
         ]
         for given, reason in against:
             if given and self.ordered:
                 raise InvalidInput(
-                    "an order across checkpoints does not fit to this sink",
+                    "an order across checkpoints is not supported for this sink",
                     detail=reason,
                     hint="Leave GLOBAL (across_checkpoints) out, or MODE APPEND, TIME COLUMN and DELETES = 'equality'.",
                 )
 
     @property
     def adopts(self) -> bool:
-        """Whether rows that are in the table before this sink's first commit stay; a new generation replaces them."""
+        """Whether rows from before this sink's first commit are kept; a new generation replaces them."""
         return self.adopt is not Adopt.NO and not self.generation
 
     @property
     def ordered(self) -> bool:
-        """Whether changes are compared with the rows of the table."""
+        """Whether changes are compared with the rows in the table."""
         return isinstance(self.envelope, Upsert | Debezium) and self.envelope.across_checkpoints
 
     @property
     def staged_limit(self) -> int | None:
-        """Staged bytes at which a sink by the clock closes its window early. None: no limit.
+        """Staged bytes at which the sink closes its window early. None: no limit.
 
-        Where rows have times of their own the sink ends there if nothing can be closed.
+        Where rows have times of their own, the sink halts at the limit if no time is complete.
         """
         by_default = MAX_STAGED_SIZE if self.times is None else None
         return by_default if self.max_staged_size is None else self.max_staged_size

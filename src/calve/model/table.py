@@ -1,4 +1,4 @@
-"""What the protocol sees of an Iceberg table, and what it asks to be committed.
+"""An Iceberg table as the protocol sees it, and the commits that the protocol proposes.
 
 `iceberg/sink_table.py` fills these from a real catalog; the simulation fills them from memory. The protocol itself
 (`commit/`) knows nothing else of Iceberg.
@@ -11,12 +11,12 @@ from calve.model.files import FileTotals, Manifest
 from calve.model.progress import Progress
 
 REPLACE = "replace"
-"""Operation of a snapshot that changes files and no rows."""
+"""Operation of a snapshot that changes files but not rows."""
 
 
 @dataclass(frozen=True)
 class SnapshotInfo:
-    """One snapshot. `own` is this sink's progress as its summary states it, None for everybody else's."""
+    """One snapshot. `own` is this sink's progress in its summary; None for snapshots of others."""
 
     snapshot_id: int
     parent_id: int | None
@@ -27,15 +27,15 @@ class SnapshotInfo:
 
 @dataclass(frozen=True)
 class TableState:
-    """The table at one moment: what an attempt builds on and pins."""
+    """The table at one moment; a commit attempt builds on it and pins it."""
 
     uuid: str
     ancestors: tuple[SnapshotInfo, ...]
-    """The branch's head first, as far back as snapshots remain; empty without any snapshot."""
+    """The branch's head first, as far back as snapshots are retained; empty if there is no snapshot."""
     stated: Progress | None
     """Progress in the table property."""
     has_data: bool
-    """False only when no live data file can exist: a batch then needs no deletes."""
+    """False only if no live data file can exist: a batch then needs no deletes."""
     handle: Any = field(default=None, compare=False, repr=False)
     """The store's own reference to this state."""
     others: tuple[Progress, ...] = ()
@@ -49,7 +49,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A snapshot to be added on top of a `TableState`.
+    """A snapshot to commit on top of a `TableState`.
 
     Without manifests it moves progress only (a claim, an empty batch).
     """
@@ -58,8 +58,8 @@ class Proposal:
     manifests: tuple[Manifest, ...] = ()
     totals: FileTotals = FileTotals()
     replaces: bool = False
-    """Everything that the table holds goes out with this snapshot."""
+    """This snapshot removes all current rows of the table."""
     replaced_deletes: tuple[str, ...] = ()
-    """Files of deletes that go out: what they delete is among those that come in."""
+    """Delete files that this snapshot removes: the added ones contain their deletes."""
     retired: tuple[Progress, ...] = ()
-    """Other sinks that lose the table with this snapshot, and what their properties say from then on."""
+    """Final progress of other sinks, which lose the table with this snapshot."""

@@ -1,8 +1,8 @@
-"""Types of columns: what SQL and Spark call them, what a table holds, what a key or a partition may be made of.
+"""Types of columns: their names in SQL, Spark and Iceberg, and whether keys and partitions can use them.
 
-`TYPES` is the one place that knows it: schemas, keys, partitions, writers and the reference page (`docs/types.md`) are
-made of it. A table of format version 2 has fewer types than Spark: what has no type of its own is stored as a text from
-which the value can be told again, or refused.
+`TYPES` is the only place that knows it: schemas, keys, partitions, writers and the reference page (`docs/types.md`) are
+derived from it. A table of format version 2 has fewer types than Spark: a value without a matching type is stored as a
+text from which it can be restored, or refused.
 """
 
 import re
@@ -18,7 +18,7 @@ _DAYS = (*_BUCKET, "year", "month", "day")
 _MOMENTS = (*_DAYS, "hour")
 
 UUID_MARK = "calve:uuid"
-"""Comment of a declared column, in Spark's notation, whose texts are uuids."""
+"""Comment that marks a column declared in Spark DDL as UUID texts."""
 UUID_PATTERN = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
@@ -27,21 +27,21 @@ class ColumnType:
     """One type. Names are without parameters: `DECIMAL`, `decimal`."""
 
     sql: str
-    """As it is declared."""
+    """The name in declarations."""
     spark: str
-    """As Spark's JSON calls it; empty for what Spark does not have."""
+    """The name in Spark's JSON; empty if Spark lacks the type."""
     iceberg: str
-    """As the table has it; empty: refused."""
+    """The type in the table; empty: refused."""
     transforms: tuple[str, ...] = ()
-    """What partitions may be made of."""
+    """Partition transforms that accept the type."""
     key: bool = True
     back: str = ""
-    """What Spark reads, where that is another type."""
+    """The type that Spark reads, if it differs."""
     note: str = ""
 
     @property
     def nested(self) -> bool:
-        """True for types that hold others."""
+        """True for types that contain other types."""
         return self.iceberg in {"list", "map", "struct"}
 
 
@@ -50,21 +50,25 @@ TYPES: tuple[ColumnType, ...] = (
     ColumnType("TINYINT", "byte", "int", _EXACT, back="INT"),
     ColumnType("SMALLINT", "short", "int", _EXACT, back="INT"),
     ColumnType("INT", "integer", "int", _EXACT),
-    ColumnType("BIGINT", "long", "long", _EXACT, note="Unsigned numbers of 64 bits: DECIMAL(20,0)."),
+    ColumnType("BIGINT", "long", "long", _EXACT, note="For unsigned 64-bit numbers use DECIMAL(20,0)."),
     ColumnType("FLOAT", "float", "float", IDENTITY, key=False, note="With NaN and infinities."),
     ColumnType("DOUBLE", "double", "double", IDENTITY, key=False, note="With NaN and infinities."),
-    ColumnType("DECIMAL", "decimal", "decimal", _EXACT, note="1 to 38 digits; more are refused, never cut."),
-    ColumnType("STRING", "string", "string", _EXACT, note="A collation is no part of the table, and refused in a key."),
+    ColumnType("DECIMAL", "decimal", "decimal", _EXACT, note="1 to 38 digits; more are refused, never truncated."),
+    ColumnType(
+        "STRING", "string", "string", _EXACT, note="The table does not store a collation; a key must not have one."
+    ),
     ColumnType("CHAR", "char", "string", _EXACT, back="STRING", note="The length is not checked."),
     ColumnType("VARCHAR", "varchar", "string", _EXACT, back="STRING", note="The length is not checked."),
-    ColumnType("BINARY", "binary", "binary", _EXACT, note="Goes into a `fixed` column of a table that exists, too."),
+    ColumnType(
+        "BINARY", "binary", "binary", _EXACT, note="Can also be written to a `fixed` column of an existing table."
+    ),
     ColumnType("DATE", "date", "date", _DAYS, note="Years 1 to 9999."),
     ColumnType(
         "TIME",
         "time",
         "time",
         _BUCKET,
-        note="Microseconds. Spark has it from version 4.1 on, and a session of your own needs "
+        note="Microseconds. Spark supports it from version 4.1 on; your own session needs "
         "`spark.sql.timeType.enabled`. Spark with the Iceberg runtime cannot read tables with such a column.",
     ),
     ColumnType("TIMESTAMP", "timestamp", "timestamptz", _MOMENTS, note="A moment, in microseconds."),
@@ -75,9 +79,9 @@ TYPES: tuple[ColumnType, ...] = (
         "uuid",
         _BUCKET,
         back="STRING",
-        note="A column of a source, not inside of others; a text in Spark. A `STRING` goes into a `uuid` column of a "
-        "table that exists, too. A key where rows are deleted by position: Spark with the Iceberg runtime finds no "
-        "uuid by equality deletes.",
+        note="A top-level column of a source; a string in Spark. A `STRING` can also be written to a `uuid` column of "
+        "an existing table. Can be a key if rows are deleted by position: Spark with the Iceberg runtime does not "
+        "apply equality deletes to UUIDs.",
     ),
     ColumnType(
         "INTERVAL",
@@ -85,8 +89,8 @@ TYPES: tuple[ColumnType, ...] = (
         "string",
         key=False,
         back="STRING",
-        note="The literal of Spark (`INTERVAL '1 02:00:00' DAY TO SECOND`). Not for JSON and CSV: there a `STRING` "
-        "takes the text as it is.",
+        note="Stored as Spark's literal (`INTERVAL '1 02:00:00' DAY TO SECOND`). Not for JSON and CSV: declare a "
+        "`STRING`, which takes the text as it is.",
     ),
     ColumnType(
         "VARIANT",
@@ -94,19 +98,20 @@ TYPES: tuple[ColumnType, ...] = (
         "string",
         key=False,
         back="STRING",
-        note="Its JSON, which `parse_json` reads again; types that JSON lacks are texts in it. Inside of other columns "
-        "it is refused. Not for JSON and CSV: there a `STRING` takes objects and arrays as their JSON.",
+        note="Stored as JSON, which `parse_json` reads back; types that JSON lacks become strings. Refused inside "
+        "other types. Not for JSON and CSV: declare a `STRING`, which takes objects and arrays as their JSON.",
     ),
-    ColumnType("ARRAY", "array", "list", key=False, note="Of any of these, to any depth."),
-    ColumnType("MAP", "map", "map", key=False, note="Of any of these, to any depth."),
+    ColumnType("ARRAY", "array", "list", key=False, note="Of any of these types, nested to any depth."),
+    ColumnType("MAP", "map", "map", key=False, note="Of any of these types, nested to any depth."),
     ColumnType(
         "STRUCT",
         "struct",
         "struct",
         key=False,
-        note="Of any of these, to any depth, with one field at least. Its fields may be keys of partitions.",
+        note="Of any of these types, nested to any depth, with at least one field. Tables can be partitioned by its "
+        "fields.",
     ),
-    ColumnType("VOID", "void", "", key=False, note="Refused: it says nothing of the values to come."),
+    ColumnType("VOID", "void", "", key=False, note="Refused: it does not tell the type of future values."),
 )
 
 _BY_SQL = {kind.sql: kind for kind in TYPES}
@@ -117,13 +122,13 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
 
 def declared_type(text: str) -> ColumnType | None:
-    """The type of a declared column, parameters and all: `DECIMAL(12,2)`, `ARRAY<INT>`."""
+    """The type of a declaration, which may have parameters: `DECIMAL(12,2)`, `ARRAY<INT>`."""
     base = _BASE.match(text)
     return _BY_SQL.get(base[0].upper()) if base else None
 
 
 def spark_type(name: str) -> ColumnType | None:
-    """The type that Spark's JSON calls so: `decimal(12,2)`, `interval day to second`, `array`."""
+    """The type with this name in Spark's JSON: `decimal(12,2)`, `interval day to second`, `array`."""
     base = _BASE.match(name)
     found = _BY_SPARK.get(base[0].lower()) if base else None
     if found is not None and found.sql == "DECIMAL" and decimal_of(name) is None:
@@ -141,7 +146,7 @@ def decimal_of(name: str) -> tuple[int, int] | None:
 
 
 def written_as(iceberg: str) -> str | None:
-    """What values of a flat column are in Spark when they are written; None where Spark has nothing like it."""
+    """The Spark type in which values of a flat column are written; None if Spark has no such type."""
     decimal = decimal_of(iceberg)
     if decimal is not None:
         return f"decimal({decimal[0]},{decimal[1]})"
@@ -151,7 +156,7 @@ def written_as(iceberg: str) -> str | None:
 
 
 def leaves(text: str, path: str) -> Iterator[tuple[str, str]]:
-    """The flat types inside of a declared one, each with the name that leads to it. The text is in canonical form."""
+    """The primitive types inside a declared type, each with its path. The text must be in canonical form."""
     base, _, rest = text.partition("<")
     if not rest or base not in {"ARRAY", "MAP", "STRUCT"}:
         yield path, text
@@ -167,7 +172,7 @@ def leaves(text: str, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside of brackets and quotes."""
+    """Split at the commas outside brackets and quotes."""
     found, depth, quoted, start = [], 0, False, 0
     for at, letter in enumerate(text):
         if letter == "`":

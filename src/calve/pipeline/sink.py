@@ -20,17 +20,10 @@ from calve.errors import InvalidInput, TransientError
 from calve.lake import Lake, TableRef
 from calve.model.spec import (
     HEARTBEAT_MS,
-    Adopt,
-    Deletes,
     Diff,
     Envelope,
-    KeyIndexUse,
     LateRows,
-    Maintenance,
     NoEnvelope,
-    OnForeignCommit,
-    OnKeyViolation,
-    OnSchemaChange,
     Pace,
     PartitionBy,
     RowTimes,
@@ -41,7 +34,8 @@ from calve.model.spec import (
 from calve.pipeline.query import Query
 from calve.pipeline.start import Start
 from calve.pipeline.views import ViewOver
-from calve.plan.catalogue import SINK
+from calve.plan.catalogue import SinkOptions
+from calve.plan.settings import Setting
 from calve.records.frames import extensions_of
 from calve.source.port import SourceDefinition
 from calve.spark.executors import refuse_connect
@@ -170,35 +164,36 @@ class Sink:
         before = self.spec.write
         write = replace(
             before,
-            target_file_size=_bytes("target_file_size", target_file_size) or before.target_file_size,
-            row_group_size=_bytes("row_group_size", row_group_size) or before.row_group_size,
-            compression=_codec(compression) or before.compression,
+            target_file_size=_bytes(SinkOptions.TARGET_FILE_SIZE, target_file_size) or before.target_file_size,
+            row_group_size=_bytes(SinkOptions.ROW_GROUP_SIZE, row_group_size) or before.row_group_size,
+            compression=_word(SinkOptions.COMPRESSION, compression) or before.compression,
             bloom_filter=before.bloom_filter if bloom_filter is None else bloom_filter,
         )
         spec = replace(self.spec, write=write, branch=branch or self.spec.branch)
         spec = replace(
             spec,
             version=_positive("version", version) or spec.version,
-            max_pending_batches=_positive("max_pending_batches", max_pending_batches) or spec.max_pending_batches,
-            max_staged_size=_bytes("max_staged_size", max_staged_size) or spec.max_staged_size,
+            max_pending_batches=_positive(SinkOptions.MAX_PENDING_BATCHES.keyword, max_pending_batches)
+            or spec.max_pending_batches,
+            max_staged_size=_bytes(SinkOptions.MAX_STAGED_SIZE, max_staged_size) or spec.max_staged_size,
         )
         if on_foreign_commit is not None:
-            policy = _chosen(OnForeignCommit, on_foreign_commit, "on_foreign_commit")
+            policy = _chosen(SinkOptions.ON_FOREIGN_COMMIT, on_foreign_commit)
             spec = replace(spec, on_foreign_commit=policy)
         if deletes is not None:
-            spec = replace(spec, deletes=_encoding(deletes))
+            spec = replace(spec, deletes=_chosen(SinkOptions.DELETES, deletes))
         if on_bad_row is not None:
             spec = replace(spec, dead_letters=_dead_letters(spec.table, on_bad_row))
         if key_index is not None:
-            spec = replace(spec, key_index=_chosen(KeyIndexUse, key_index, "key_index"))
+            spec = replace(spec, key_index=_chosen(SinkOptions.KEY_INDEX, key_index))
         if adopt is not None:
-            spec = replace(spec, adopt=_chosen(Adopt, str(adopt).lower(), "adopt"))
+            spec = replace(spec, adopt=_chosen(SinkOptions.ADOPT, str(adopt).lower()))
         if maintenance is not None:
-            spec = replace(spec, maintenance=_chosen(Maintenance, maintenance, "maintenance"))
+            spec = replace(spec, maintenance=_chosen(SinkOptions.MAINTENANCE, maintenance))
         if on_key_violation is not None:
-            spec = replace(spec, on_key_violation=_chosen(OnKeyViolation, on_key_violation, "on_key_violation"))
+            spec = replace(spec, on_key_violation=_chosen(SinkOptions.ON_KEY_VIOLATION, on_key_violation))
         if on_schema_change is not None:
-            spec = replace(spec, on_schema_change=_chosen(OnSchemaChange, on_schema_change, "on_schema_change"))
+            spec = replace(spec, on_schema_change=_chosen(SinkOptions.ON_SCHEMA_CHANGE, on_schema_change))
         return replace(self, spec=spec)
 
     def commits(
@@ -213,10 +208,12 @@ class Sink:
         `size`: as soon as so much is staged. `coalesce=False`: one snapshot for every window, or every time, even when
         several are complete. `heartbeat`: an empty snapshot so long after the last one (by default an hour).
         """
-        beat = HEARTBEAT_MS if heartbeat is None else round(_seconds("heartbeat", heartbeat) * 1000)
+        beat = HEARTBEAT_MS if heartbeat is None else round(_seconds(SinkOptions.HEARTBEAT, heartbeat) * 1000)
         if beat < _LEAST_HEARTBEAT_MS:
             raise InvalidInput("heartbeat must be at least a second", detail=f"Got {heartbeat!r}.")
-        spec = replace(self.spec, commit_bytes=_bytes("size", size), coalesce=coalesce, heartbeat_ms=beat)
+        spec = replace(
+            self.spec, commit_bytes=_bytes(SinkOptions.COMMIT_SIZE, size), coalesce=coalesce, heartbeat_ms=beat
+        )
         return replace(self, spec=spec)
 
     def times(
@@ -231,11 +228,13 @@ class Sink:
         if isinstance(self.spec.envelope, Diff) == bool(column):
             raise InvalidInput("a time is either a column's or that of the envelope DIFF")
         times = RowTimes(
-            late=_chosen(LateRows, late_rows, "late_rows") if late_rows else _late(self.spec.append),
+            late=_chosen(SinkOptions.LATE_ROWS, late_rows) if late_rows else _late(self.spec.append),
             field=column,
             by_progress=isinstance(self.spec.envelope, Diff) and self.spec.envelope.progress is not None,
-            delay_ms=round(_seconds("watermark_delay", watermark_delay) * 1000),
-            idle_ms=round(_seconds("idle_timeout", idle_timeout) * 1000) if idle_timeout is not None else None,
+            delay_ms=round(_seconds(SinkOptions.WATERMARK_DELAY, watermark_delay) * 1000),
+            idle_ms=round(_seconds(SinkOptions.IDLE_TIMEOUT, idle_timeout) * 1000)
+            if idle_timeout is not None
+            else None,
         )
         return replace(self, spec=replace(self.spec, times=times))
 
@@ -265,16 +264,14 @@ class Sink:
         read to its end; by default they follow the data. `recovery="replay"` stages nothing: one checkpoint, and one
         snapshot, for every commit interval.
         """
-        commits = _seconds("commit_interval", commit_interval)
-        every = _seconds("checkpoint_interval", checkpoint_interval)
-        if recovery not in {None, "stage", "replay"}:
-            raise InvalidInput(f'unknown policy recovery="{recovery}"', hint="Use 'stage' or 'replay'.")
+        commits = _seconds(SinkOptions.COMMIT_INTERVAL, commit_interval)
+        every = _seconds(SinkOptions.CHECKPOINT_INTERVAL, checkpoint_interval)
         if commits and every and round(commits * 1000) % round(every * 1000):
             raise InvalidInput(
                 f"the commit interval {commits:g} s is no multiple of the checkpoint interval {every:g} s",
                 hint="Choose a commit interval that is a whole number of checkpoint intervals.",
             )
-        replay = recovery == "replay"
+        replay = _word(SinkOptions.RECOVERY, recovery) == "replay"
         spec = self.spec
         if commits or every:
             window_ms = round(commits * 1000) if commits and not replay else None
@@ -315,15 +312,14 @@ def _positive(name: str, value: object) -> int | None:
     return value
 
 
-def _bytes(name: str, size: int | str | None) -> int | None:
-    return _positive(name, parse_size(size) if isinstance(size, str) else size)
+def _bytes(option: Setting[int], size: int | str | None) -> int | None:
+    return _positive(option.keyword, parse_size(size) if isinstance(size, str) else size)
 
 
-def _codec(name: str | None) -> str | None:
-    known = next(setting.choices for setting in SINK.settings if setting.name == "COMPRESSION")
-    if name is not None and name not in known:
-        raise InvalidInput(f'unknown codec compression="{name}"', hint=f"Use one of {', '.join(map(repr, known))}.")
-    return name
+def _word(option: Setting[str], value: str | None) -> str | None:
+    if value is not None and value not in option.choices:
+        raise _invalid_choice(option, value)
+    return value
 
 
 def _partition_field(text: str) -> PartitionBy:
@@ -334,18 +330,24 @@ def _partition_field(text: str) -> PartitionBy:
 C = TypeVar("C", bound=StrEnum)
 
 
-def _chosen(choices: type[C], text: str, name: str) -> C:
+def _chosen(option: Setting[C], value: str) -> C:
     try:
-        return choices(text)
+        return option.value_type(value)
     except ValueError:
-        allowed = ", ".join(repr(choice.value) for choice in choices)
-        raise InvalidInput(f'unknown policy {name}="{text}"', hint=f"Use one of {allowed}.") from None
+        raise _invalid_choice(option, value) from None
+
+
+def _invalid_choice(option: Setting[C] | Setting[str], value: str) -> InvalidInput:
+    expected = ", ".join(map(repr, option.choices))
+    return InvalidInput(f'invalid value {option.keyword}="{value}"', hint=f"Expected one of {expected}.")
 
 
 def _dead_letters(table: TableName, policy: str) -> TableName | None:
-    if policy not in {"halt", "dead letter"}:
-        raise InvalidInput(f'unknown policy on_bad_row="{policy}"', hint="Use 'halt' or 'dead letter'.")
-    return None if policy == "halt" else TableName(table.namespace, f"{table.name}_dead_letters")
+    return (
+        None
+        if _word(SinkOptions.ON_BAD_ROW, policy) == "halt"
+        else TableName(table.namespace, f"{table.name}_dead_letters")
+    )
 
 
 def _late(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults
@@ -353,15 +355,7 @@ def _late(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults
     return LateRows.ADVANCE if append else LateRows.ERROR
 
 
-def _encoding(text: str) -> Deletes:
-    try:
-        return Deletes(text)
-    except ValueError:
-        problem = 'deletes="vector" is not supported yet' if text == "vector" else f'unknown encoding deletes="{text}"'
-        raise InvalidInput(problem, hint=f"Use one of {', '.join(repr(d.value) for d in Deletes)}.") from None
-
-
-def _seconds(name: str, value: object) -> float:
+def _seconds(option: Setting[timedelta], value: object) -> float:
     """A duration in seconds: zero (also for None), or at least a millisecond."""
     if value is None:
         return 0.0
@@ -370,4 +364,6 @@ def _seconds(name: str, value: object) -> float:
     seconds = seconds if isinstance(seconds, int | float) and not isinstance(seconds, bool) else -1
     if seconds == 0 or _LEAST_SECONDS <= seconds < _MOST_SECONDS:
         return float(seconds)
-    raise InvalidInput(f"{name} is not a duration", detail=f"Got {value!r}.", hint="Write '10s', '20m' or '1h'.")
+    raise InvalidInput(
+        f"{option.keyword} is not a duration", detail=f"Got {value!r}.", hint="Write '10s', '20m' or '1h'."
+    )

@@ -1,392 +1,330 @@
-"""Every option that calve knows, by the kind of object it belongs to. The reference page and SHOW OPTIONS print it."""
+"""Every option of every statement, by the kind of object that it belongs to.
+
+Planning and the Python interface read options through these declarations. SHOW OPTIONS and `docs/options.md` print
+them.
+"""
 
 from datetime import timedelta
 
-from calve.model.spec import MAX_FILE_SIZE, MAX_PENDING_BATCHES
-from calve.plan.settings import Setting, SettingGroup, SettingKind
+from calve.model.connection import Login
+from calve.model.spec import (
+    MAX_FILE_SIZE,
+    MAX_PENDING_BATCHES,
+    Adopt,
+    Deletes,
+    EpochUnit,
+    KeyIndexUse,
+    LateRows,
+    Maintenance,
+    OnForeignCommit,
+    OnKeyViolation,
+    OnSchemaChange,
+    OnTruncate,
+    OnUnavailableValue,
+)
+from calve.plan.settings import (
+    SettingGroup,
+    boolean,
+    choice,
+    duration,
+    integer,
+    name,
+    number,
+    secret,
+    size,
+    text,
+    word,
+)
 
 _SECOND = timedelta(seconds=1)
-_NOT_YET = ("*",)
 
-SINK = SettingGroup(
-    "a sink",
-    (
-        Setting(
-            "COMMIT INTERVAL",
-            SettingKind.DURATION,
-            "When snapshots are made: at multiples of it, each with all that was read before. It does not hold back "
-            "reading. Without it every checkpoint becomes a snapshot.",
-            low=_SECOND,
-        ),
-        Setting(
-            "CHECKPOINT INTERVAL",
-            SettingKind.DURATION,
-            "Least time between two checkpoints of a source that is read to its end; a backlog is read without a rest. "
-            "The commit interval is a multiple of it.",
-            default="as data comes",
-            low=_SECOND,
-        ),
-        Setting(
-            "DELETES",
-            SettingKind.CHOICE,
-            "How rows leave the table: by their places, which are looked up in every commit, or by keys that readers "
-            "compare all rows with.",
-            default="'position'",
-            choices=("position", "equality"),
-            later=("vector",),
-        ),
-        Setting(
-            "KEY INDEX",
-            SettingKind.CHOICE,
-            "Whether places of rows are looked up in an index of keys, kept in the state location, instead of in the "
-            "key columns of the table: where that costs less, always or never.",
-            default="'auto'",
-            choices=("auto", "on", "off"),
-        ),
-        Setting("FORMAT VERSION", SettingKind.INTEGER, "Version of the Iceberg format.", default="2", low=2, high=2),
-        Setting(
-            "TARGET FILE SIZE",
-            SettingKind.SIZE,
-            "Files are ended at about this size.",
-            default="the table's, else '512MB'",
-            low=1_000_000,
-            high=MAX_FILE_SIZE,
-        ),
-        Setting(
-            "COMPRESSION",
-            SettingKind.CHOICE,
-            "Codec of the Parquet files.",
-            default="the table's, else 'zstd'",
-            choices=("zstd", "snappy", "gzip", "lz4", "none"),
-        ),
-        Setting(
-            "ROW GROUP SIZE",
-            SettingKind.SIZE,
-            "Row groups are ended at about this size in the file; it takes some times as much memory.",
-            default="the table's, else by memory",
-            low=100_000,
-            high=MAX_FILE_SIZE,
-        ),
-        Setting(
-            "BLOOM FILTER",
-            SettingKind.BOOLEAN,
-            "Data files have a Bloom filter for each key column: readers that look for few keys skip most files, which "
-            "are one to two bytes per row larger.",
-            default="false",
-        ),
-        Setting(
-            "STATE LOCATION",
-            SettingKind.TEXT,
-            "Folder or URI for calve's records; never inside of a table.",
-            default="below the home folder",
-        ),
-        Setting(
-            "BRANCH",
-            SettingKind.TEXT,
-            "Branch of the table to write to; one that is not there yet begins at the head of main.",
-            default="'main'",
-        ),
-        Setting(
-            "ON FOREIGN COMMIT",
-            SettingKind.CHOICE,
-            "What to do when another writer changed the table's rows.",
-            default="'halt'",
-            choices=("halt", "accept"),
-        ),
-        Setting(
-            "ON SCHEMA CHANGE",
-            SettingKind.CHOICE,
-            "What to do when the source has columns that the table lacks, or wider ones: change the table, or stop.",
-            default="'evolve'",
-            choices=("evolve", "halt"),
-        ),
-        Setting(
-            "ON KEY VIOLATION",
-            SettingKind.CHOICE,
-            "What to do when a checkpoint has different rows of one key in the same order; looking for them takes a "
-            "pass over the checkpoint.",
-            default="'ignore'",
-            choices=("ignore", "warn", "halt"),
-        ),
-        Setting(
-            "ON TRUNCATE",
-            SettingKind.CHOICE,
-            "What to do when a Debezium record says that the source table was truncated.",
-            default="'halt'",
-            choices=("halt", "ignore"),
-        ),
-        Setting(
-            "ON UNAVAILABLE VALUE",
-            SettingKind.CHOICE,
-            "What to do when a Debezium record leaves out a large value that did not change, in both images.",
-            default="'halt'",
-            choices=("halt", "null"),
-        ),
-        Setting(
-            "ON BAD ROW",
-            SettingKind.CHOICE,
-            "What to do with a record that cannot become a change: stop, or keep it in a table of its own and go on.",
-            default="'halt'",
-            choices=("halt", "dead letter"),
-        ),
-        Setting(
-            "DEAD LETTER TABLE",
-            SettingKind.TEXT,
-            "Where records go that cannot become changes: namespace.table, in the catalog of the sink's table.",
-            default="the table's name with _dead_letters",
-        ),
-        Setting(
-            "RECOVERY",
-            SettingKind.CHOICE,
-            "With a commit interval: stage every checkpoint, or take one per interval, which a crash reads again.",
-            default="'stage'",
-            choices=("stage", "replay"),
-        ),
-        Setting(
-            "RESUME",
-            SettingKind.BOOLEAN,
-            "Go on where a dropped sink of this table stopped, with the same source.",
-            default="false",
-        ),
-        Setting(
-            "SNAPSHOT",
-            SettingKind.BOOLEAN,
-            "Make the table equal to the source in one snapshot, whatever it holds now.",
-            default="false",
-        ),
-        Setting(
-            "ADOPT",
-            SettingKind.CHOICE,
-            "Take over a table that has rows which no run of this sink wrote: they count as the collection so far. "
-            "They are read once, to see that no key is null or there twice; 'trust' leaves that out.",
-            default="false",
-            choices=("true", "false", "trust"),
-        ),
-        Setting(
-            "COMMIT SIZE",
-            SettingKind.SIZE,
-            "Commit before the commit interval is over when this much is staged.",
-            low=1_000_000,
-        ),
-        Setting(
-            "MAX PENDING BATCHES",
-            SettingKind.INTEGER,
-            "With so many batches waiting for the catalog nothing more is read.",
-            default=str(MAX_PENDING_BATCHES),
-            low=1,
-        ),
-        Setting(
-            "MAX STAGED SIZE",
-            SettingKind.SIZE,
-            "With so much staged a window is closed early, and reading waits until that is committed. Where rows have "
-            "times of their own, the sink stops if none of them can be committed.",
-            default="'8GB'; no limit where rows have times of their own",
-            low=1_000_000,
-        ),
-        Setting(
-            "COALESCE",
-            SettingKind.BOOLEAN,
-            "Whether windows, or times, that are complete together become one snapshot.",
-            default="true",
-        ),
-        Setting(
-            "TIME COLUMN",
-            SettingKind.NAME,
-            "Field of the record with the logical time of its changes: a TIMESTAMP, or BIGINT milliseconds.",
-            default="changes have the time of their checkpoint",
-        ),
-        Setting(
-            "WATERMARK DELAY",
-            SettingKind.DURATION,
-            "How far times may be behind the highest one seen.",
-            default="'0s'",
-            low=timedelta(0),
-        ),
-        Setting(
-            "IDLE TIMEOUT",
-            SettingKind.DURATION,
-            "When the source was asked for so long and had nothing, logical time follows the clock.",
-            default="it waits",
-            low=_SECOND,
-        ),
-        Setting(
-            "LATE ROWS",
-            SettingKind.CHOICE,
-            "What to do with rows whose time is committed already: stop, give them the next time, or leave them out.",
-            default="'error', with MODE APPEND 'advance'",
-            choices=("error", "advance", "drop"),
-        ),
-        Setting(
-            "HEARTBEAT",
-            SettingKind.DURATION,
-            "An idle sink commits an empty snapshot so long after the last one: readers see that time went on.",
-            default="'1h'",
-            low=_SECOND,
-        ),
-        Setting(
-            "MAINTENANCE",
-            SettingKind.CHOICE,
-            "Whether the sink joins small files of its table, and writes files anew that have many deleted rows, by "
-            "itself.",
-            default="'auto'",
-            choices=("auto", "off"),
-        ),
-    ),
-)
 
-ICEBERG_CATALOG = SettingGroup(
-    "a connection to an Iceberg catalog",
-    (
-        Setting(
-            "TYPE",
-            SettingKind.CHOICE,
-            "Kind of catalog; 'embedded' is the one in the home folder.",
-            choices=("embedded", "rest", "s3tables", "s3table", "sql", "glue", "hive"),
-            required=True,
-        ),
-        Setting("URI", SettingKind.TEXT, "Address of the catalog: https://..., sqlite:///..., thrift://..."),
-        Setting("WAREHOUSE", SettingKind.TEXT, "Warehouse: a location, a name, or the ARN of a table bucket."),
-        Setting("USER", SettingKind.TEXT, "User, or client id with AUTH = 'oauth2'."),
-        Setting("PASSWORD", SettingKind.SECRET, "Password of the user, or client secret."),
-        Setting(
-            "AUTH",
-            SettingKind.CHOICE,
-            "How USER and PASSWORD log in.",
-            default="'basic'",
-            choices=("basic", "oauth2"),
-        ),
-        Setting("CREDENTIAL", SettingKind.SECRET, "OAuth2 client credentials as id:secret."),
-        Setting("TOKEN", SettingKind.SECRET, "Bearer token."),
-        Setting("SCOPE", SettingKind.TEXT, "OAuth2 scope."),
-        Setting("OAUTH2 SERVER URI", SettingKind.TEXT, "Where tokens come from, if not from the catalog."),
-        Setting("AWS CONNECTION", SettingKind.NAME, "AWS connection that signs requests and reaches the store."),
-        Setting("SIGNING NAME", SettingKind.TEXT, "Service name of signed requests.", default="'execute-api'"),
-    ),
-)
+class SinkOptions:
+    """WITH (...) of CREATE SINK."""
 
-AWS = SettingGroup(
-    "a connection to AWS",
-    (
-        Setting("ACCESS KEY ID", SettingKind.TEXT, "Access key."),
-        Setting("SECRET ACCESS KEY", SettingKind.SECRET, "Its secret."),
-        Setting("SESSION TOKEN", SettingKind.SECRET, "Token of temporary keys."),
-        Setting("ASSUME ROLE ARN", SettingKind.TEXT, "Role to take."),
-        Setting("ASSUME ROLE SESSION NAME", SettingKind.TEXT, "Name of the role's session."),
-        Setting("REGION", SettingKind.TEXT, "Region.", default="'us-east-1'"),
-        Setting("ENDPOINT", SettingKind.TEXT, "Address of a compatible store."),
-    ),
-)
+    COMMIT_INTERVAL = duration(
+        "Snapshots are committed at multiples of this interval, each with everything read before. It does not slow "
+        "reading down. Without it, every checkpoint becomes a snapshot.",
+        default="",
+        low=_SECOND,
+    )
+    CHECKPOINT_INTERVAL = duration(
+        "Minimum time between two checkpoints of a source that is read to its end; a backlog is read without pauses. "
+        "The commit interval must be a multiple of it.",
+        default="as data arrives",
+        low=_SECOND,
+    )
+    DELETES = choice(
+        "How rows are deleted: by position, which every commit looks up, or by key, which makes readers compare all "
+        "rows with the deleted keys.",
+        Deletes,
+        default="'position'",
+    )
+    KEY_INDEX = choice(
+        "Whether positions of rows are looked up in an index of keys in the state location instead of the key columns "
+        "of the table: where that costs less, always or never.",
+        KeyIndexUse,
+        default="'auto'",
+    )
+    FORMAT_VERSION = integer("Version of the Iceberg format.", default="2", low=2, high=2)
+    TARGET_FILE_SIZE = size(
+        "Approximate size at which a file is closed.",
+        default="the table's, else '512MB'",
+        low=1_000_000,
+        high=MAX_FILE_SIZE,
+    )
+    COMPRESSION = word(
+        "Codec of the Parquet files.",
+        "zstd",
+        "snappy",
+        "gzip",
+        "lz4",
+        "none",
+        default="the table's, else 'zstd'",
+    )
+    ROW_GROUP_SIZE = size(
+        "Approximate size of a row group in the file; writing it takes a multiple of that in memory.",
+        default="the table's, else by memory",
+        low=100_000,
+        high=MAX_FILE_SIZE,
+    )
+    BLOOM_FILTER = boolean(
+        "Write a Bloom filter for each key column: readers that look for few keys skip most files. Files grow by one "
+        "to two bytes per row.",
+        default="false",
+    )
+    STATE_LOCATION = text(
+        "Folder or URI for calve's records; never inside a table.",
+        default="below the home folder",
+    )
+    BRANCH = text(
+        "Branch of the table to write to; a missing one is created from the head of main.",
+        default="'main'",
+    )
+    ON_FOREIGN_COMMIT = choice(
+        "What to do when another writer changed the table's rows.", OnForeignCommit, default="'halt'"
+    )
+    ON_SCHEMA_CHANGE = choice(
+        "What to do when the source has columns that the table lacks, or wider ones: change the table, or stop.",
+        OnSchemaChange,
+        default="'evolve'",
+    )
+    ON_KEY_VIOLATION = choice(
+        "What to do when a checkpoint has different rows with the same key and order; detecting them takes a pass over "
+        "the checkpoint.",
+        OnKeyViolation,
+        default="'ignore'",
+    )
+    ON_TRUNCATE = choice(
+        "What to do when a Debezium record reports that the source table was truncated.", OnTruncate, default="'halt'"
+    )
+    ON_UNAVAILABLE_VALUE = choice(
+        "What to do when both images of a Debezium record omit a large value that did not change.",
+        OnUnavailableValue,
+        default="'halt'",
+    )
+    ON_BAD_ROW = word(
+        "What to do with a record that cannot be converted to a change: stop, or write it to the dead letter table and "
+        "continue.",
+        "halt",
+        "dead letter",
+        default="'halt'",
+    )
+    DEAD_LETTER_TABLE = text(
+        "Table for records that cannot be converted to changes: namespace.table, in the catalog of the sink's table.",
+        default="the table's name with _dead_letters",
+    )
+    RECOVERY = word(
+        "With a commit interval: stage every checkpoint, or take one checkpoint per interval and read it again "
+        "after a crash.",
+        "stage",
+        "replay",
+        default="'stage'",
+    )
+    RESUME = boolean(
+        "Continue where a dropped sink of this table stopped, with the same source.",
+        default="false",
+    )
+    SNAPSHOT = boolean(
+        "Make the table equal to the source in one snapshot, whatever it contains now.",
+        default="false",
+    )
+    ADOPT = choice(
+        "Take over a table that has rows which no run of this sink wrote: they count as the collection so far. They "
+        "are read once, to check that no key is null or duplicated; 'trust' skips the check.",
+        Adopt,
+        default="false",
+    )
+    COMMIT_SIZE = size("Commit before the commit interval ends once this much is staged.", low=1_000_000)
+    MAX_PENDING_BATCHES = integer(
+        "Reading pauses while this many batches wait for the catalog.",
+        default=str(MAX_PENDING_BATCHES),
+        low=1,
+    )
+    MAX_STAGED_SIZE = size(
+        "Once this much is staged, the window closes early, and reading pauses until it is committed. Where rows have "
+        "times of their own, the sink stops if none of them can be committed.",
+        default="'8GB'; no limit where rows have times of their own",
+        low=1_000_000,
+    )
+    COALESCE = boolean(
+        "Whether windows, or times, that are complete together become one snapshot.",
+        default="true",
+    )
+    TIME_COLUMN = name(
+        "Field of the record with the logical time of its changes: a TIMESTAMP, or BIGINT milliseconds.",
+        default="changes have the time of their checkpoint",
+    )
+    WATERMARK_DELAY = duration(
+        "How far times may lag behind the highest one seen.",
+        default="'0s'",
+        low=timedelta(0),
+    )
+    IDLE_TIMEOUT = duration(
+        "Once the source has had no data for this long, logical time follows the clock.",
+        default="it waits",
+        low=_SECOND,
+    )
+    LATE_ROWS = choice(
+        "What to do with rows whose time is already committed: stop, move them to the next time, or drop them.",
+        LateRows,
+        default="'error', with MODE APPEND 'advance'",
+    )
+    HEARTBEAT = duration(
+        "An idle sink commits an empty snapshot this long after the last one, so that readers see time advance.",
+        default="'1h'",
+        low=_SECOND,
+    )
+    MAINTENANCE = choice(
+        "Whether the sink compacts small files of its table, and rewrites files with many deleted rows.",
+        Maintenance,
+        default="'auto'",
+    )
 
-KAFKA = SettingGroup(
-    "a connection to Kafka",
-    (
-        Setting("BROKER", SettingKind.TEXT, "host:port, or several with commas."),
-        Setting("BROKERS", SettingKind.TEXT, "The same."),
-        Setting(
-            "SECURITY PROTOCOL",
-            SettingKind.CHOICE,
-            "How to talk to the brokers.",
-            default="'plaintext'",
-            choices=("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"),
-        ),
-        Setting(
-            "SASL MECHANISM",
-            SettingKind.CHOICE,
-            "How to log in.",
-            choices=("plain", "scram-sha-256", "scram-sha-512"),
-        ),
-        Setting("SASL USERNAME", SettingKind.TEXT, "User."),
-        Setting("SASL PASSWORD", SettingKind.SECRET, "Its password."),
-        Setting("SSL CERTIFICATE AUTHORITY", SettingKind.TEXT, "Who vouches for the brokers: PEM, or a file with it."),
-        Setting("SSL CERTIFICATE", SettingKind.TEXT, "Certificate of this client: PEM, or a file with it."),
-        Setting("SSL KEY", SettingKind.SECRET, "Its key, PEM."),
-        Setting("SSL KEY PASSWORD", SettingKind.SECRET, "Password of the key."),
-    ),
-)
 
-CONNECTION_STATEMENT = SettingGroup(
-    "WITH of a connection",
-    (
-        Setting(
-            "VALIDATE", SettingKind.BOOLEAN, "Try the connection when it is created.", default="true; for AWS false"
-        ),
-    ),
-)
+class CatalogOptions:
+    """Options of CREATE CONNECTION ... TO ICEBERG CATALOG."""
 
-FILES = SettingGroup(
-    "a source of files",
-    (
-        Setting("PATH", SettingKind.TEXT, "Folder, or a pattern with *; a path or a URI.", required=True),
-        Setting(
-            "FORMAT",
-            SettingKind.CHOICE,
-            "Format of the files.",
-            choices=("json", "csv", "parquet", "orc", "text"),
-            required=True,
-        ),
-        Setting("MAX FILES PER CHECKPOINT", SettingKind.INTEGER, "Files taken at once.", default="1000", low=1),
-        Setting(
-            "EPOCH UNIT",
-            SettingKind.CHOICE,
-            "What numbers count in TIMESTAMP columns of JSON.",
-            default="numbers are bad rows",
-            choices=("ms", "us", "ns"),
-        ),
-        Setting("HEADER", SettingKind.BOOLEAN, "CSV files have a first line with names.", default="false"),
-        Setting("DELIMITER", SettingKind.TEXT, "Separator of CSV values.", default="','"),
-        Setting(
-            "NULL VALUE", SettingKind.TEXT, "Text that stands for null in CSV files.", default="''", may_be_empty=True
-        ),
-    ),
-)
+    TYPE = word(
+        "Kind of catalog; 'embedded' is the one in the home folder.",
+        "embedded",
+        "rest",
+        "s3tables",
+        "s3table",
+        "sql",
+        "glue",
+        "hive",
+        required=True,
+    )
+    URI = text("Address of the catalog: https://..., sqlite:///..., thrift://...")
+    WAREHOUSE = text("Warehouse: a location, a name, or the ARN of a table bucket.")
+    USER = text("User, or client id with AUTH = 'oauth2'.")
+    PASSWORD = secret("Password of the user, or client secret.")
+    AUTH = choice("How USER and PASSWORD log in.", Login, default="'basic'")
+    CREDENTIAL = secret("OAuth2 client credentials as id:secret.")
+    TOKEN = secret("Bearer token.")
+    SCOPE = text("OAuth2 scope.")
+    OAUTH2_SERVER_URI = text("Address of the token server, if it is not the catalog.")
+    AWS_CONNECTION = name("AWS connection that signs requests and accesses the store.")
+    SIGNING_NAME = text("Service name of signed requests.", default="'execute-api'")
 
-GENERATOR = SettingGroup(
-    "the load generator orders",
-    (
-        Setting("ROWS", SettingKind.INTEGER, "Orders that are inserted first.", default="100000", low=1),
-        Setting(
-            "UPDATES",
-            SettingKind.INTEGER,
-            "Changes that follow; then the source is complete.",
-            default="without end",
-            low=0,
-        ),
-        Setting("UPDATES PER SECOND", SettingKind.NUMBER, "Pace of all changes.", default="as fast as possible", low=1),
-        Setting("SEED", SettingKind.INTEGER, "Other seeds make other orders.", default="7", low=0),
-        Setting("MAX ROWS PER CHECKPOINT", SettingKind.INTEGER, "Changes taken at once.", default="50000", low=1),
-    ),
-)
 
-KAFKA_SOURCE = SettingGroup(
-    "a source from Kafka",
-    (
-        Setting("TOPIC", SettingKind.TEXT, "Topic.", required=True),
-        Setting(
-            "START OFFSETS",
-            SettingKind.TEXT,
-            "Where a new sink begins: 'earliest', 'latest', offsets by partition ('{\"0\": 17}'), or a time with its "
-            "zone ('2026-01-31T12:00:00Z').",
-            default="'earliest'",
-        ),
-        Setting("START OFFSET", SettingKind.TEXT, "The same."),
-        Setting("MAX OFFSETS PER CHECKPOINT", SettingKind.INTEGER, "Offsets taken at once.", default="1000000", low=1),
-        Setting(
-            "EPOCH UNIT",
-            SettingKind.CHOICE,
-            "What numbers count in TIMESTAMP columns of JSON.",
-            default="numbers are bad rows; of DEBEZIUM, as the record says",
-            choices=("ms", "us", "ns"),
-        ),
-    ),
-)
+class AwsOptions:
+    """Options of CREATE CONNECTION ... TO AWS."""
 
-SCHEMA_REGISTRY = SettingGroup(
-    "a schema registry",
-    (
-        Setting("URL", SettingKind.TEXT, "Address of the registry.", required=True),
-        Setting("USER", SettingKind.TEXT, "User, for HTTP Basic."),
-        Setting("PASSWORD", SettingKind.SECRET, "Its password: a secret by name."),
-    ),
-)
+    ACCESS_KEY_ID = text("Access key.")
+    SECRET_ACCESS_KEY = secret("Secret of the access key.")
+    SESSION_TOKEN = secret("Token of temporary keys.")
+    ASSUME_ROLE_ARN = text("Role to assume.")
+    ASSUME_ROLE_SESSION_NAME = text("Name of the role's session.")
+    REGION = text("Region.", default="'us-east-1'")
+    ENDPOINT = text("Address of a compatible store.")
+
+
+class KafkaOptions:
+    """Options of CREATE CONNECTION ... TO KAFKA."""
+
+    BROKER = text("host:port, or several separated by commas.")
+    BROKERS = text("Same as BROKER.")
+    SECURITY_PROTOCOL = word(
+        "Protocol of the connection to the brokers.",
+        "plaintext",
+        "ssl",
+        "sasl_plaintext",
+        "sasl_ssl",
+        default="'plaintext'",
+    )
+    SASL_MECHANISM = word("How to log in.", "plain", "scram-sha-256", "scram-sha-512")
+    SASL_USERNAME = text("User.")
+    SASL_PASSWORD = secret("Password of the user.")
+    SSL_CERTIFICATE_AUTHORITY = text("CA certificate that verifies the brokers: PEM, or a file with it.")
+    SSL_CERTIFICATE = text("Certificate of this client: PEM, or a file with it.")
+    SSL_KEY = secret("Private key of the client certificate, PEM.")
+    SSL_KEY_PASSWORD = secret("Password of the key.")
+
+
+class ConnectionStatementOptions:
+    """WITH (...) of CREATE CONNECTION."""
+
+    VALIDATE = boolean("Test the connection when it is created.", default="true; for AWS false")
+
+
+class FilesOptions:
+    """Options of CREATE SOURCE ... FROM FILES."""
+
+    PATH = text("Folder, or a pattern with *; a path or a URI.", required=True)
+    FORMAT = word("Format of the files.", "json", "csv", "parquet", "orc", "text", required=True)
+    MAX_FILES_PER_CHECKPOINT = integer("Maximum number of files per checkpoint.", default="1000", low=1)
+    EPOCH_UNIT = choice("Unit of numbers in TIMESTAMP columns of JSON.", EpochUnit, default="numbers are bad rows")
+    HEADER = boolean("CSV files start with a line of column names.", default="false")
+    DELIMITER = text("Separator of CSV values.", default="','")
+    NULL_VALUE = text("Text that stands for null in CSV files.", default="''", may_be_empty=True)
+
+
+class GeneratorOptions:
+    """Options of CREATE SOURCE ... FROM LOAD GENERATOR."""
+
+    ROWS = integer("Number of orders to insert first.", default="100000", low=1)
+    UPDATES = integer("Number of changes after that; then the source is complete.", default="unlimited", low=0)
+    UPDATES_PER_SECOND = number("Rate of all changes.", default="as fast as possible", low=1)
+    SEED = integer("Different seeds generate different orders.", default="7", low=0)
+    MAX_ROWS_PER_CHECKPOINT = integer("Maximum number of changes per checkpoint.", default="50000", low=1)
+
+
+class KafkaSourceOptions:
+    """Options of CREATE SOURCE ... FROM KAFKA CONNECTION."""
+
+    TOPIC = text("Topic.", required=True)
+    START_OFFSETS = text(
+        "Where a new sink starts: 'earliest', 'latest', offsets by partition ('{\"0\": 17}'), or a time with its "
+        "zone ('2026-01-31T12:00:00Z').",
+        default="'earliest'",
+    )
+    START_OFFSET = text("Same as START OFFSETS.")
+    MAX_OFFSETS_PER_CHECKPOINT = integer("Maximum number of offsets per checkpoint.", default="1000000", low=1)
+    EPOCH_UNIT = choice(
+        "Unit of numbers in TIMESTAMP columns of JSON.",
+        EpochUnit,
+        default="numbers are bad rows; of DEBEZIUM, as the record says",
+    )
+
+
+class RegistryOptions:
+    """Options of USING SCHEMA REGISTRY."""
+
+    URL = text("Address of the registry.", required=True)
+    USER = text("User, for HTTP Basic.")
+    PASSWORD = secret("Password of the user: a secret by name.")
+
+
+SINK = SettingGroup("a sink", SinkOptions)
+ICEBERG_CATALOG = SettingGroup("a connection to an Iceberg catalog", CatalogOptions)
+AWS = SettingGroup("a connection to AWS", AwsOptions)
+KAFKA = SettingGroup("a connection to Kafka", KafkaOptions)
+CONNECTION_STATEMENT = SettingGroup("WITH of a connection", ConnectionStatementOptions)
+FILES = SettingGroup("a source of files", FilesOptions)
+GENERATOR = SettingGroup("the load generator orders", GeneratorOptions)
+KAFKA_SOURCE = SettingGroup("a source from Kafka", KafkaSourceOptions)
+SCHEMA_REGISTRY = SettingGroup("a schema registry", RegistryOptions)
 
 GROUPS = (SINK, ICEBERG_CATALOG, AWS, KAFKA, CONNECTION_STATEMENT, FILES, GENERATOR, KAFKA_SOURCE, SCHEMA_REGISTRY)

@@ -12,13 +12,28 @@ from calve.model.connection import (
     Login,
 )
 from calve.plan import catalogue
+from calve.plan.catalogue import AwsOptions, CatalogOptions, ConnectionStatementOptions, KafkaOptions
 from calve.plan.lookup import required_connection, secret
-from calve.plan.settings import CheckedOptions
+from calve.plan.settings import AnySetting, CheckedOptions, Setting
 from calve.sql.errors import SqlError
 from calve.sql.statements import ConnectionKind, CreateConnection
 
-_LOGINS = ("PASSWORD", "CREDENTIAL", "TOKEN")
-_REST_ONLY = ("USER", "PASSWORD", "AUTH", "CREDENTIAL", "TOKEN", "SCOPE", "OAUTH2 SERVER URI")
+_LOGINS = (CatalogOptions.PASSWORD, CatalogOptions.CREDENTIAL, CatalogOptions.TOKEN)
+_REST_ONLY = (
+    CatalogOptions.USER,
+    CatalogOptions.PASSWORD,
+    CatalogOptions.AUTH,
+    CatalogOptions.CREDENTIAL,
+    CatalogOptions.TOKEN,
+    CatalogOptions.SCOPE,
+    CatalogOptions.OAUTH2_SERVER_URI,
+)
+_NEEDED: dict[CatalogType, tuple[AnySetting, ...]] = {
+    CatalogType.REST: (CatalogOptions.URI,),
+    CatalogType.S3TABLES: (CatalogOptions.WAREHOUSE, CatalogOptions.AWS_CONNECTION),
+    CatalogType.SQL: (CatalogOptions.URI, CatalogOptions.WAREHOUSE),
+    CatalogType.HIVE: (CatalogOptions.URI,),
+}
 _WEB = ("http", "https")
 _SCHEMES = {
     CatalogType.REST: _WEB,
@@ -42,9 +57,9 @@ def plan_connection(statement: CreateConnection, definitions: Definitions) -> Co
 
 
 def wants_validation(statement: CreateConnection) -> bool:
-    """Whether the connection is to be tried when it is created: unless told not to; to AWS, if told to."""
-    told = catalogue.CONNECTION_STATEMENT.checked(statement.settings, statement.where).flag("VALIDATE")
-    return statement.kind is not ConnectionKind.AWS if told is None else told
+    """Whether to test the connection when it is created. The default is true, except for AWS."""
+    given = catalogue.CONNECTION_STATEMENT.checked(statement.settings, statement.where)
+    return given.get(ConnectionStatementOptions.VALIDATE, statement.kind is not ConnectionKind.AWS)
 
 
 def connected_aws(statement: CreateConnection, definitions: Definitions) -> AwsConnection:
@@ -56,30 +71,30 @@ def connected_aws(statement: CreateConnection, definitions: Definitions) -> AwsC
 
 
 def _aws(given: CheckedOptions, definitions: Definitions) -> AwsConnection:
-    given.need("ACCESS KEY ID", "SECRET ACCESS KEY")
-    given.need("SECRET ACCESS KEY", "ACCESS KEY ID")
-    given.need("SESSION TOKEN", "ACCESS KEY ID")
-    given.need("ASSUME ROLE SESSION NAME", "ASSUME ROLE ARN")
-    _check_uri(given, "ENDPOINT", *_WEB)
+    given.need(AwsOptions.ACCESS_KEY_ID, AwsOptions.SECRET_ACCESS_KEY)
+    given.need(AwsOptions.SECRET_ACCESS_KEY, AwsOptions.ACCESS_KEY_ID)
+    given.need(AwsOptions.SESSION_TOKEN, AwsOptions.ACCESS_KEY_ID)
+    given.need(AwsOptions.ASSUME_ROLE_SESSION_NAME, AwsOptions.ASSUME_ROLE_ARN)
+    _check_uri(given, AwsOptions.ENDPOINT, *_WEB)
     return AwsConnection(
-        access_key_id=given.text("ACCESS KEY ID"),
-        secret_access_key=secret(definitions, given.secret("SECRET ACCESS KEY")),
-        session_token=secret(definitions, given.secret("SESSION TOKEN")),
-        role_arn=given.text("ASSUME ROLE ARN"),
-        role_session_name=given.text("ASSUME ROLE SESSION NAME"),
-        region=given.text("REGION"),
-        endpoint=given.text("ENDPOINT"),
+        access_key_id=given.get(AwsOptions.ACCESS_KEY_ID),
+        secret_access_key=secret(definitions, given.get(AwsOptions.SECRET_ACCESS_KEY)),
+        session_token=secret(definitions, given.get(AwsOptions.SESSION_TOKEN)),
+        role_arn=given.get(AwsOptions.ASSUME_ROLE_ARN),
+        role_session_name=given.get(AwsOptions.ASSUME_ROLE_SESSION_NAME),
+        region=given.get(AwsOptions.REGION),
+        endpoint=given.get(AwsOptions.ENDPOINT),
     )
 
 
 def _catalog(given: CheckedOptions, definitions: Definitions) -> CatalogConnection:
-    text = given.text("TYPE") or ""
+    text = given.required(CatalogOptions.TYPE)
     kind = CatalogType.S3TABLES if text == "s3table" else CatalogType(text)
     _check_type(given, kind)
     _check_login(given)
-    _check_uri(given, "URI", *_SCHEMES.get(kind, ()))
-    _check_uri(given, "OAUTH2 SERVER URI", *_WEB)
-    name = given.name("AWS CONNECTION")
+    _check_uri(given, CatalogOptions.URI, *_SCHEMES.get(kind, ()))
+    _check_uri(given, CatalogOptions.OAUTH2_SERVER_URI, *_WEB)
+    name = given.get(CatalogOptions.AWS_CONNECTION)
     aws = None
     if name is not None:
         found = required_connection(definitions, name, ConnectionKind.AWS)
@@ -87,99 +102,104 @@ def _catalog(given: CheckedOptions, definitions: Definitions) -> CatalogConnecti
             aws = connected_aws(found.statement, definitions)
     return CatalogConnection(
         type=kind,
-        uri=given.text("URI"),
-        warehouse=given.text("WAREHOUSE"),
-        user=given.text("USER"),
-        password=secret(definitions, given.secret("PASSWORD")),
-        login=Login(given.text("AUTH") or Login.BASIC.value),
-        credential=secret(definitions, given.secret("CREDENTIAL")),
-        token=secret(definitions, given.secret("TOKEN")),
-        scope=given.text("SCOPE"),
-        oauth2_server_uri=given.text("OAUTH2 SERVER URI"),
+        uri=given.get(CatalogOptions.URI),
+        warehouse=given.get(CatalogOptions.WAREHOUSE),
+        user=given.get(CatalogOptions.USER),
+        password=secret(definitions, given.get(CatalogOptions.PASSWORD)),
+        login=given.get(CatalogOptions.AUTH, Login.BASIC),
+        credential=secret(definitions, given.get(CatalogOptions.CREDENTIAL)),
+        token=secret(definitions, given.get(CatalogOptions.TOKEN)),
+        scope=given.get(CatalogOptions.SCOPE),
+        oauth2_server_uri=given.get(CatalogOptions.OAUTH2_SERVER_URI),
         aws=aws,
-        signing_name=given.text("SIGNING NAME"),
+        signing_name=given.get(CatalogOptions.SIGNING_NAME),
     )
 
 
 def _check_type(given: CheckedOptions, kind: CatalogType) -> None:
-    """What a kind of catalog needs, and what means nothing to it."""
-    needed = {
-        CatalogType.REST: ("URI",),
-        CatalogType.S3TABLES: ("WAREHOUSE", "AWS CONNECTION"),
-        CatalogType.SQL: ("URI", "WAREHOUSE"),
-        CatalogType.HIVE: ("URI",),
-    }
-    for name in needed.get(kind, ()):
-        if name not in given:
-            raise given.error("TYPE", f"a catalog of type '{kind}' needs {name}", f"Add {name} = ...")
-    foreign = [] if kind is CatalogType.REST else list(_REST_ONLY)
-    if kind is CatalogType.SQL:
-        foreign = [name for name in foreign if name not in {"USER", "PASSWORD"}]
+    """Check that the options which this type of catalog needs are given, and none that it does not support."""
+    for option in _NEEDED.get(kind, ()):
+        if option not in given:
+            raise given.error(
+                CatalogOptions.TYPE, f"a catalog of type '{kind}' needs {option.name}", f"Add {option.name} = ..."
+            )
+    for option in _unsupported(given, kind):
+        if option in given:
+            raise given.error(option, f"a catalog of type '{kind}' does not support {option.name}", "Leave it out.")
+    given.need(CatalogOptions.SIGNING_NAME, CatalogOptions.AWS_CONNECTION)
+
+
+def _unsupported(given: CheckedOptions, kind: CatalogType) -> list[AnySetting]:
     if kind is CatalogType.EMBEDDED:
-        foreign = [name for name in given if name != "TYPE"]
-    elif kind not in _SIGNED:
-        foreign += ["AWS CONNECTION", "SIGNING NAME"] if kind is not CatalogType.SQL else ["SIGNING NAME"]
-    for name in foreign:
-        if name in given:
-            raise given.error(name, f"a catalog of type '{kind}' takes no {name}", "Leave it out.")
-    given.need("SIGNING NAME", "AWS CONNECTION")
+        return [option for option in given if option is not CatalogOptions.TYPE]
+    if kind is CatalogType.SQL:
+        login = (CatalogOptions.USER, CatalogOptions.PASSWORD)
+        return [*(option for option in _REST_ONLY if option not in login), CatalogOptions.SIGNING_NAME]
+    found: list[AnySetting] = [] if kind is CatalogType.REST else list(_REST_ONLY)
+    return found if kind in _SIGNED else [*found, CatalogOptions.AWS_CONNECTION, CatalogOptions.SIGNING_NAME]
 
 
 def _check_login(given: CheckedOptions) -> None:
-    given.need("USER", "PASSWORD")
-    given.need("PASSWORD", "USER")
-    given.need("AUTH", "USER")
-    given.exclude("PASSWORD", "CREDENTIAL", "TOKEN")
-    given.exclude("CREDENTIAL", "TOKEN")
+    given.need(CatalogOptions.USER, CatalogOptions.PASSWORD)
+    given.need(CatalogOptions.PASSWORD, CatalogOptions.USER)
+    given.need(CatalogOptions.AUTH, CatalogOptions.USER)
+    given.exclude(CatalogOptions.PASSWORD, CatalogOptions.CREDENTIAL, CatalogOptions.TOKEN)
+    given.exclude(CatalogOptions.CREDENTIAL, CatalogOptions.TOKEN)
     for name in _LOGINS:
-        given.exclude(name, "SIGNING NAME")
-    if "SCOPE" in given and "CREDENTIAL" not in given and given.text("AUTH") != "oauth2":
-        raise given.error("SCOPE", "SCOPE needs CREDENTIAL, or AUTH = 'oauth2'")
+        given.exclude(name, CatalogOptions.SIGNING_NAME)
+    if (
+        CatalogOptions.SCOPE in given
+        and CatalogOptions.CREDENTIAL not in given
+        and given.get(CatalogOptions.AUTH) is not Login.OAUTH2
+    ):
+        raise given.error(CatalogOptions.SCOPE, "SCOPE needs CREDENTIAL, or AUTH = 'oauth2'")
 
 
-def _check_uri(given: CheckedOptions, name: str, *schemes: str) -> None:
-    """An address of a kind, without user and password in it: it is shown in messages and stored as it is."""
-    text = given.text(name)
+def _check_uri(given: CheckedOptions, option: Setting[str], *schemes: str) -> None:
+    """Check an address. It must not contain a password: addresses are stored and shown in messages as they are."""
+    text = given.get(option)
     if text is None:
         return
     try:
         parts = urlsplit(text)
         has_login = parts.password is not None
     except ValueError as error:
-        raise given.error(name, f"{name} is no address") from error
+        raise given.error(option, f"{option.name} is not a valid address") from error
     if has_login and not parts.scheme.startswith("sqlite"):
-        raise given.error(name, f"{name} has a password in it", "Use USER = '...', PASSWORD = SECRET name.")
+        raise given.error(option, f"{option.name} contains a password", "Use USER = '...', PASSWORD = SECRET name.")
     if schemes and parts.scheme not in schemes:
         starts = " or ".join(f"{scheme}://" for scheme in schemes)
-        raise given.error(name, f"{name} is no address of that kind", f"It starts with {starts}.")
+        raise given.error(option, f"{option.name} has an unsupported scheme", f"It starts with {starts}.")
 
 
 def _kafka(given: CheckedOptions, definitions: Definitions) -> KafkaConnection:
-    given.exclude("BROKER", "BROKERS")
-    brokers = given.text("BROKER") or given.text("BROKERS")
+    given.exclude(KafkaOptions.BROKER, KafkaOptions.BROKERS)
+    brokers = given.get(KafkaOptions.BROKER) or given.get(KafkaOptions.BROKERS)
     if not brokers:
         raise SqlError.at(given.where, "a connection to Kafka needs BROKER", hint="Add BROKER = 'host:9092'.")
-    given.need("SASL MECHANISM", "SASL USERNAME", "SASL PASSWORD")
-    given.need("SASL USERNAME", "SASL MECHANISM")
-    given.need("SASL PASSWORD", "SASL USERNAME")
-    protocol = given.text("SECURITY PROTOCOL") or "plaintext"
-    if protocol.startswith("sasl") and "SASL MECHANISM" not in given:
-        raise given.error("SECURITY PROTOCOL", f"SECURITY PROTOCOL = '{protocol}' needs SASL MECHANISM")
-    if "SASL MECHANISM" in given and not protocol.startswith("sasl"):
-        raise given.error("SASL MECHANISM", "SASL MECHANISM needs a SECURITY PROTOCOL with SASL", "Write 'sasl_ssl'.")
-    given.need("SSL CERTIFICATE", "SSL KEY")
-    given.need("SSL KEY", "SSL CERTIFICATE")
-    given.need("SSL KEY PASSWORD", "SSL KEY")
-    for name in (name for name in given if name.startswith("SSL ") and not protocol.endswith("ssl")):
-        raise given.error(name, f"{name} needs a SECURITY PROTOCOL with SSL", "Write 'ssl' or 'sasl_ssl'.")
+    given.need(KafkaOptions.SASL_MECHANISM, KafkaOptions.SASL_USERNAME, KafkaOptions.SASL_PASSWORD)
+    given.need(KafkaOptions.SASL_USERNAME, KafkaOptions.SASL_MECHANISM)
+    given.need(KafkaOptions.SASL_PASSWORD, KafkaOptions.SASL_USERNAME)
+    protocol = given.get(KafkaOptions.SECURITY_PROTOCOL, "plaintext")
+    if protocol.startswith("sasl") and KafkaOptions.SASL_MECHANISM not in given:
+        raise given.error(KafkaOptions.SECURITY_PROTOCOL, f"SECURITY PROTOCOL = '{protocol}' needs SASL MECHANISM")
+    if KafkaOptions.SASL_MECHANISM in given and not protocol.startswith("sasl"):
+        raise given.error(
+            KafkaOptions.SASL_MECHANISM, "SASL MECHANISM needs a SECURITY PROTOCOL with SASL", "Write 'sasl_ssl'."
+        )
+    given.need(KafkaOptions.SSL_CERTIFICATE, KafkaOptions.SSL_KEY)
+    given.need(KafkaOptions.SSL_KEY, KafkaOptions.SSL_CERTIFICATE)
+    given.need(KafkaOptions.SSL_KEY_PASSWORD, KafkaOptions.SSL_KEY)
+    for option in (option for option in given if option.name.startswith("SSL ") and not protocol.endswith("ssl")):
+        raise given.error(option, f"{option.name} needs a SECURITY PROTOCOL with SSL", "Write 'ssl' or 'sasl_ssl'.")
     return KafkaConnection(
         brokers=brokers,
         security_protocol=protocol,
-        mechanism=given.text("SASL MECHANISM"),
-        username=given.text("SASL USERNAME"),
-        password=secret(definitions, given.secret("SASL PASSWORD")),
-        authority=given.text("SSL CERTIFICATE AUTHORITY"),
-        certificate=given.text("SSL CERTIFICATE"),
-        key=secret(definitions, given.secret("SSL KEY")),
-        key_password=secret(definitions, given.secret("SSL KEY PASSWORD")),
+        mechanism=given.get(KafkaOptions.SASL_MECHANISM),
+        username=given.get(KafkaOptions.SASL_USERNAME),
+        password=secret(definitions, given.get(KafkaOptions.SASL_PASSWORD)),
+        authority=given.get(KafkaOptions.SSL_CERTIFICATE_AUTHORITY),
+        certificate=given.get(KafkaOptions.SSL_CERTIFICATE),
+        key=secret(definitions, given.get(KafkaOptions.SSL_KEY)),
+        key_password=secret(definitions, given.get(KafkaOptions.SSL_KEY_PASSWORD)),
     )

@@ -1,14 +1,16 @@
-"""How an option is declared, and how what a statement says is checked against the declarations.
+"""How options are declared, and how the options of a statement are checked against their declarations.
 
-A `Setting` is the one place that knows an option's name, type, default, bounds and a line of documentation.
+A `Setting` is the only place that states an option's name, type, bounds, default and documentation. Code reads an
+option through its declaration, `given.get(SinkOptions.COMMIT_INTERVAL)`: the value has the declared type, and a
+misspelt option does not pass the type checker.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from calve.errors import InvalidInput
 from calve.sql.errors import SqlError
@@ -19,6 +21,7 @@ from calve.sql.values import format_duration, format_size, parse_duration, parse
 from calve.suggest import closest
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 
 
 class SettingKind(StrEnum):
@@ -40,32 +43,42 @@ Typed = str | bool | int | Decimal | timedelta | Identifier | SecretName | Secre
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One option. `default` is for people: a value in SQL, or words."""
+class Setting(Generic[T]):
+    """One option, declared as an attribute of a class: `COMMIT_INTERVAL` declares the option COMMIT INTERVAL.
 
-    name: str
+    `default` is for people: a value in SQL, or words.
+    """
+
     kind: SettingKind
+    value_type: type[T]
     doc: str
     default: str = ""
     low: Bound | None = None
     high: Bound | None = None
     choices: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
-    """Choices that are planned and refused today; ("*",) refuses the option altogether."""
     required: bool = False
     may_be_empty: bool = False
-    """Whether an empty text means something."""
+    """Whether an empty text is a valid value."""
+    attribute: str = field(default="", init=False)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        object.__setattr__(self, "attribute", name)
 
     @property
-    def planned(self) -> bool:
-        """True for an option that is only announced."""
-        return self.later == ("*",)
+    def name(self) -> str:
+        """The name in SQL."""
+        return self.attribute.replace("_", " ")
+
+    @property
+    def keyword(self) -> str:
+        """The name in Python."""
+        return self.attribute.lower()
 
     @property
     def type_text(self) -> str:
         """The type with its choices and bounds."""
         if self.kind is SettingKind.CHOICE:
-            return " | ".join(_choice_text(c) for c in (*self.choices, *self._later_choices))
+            return " | ".join(_choice_text(c) for c in self.choices)
         low, high = _bound(self.low, self.kind), _bound(self.high, self.kind)
         if low and low == high:
             return low
@@ -75,24 +88,75 @@ class Setting:
             return f"{self.kind.value}, at {'least' if low else 'most'} {low or high}"
         return self.kind.value
 
-    @property
-    def _later_choices(self) -> tuple[str, ...]:
-        return () if self.planned else self.later
+
+AnySetting = Setting[Any]
 
 
-@dataclass(frozen=True)
+def text(doc: str, *, default: str = "", required: bool = False, may_be_empty: bool = False) -> Setting[str]:
+    """An option that takes a text."""
+    return Setting(SettingKind.TEXT, str, doc, default, required=required, may_be_empty=may_be_empty)
+
+
+def boolean(doc: str, *, default: str) -> Setting[bool]:
+    """An option that takes true or false."""
+    return Setting(SettingKind.BOOLEAN, bool, doc, default)
+
+
+def integer(doc: str, *, default: str, low: int, high: int | None = None) -> Setting[int]:
+    """An option that takes a whole number."""
+    return Setting(SettingKind.INTEGER, int, doc, default, low, high)
+
+
+def number(doc: str, *, default: str, low: int) -> Setting[Decimal]:
+    """An option that takes a number, which may have decimals."""
+    return Setting(SettingKind.NUMBER, Decimal, doc, default, low)
+
+
+def duration(doc: str, *, default: str, low: timedelta) -> Setting[timedelta]:
+    """An option that takes a duration."""
+    return Setting(SettingKind.DURATION, timedelta, doc, default, low)
+
+
+def size(doc: str, *, default: str = "", low: int, high: int | None = None) -> Setting[int]:
+    """An option that takes a number of bytes, or a text such as '512MB'."""
+    return Setting(SettingKind.SIZE, int, doc, default, low, high)
+
+
+def choice(doc: str, choices: type[E], *, default: str = "") -> Setting[E]:
+    """An option that takes one value of an enumeration."""
+    return Setting(SettingKind.CHOICE, choices, doc, default, choices=tuple(one.value for one in choices))
+
+
+def word(doc: str, *choices: str, default: str = "", required: bool = False) -> Setting[str]:
+    """An option that takes one of these words."""
+    return Setting(SettingKind.CHOICE, str, doc, default, choices=choices, required=required)
+
+
+def name(doc: str, *, default: str = "") -> Setting[Identifier]:
+    """An option that names an object or a column."""
+    return Setting(SettingKind.NAME, Identifier, doc, default)
+
+
+def secret(doc: str) -> Setting[SecretName]:
+    """An option that takes a secret."""
+    return Setting(SettingKind.SECRET, SecretName, doc)
+
+
 class SettingGroup:
-    """The options of one kind of object; `title` says of which."""
+    """The options of one kind of object, declared by the attributes of a class; `title` names the kind."""
 
-    title: str
-    settings: tuple[Setting, ...]
+    def __init__(self, title: str, declarations: type) -> None:
+        self.title = title
+        self.settings: tuple[AnySetting, ...] = tuple(
+            declared for declared in vars(declarations).values() if isinstance(declared, Setting)
+        )
 
-    def find(self, name: str) -> Setting | None:
+    def find(self, name: str) -> AnySetting | None:
         """The option of this name."""
         return next((s for s in self.settings if s.name == name), None)
 
     def checked(self, options: Options, where: Span | None) -> "CheckedOptions":
-        """Every option known, of its type and within its bounds; `where` is the place of the whole."""
+        """The options, each known, of its type and within its bounds. `where` is the place of the statement."""
         found: dict[str, tuple[Typed, Option]] = {}
         for option in options:
             setting = self.find(option.name)
@@ -105,7 +169,7 @@ class SettingGroup:
         return CheckedOptions(self, found, where)
 
     def unknown(self, name: str, where: Span | None) -> SqlError:
-        """The error about an option that is none."""
+        """The error for an option that this kind of object does not have."""
         names = [s.name for s in self.settings]
         found = closest(name, names)
         hint = f"Did you mean {found}?" if found else f"Options are {', '.join(names)}."
@@ -114,74 +178,65 @@ class SettingGroup:
 
 @dataclass(frozen=True)
 class CheckedOptions:
-    """The checked options of one statement."""
+    """The checked options of one statement. Raises TypeError when asked for an option of another group."""
 
     group: SettingGroup
     values: dict[str, tuple[Typed, Option]]
     where: Span | None
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.values
+    def __contains__(self, setting: AnySetting) -> bool:
+        return self._given(setting) is not None
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.values)
+    def __iter__(self) -> Iterator[AnySetting]:
+        return (setting for name in self.values if (setting := self.group.find(name)) is not None)
 
-    def place(self, *names: str) -> Span | None:
-        """Where the first of these options stands that is given, else the whole."""
-        return next((self.values[n][1].where for n in names if n in self.values), self.where)
+    @overload
+    def get(self, setting: Setting[T]) -> T | None: ...
 
-    def text(self, name: str) -> str | None:
-        """A text or a choice."""
-        return self._one(name, str)
+    @overload
+    def get(self, setting: Setting[T], default: T) -> T: ...
 
-    def flag(self, name: str) -> bool | None:
-        return self._one(name, bool)
-
-    def integer(self, name: str) -> int | None:
-        """A whole number, or a size in bytes."""
-        return self._one(name, int)
-
-    def number(self, name: str) -> Decimal | None:
-        value = self.values[name][0] if name in self.values else None
-        return None if value is None else Decimal(str(value))
-
-    def duration(self, name: str) -> timedelta | None:
-        return self._one(name, timedelta)
-
-    def name(self, name: str) -> Identifier | None:
-        """The name of an object or a column."""
-        return self._one(name, Identifier)
-
-    def secret(self, name: str) -> SecretName | None:
-        """A secret by name; literals were stored under a name before anything is planned."""
-        return self._one(name, SecretName)
-
-    def _one(self, name: str, kind: type[T]) -> T | None:
-        value = self.values[name][0] if name in self.values else None
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"{name} is not a {kind.__name__}")
+    def get(self, setting: Setting[T], default: T | None = None) -> T | None:
+        """The value of an option, or the default. Literal secrets were stored under a name before planning."""
+        given = self._given(setting)
+        if given is None:
+            return default
+        value, _ = given
+        if not isinstance(value, setting.value_type):
+            raise TypeError(f"{setting.name} is not a {setting.value_type.__name__}")
         return value
 
-    def error(self, name: str, primary: str, hint: str = "") -> SqlError:
-        """An error about one option."""
-        return SqlError.at(self.place(name), primary, hint=hint)
+    def required(self, setting: Setting[T]) -> T:
+        """The value of an option that is declared as required."""
+        value = self.get(setting)
+        if value is None:
+            raise TypeError(f"{setting.name} is not declared as required")
+        return value
 
-    def exclude(self, one: str, *others: str) -> None:
-        """Refuse options that cannot stand together."""
+    def error(self, setting: AnySetting, primary: str, hint: str = "") -> SqlError:
+        """An error at the place of one option, or of the whole statement if the option is not given."""
+        given = self._given(setting)
+        return SqlError.at(self.where if given is None else given[1].where, primary, hint=hint)
+
+    def exclude(self, one: AnySetting, *others: AnySetting) -> None:
+        """Refuse options that exclude each other."""
         for other in others:
             if one in self and other in self:
-                raise self.error(other, f"{one} and {other} exclude each other", "Leave out one of them.")
+                raise self.error(other, f"{one.name} and {other.name} exclude each other", "Leave out one of them.")
 
-    def need(self, one: str, *others: str) -> None:
-        """Refuse an option without those it needs."""
+    def need(self, one: AnySetting, *others: AnySetting) -> None:
+        """Refuse an option without those that it needs."""
         for other in others:
             if one in self and other not in self:
-                raise self.error(one, f"{one} needs {other}", f"Add {other} = ...")
+                raise self.error(one, f"{one.name} needs {other.name}", f"Add {other.name} = ...")
+
+    def _given(self, setting: AnySetting) -> tuple[Typed, Option] | None:
+        if self.group.find(setting.name) is not setting:
+            raise TypeError(f"{setting.name} is not declared for {self.group.title}")
+        return self.values.get(setting.name)
 
 
-def _typed(setting: Setting, option: Option) -> Typed:
-    if setting.planned:
-        raise SqlError.at(option.where, f"option {setting.name} is not supported yet", hint="Leave it out.")
+def _typed(setting: AnySetting, option: Option) -> Typed:
     value = option.value
     if isinstance(value, bool) and "true" in setting.choices:
         value = str(value).lower()
@@ -190,19 +245,21 @@ def _typed(setting: Setting, option: Option) -> Typed:
             return value
         raise SqlError.at(option.where, f"{setting.name} takes a secret", hint=f"Write {setting.name} = SECRET name.")
     if isinstance(value, SecretName | SecretLiteral):
-        raise SqlError.at(option.where, f"{setting.name} takes no secret", hint=f"It takes: {setting.type_text}.")
+        raise SqlError.at(
+            option.where, f"{setting.name} does not take a secret", hint=f"It takes: {setting.type_text}."
+        )
     try:
         found = _converted(setting, value)
     except InvalidInput as error:
         hint = f"{error.detail} {error.hint}".strip()
         raise SqlError.at(option.value_where, f"{setting.name}: {error.primary}", hint=hint) from error
     if not found and setting.kind is SettingKind.TEXT and not setting.may_be_empty:
-        usual = f"Leave it out for the default: {setting.default}." if setting.default else _example(setting)
-        raise SqlError.at(option.value_where, f"{setting.name} is empty", hint=usual)
+        hint = f"Leave it out for the default: {setting.default}." if setting.default else _example(setting)
+        raise SqlError.at(option.value_where, f"{setting.name} is empty", hint=hint)
     return _bounded(setting, found, option)
 
 
-def _converted(setting: Setting, value: Typed) -> Typed:
+def _converted(setting: AnySetting, value: Typed) -> Typed:
     kind = setting.kind
     if kind is SettingKind.NAME and isinstance(value, str):
         value = Identifier.exact(value)
@@ -222,7 +279,7 @@ def _converted(setting: Setting, value: Typed) -> Typed:
         case (SettingKind.INTEGER | SettingKind.SIZE, int()) if not isinstance(value, bool):
             return value
         case (SettingKind.NUMBER, int() | Decimal()) if not isinstance(value, bool):
-            return value
+            return Decimal(value)
         case _:
             article = "" if kind is SettingKind.BOOLEAN else "a "
             raise InvalidInput(f"expected {article}{kind.value}", hint=_example(setting))
@@ -232,7 +289,7 @@ def _choice_text(choice: str) -> str:
     return choice if choice in {"true", "false"} else quoted_text(choice)
 
 
-def _example(setting: Setting) -> str:
+def _example(setting: AnySetting) -> str:
     examples = {
         SettingKind.DURATION: "'1m 30s'",
         SettingKind.SIZE: "'512MB'",
@@ -243,22 +300,21 @@ def _example(setting: Setting) -> str:
         SettingKind.TEXT: "'text'",
     }
     if setting.kind is SettingKind.CHOICE:
-        return f"Choices are {', '.join(_choice_text(c) for c in setting.choices)}."
+        return f"Expected one of {', '.join(_choice_text(c) for c in setting.choices)}."
     return f"Write {setting.name} = {examples[setting.kind]}."
 
 
-def _choice(setting: Setting, value: str) -> str:
+def _choice(setting: AnySetting, value: str) -> str:
     lower = value.lower()
     if lower in setting.choices:
-        return lower
-    if lower in setting.later:
-        raise InvalidInput(f"{quoted_text(lower)} is not supported yet", hint=_example(setting))
+        chosen: str = setting.value_type(lower)
+        return chosen
     found = closest(lower, setting.choices)
     hint = f"Did you mean {quoted_text(found)}?" if found else _example(setting)
-    raise InvalidInput(f"{quoted_text(value)} is none of its choices", hint=hint)
+    raise InvalidInput(f"invalid value {quoted_text(value)}", hint=hint)
 
 
-def _bounded(setting: Setting, value: Typed, option: Option) -> Typed:
+def _bounded(setting: AnySetting, value: Typed, option: Option) -> Typed:
     low, high = setting.low, setting.high
     amount = value if isinstance(value, int | Decimal | timedelta) else None
     if amount is None:

@@ -19,20 +19,12 @@ from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.relation import KnownColumn, Relation, SourcePlan
 from calve.model.spec import (
     HEARTBEAT_MS,
-    Adopt,
     Debezium,
-    Deletes,
     Diff,
     Envelope,
-    KeyIndexUse,
     LateRows,
-    Maintenance,
     NoEnvelope,
     OnForeignCommit,
-    OnKeyViolation,
-    OnSchemaChange,
-    OnTruncate,
-    OnUnavailableValue,
     Pace,
     PartitionBy,
     RowTimes,
@@ -41,7 +33,7 @@ from calve.model.spec import (
     WriteOptions,
 )
 from calve.model.types import TYPES, ColumnType, declared_type, leaves
-from calve.plan import catalogue
+from calve.plan.catalogue import SINK, SinkOptions
 from calve.plan.connections import connected_aws, plan_connection
 from calve.plan.lookup import required, required_connection
 from calve.plan.settings import CheckedOptions
@@ -51,29 +43,33 @@ from calve.sql.parts import PartitionField, SinkMode, Transform
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, CreateSource, CreateView, ObjectKind
 from calve.sql.values import format_duration
 
-_OF_TIMES = ("WATERMARK DELAY", "IDLE TIMEOUT", "LATE ROWS")
+_OF_TIMES = (SinkOptions.WATERMARK_DELAY, SinkOptions.IDLE_TIMEOUT, SinkOptions.LATE_ROWS)
 
 
 def planned_times(given: CheckedOptions, source: SourcePlan, *, append: bool) -> RowTimes | None:
     """None where rows have the time of their checkpoint."""
-    envelope, column = source.envelope, given.name("TIME COLUMN")
+    envelope, column = source.envelope, given.get(SinkOptions.TIME_COLUMN)
     if isinstance(envelope, Diff):
         if column:
-            raise given.error("TIME COLUMN", "the envelope DIFF names its time itself", "Leave it out.")
-        if envelope.progress and "WATERMARK DELAY" in given:
-            raise given.error("WATERMARK DELAY", "progress rows say which times are complete", "Leave it out.")
+            raise given.error(SinkOptions.TIME_COLUMN, "ENVELOPE DIFF already names the time", "Leave it out.")
+        if envelope.progress and SinkOptions.WATERMARK_DELAY in given:
+            raise given.error(
+                SinkOptions.WATERMARK_DELAY, "progress rows already state which times are complete", "Leave it out."
+            )
     elif column is None:
-        for name in _OF_TIMES:
-            if name in given:
-                raise given.error(name, f"{name} is for rows with a time of their own", "Give a TIME COLUMN, too.")
+        for option in _OF_TIMES:
+            if option in given:
+                raise given.error(
+                    option, f"{option.name} is only for rows that have times of their own", "Add TIME COLUMN = ..."
+                )
         return None
     known = next((c.name for c in source.relation.columns or () if column and column.matches(c.name)), None)
-    idle = given.duration("IDLE TIMEOUT")
+    idle = given.get(SinkOptions.IDLE_TIMEOUT)
     return RowTimes(
-        late=LateRows(given.text("LATE ROWS") or (LateRows.ADVANCE if append else LateRows.ERROR)),
+        late=given.get(SinkOptions.LATE_ROWS, LateRows.ADVANCE if append else LateRows.ERROR),
         field=known or (column.name if column else None),
         by_progress=isinstance(envelope, Diff) and envelope.progress is not None,
-        delay_ms=_millis(given.duration("WATERMARK DELAY") or timedelta(0)),
+        delay_ms=_millis(given.get(SinkOptions.WATERMARK_DELAY, timedelta(0))),
         idle_ms=None if idle is None else _millis(idle),
     )
 
@@ -173,7 +169,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     statement = definition.statement
     if not isinstance(statement, CreateSink):
         raise TypeError("not a sink")
-    given = catalogue.SINK.checked(statement.options, statement.where)
+    given = SINK.checked(statement.options, statement.where)
     source, views = read_from(statement, definitions)
     relation = Relation(views[-1].name, None, ()) if views else source.relation
     if views and isinstance(source.envelope, Diff):
@@ -182,14 +178,14 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         raise SqlError.at(statement.where, "a view has no ORDER BY ... GLOBAL", hint="Leave GLOBAL out at the source.")
     append = statement.mode is SinkMode.APPEND
     times = planned_times(given, source, append=append)
-    commit_every = given.duration("COMMIT INTERVAL")
+    commit_every = given.get(SinkOptions.COMMIT_INTERVAL)
     every = _checkpoint_interval(given, commit_every)
-    replay = given.text("RECOVERY") == "replay"
-    staged = (commit_every is not None and not replay) or times is not None or "COMMIT SIZE" in given
+    replay = given.get(SinkOptions.RECOVERY) == "replay"
+    staged = (commit_every is not None and not replay) or times is not None or SinkOptions.COMMIT_SIZE in given
     _check_staged(given, staged=staged)
-    given.exclude("RESUME", "SNAPSHOT", "ADOPT")
-    given.exclude("SNAPSHOT", "ADOPT")
-    heartbeat = given.duration("HEARTBEAT")
+    given.exclude(SinkOptions.RESUME, SinkOptions.SNAPSHOT, SinkOptions.ADOPT)
+    given.exclude(SinkOptions.SNAPSHOT, SinkOptions.ADOPT)
+    heartbeat = given.get(SinkOptions.HEARTBEAT)
     spec = SinkSpec(
         name=definition.name,
         sink_id=definition.uid,
@@ -197,30 +193,30 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         key=() if append else _key(statement, relation, from_view=bool(views)),
         envelope=_with_policies(source.envelope, given),
         version=definition.version,
-        on_foreign_commit=OnForeignCommit(given.text("ON FOREIGN COMMIT") or OnForeignCommit.HALT),
+        on_foreign_commit=given.get(SinkOptions.ON_FOREIGN_COMMIT, SinkSpec.on_foreign_commit),
         write=_write_options(given),
         window_ms=commit_every // timedelta(milliseconds=1) if commit_every and staged else None,
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
-        deletes=Deletes(given.text("DELETES") or SinkSpec.deletes),
-        key_index=KeyIndexUse(given.text("KEY INDEX") or SinkSpec.key_index),
-        maintenance=Maintenance(given.text("MAINTENANCE") or SinkSpec.maintenance),
+        deletes=given.get(SinkOptions.DELETES, SinkSpec.deletes),
+        key_index=given.get(SinkOptions.KEY_INDEX, SinkSpec.key_index),
+        maintenance=given.get(SinkOptions.MAINTENANCE, SinkSpec.maintenance),
         partition_by=planned_partitions(statement.partition_by, relation),
-        on_schema_change=OnSchemaChange(given.text("ON SCHEMA CHANGE") or OnSchemaChange.EVOLVE),
-        on_key_violation=OnKeyViolation(given.text("ON KEY VIOLATION") or OnKeyViolation.IGNORE),
-        branch=given.text("BRANCH") or "main",
+        on_schema_change=given.get(SinkOptions.ON_SCHEMA_CHANGE, SinkSpec.on_schema_change),
+        on_key_violation=given.get(SinkOptions.ON_KEY_VIOLATION, SinkSpec.on_key_violation),
+        branch=given.get(SinkOptions.BRANCH, SinkSpec.branch),
         unpartitioned=definition.standing.unpartitioned,
         uuids=tuple(c.name for c in relation.columns or () if c.type == "UUID"),
         append=append,
         times=times,
-        commit_bytes=given.integer("COMMIT SIZE"),
-        coalesce=given.flag("COALESCE") is not False,
+        commit_bytes=given.get(SinkOptions.COMMIT_SIZE),
+        coalesce=given.get(SinkOptions.COALESCE, SinkSpec.coalesce),
         heartbeat_ms=HEARTBEAT_MS if heartbeat is None else heartbeat // timedelta(milliseconds=1),
         dead_letters=_dead_letters(given, statement),
         pace=Pace.of(_seconds(commit_every), _seconds(every), replay=replay),
-        max_pending_batches=given.integer("MAX PENDING BATCHES") or SinkSpec.max_pending_batches,
-        max_staged_size=given.integer("MAX STAGED SIZE"),
-        adopt=Adopt(given.text("ADOPT") or Adopt.NO),
+        max_pending_batches=given.get(SinkOptions.MAX_PENDING_BATCHES, SinkSpec.max_pending_batches),
+        max_staged_size=given.get(SinkOptions.MAX_STAGED_SIZE),
+        adopt=given.get(SinkOptions.ADOPT, SinkSpec.adopt),
     )
     if append and statement.key:
         raise SqlError.at(statement.key[0].where, "MODE APPEND keeps every change and has no key", hint="Leave it out.")
@@ -235,7 +231,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         store,
         commit_every if replay else every,
         commit_every,
-        given.text("STATE LOCATION"),
+        given.get(SinkOptions.STATE_LOCATION),
         _beginning(given),
     )
 
@@ -286,10 +282,10 @@ def connected(statement: CreateSink, definitions: Definitions) -> tuple[CatalogC
 
 
 def _checkpoint_interval(given: CheckedOptions, commit_every: timedelta | None) -> timedelta | None:
-    every = given.duration("CHECKPOINT INTERVAL")
+    every = given.get(SinkOptions.CHECKPOINT_INTERVAL)
     if every is not None and commit_every is not None and commit_every % every:
         raise given.error(
-            "COMMIT INTERVAL",
+            SinkOptions.COMMIT_INTERVAL,
             f"the commit interval {format_duration(commit_every)} is no multiple of the checkpoint interval "
             f"{format_duration(every)}",
             "Choose a commit interval that is a whole number of checkpoint intervals.",
@@ -302,16 +298,18 @@ def _seconds(duration: timedelta | None) -> float:
 
 
 def _check_staged(given: CheckedOptions, *, staged: bool) -> None:
-    if "COMMIT SIZE" in given and "COMMIT INTERVAL" not in given:
+    if SinkOptions.COMMIT_SIZE in given and SinkOptions.COMMIT_INTERVAL not in given:
         raise given.error(
-            "COMMIT SIZE", "COMMIT SIZE needs a COMMIT INTERVAL", "It says how long less than that may wait."
+            SinkOptions.COMMIT_SIZE, "COMMIT SIZE needs a COMMIT INTERVAL", "It says how long less than that may wait."
         )
-    if "MAX STAGED SIZE" in given and not staged:
-        way_out = "RECOVERY = 'replay'" if given.text("RECOVERY") == "replay" else "give a COMMIT INTERVAL"
-        raise given.error("MAX STAGED SIZE", "nothing of this sink is staged", f"Leave it out, or {way_out}.")
-    if staged and given.text("RECOVERY") == "replay":
+    if SinkOptions.MAX_STAGED_SIZE in given and not staged:
+        way_out = "RECOVERY = 'replay'" if given.get(SinkOptions.RECOVERY) == "replay" else "give a COMMIT INTERVAL"
+        raise given.error(SinkOptions.MAX_STAGED_SIZE, "nothing of this sink is staged", f"Leave it out, or {way_out}.")
+    if staged and given.get(SinkOptions.RECOVERY) == "replay":
         raise given.error(
-            "RECOVERY", "RECOVERY = 'replay' stages nothing", "Leave out COMMIT SIZE and times of rows, or RECOVERY."
+            SinkOptions.RECOVERY,
+            "RECOVERY = 'replay' stages nothing",
+            "Leave out COMMIT SIZE and times of rows, or RECOVERY.",
         )
 
 
@@ -361,45 +359,44 @@ def _check_types(relation: Relation) -> None:
 
 
 def _with_policies(envelope: Envelope | None, given: CheckedOptions) -> Envelope:
-    truncate, unavailable = given.text("ON TRUNCATE"), given.text("ON UNAVAILABLE VALUE")
     if not isinstance(envelope, Debezium):
-        for name in ("ON TRUNCATE", "ON UNAVAILABLE VALUE"):
-            if name in given:
-                raise given.error(name, f"{name} is for sources with ENVELOPE DEBEZIUM", "Leave it out.")
+        for option in (SinkOptions.ON_TRUNCATE, SinkOptions.ON_UNAVAILABLE_VALUE):
+            if option in given:
+                raise given.error(option, f"{option.name} is only for sources with ENVELOPE DEBEZIUM", "Leave it out.")
         return envelope or NoEnvelope()
     return replace(
         envelope,
-        on_truncate=OnTruncate(truncate or OnTruncate.HALT),
-        on_unavailable_value=OnUnavailableValue(unavailable or OnUnavailableValue.HALT),
+        on_truncate=given.get(SinkOptions.ON_TRUNCATE, Debezium.on_truncate),
+        on_unavailable_value=given.get(SinkOptions.ON_UNAVAILABLE_VALUE, Debezium.on_unavailable_value),
     )
 
 
 def _dead_letters(given: CheckedOptions, statement: CreateSink) -> TableName | None:
-    name = given.text("DEAD LETTER TABLE")
-    if given.text("ON BAD ROW") != "dead letter":
+    name = given.get(SinkOptions.DEAD_LETTER_TABLE)
+    if given.get(SinkOptions.ON_BAD_ROW) != "dead letter":
         if name is not None:
-            raise given.error("DEAD LETTER TABLE", "DEAD LETTER TABLE needs ON BAD ROW = 'dead letter'")
+            raise given.error(SinkOptions.DEAD_LETTER_TABLE, "DEAD LETTER TABLE needs ON BAD ROW = 'dead letter'")
         return None
     target = statement.target
     table = TableName(target.namespace, f"{target.table}_dead_letters") if name is None else TableName.parse(name)
     if table == TableName(target.namespace, target.table):
-        raise given.error("DEAD LETTER TABLE", "dead letters cannot go to the sink's own table")
+        raise given.error(SinkOptions.DEAD_LETTER_TABLE, "dead letters cannot go to the sink's own table")
     return table
 
 
 def _write_options(given: CheckedOptions) -> WriteOptions:
     return WriteOptions(
-        target_file_size=given.integer("TARGET FILE SIZE"),
-        row_group_size=given.integer("ROW GROUP SIZE"),
-        compression=given.text("COMPRESSION"),
-        bloom_filter=given.flag("BLOOM FILTER") or False,
+        target_file_size=given.get(SinkOptions.TARGET_FILE_SIZE),
+        row_group_size=given.get(SinkOptions.ROW_GROUP_SIZE),
+        compression=given.get(SinkOptions.COMPRESSION),
+        bloom_filter=given.get(SinkOptions.BLOOM_FILTER, WriteOptions.bloom_filter),
     )
 
 
 def _beginning(given: CheckedOptions) -> OnOldProgress:
-    if given.flag("RESUME"):
+    if given.get(SinkOptions.RESUME):
         return OnOldProgress.RESUME
-    return OnOldProgress.SNAPSHOT if given.flag("SNAPSHOT") else OnOldProgress.REFUSE
+    return OnOldProgress.SNAPSHOT if given.get(SinkOptions.SNAPSHOT) else OnOldProgress.REFUSE
 
 
 def _check_only_writer(definition: Definition, statement: CreateSink, spec: SinkSpec, definitions: Definitions) -> None:
@@ -415,7 +412,7 @@ def _check_only_writer(definition: Definition, statement: CreateSink, spec: Sink
             statement.target.namespace,
             statement.target.table,
         )
-        if same_table and (theirs.options.value("BRANCH") or "main") == spec.branch:
+        if same_table and (theirs.options.value(SinkOptions.BRANCH.name) or SinkSpec.branch) == spec.branch:
             raise SqlError.at(
                 statement.where,
                 f'sink "{other.name}" writes to table {spec.table} already',

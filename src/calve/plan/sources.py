@@ -15,9 +15,10 @@ from calve.model.relation import (
     Relation,
     SourcePlan,
 )
-from calve.model.spec import Debezium, Diff, Envelope, EpochUnit, NoEnvelope, Upsert
+from calve.model.spec import Debezium, Diff, Envelope, NoEnvelope, Upsert
 from calve.model.types import UUID_MARK, leaves
 from calve.plan import catalogue
+from calve.plan.catalogue import FilesOptions, GeneratorOptions, KafkaSourceOptions, RegistryOptions
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required_connection, secret
 from calve.plan.settings import CheckedOptions
@@ -35,7 +36,7 @@ _ORDERS = (
     KnownColumn("status", "STRING"),
     KnownColumn("updated_at", "TIMESTAMP"),
 )
-_CSV_ONLY = ("HEADER", "DELIMITER", "NULL VALUE")
+_CSV_ONLY = (FilesOptions.HEADER, FilesOptions.DELIMITER, FilesOptions.NULL_VALUE)
 _TYPED = frozenset({"parquet", "orc"})
 """Formats whose files say what columns they have."""
 _NOT_TEXTUAL = ("INTERVAL", "VARIANT")
@@ -71,12 +72,12 @@ def _generator(statement: CreateSource, used: parts.GeneratorClause) -> SourcePl
     if statement.columns or statement.envelope:
         what = "columns" if statement.columns else "envelope"
         raise SqlError.at(statement.where, f"a load generator brings its own {what}", hint="Leave them out.")
-    pace = given.number("UPDATES PER SECOND")
+    pace = given.get(GeneratorOptions.UPDATES_PER_SECOND)
     made = GeneratorInput(
-        rows=given.integer("ROWS") or 100_000,
-        changes=given.integer("UPDATES"),
-        seed=7 if (seed := given.integer("SEED")) is None else seed,
-        per_checkpoint=given.integer("MAX ROWS PER CHECKPOINT") or 50_000,
+        rows=given.get(GeneratorOptions.ROWS, 100_000),
+        changes=given.get(GeneratorOptions.UPDATES),
+        seed=given.get(GeneratorOptions.SEED, 7),
+        per_checkpoint=given.get(GeneratorOptions.MAX_ROWS_PER_CHECKPOINT, 50_000),
         per_second=None if pace is None else float(pace),
     )
     key = tuple(column_named(_ORDERS, name, "column").name for name in statement.primary_key) or ("id",)
@@ -84,32 +85,37 @@ def _generator(statement: CreateSource, used: parts.GeneratorClause) -> SourcePl
 
 
 def _files(statement: CreateSource, given: CheckedOptions) -> SourcePlan:
-    form = given.text("FORMAT") or ""
+    form = given.required(FilesOptions.FORMAT)
     if form != "csv":
-        for name in _CSV_ONLY:
-            if name in given:
-                raise given.error(name, f"{name} is for CSV files", "Leave it out.")
-    if form != "json" and "EPOCH UNIT" in given:
-        raise given.error("EPOCH UNIT", "EPOCH UNIT is for JSON files", "Leave it out.")
+        for option in _CSV_ONLY:
+            if option in given:
+                raise given.error(option, f"{option.name} is only for CSV files", "Leave it out.")
+    if form != "json" and FilesOptions.EPOCH_UNIT in given:
+        raise given.error(FilesOptions.EPOCH_UNIT, "EPOCH UNIT is only for JSON files", "Leave it out.")
     columns = _columns(statement)
     if not columns and form not in _TYPED | {"text"}:
         raise SqlError.at(statement.where, f"files of format {form} need columns", hint="Write (id BIGINT, ...).")
     if form not in _TYPED:
         _check_textual(statement)
     envelope = _envelope(statement, columns, form)
-    unit = given.text("EPOCH UNIT")
+    unit = given.get(FilesOptions.EPOCH_UNIT)
     if unit and isinstance(envelope, Upsert | Debezium):
-        envelope = replace(envelope, epoch_unit=EpochUnit(unit))
+        envelope = replace(envelope, epoch_unit=unit)
     by_envelope = form == "json" and isinstance(envelope, Upsert | Debezium)
     found_in_files = form in _TYPED and not isinstance(envelope, NoEnvelope)
-    options = {"header": given.flag("HEADER"), "sep": given.text("DELIMITER"), "nullValue": given.text("NULL VALUE")}
+    header = given.get(FilesOptions.HEADER)
+    options = {
+        "header": None if header is None else str(header).lower(),
+        "sep": given.get(FilesOptions.DELIMITER),
+        "nullValue": given.get(FilesOptions.NULL_VALUE),
+    }
     made = FilesInput(
-        path=given.text("PATH") or "",
+        path=given.required(FilesOptions.PATH),
         format=form,
         schema=None if by_envelope or found_in_files or not columns else ddl(_in_files(envelope, columns)),
-        max_files=given.integer("MAX FILES PER CHECKPOINT") or 1000,
-        options=tuple((k, str(v).lower() if isinstance(v, bool) else v) for k, v in options.items() if v is not None),
-        epoch_unit=unit if not by_envelope else None,
+        max_files=given.get(FilesOptions.MAX_FILES_PER_CHECKPOINT, 1000),
+        options=tuple((k, v) for k, v in options.items() if v is not None),
+        epoch_unit=unit.value if unit and not by_envelope else None,
     )
     return SourcePlan(Relation(statement.name.name, columns or None, _key(statement, columns)), made, envelope)
 
@@ -126,7 +132,7 @@ def _in_files(envelope: Envelope, columns: tuple[KnownColumn, ...]) -> tuple[Kno
 
 def _kafka(statement: CreateSource, used: parts.KafkaClause, definitions: Definitions) -> SourcePlan:
     given = catalogue.KAFKA_SOURCE.checked(used.options, statement.where)
-    given.exclude("START OFFSETS", "START OFFSET")
+    given.exclude(KafkaSourceOptions.START_OFFSETS, KafkaSourceOptions.START_OFFSET)
     found = required_connection(definitions, used.connection, ConnectionKind.KAFKA)
     if not isinstance(found.statement, CreateConnection):
         raise TypeError("not a connection")
@@ -142,18 +148,18 @@ def _kafka(statement: CreateSource, used: parts.KafkaClause, definitions: Defini
     )
     columns = (*declared, *_included(statement, declared, included))
     envelope = _envelope(statement, columns, "kafka")
-    unit = given.text("EPOCH UNIT")
+    unit = given.get(KafkaSourceOptions.EPOCH_UNIT)
     by_envelope = isinstance(envelope, Upsert | Debezium)
     if unit and isinstance(envelope, Upsert | Debezium):
-        envelope = replace(envelope, epoch_unit=EpochUnit(unit))
+        envelope = replace(envelope, epoch_unit=unit)
     made: Input = KafkaInput(
         connection=planned,
-        topic=given.text("TOPIC") or "",
-        start=given.text("START OFFSETS") or given.text("START OFFSET") or "earliest",
-        max_offsets=given.integer("MAX OFFSETS PER CHECKPOINT"),
+        topic=given.required(KafkaSourceOptions.TOPIC),
+        start=given.get(KafkaSourceOptions.START_OFFSETS) or given.get(KafkaSourceOptions.START_OFFSET) or "earliest",
+        max_offsets=given.get(KafkaSourceOptions.MAX_OFFSETS_PER_CHECKPOINT),
         format="json" if isinstance(used.format, parts.JsonFormat) else "avro",
         schema=None if by_envelope else ddl(_in_files(envelope, columns)),
-        epoch_unit=None if by_envelope else unit,
+        epoch_unit=unit.value if unit and not by_envelope else None,
         included=included,
         avro_schema=used.format.schema if isinstance(used.format, parts.AvroFormat) else None,
         registry=_registry(statement, used.format, definitions),
@@ -184,16 +190,22 @@ def _registry(statement: CreateSource, form: parts.Format, definitions: Definiti
             hint="Write USING SCHEMA REGISTRY (URL = '...') or USING SCHEMA '{...}'.",
         )
     given = catalogue.SCHEMA_REGISTRY.checked(form.registry, statement.where)
-    given.need("USER", "PASSWORD")
-    given.need("PASSWORD", "USER")
-    if isinstance(form.registry.value("PASSWORD"), SecretLiteral):
-        raise given.error("PASSWORD", "PASSWORD of a schema registry takes a secret by name", "CREATE SECRET first.")
-    url = given.text("URL") or ""
+    given.need(RegistryOptions.USER, RegistryOptions.PASSWORD)
+    given.need(RegistryOptions.PASSWORD, RegistryOptions.USER)
+    if isinstance(form.registry.value(RegistryOptions.PASSWORD.name), SecretLiteral):
+        raise given.error(
+            RegistryOptions.PASSWORD, "PASSWORD of a schema registry takes a secret by name", "CREATE SECRET first."
+        )
+    url = given.required(RegistryOptions.URL)
     if urlsplit(url).scheme not in {"http", "https"} or urlsplit(url).password is not None:
         raise given.error(
-            "URL", "URL is an address of HTTP without a login in it", "Use USER and PASSWORD = SECRET name."
+            RegistryOptions.URL,
+            "URL must be an HTTP address without a login",
+            "Use USER and PASSWORD = SECRET name.",
         )
-    return SchemaRegistry(url, given.text("USER"), secret(definitions, given.secret("PASSWORD")))
+    return SchemaRegistry(
+        url, given.get(RegistryOptions.USER), secret(definitions, given.get(RegistryOptions.PASSWORD))
+    )
 
 
 def _columns(statement: CreateSource) -> tuple[KnownColumn, ...]:

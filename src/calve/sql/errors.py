@@ -5,10 +5,8 @@
                             ^^^^
       hint: Did you mean FROM?
 
-`SqlError` serves everybody who finds something wrong with a statement, planning included; `SqlSyntaxError` is the
-parser's.
-
-The line of a place with a caret below it, for error messages. What must not be shown is `<hidden>`.
+Any check of a statement, planning included, raises `SqlError`; the parser raises `SqlSyntaxError`. The excerpt shows
+`<hidden>` in place of secrets.
 """
 
 import unicodedata
@@ -20,7 +18,7 @@ from calve.sql.options import HIDDEN
 from calve.sql.text import Span, TextPosition
 
 _WIDTH = 100
-"""Columns of an excerpt; a longer line is cut around the place."""
+"""Columns of an excerpt; a longer line is clipped around the place."""
 
 
 def excerpt(where: Span) -> str:
@@ -50,7 +48,7 @@ def _window(length: int, first: int, last: int) -> tuple[int, int]:
 
 
 def _cells(where: Span, start: int, end: int) -> list[tuple[str, int]]:
-    """The characters of a line with their offsets; a hidden range is one cell for each character of its replacement."""
+    """The characters of a line with their offsets; a hidden range has one cell per character of its replacement."""
     hidden = hidden_ranges(where.source, end)
     cells: list[tuple[str, int]] = []
     offset = start
@@ -58,7 +56,7 @@ def _cells(where: Span, start: int, end: int) -> list[tuple[str, int]]:
         cut_low, cut_high = max(low, offset), min(high, end)
         cells.extend((_visible(where.source.text[at]), at) for at in range(offset, min(cut_low, end)))
         if cut_low < cut_high:
-            # The caret goes below the whole replacement when the place is anywhere inside of it.
+            # The carets mark the whole replacement if the place is anywhere inside it.
             inside = where.start if cut_low <= where.start < cut_high else cut_low
             cells.extend((char, inside) for char in HIDDEN)
         offset = max(offset, cut_high)
@@ -76,7 +74,7 @@ def _width(char: str) -> int:
 
 
 class SqlError(InvalidInput):
-    """Something is wrong with a statement, at a place. The detail shows the line with a caret below."""
+    """An error at a place in a statement. The detail shows the line with a caret below."""
 
     def __init__(self, primary: str, *, detail: str = "", hint: str = "", position: TextPosition | None = None) -> None:
         super().__init__(primary, detail=detail, hint=hint)
@@ -84,7 +82,7 @@ class SqlError(InvalidInput):
 
     @classmethod
     def at(cls, where: Span | None, primary: str, *, hint: str = "") -> Self:
-        """An error at a place; without a place (a statement that was built, not read) the text alone."""
+        """An error at a place; without a place (a statement that was built, not parsed), the text alone."""
         if where is None or not where.source.text:
             return cls(primary, hint=hint)
         return cls(primary, detail=excerpt(where), hint=hint, position=where.position)

@@ -1,8 +1,8 @@
-"""What of a script must not be shown in messages.
+"""Finds the parts of a script that messages must not show.
 
-A script holds passwords: in CREATE SECRET, and as literals of connection options. Messages are read by people, but they
-also land in logs. They are made when a statement is broken, so nothing here relies on a statement being whole: a
-missing semicolon, quote or keyword must not bring a secret to light. In doubt a text is hidden.
+A script contains passwords: in CREATE SECRET, and as literals of connection options. Messages also end up in logs. They
+are built from broken statements, so nothing here relies on a complete statement: a missing semicolon, quote or keyword
+must not expose a secret. In doubt a text is hidden.
 """
 
 import re
@@ -25,32 +25,32 @@ _SHOWN_IN_CONNECTIONS = frozenset(
         *("PROTOCOL", "REGION", "SCOPE", "TYPE", "URI", "URL", "USER", "USERNAME", "VALIDATE", "WAREHOUSE"),
     }
 )
-"""Last words of option names whose texts are no secrets; a misspelt PASSWORD is not among them."""
+"""Last words of the names of options whose values are not secret; a misspelt PASSWORD is not among them."""
 _GUARDED = re.compile(r"\b(?:ALTER|CREATE)\s+(?:CONNECTION|SECRET)\b", re.IGNORECASE)
 _QUOTES = ("'", '"', "`")
 _TEXTS = frozenset({TokenKind.STRING, TokenKind.QUOTED, TokenKind.BROKEN})
 
 
 def is_hidden(where: Span) -> bool:
-    """Whether a place lies in text that must not be shown."""
+    """Whether a place overlaps text that must not be shown."""
     return any(start < where.end and where.start < end for start, end in hidden_ranges(where.source, where.end))
 
 
 def hidden_ranges(source: SqlText, end: int) -> list[Range]:
-    """What must not be shown up to an offset, in order and apart from each other."""
+    """The ranges up to an offset that must not be shown, sorted and disjoint."""
     places = _Places(source)
     return _merged(sorted(hidden for tokens in _statements(source.text, end) for hidden in _hidden_in(tokens, places)))
 
 
 class _Places:
-    """Where quotes and comments stand in a text. Finding the next one takes no time, however long a line is."""
+    """The places of quotes and comments in a text. Finding the next one is fast, however long a line is."""
 
     def __init__(self, source: SqlText) -> None:
         self.source = source
         self._found = {mark: [match.start() for match in re.finditer(mark, source.text)] for mark in (*_QUOTES, "--")}
 
     def count(self, mark: str, start: int, end: int) -> int:
-        """How often a mark stands from `start` to `end`, exclusive."""
+        """The number of occurrences of a mark from `start` to `end`, exclusive."""
         found = self._found[mark]
         return bisect_left(found, end) - bisect_left(found, start)
 
@@ -72,7 +72,7 @@ def _merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def _statements(text: str, end: int) -> Iterator[list[Token]]:
-    """The tokens of each statement with the one that ends it, up to the statement that holds an offset."""
+    """The tokens of each statement including its end, up to the statement that contains an offset."""
     lexer = Lexer(text)
     tokens: list[Token] = []
     while True:
@@ -91,7 +91,7 @@ def _hidden_in(tokens: list[Token], places: _Places) -> Iterator[Range]:
     if secret is not None:
         yield from _hidden_in_secret(tokens[secret + 2 :])
     known = _is_known(tokens)
-    # Not only at its start and not only as words: a semicolon or a quote may be missing in front of it.
+    # Searched anywhere and also inside strings: a semicolon or a quote may be missing before it.
     guarded = _GUARDED.search(text, tokens[0].start, tokens[-1].end) is not None
     shown = _SHOWN_IN_CONNECTIONS if guarded else None
     yield from _hidden_values(tokens[:secret], shown if known else frozenset())
@@ -101,7 +101,7 @@ def _hidden_in(tokens: list[Token], places: _Places) -> Iterator[Range]:
 
 
 def _place_of(tokens: list[Token], kind: str) -> int | None:
-    """Where CREATE or ALTER of this kind stands."""
+    """The index of CREATE or ALTER of this kind."""
     for index, (token, following) in enumerate(pairwise(tokens)):
         if following.word == kind and token.word in {"ALTER", "CREATE"}:
             return index
@@ -109,13 +109,13 @@ def _place_of(tokens: list[Token], kind: str) -> int | None:
 
 
 def _is_known(tokens: list[Token]) -> bool:
-    """Whether this is some statement; if not, it may be a misspelt secret."""
+    """Whether this is a known statement; if not, it may be a misspelt CREATE SECRET."""
     words = [token.word for token in tokens[:2]]
     return words[0] in _WITHOUT_KIND or (words[0] in _WITH_KIND and words[-1] in _KINDS)
 
 
 def _hidden_in_secret(tokens: list[Token]) -> Iterator[Range]:
-    """Everything after the name, unless it says where the value comes from."""
+    """Everything after the name, unless it names an environment variable or a file."""
     name_and_body = [token for token in tokens[:-1] if token.word not in {"IF", "NOT", "EXISTS"}]
     if name_and_body and name_and_body[0].kind is TokenKind.BROKEN:
         yield name_and_body[0].start, name_and_body[0].end
@@ -130,7 +130,7 @@ def _hidden_in_secret(tokens: list[Token]) -> Iterator[Range]:
 
 
 def _hidden_values(tokens: list[Token], shown: frozenset[str] | None) -> Iterator[Range]:
-    """Values of options whose name is sensitive; with `shown`, texts of all options but those."""
+    """Values of options with sensitive names; with `shown`, texts of all other options, too."""
     if tokens and tokens[0].kind in _TEXTS and shown is not None:
         yield tokens[0].start, tokens[0].end
     name: list[str] = []
@@ -141,7 +141,7 @@ def _hidden_values(tokens: list[Token], shown: frozenset[str] | None) -> Iterato
         elif before.is_symbol("="):
             name, words = words or name, []
         elif before.word:
-            words = [*words[-3:], before.word]  # no name of an option is longer
+            words = [*words[-3:], before.word]  # option names are not longer
         if _hides(name or words, before, token, shown) or (words and _hides(words, before, token, shown)):
             yield token.start, token.end
 
@@ -170,7 +170,7 @@ def _hidden_comments(tokens: list[Token], text: str) -> Iterator[Range]:
 
 
 def _hidden_by_missing_quote(tokens: list[Token], places: _Places) -> Iterator[Range]:
-    """With a quote missing, what looks like SQL may be a secret and the other way round, from that line on."""
+    """From a line with a missing quote on: what looks like SQL may be a secret, and vice versa."""
     start, end = tokens[0].start, tokens[-1].start
     for line in range(places.source.position(start).line, places.source.position(end).line + 1):
         line_start, line_end = places.source.line_bounds(line)

@@ -1,12 +1,11 @@
 """Text -> tokens, one at a time, in linear time.
 
-Two languages meet in a script. Outside of queries a string ends at the next single quote that is not doubled. Text
-that goes to Spark (a query, a view after AS, a condition after DELETE WHEN) is read by Spark's rules, where a backslash
-also escapes a quote; otherwise this lexer and Spark would not agree on where a string ends. `_Language` tells which
-of them comes next.
+A script mixes two languages. Outside queries, a string ends at the next single quote that is not doubled. Text for
+Spark (a query, a view after AS, a condition after DELETE WHEN) follows Spark's rules, where a backslash also escapes a
+quote; otherwise this lexer and Spark would disagree on where a string ends. `_Language` tracks which one applies.
 
 Block comments nest, as they do in Spark. Nothing here raises: text that cannot be read becomes a `BROKEN` token, so
-that a mistake in front of it is reported first.
+that a mistake before it is reported first.
 """
 
 import re
@@ -27,14 +26,14 @@ _CALVE_TOKEN = re.compile(f"{_WORD}|{_NUMBER}|{_STRING}|{_QUOTED}|{_BACKTICK}|{_
 _SPARK_TOKEN = re.compile(
     f"{_SPARK_RAW}|{_WORD}|{_NUMBER}|{_SPARK_STRING}|{_SPARK_QUOTED}|{_BACKTICK}|{_SYMBOL}", re.DOTALL
 )
-# A byte order mark is no mistake of the user's.
+# A byte order mark is not the user's mistake.
 _CALVE_SPACE = re.compile(r"(?:[\s\ufeff]++|--[^\r\n]*+)*+")
 _SPARK_SPACE = re.compile(r"(?:[\s\ufeff]++|--(?:\\\n|[^\r\n])*+)*+")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 class TokenKind(Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     WORD = auto()
     """A keyword or an identifier without quotes."""
@@ -46,7 +45,7 @@ class TokenKind(Enum):
     SYMBOL = auto()
     """One character."""
     BROKEN = auto()
-    """A quote or a comment that is never closed; the last token of its text but for END."""
+    """A quote or a comment that is never closed; the last token before END."""
     END = auto()
 
 
@@ -54,7 +53,7 @@ _BROKEN_BY = {"'": "string", '"': "quoted name", "`": "name in backticks"}
 
 
 class Token(NamedTuple):
-    """A piece of text. `value` is what it means: quotes taken off, or for BROKEN what was not closed."""
+    """A piece of text. `value` is its meaning: without quotes; for BROKEN, what was not closed."""
 
     kind: TokenKind
     start: int
@@ -77,7 +76,7 @@ class Token(NamedTuple):
 
 
 class _Language:
-    """Follows the tokens of a statement and tells whether the next one is Spark's."""
+    """Follows the tokens of a statement and tells whether the next one belongs to Spark's language."""
 
     def __init__(self) -> None:
         self._reset()
@@ -123,7 +122,7 @@ class _Language:
 
 
 class Lexer:
-    """Reads a text from its start. After END comes END."""
+    """Reads a text from its start. END repeats at the end."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,8 +1,7 @@
 """Names, and how names and texts are written in SQL.
 
-An identifier keeps the case it was written in. Written in double quotes it matches exactly, otherwise without case.
-
-How a statement's clauses become text: all on one line, or for people a line each.
+An identifier keeps its case. In double quotes it matches exactly, otherwise case-insensitively. `one_line` and
+`many_lines` print the clauses of a statement.
 """
 
 import re
@@ -17,7 +16,7 @@ RESERVED = frozenset(
         *("OR", "SELECT", "TO", "TRUE", "USING", "WHERE", "WITH"),
     }
 )
-"""Words that are a name only in double quotes: without them a forgotten name would swallow the clause after it."""
+"""Words that are names only in double quotes: otherwise a forgotten name would swallow the clause after it."""
 
 _PLAIN = re.compile(r"[^\W\d]\w*")
 
@@ -49,7 +48,7 @@ class Identifier:
         if not self.name:
             raise InvalidInput("a name is empty")
         if not self.quoted and not is_plain(self.name):
-            raise InvalidInput(f'"{self.name}" is a name only in double quotes')
+            raise InvalidInput(f'"{self.name}" must be in double quotes to be a name')
 
     @classmethod
     def exact(cls, name: str) -> "Identifier":
@@ -57,11 +56,11 @@ class Identifier:
         return cls(name, quoted=True)
 
     def matches(self, name: str) -> bool:
-        """Whether this identifier, as it was written, names the thing that has this name."""
+        """Whether this identifier refers to the object with this name."""
         return self.name == name if self.quoted else self.name.lower() == name.lower()
 
     def collides(self, other: "Identifier") -> bool:
-        """Whether one of two identifiers names what the other one does."""
+        """Whether one of two identifiers also refers to the other's object."""
         return self.matches(other.name) or other.matches(self.name)
 
     def to_sql(self) -> str:
@@ -73,7 +72,7 @@ class Identifier:
 
 @dataclass(frozen=True)
 class FieldPath:
-    """A column, or a field inside of one: `source.lsn`."""
+    """A column, or a field inside a column: `source.lsn`."""
 
     parts: tuple[Identifier, ...]
 
@@ -119,7 +118,7 @@ def one_line(clauses: list[Clause]) -> str:
 
 
 def many_lines(clauses: list[Clause]) -> str:
-    """The same words, with a line for each clause unless the statement is short, and for each item of a long list."""
+    """The same text with one line per clause unless the statement is short, and one per item of a long list."""
     short = one_line(clauses)
     if len(short) <= _NARROW and "\n" not in short:
         return short

@@ -1,8 +1,8 @@
 """Options: `NAME = value` pairs in parentheses, with names of several words, in any order.
 
-Statements with the same options in another order are equal and print alike. A literal that must not be shown (a
-password, a key) is a `SecretLiteral` from the moment it is read: it prints as `<hidden>`, which the parser refuses with
-a clear message, and its text is had by `reveal()` only.
+Statements with the same options in another order are equal and print the same text. A literal that must not be shown (a
+password, a key) is a `SecretLiteral` as soon as it is parsed: it prints as `<hidden>`, which the parser refuses with a
+clear message, and only `reveal()` returns its text.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,18 +22,18 @@ _REFERENCES = frozenset({"COLUMN", "CONNECTION"})
 
 
 def is_sensitive(name: str) -> bool:
-    """Whether an option's literal must not be shown: its words say so (SECRET ACCESS KEY, SASL PASSWORD, ...)."""
+    """Whether an option's literal must not be shown, by the words of its name (SECRET ACCESS KEY, SASL PASSWORD)."""
     words = name.split(" ")
     return words[-1] in _SENSITIVE_AT_END or not _SENSITIVE_ANYWHERE.isdisjoint(words)
 
 
 def is_reference(name: str) -> bool:
-    """Whether an option names a thing (AWS CONNECTION, TIME COLUMN), so that its value is an identifier."""
+    """Whether an option refers to an object or column (AWS CONNECTION, TIME COLUMN): its value is an identifier."""
     return name.rpartition(" ")[2] in _REFERENCES and not is_sensitive(name)
 
 
 class SecretLiteral:
-    """A text that is compared like any other, and never shown."""
+    """A text that compares like any other and is never shown."""
 
     __slots__ = ("_text",)
 
@@ -41,7 +41,7 @@ class SecretLiteral:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself: for the one place that stores or uses it."""
+        """The text itself, only for code that stores or uses it."""
         return self._text
 
     def __eq__(self, other: object) -> bool:
@@ -59,7 +59,7 @@ class SecretLiteral:
 
 @dataclass(frozen=True)
 class SecretName:
-    """`SECRET name`: the value is looked up when it is used."""
+    """`SECRET name`: the value is resolved when it is used."""
 
     name: Identifier
 
@@ -71,7 +71,7 @@ Value = str | bool | int | Decimal | Identifier | SecretName | SecretLiteral
 
 
 def value_to_sql(value: Value, *, reveal: bool = False) -> str:
-    """An option's value, as SQL writes it."""
+    """An option's value as SQL."""
     match value:
         case SecretLiteral():
             return value.to_sql(reveal=reveal)
@@ -134,17 +134,17 @@ class Options:
         return None if option is None else option.value
 
     def updated(self, other: "Options") -> "Options":
-        """These options, with those of `other` added or in their place."""
+        """These options, with those of `other` added or replaced."""
         kept = tuple(option for option in self.entries if other.find(option.name) is None)
         return Options(kept + other.entries)
 
     def without(self, names: Iterable[str]) -> "Options":
-        """These options but for the named ones."""
+        """These options without the named ones."""
         dropped = set(names)
         return Options(tuple(option for option in self.entries if option.name not in dropped))
 
     def items(self, *, reveal: bool = False) -> tuple[str, ...]:
-        """Each option as SQL writes it."""
+        """Each option as SQL."""
         return tuple(option.to_sql(reveal=reveal) for option in self.entries)
 
     def to_sql(self, *, reveal: bool = False) -> str:
@@ -155,13 +155,13 @@ NO_OPTIONS = Options()
 
 
 def with_options(options: Options, *, reveal: bool) -> list[Clause]:
-    """The clause WITH, if there is anything in it."""
+    """The clause WITH, unless it is empty."""
     return [Listed("WITH", options.items(reveal=reveal))] if options else []
 
 
 @dataclass(frozen=True)
 class OptionName:
-    """The name of an option alone, as RESET takes it."""
+    """The name of an option without a value, for RESET."""
 
     text: str
     where: Span | None = field(default=None, compare=False, repr=False)

@@ -1,6 +1,6 @@
-"""The way in: text -> statements.
+"""The entry point: text -> statements.
 
-`parse` reads a whole script before anything of it is run: a mistake in the last statement stops the first one, too.
+`parse` reads a whole script before any of it runs: a mistake in the last statement also stops the first one.
 """
 
 from collections.abc import Callable
@@ -41,10 +41,12 @@ _NOT_HERE = {
     ),
     **dict.fromkeys(("DESCRIBE", "DESC"), "Write SHOW CREATE kind name."),
     **dict.fromkeys(("SET", "RESET", "USE"), "Give options in WITH (...) of a statement."),
-    **dict.fromkeys(("BEGIN", "COMMIT", "ROLLBACK"), "Each statement stands for itself."),
+    **dict.fromkeys(
+        ("BEGIN", "COMMIT", "ROLLBACK"), "calve has no transactions: each statement takes effect on its own."
+    ),
     "REFRESH": "Write ANALYZE TABLE 'folder' REFRESH METADATA.",
-    "OPTIMIZE": "Maintenance runs by itself, or by the command: calve maintain.",
-    "VACUUM": "Maintenance runs by itself, or by the command: calve maintain.",
+    "OPTIMIZE": "Maintenance runs automatically, or with the command: calve maintain.",
+    "VACUUM": "Maintenance runs automatically, or with the command: calve maintain.",
 }
 _NOT_CREATED = {
     "TABLE": 'A sink creates its table: CREATE SINK ... TABLE "name".',
@@ -82,15 +84,15 @@ def parse_partition_field(text: str) -> PartitionField:
     cursor = Cursor(SqlText(text))
     found = partition_field(cursor)
     if cursor.peek().kind is not TokenKind.END:
-        raise cursor.unexpected("nothing more after the partition field", "Give every field by itself.")
+        raise cursor.unexpected("the end after the partition field", "Pass each field as a separate argument.")
     return found
 
 
 def split_complete(text: str) -> tuple[tuple[str, ...], str]:
-    """The statements that are complete (they end with a semicolon, which is left out), and what is left over.
+    """The complete statements, without their semicolons, and the remaining text.
 
-    For a prompt: it asks for more lines while there is something left. Nothing is checked. A rest of spaces and
-    comments is no rest.
+    For a prompt, which asks for more lines while text remains. Nothing is checked. Spaces and comments do not count as
+    remaining text.
     """
     lexer, found, start, empty = Lexer(text), list[str](), 0, True
     while (token := lexer.next()).kind is not TokenKind.END:
@@ -131,8 +133,8 @@ def _create(cursor: Cursor) -> Statement:
     if cursor.at_words("OR", "REPLACE"):
         kind = cursor.peek(2).word
         hint = f"Use ALTER {kind if kind in _CREATE else 'SINK'}, or DROP it and CREATE it."
-        raise cursor.error("CREATE takes no OR REPLACE", hint=hint)
+        raise cursor.error("CREATE does not support OR REPLACE", hint=hint)
     word = cursor.peek().word
     if word in _NOT_CREATED:
-        raise cursor.error(f"calve has no CREATE {word}", hint=_NOT_CREATED[word])
+        raise cursor.error(f"CREATE {word} is not supported", hint=_NOT_CREATED[word])
     return _CREATE[cursor.choose("kind of object", _CREATE)](cursor)

@@ -1,5 +1,5 @@
-# ruff: noqa: ARG002 - all parts of one kind print themselves in one way, those without secrets, too
-"""The parts that statements are made of: where a secret comes from, columns, inputs, envelopes, partition fields."""
+# ruff: noqa: ARG002 - all parts of one kind have one signature to print, also those without secrets
+"""Parts of statements: origins of secrets, columns, inputs, envelopes, partition fields."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,7 +47,7 @@ SecretOrigin = FromEnvironment | FromFile | FromLiteral
 
 @dataclass(frozen=True)
 class ColumnClause:
-    """A column of a source. `type` is Spark's own notation, in its canonical form (see `grammar/types.py`)."""
+    """A column of a source. `type` is in Spark's notation, in canonical form (see `grammar/types.py`)."""
 
     name: Identifier
     type: str
@@ -84,7 +84,7 @@ Format = JsonFormat | AvroFormat
 
 
 class Metadata(StrEnum):
-    """What a Kafka record has besides its value."""
+    """Metadata of a Kafka record."""
 
     KEY = "KEY"
     TOPIC = "TOPIC"
@@ -96,7 +96,7 @@ class Metadata(StrEnum):
 
 @dataclass(frozen=True)
 class Include:
-    """A column filled from a record's metadata; without a name it is called like the metadata, in lower case."""
+    """A column filled from a record's metadata; its default name is that of the metadata in lower case."""
 
     metadata: Metadata
     name: Identifier | None = None
@@ -135,7 +135,7 @@ class FilesClause:
 
 @dataclass(frozen=True)
 class GeneratorClause:
-    """Rows that calve makes up, the same ones for the same options."""
+    """Rows that calve generates, deterministic for the same options."""
 
     generator: Identifier
     options: Options = NO_OPTIONS
@@ -152,9 +152,9 @@ Input = KafkaClause | FilesClause | GeneratorClause
 
 @dataclass(frozen=True)
 class OrderClause:
-    """Which change of a key is the last one: the greatest wins.
+    """Determines the latest change of a key: the greatest wins.
 
-    With `across_checkpoints` (GLOBAL) an older change that arrives in a later checkpoint is recognised, too.
+    With `across_checkpoints` (GLOBAL) this also detects an older change that arrives in a later checkpoint.
     """
 
     fields: tuple[FieldPath, ...]
@@ -174,7 +174,7 @@ class NoneEnvelope:
 
 @dataclass(frozen=True)
 class UpsertEnvelope:
-    """A record replaces its key. `delete_when` is a condition in Spark's language, as it was written."""
+    """A record replaces the row with its key. `delete_when` is a verbatim condition in Spark's language."""
 
     order: OrderClause | None = None
     delete_when: str | None = None
@@ -197,7 +197,7 @@ class DebeziumEnvelope:
 
 @dataclass(frozen=True)
 class DiffEnvelope:
-    """Records with a time and a multiplicity; a record with a progress mark moves the frontier."""
+    """Records with a time and a multiplicity; a record with a progress mark advances the frontier."""
 
     time: FieldPath
     diff: FieldPath
@@ -221,7 +221,7 @@ class SinkMode(StrEnum):
 
 
 class Transform(StrEnum):
-    """How a partition value is made from a column."""
+    """How a partition value is derived from a column."""
 
     IDENTITY = "identity"
     BUCKET = "bucket"
@@ -235,7 +235,7 @@ class Transform(StrEnum):
 
 @dataclass(frozen=True)
 class PartitionField:
-    """A field of the partition spec. `width` is the number of buckets, or the width of truncation."""
+    """A field of the partition spec. `width` is the number of buckets, or the truncation width."""
 
     transform: Transform
     column: FieldPath
@@ -255,7 +255,7 @@ def partition_by(fields: tuple[PartitionField, ...]) -> str:
 
 @dataclass(frozen=True)
 class IcebergTarget:
-    """The table that a sink writes; `aws` has the credentials of its store, if they are not the catalog's."""
+    """The table that a sink writes; `aws` has the credentials of its store if they differ from the catalog's."""
 
     catalog: Identifier
     namespace: tuple[str, ...]
@@ -263,7 +263,7 @@ class IcebergTarget:
     aws: Identifier | None = None
 
     def clauses(self) -> list[str]:
-        # The word CONNECTION may be left out, unless the connection has that very name.
+        # The word CONNECTION is optional, unless the connection itself is named so.
         word = "CONNECTION " if self.catalog.to_sql().upper() == "CONNECTION" else ""
         found = [f"TO ICEBERG CATALOG {word}{self.catalog.to_sql()}"]
         if self.aws:

@@ -2,10 +2,8 @@
 
     parse_one(statement.to_sql()) == statement
 
-Equal statements print alike. The one exception to the rule above is a literal that must not be shown: it prints as
-`<hidden>`, and only `to_sql(reveal=True)` can be read back.
-
-What ALTER does to an object.
+Equal statements print the same text. The only exception to the rule above is a literal that must not be shown: it
+prints as `<hidden>`, and only `to_sql(reveal=True)` can be parsed again. The actions of ALTER come first.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +23,7 @@ from calve.sql.parts import (
 )
 from calve.sql.text import Span
 
-# ruff: noqa: ARG002 - all actions print themselves in one way, those without secrets, too
+# ruff: noqa: ARG002 - all actions and statements have one signature to print, also those without secrets
 
 
 @dataclass(frozen=True)
@@ -50,11 +48,11 @@ class ResetOptions:
 
 @dataclass(frozen=True)
 class SetColumns:
-    """SET COLUMNS: what a source has from now on."""
+    """SET COLUMNS: the new columns of a source."""
 
     columns: tuple[ColumnClause, ...]
     primary_key: tuple[Identifier, ...] = ()
-    """The key that the source has, if the statement repeats it."""
+    """The source's key, if the statement repeats it."""
 
     def to_sql(self, *, reveal: bool) -> str:
         key = [f"PRIMARY KEY {in_parentheses(self.primary_key)} NOT ENFORCED"] if self.primary_key else []
@@ -74,7 +72,7 @@ class SetFrom:
 
 @dataclass(frozen=True)
 class SetPartitioning:
-    """SET PARTITION BY; without fields the table is not partitioned any more."""
+    """SET PARTITION BY; without fields the table is no longer partitioned."""
 
     fields: tuple[PartitionField, ...]
 
@@ -100,7 +98,7 @@ class Resume:
 
 @dataclass(frozen=True)
 class AcceptSnapshot:
-    """ACCEPT SNAPSHOT: go on from this snapshot although it is not this sink's."""
+    """ACCEPT SNAPSHOT: continue from this snapshot although another writer committed it."""
 
     snapshot_id: int
 
@@ -113,11 +111,8 @@ OptionsAction = SetOptions | ResetOptions
 SourceAction = OptionsAction | SetColumns
 
 
-# ruff: noqa: ARG002 - all statements print themselves in one way, those without secrets, too
-
-
 class ObjectKind(StrEnum):
-    """What can be created and dropped."""
+    """Kinds of objects that can be created and dropped."""
 
     SECRET = "SECRET"  # noqa: S105 - a keyword
     CONNECTION = "CONNECTION"
@@ -139,7 +134,7 @@ class ShowKind(StrEnum):
 
 
 class ConnectionKind(StrEnum):
-    """What a connection leads to."""
+    """Kinds of systems that connections lead to."""
 
     ICEBERG_CATALOG = "ICEBERG CATALOG"
     AWS = "AWS"
@@ -147,7 +142,7 @@ class ConnectionKind(StrEnum):
 
 
 class MetadataLevel(StrEnum):
-    """How deep ANALYZE looks."""
+    """The level of detail of ANALYZE."""
 
     TABLE = "TABLE"
     SEGMENT = "SEGMENT"
@@ -172,7 +167,7 @@ class Statement:
         return one_line(self.clauses(reveal=reveal))
 
     def pretty(self, *, reveal: bool = False) -> str:
-        """The same for people, on several lines if it is long."""
+        """The same formatted for people, on several lines if it is long."""
         return many_lines(self.clauses(reveal=reveal))
 
 
@@ -203,7 +198,7 @@ class CreateSecret(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateConnection(Create):
-    """CREATE CONNECTION. `settings` are the options of WITH, about the statement rather than the connection."""
+    """CREATE CONNECTION. `settings` are the options of WITH, which control the statement, not the connection."""
 
     kind: ConnectionKind
     options: Options
@@ -217,7 +212,7 @@ class CreateConnection(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSource(Create):
-    """CREATE SOURCE. No columns: the input brings its own. No envelope: the input's usual one."""
+    """CREATE SOURCE. Without columns, the input has its own; without an envelope, the input's default applies."""
 
     input: Input
     columns: tuple[ColumnClause, ...] = ()
@@ -235,7 +230,7 @@ class CreateSource(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateView(Create):
-    """CREATE VIEW. The query is in Spark's language, as it was written."""
+    """CREATE VIEW. The query is in Spark's language, verbatim."""
 
     query: str
 
@@ -245,7 +240,7 @@ class CreateView(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSink(Create):
-    """CREATE SINK. No key: that of the source. No mode: UPSERT with a key."""
+    """CREATE SINK. The default key is that of the source, the default mode UPSERT."""
 
     source: Identifier
     target: IcebergTarget
@@ -279,7 +274,7 @@ class Alter(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterSecret(Alter):
-    """ALTER SECRET: another origin or value."""
+    """ALTER SECRET: a new origin or value."""
 
     origin: SecretOrigin
 
@@ -311,7 +306,7 @@ class AlterSource(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterView(Alter):
-    """ALTER VIEW: another query."""
+    """ALTER VIEW: a new query."""
 
     query: str
 
@@ -378,7 +373,7 @@ class Explain(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Validate(Statement):
-    """VALIDATE CONNECTION: try it."""
+    """VALIDATE CONNECTION: test it."""
 
     connection: Identifier
 
@@ -422,7 +417,7 @@ class DropMetadata(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class SelectQuery(Statement):
-    """SELECT or WITH ... SELECT, in Spark's language, as it was written."""
+    """SELECT or WITH ... SELECT, in Spark's language, verbatim."""
 
     text: str
 

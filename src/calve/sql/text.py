@@ -1,6 +1,6 @@
-"""The text that was written, and places in it.
+"""The text of a script, and places in it.
 
-Lines and columns are computed when a message needs them: places that nobody looks at cost nothing.
+Lines and columns are computed only when a message needs them.
 """
 
 import re
@@ -13,7 +13,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True)
 class TextPosition:
-    """A place as people count it: line and column from 1, offset from 0."""
+    """A place: line and column from 1, offset from 0."""
 
     line: int
     column: int
@@ -25,7 +25,7 @@ class TextPosition:
 
 @dataclass(frozen=True)
 class SqlText:
-    """A script, as it was written."""
+    """The text of a script."""
 
     text: str
 
@@ -39,7 +39,7 @@ class SqlText:
         return TextPosition(line, offset - self._line_starts[line - 1] + 1, offset)
 
     def line_bounds(self, line: int) -> tuple[int, int]:
-        """Offsets of the first character of a line (counted from 1) and after its last one, without the line's end."""
+        """Offsets of the start and the end of a line (counted from 1), without its line break."""
         starts = self._line_starts
         if line == len(starts):
             return starts[-1], len(self.text)
@@ -69,5 +69,5 @@ class Span:
         return f"Span({self.position})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A span serves messages of this process. What leaves it must not carry a script, which may hold secrets.
+        # Spans serve messages of this process. A pickle must not carry the script, which may contain secrets.
         return Span, (SqlText(""), 0, 0)

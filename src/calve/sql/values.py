@@ -1,6 +1,6 @@
 """Durations and sizes, which options hold as text: '1h 2m 30s', '500ms', '1 minute', '512MB', '512MiB'.
 
-The errors name the text alone; whoever knows the option adds which one it was and where it stands.
+The errors quote only the text; callers add the option and its place.
 """
 
 import re
@@ -30,11 +30,11 @@ _SIZE_HINT = "Write sizes like '512MB' (10^6 bytes) or '512MiB' (2^20 bytes); un
 
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = timedelta(days=36_500)
-"""A hundred years: any moment plus that is still a moment, and threads can wait for so long."""
+"""A hundred years: adding it to any timestamp does not overflow, and threads can wait that long."""
 
 
 def parse_duration(text: str) -> timedelta:
-    """A duration of whole milliseconds, zero included."""
+    """Parse a duration of whole milliseconds, zero included. Raises InvalidInput."""
     millis, seen, offset = Fraction(0), set[str](), 0
     while offset < len(text) or not seen:
         match = _PART.match(text, offset)
@@ -46,7 +46,7 @@ def parse_duration(text: str) -> timedelta:
             reason = f'The unit "{_clipped(word)}" is not known.' if word else "The unit is missing."
             raise _not_a_duration(text, reason)
         if unit in seen:
-            raise _not_a_duration(text, f'The unit "{unit}" is there twice.')
+            raise _not_a_duration(text, f'The unit "{unit}" appears twice.')
         seen.add(unit)
         millis += Fraction(number) * _MILLIS[unit]
         offset = match.end()
@@ -79,7 +79,7 @@ def format_duration(duration: timedelta) -> str:
 
 
 def parse_size(text: str) -> int:
-    """A number of whole bytes."""
+    """Parse a number of whole bytes. Raises InvalidInput."""
     match = _PART.fullmatch(text)
     if match is None:
         raise _not_a_size(text)
@@ -89,7 +89,7 @@ def parse_size(text: str) -> int:
         raise _not_a_size(text, f'The unit "{_clipped(word)}" is not known.' if word else "The unit is missing.")
     size = Fraction(number) * _BYTES[unit]
     if size.denominator != 1:
-        raise _not_a_size(text, "It is no whole number of bytes.")
+        raise _not_a_size(text, "It is not a whole number of bytes.")
     return int(size)
 
 

@@ -255,12 +255,12 @@ class _Sink:
     def _from(self, action: statements.SetFrom) -> Definition:
         found = self._found
         given = catalogue.SINK.checked(action.options, None)
-        for name in given:
-            if name != "SNAPSHOT":
-                raise given.error(name, "SET FROM takes the option SNAPSHOT only", "Use SET (...) for the others.")
+        for option in given:
+            if option is not catalogue.SinkOptions.SNAPSHOT:
+                raise given.error(option, "SET FROM takes the option SNAPSHOT only", "Use SET (...) for the others.")
         wanted = replace(self._create, source=action.source)
         changed = replace(found, statement=wanted, uses=uses_of_sink(wanted, self._definitions))
-        if given.flag("SNAPSHOT"):
+        if given.get(catalogue.SinkOptions.SNAPSHOT):
             return replace(changed, standing=replace(found.standing, generation=found.version + 1))
         before, _ = read_from(self._create, self._definitions)
         after, _ = read_from(wanted, self._definitions)

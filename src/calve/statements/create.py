@@ -21,6 +21,7 @@ from calve.model.relation import FilesInput, KafkaInput
 from calve.model.spec import NoEnvelope, TableName
 from calve.pipeline.build import check_topic, lake_of, revealing, sink_of, try_brokers
 from calve.pipeline.existing_rows import check_adoption
+from calve.plan import catalogue
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required, required_connection, secret
 from calve.plan.sinks import OnOldProgress, SinkPlan, plan_sink, uses_of_sink
@@ -117,7 +118,7 @@ def normalised(statement: st.Create) -> st.Create:
     """The statement as it is stored: folders are absolute, so that it means the same wherever calve runs."""
     if isinstance(statement, st.CreateSource) and isinstance(statement.input, parts.FilesClause):
         options = statement.input.options
-        path = options.find("PATH")
+        path = options.find(catalogue.FilesOptions.PATH.name)
         if path is not None and isinstance(path.value, str) and "://" not in path.value:
             made = replace(path, value=str(Path(path.value).absolute()))
             statement = replace(statement, input=replace(statement.input, options=options.updated(Options((made,)))))
@@ -237,7 +238,8 @@ class _Creation:
             return ()
         found = required_connection(self._definitions, statement.input.connection, st.ConnectionKind.KAFKA)
         form = statement.input.format
-        password = form.registry.value("PASSWORD") if isinstance(form, parts.AvroFormat) and form.registry else None
+        registry = form.registry if isinstance(form, parts.AvroFormat) else None
+        password = registry.value(catalogue.RegistryOptions.PASSWORD.name) if registry else None
         known = secret(self._definitions, password) if isinstance(password, SecretName) else None
         return (found.uid, known.uid) if known else (found.uid,)
 
@@ -258,7 +260,7 @@ def connection_uses(statement: st.CreateConnection, definitions: Definitions) ->
         if isinstance(option.value, SecretName):
             reference = secret(definitions, option.value)
             found.append(reference.uid if reference else "")
-        elif option.name == "AWS CONNECTION" and isinstance(option.value, Identifier):
+        elif option.name == catalogue.CatalogOptions.AWS_CONNECTION.name and isinstance(option.value, Identifier):
             found.append(required_connection(definitions, option.value, st.ConnectionKind.AWS).uid)
     return tuple(found)
 

@@ -63,11 +63,14 @@ def _secret(found: Definition) -> tuple[str, ...]:
     return (statement.origin.to_sql() if isinstance(statement, st.CreateSecret) else "",)
 
 
+_ADDRESSES = (catalogue.CatalogOptions.URI, catalogue.KafkaOptions.BROKER, catalogue.AwsOptions.ENDPOINT)
+
+
 def _connection(found: Definition) -> tuple[str, ...]:
     statement = found.statement
     if not isinstance(statement, st.CreateConnection):
         return ("", "")
-    at = statement.options.value("URI") or statement.options.value("BROKER") or statement.options.value("ENDPOINT")
+    at = next((value for option in _ADDRESSES if (value := statement.options.value(option.name))), None)
     return (statement.kind.value, at if isinstance(at, str) else "")
 
 
@@ -108,15 +111,11 @@ def _sinks(place: Workplace) -> RowsAnswer:
 
 def _options() -> RowsAnswer:
     rows = [
-        (setting.name, group.title, setting.type_text, setting.default, setting.doc + _announced(setting.planned))
+        (setting.name, group.title, setting.type_text, setting.default, setting.doc)
         for group in catalogue.GROUPS
         for setting in group.settings
     ]
     return RowsAnswer(("option", "of", "type", "default", "meaning"), tuple(rows))
-
-
-def _announced(planned: bool) -> str:  # noqa: FBT001 - one word about a setting
-    return " Not supported yet." if planned else ""
 
 
 def _tables(place: Workplace) -> RowsAnswer:

@@ -39,8 +39,8 @@ def test_durations_are_read(text: str, millis: int) -> None:
         ("1h 20", "The unit is missing."),
         ("20 parsecs", 'The unit "parsecs" is not known.'),
         ("1month", 'The unit "month" is not known.'),
-        ("1m 2m", 'The unit "m" is there twice.'),
-        ("1m 2 minutes", 'The unit "m" is there twice.'),
+        ("1m 2m", 'The unit "m" appears twice.'),
+        ("1m 2 minutes", 'The unit "m" appears twice.'),
         ("-1s", ""),
         ("1s,2m", ""),
         ("1:30", "The unit is missing."),
@@ -103,7 +103,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
         ("512M", 'The unit "M" is not known.'),
         ("1MB 2kB", ""),
         ("-1MB", ""),
-        ("1.5B", "It is no whole number of bytes."),
+        ("1.5B", "It is not a whole number of bytes."),
     ],
 )
 def test_what_is_no_size_is_refused_with_the_reason(text: str, detail: str) -> None:

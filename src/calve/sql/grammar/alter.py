@@ -49,7 +49,8 @@ def drop(cursor: Cursor) -> Drop:
         raise cursor.error("DROP takes one name", hint=f"Write DROP {kind.value} for each of them.")
     if cursor.at_words("RESTRICT"):
         raise cursor.error(
-            "DROP takes no RESTRICT", hint="Leave it out: what others depend on is kept unless CASCADE is given."
+            "DROP does not support RESTRICT",
+            hint="Leave it out: without CASCADE, objects with dependents are not dropped.",
         )
     return Drop(kind=kind, name=thing.name, if_exists=thing.if_exists, cascade=cursor.accept_words("CASCADE"))
 
@@ -60,7 +61,7 @@ def alter(cursor: Cursor) -> Alter:
     kind = _kind(cursor)
     thing = _thing(cursor, kind)
     if cursor.at_words("RENAME"):
-        raise cursor.error(f"a {kind.value.lower()} keeps its name", hint="DROP it and CREATE it under another name.")
+        raise cursor.error(f"a {kind.value.lower()} cannot be renamed", hint="DROP it and CREATE it with another name.")
     return _ALTER[kind](cursor, thing)
 
 
@@ -70,7 +71,7 @@ def _kind(cursor: Cursor) -> ObjectKind:
 
 @dataclass(frozen=True)
 class _Thing:
-    """Which object, and whether it may be missing."""
+    """The object, and whether it may be missing."""
 
     name: Identifier
     if_exists: bool

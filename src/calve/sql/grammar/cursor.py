@@ -1,9 +1,7 @@
-"""A cursor over the tokens of a script: what the grammar functions read with.
+"""A cursor over the tokens of a script, with which the grammar functions read.
 
-Each function sets `usage` to its statement's synopsis, which becomes the hint of any error that has no better one.
-Raising is always `raise cursor.error(...)`, so that a function's flow stays visible.
-
-Lists of names in which none may be there twice.
+Each function sets `usage` to its statement's synopsis, which is the hint of any error without a better one. Errors are
+always raised as `raise cursor.error(...)`, so that a function's flow stays visible.
 """
 
 from collections import deque
@@ -23,7 +21,7 @@ _CURLY_QUOTES = frozenset("\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u00b
 
 
 class Cursor:
-    """Reads tokens in order, with as much looking ahead as a function asks for."""
+    """Reads tokens in order, with any lookahead."""
 
     def __init__(self, source: SqlText) -> None:
         self.source = source
@@ -36,7 +34,7 @@ class Cursor:
     # ---- looking and moving
 
     def peek(self, distance: int = 0) -> Token:
-        """The token that many places ahead."""
+        """The token at this distance ahead."""
         while len(self._ahead) <= distance:
             self._ahead.append(self._lexer.next())
         return self._ahead[distance]
@@ -87,29 +85,31 @@ class Cursor:
         return SqlSyntaxError.at(where, primary, hint=self.usage if hint is None else hint)
 
     def unexpected(self, expected: str, hint: str | None = None) -> SqlSyntaxError:
-        """What was expected, and what is there instead."""
+        """The error for a next token other than what was expected."""
         token = self.peek()
         return self._broken(token) or self.error(f"expected {expected}, got {self.shown(token)}", hint=hint)
 
     def _broken(self, token: Token) -> SqlSyntaxError | None:
-        """The error of a token that cannot be right anywhere."""
+        """The error for a token that is valid nowhere."""
         if token.kind is TokenKind.BROKEN:
             return self.error(f"this {token.value} is never closed", token, _CLOSING[token.value])
         if token.kind is TokenKind.BACKTICK:
             return self.error("names are quoted with double quotes", token, 'Write "name" instead of `name`.')
         if token.kind is TokenKind.SYMBOL and token.value in _CURLY_QUOTES:
-            return self.error("this is not a quote that SQL knows", token, "Write straight quotes: 'text' or \"name\".")
+            return self.error(
+                "this quote character is not valid in SQL", token, "Write straight quotes: 'text' or \"name\"."
+            )
         if token.kind is TokenKind.SYMBOL and not token.value.isprintable():
-            return self.error(f"here stands an invisible character, U+{ord(token.value):04X}", token, "Delete it.")
+            return self.error(f"invisible character U+{ord(token.value):04X}", token, "Delete it.")
         return None
 
     def shown(self, token: Token) -> str:
-        """A token, as messages name it."""
+        """A token as messages show it."""
         where = self.span(token)
         if token.ends_statement:
             return "the end of the statement"
         if is_hidden(where):
-            return "a value that is hidden here"
+            return "a hidden value"
         text = where.text if len(where.text) <= 40 else where.text[:39] + "…"
         return text if token.kind in {TokenKind.STRING, TokenKind.QUOTED} else f'"{text}"'
 
@@ -129,7 +129,7 @@ class Cursor:
         return self.next()
 
     def expect_end(self, what: str) -> None:
-        """The statement ends here, or raise; the start of another one means that a semicolon is missing."""
+        """Check that the statement ends here; the start of another one means that a semicolon is missing."""
         token = self.peek()
         if token.ends_statement:
             return
@@ -138,7 +138,7 @@ class Cursor:
         raise self.unexpected(f"the end of {what}")
 
     def choose(self, what: str, choices: Iterable[str], *, hint: str | None = None) -> str:
-        """Take one of several keywords or raise; `what` is what they choose, as in "mode"."""
+        """Take one of several keywords or raise; `what` names the choice, as in "mode"."""
         names = list(choices)
         token = self.peek()
         if token.word in names:
@@ -149,7 +149,7 @@ class Cursor:
         raise self.error(f"unknown {what} {self.shown(token)}", token, suggestion(token.value, names, otherwise=hint))
 
     def identifier(self, what: str) -> Identifier:
-        """Take a name or raise; `what` is what it names, as in "the name of the sink"."""
+        """Take a name or raise; `what` describes it, as in "the name of the sink"."""
         token = self.peek()
         if token.kind is TokenKind.QUOTED and not token.value:
             raise self.error(f"{what} is empty", token)
@@ -189,7 +189,7 @@ class Cursor:
         return self.next().value
 
     def list_of(self, item: Callable[[], T], what: str) -> tuple[T, ...]:
-        """Take `( item, ... )` with at least one item; a comma may stand before the closing parenthesis."""
+        """Take `( item, ... )` with at least one item and an optional trailing comma."""
         opening = self.expect_symbol("(", f"before {what}")
         if self.at_symbol(")"):
             raise self.error(f"the list of {what} is empty", Span(self.source, opening.start, self.peek().end))
@@ -204,7 +204,7 @@ class Cursor:
         return tuple(items)
 
     def unclosed(self, opening: Token, expected: str) -> SqlSyntaxError:
-        """The error of a list that does not go on: at its parenthesis if nothing follows, else at what follows."""
+        """The error for an unfinished list: at its parenthesis if nothing follows, otherwise at the next token."""
         if self.peek().ends_statement:
             return self.error("this parenthesis is never closed", opening, "")
         return self.unexpected(expected, "")
@@ -221,18 +221,18 @@ _CLOSING = {
 
 
 def suggestion(word: str, choices: Iterable[str], *, otherwise: str | None = None) -> str:
-    """A hint for a word that is none of the choices: the closest one, else this text, else all of them."""
+    """A hint for a word that is not among the choices: the closest one, else this text, else all of them."""
     names = list(choices)
     found = closest_keyword(word, names)
     return f"Did you mean {found}?" if found else otherwise or _one_of(names)
 
 
 def _one_of(names: list[str]) -> str:
-    return f"It is {', '.join(names[:-1])} or {names[-1]}." if len(names) > 1 else f"It is {names[0]}."
+    return f"Expected {', '.join(names[:-1])} or {names[-1]}." if len(names) > 1 else f"Expected {names[0]}."
 
 
 class Distinct:
-    """Remembers names and refuses one that means the same as an earlier one."""
+    """Collects names and refuses duplicates."""
 
     def __init__(self, cursor: Cursor, what: str) -> None:
         self._cursor = cursor
@@ -240,15 +240,15 @@ class Distinct:
         self._seen: dict[str, list[Identifier]] = {}
 
     def add(self, name: Identifier) -> Identifier:
-        """The name, if it is new."""
+        """Add and return a name. Raises SqlSyntaxError for a duplicate."""
         alike = self._seen.setdefault(name.name.lower(), [])
         if any(name.collides(other) for other in alike):
-            raise self._cursor.error(f'{self._what} "{name}" is there twice', name.where, "")
+            raise self._cursor.error(f'duplicate {self._what} "{name}"', name.where, "")
         alike.append(name)
         return name
 
     def finds(self, name: Identifier) -> bool:
-        """Whether a name means one of those that were added."""
+        """Whether a name refers to one of those that were added."""
         return any(name.matches(other.name) for other in self._seen.get(name.name.lower(), ()))
 
     def names(self) -> list[str]:

@@ -37,12 +37,12 @@ def envelope(cursor: Cursor) -> Envelope:
 def _diff(cursor: Cursor, fields: dict[str, FieldPath]) -> DiffEnvelope:
     for word in ("TIME", "DIFF"):
         if word not in fields:
-            raise cursor.error(f"the envelope DIFF lacks its clause {word}")
+            raise cursor.error(f"ENVELOPE DIFF needs the clause {word}")
     return DiffEnvelope(fields["TIME"], fields["DIFF"], fields.get("PROGRESS"))
 
 
 class _EnvelopeClauses:
-    """`(clause, ...)`; which clauses there are depends on the envelope."""
+    """`(clause, ...)`; the allowed clauses depend on the envelope."""
 
     def __init__(self, cursor: Cursor, name: str) -> None:
         self._cursor = cursor
@@ -55,7 +55,7 @@ class _EnvelopeClauses:
         cursor = self._cursor
         opening = cursor.next()
         if self._name == "NONE":
-            raise cursor.error("the envelope NONE takes nothing in parentheses", opening, "")
+            raise cursor.error("ENVELOPE NONE has no clauses", opening, "")
         if cursor.at_symbol(")"):
             raise cursor.error("the parentheses are empty")
         while not cursor.accept_symbol(")"):
@@ -66,7 +66,9 @@ class _EnvelopeClauses:
     def _not_a_list(self, opening: Token) -> SqlSyntaxError:
         cursor = self._cursor
         if cursor.at_words("DESC") or cursor.at_words("ASC"):
-            return cursor.error("an order has no direction", hint="The greatest value is the last change.")
+            return cursor.error(
+                "ORDER BY has no direction here", hint="The greatest value is always the latest change."
+            )
         return cursor.unclosed(opening, '"," or ")" in the envelope')
 
     def _clause(self) -> None:

@@ -15,7 +15,7 @@ _ORIGIN = "FROM ENV 'VARIABLE' | FROM FILE 'path' | AS 'value'"
 
 @dataclass(frozen=True)
 class CreateHead:
-    """What stands between the kind of an object and its definition."""
+    """The part between the kind of an object and its definition."""
 
     name: Identifier
     if_not_exists: bool
@@ -37,7 +37,7 @@ def create_secret(cursor: Cursor) -> CreateSecret:
 
 
 def secret_origin(cursor: Cursor) -> SecretOrigin:
-    """Where the value of a secret comes from."""
+    """The origin of a secret's value."""
     if cursor.accept_words("AS"):
         if cursor.at_symbol("<"):
             hint = "Write the value, or FROM ENV 'VARIABLE', or FROM FILE 'path'."
@@ -58,7 +58,7 @@ def create_connection(cursor: Cursor) -> CreateConnection:
     head = create_head(cursor, ObjectKind.CONNECTION)
     cursor.expect_words("TO", after="the name of the connection")
     kind = _connection_kind(cursor)
-    # AWS without options: whatever credentials the environment has.
+    # AWS without options uses the credentials of the environment.
     found = options_or_none(cursor) if kind is ConnectionKind.AWS else options(cursor)
     return CreateConnection(
         name=head.name, if_not_exists=head.if_not_exists, kind=kind, options=found, settings=with_clause(cursor)
@@ -66,7 +66,9 @@ def create_connection(cursor: Cursor) -> CreateConnection:
 
 
 def _connection_kind(cursor: Cursor) -> ConnectionKind:
-    word = cursor.choose("kind of connection", ["ICEBERG", "AWS", "KAFKA"], hint="It is ICEBERG CATALOG, AWS or KAFKA.")
+    word = cursor.choose(
+        "kind of connection", ["ICEBERG", "AWS", "KAFKA"], hint="Expected ICEBERG CATALOG, AWS or KAFKA."
+    )
     if word == "ICEBERG":
         cursor.expect_words("CATALOG", after="ICEBERG")
         return ConnectionKind.ICEBERG_CATALOG
@@ -78,7 +80,9 @@ def create_view(cursor: Cursor) -> CreateView:
     cursor.usage = "CREATE VIEW name AS SELECT ..."
     head = create_head(cursor, ObjectKind.VIEW)
     if cursor.at_symbol("("):
-        raise cursor.error("a view takes no list of columns", hint="Name the columns in the SELECT: SELECT a AS b.")
+        raise cursor.error(
+            "a view does not take a list of columns", hint="Name the columns in the SELECT: SELECT a AS b."
+        )
     cursor.expect_words("AS", after="the name of the view")
     query = spark.query(cursor, "the body of the view")
     return CreateView(name=head.name, if_not_exists=head.if_not_exists, query=query)

@@ -75,7 +75,7 @@ def _refuse_twice(cursor: Cursor, name: str, where: Span | None, seen: set[str])
 
 
 def _words(cursor: Cursor) -> list[Token]:
-    """The words of an option's name, and what follows them if it is a word, too."""
+    """The words of an option's name, including the value if it is a word, too."""
     words: list[Token] = []
     while cursor.peek().kind is TokenKind.WORD:
         words.append(cursor.next())
@@ -85,10 +85,12 @@ def _words(cursor: Cursor) -> list[Token]:
 
 
 def _joined(cursor: Cursor, words: list[Token]) -> str:
-    """The name that these words make."""
+    """The name that consists of these words."""
     for token in words:
         if not token.word:
-            raise cursor.error(f"{cursor.shown(token)} is no word of an option", token, "Write ASCII letters.")
+            raise cursor.error(
+                f"{cursor.shown(token)} is not valid in the name of an option", token, "Write ASCII letters."
+            )
     return " ".join(token.word for token in words)
 
 
@@ -219,7 +221,7 @@ def _number(cursor: Cursor, name: str) -> Value:
             "a number with a unit is a string", whole, f"Write {name} = '{text}'." if len(text) < 40 else ""
         )
     if not set(token.value) <= set("0123456789."):
-        raise cursor.error("numbers of options have no exponent", token, "Write all digits.")
+        raise cursor.error("numbers with an exponent are not supported", token, "Write all digits.")
     if len(token.value) > _MAX_DIGITS:
         raise cursor.error(f"this number has more than {_MAX_DIGITS} digits", token, "")
     text = sign + token.value

@@ -42,7 +42,7 @@ def _transform(cursor: Cursor) -> PartitionField:
     opening = cursor.next()
     width = _width(cursor, transform) if transform in _WITH_WIDTH else None
     if width is None and cursor.peek().kind is TokenKind.NUMBER:
-        raise cursor.error(f"{transform.value} takes a column alone", hint=f"Write {transform.value}(column).")
+        raise cursor.error(f"{transform.value} takes only a column", hint=f"Write {transform.value}(column).")
     column = cursor.field_path(f"a column of {transform.value}")
     if not cursor.accept_symbol(")"):
         raise cursor.unclosed(opening, f'")" after the column of {transform.value}')

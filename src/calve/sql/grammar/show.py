@@ -46,7 +46,7 @@ def explain(cursor: Cursor) -> Explain:
     """EXPLAIN, after this word."""
     cursor.usage = "EXPLAIN CREATE SINK ..."
     if not cursor.accept_words("CREATE", "SINK"):
-        raise cursor.unexpected("CREATE SINK after EXPLAIN", "EXPLAIN shows how a sink would be run.")
+        raise cursor.unexpected("CREATE SINK after EXPLAIN", "EXPLAIN shows how a sink would run.")
     return Explain(statement=create_sink(cursor))
 
 

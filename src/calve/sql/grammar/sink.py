@@ -1,9 +1,9 @@
-"""CREATE SINK, in two spellings that mean the same.
+"""CREATE SINK, in two equivalent spellings.
 
     TO ICEBERG CATALOG c NAMESPACE "n" TABLE "t"
     INTO ICEBERG CATALOG CONNECTION c (NAMESPACE = 'n', TABLE = 't')
 
-The clauses after the catalog may stand in any order.
+The clauses after the catalog may appear in any order.
 """
 
 from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, names, suggestion
@@ -33,7 +33,7 @@ _CLAUSE_USAGE = {
 _FOREIGN = {
     "ENVELOPE": ("a sink into Iceberg has a mode, not an envelope", "Write MODE UPSERT or MODE APPEND."),
     "FORMAT": (
-        "a sink into Iceberg takes no FORMAT",
+        "a sink into Iceberg has no FORMAT",
         "Tables are written as Parquet. FORMAT VERSION is an option of WITH.",
     ),
     "IN": ("calve has no clusters", "Leave IN CLUSTER out."),
@@ -131,7 +131,7 @@ class _SinkClauses:
         cursor = self._cursor
         for option in options(cursor):
             if option.name not in {"NAMESPACE", "TABLE"}:
-                other = "Here stand NAMESPACE and TABLE; other options go into WITH (...)."
+                other = "Only NAMESPACE and TABLE are allowed here; other options go into WITH (...)."
                 hint = suggestion(option.name, ["NAMESPACE", "TABLE"], otherwise=other)
                 raise cursor.error(f"unknown option {option.name} of the table", option.where, hint)
             if not isinstance(option.value, str) or option.value_where is None:
@@ -198,5 +198,7 @@ def _table_name(cursor: Cursor, text: str, where: Span) -> str:
     if not text:
         raise cursor.error("the name of the table is empty", where, "")
     if "." in text:
-        raise cursor.error("the name of a table has no dots", where, "What stands before the dot goes into NAMESPACE.")
+        raise cursor.error(
+            "the name of a table must not contain dots", where, "Move the part before the dot to NAMESPACE."
+        )
     return text

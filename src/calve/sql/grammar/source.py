@@ -60,7 +60,7 @@ def create_source(cursor: Cursor) -> CreateSource:
 
 
 def columns(cursor: Cursor) -> tuple[tuple[ColumnClause, ...], tuple[Identifier, ...]]:
-    """The columns of ALTER SOURCE ... SET COLUMNS, and the key if it is repeated: it stays what it is."""
+    """The columns of ALTER SOURCE ... SET COLUMNS, and the key if it is repeated; it cannot change."""
     return _Columns(cursor).read()
 
 
@@ -102,13 +102,15 @@ class _Columns:
         cursor, word = self._cursor, self._cursor.peek().word
         if cursor.at_words("PRIMARY", "KEY"):
             hint = f"Write PRIMARY KEY ({name.to_sql()}) NOT ENFORCED after the columns."
-            raise cursor.error("the primary key is a clause of its own", hint=hint)
+            raise cursor.error("the primary key is a separate clause", hint=hint)
         if cursor.at_words("NULL"):
-            raise cursor.error("a column may hold NULL unless it says NOT NULL", hint="Leave NULL out.")
+            raise cursor.error("columns are nullable by default", hint="Leave NULL out.")
         if cursor.at_symbol("["):
             raise cursor.error("arrays are written ARRAY<...>", hint=f"Write ARRAY<{self._columns[-1].type}>.")
         if word in _NOT_FOR_COLUMNS:
-            raise cursor.error(f"columns of a source take no {word}", hint="A column is a name, a type and NOT NULL.")
+            raise cursor.error(
+                f"columns of a source do not support {word}", hint="A column is a name, a type and NOT NULL."
+            )
 
     def _primary_key(self) -> None:
         cursor = self._cursor
@@ -119,9 +121,7 @@ class _Columns:
         cursor.accept_words("PRIMARY", "KEY")
         self._key = names(cursor, "key column")
         if not cursor.accept_words("NOT", "ENFORCED"):
-            raise cursor.unexpected(
-                "NOT ENFORCED after the primary key", "Nothing checks that a source keeps its key unique."
-            )
+            raise cursor.unexpected("NOT ENFORCED after the primary key", "calve does not enforce the key of a source.")
 
     def _check_key_column(self, name: Identifier) -> None:
         if not self._distinct.finds(name):
@@ -172,7 +172,7 @@ class _Clauses:
             elif cursor.at_words("ENVELOPE") and self._may("ENVELOPE", self.envelope):
                 self.envelope = envelope(cursor)
             elif cursor.at_words("WITH"):
-                hint = "Options of a source stand in the parentheses after its input."
+                hint = "Options of a source go into the parentheses after its input."
                 raise cursor.error("a source has no WITH", hint=hint)
             else:
                 cursor.expect_end("CREATE SOURCE")
@@ -182,8 +182,8 @@ class _Clauses:
         if before is not None:
             raise cursor.error(f"{word} is given twice", hint="")
         if word != "ENVELOPE" and not self._kafka:
-            hint = "Files name theirs inside the parentheses: FROM FILES (PATH = '...', FORMAT = 'json')."
-            raise cursor.error(f"{word} belongs to Kafka", hint=hint if word == "FORMAT" else "")
+            hint = "For files it is an option: FROM FILES (PATH = '...', FORMAT = 'json')."
+            raise cursor.error(f"{word} is only for Kafka", hint=hint if word == "FORMAT" else "")
         cursor.next()
         return True
 
@@ -199,7 +199,7 @@ def _format(cursor: Cursor) -> Format:
         raise cursor.unexpected("SCHEMA after USING", hint)
     if cursor.accept_words("REGISTRY"):
         if cursor.at_words("CONNECTION"):
-            raise cursor.error("a schema registry has no connection of its own", hint=hint)
+            raise cursor.error("a schema registry does not take a connection", hint=hint)
         return AvroFormat(registry=options(cursor))
     if cursor.peek().kind is not TokenKind.STRING:
         raise cursor.unexpected("REGISTRY or a schema in single quotes", hint)

@@ -1,4 +1,4 @@
-"""Text in Spark's language: found and kept as it was written, checked for closed brackets and quotes."""
+"""Text in Spark's language: kept verbatim, checked only for closed brackets and quotes."""
 
 from calve.sql.errors import SqlSyntaxError
 from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor
@@ -56,11 +56,11 @@ def _follow(cursor: Cursor, token: Token, opened: list[Token]) -> None:
 def _unmatched(cursor: Cursor, token: Token, opened: list[Token]) -> SqlSyntaxError:
     if opened:
         return cursor.error(f'"{token.value}" does not close "{opened[-1].value}"', token, "")
-    return cursor.error(f'"{token.value}" closes nothing', token, "")
+    return cursor.error(f'unmatched "{token.value}"', token, "")
 
 
 def _refuse_next_statement(cursor: Cursor, token: Token) -> None:
-    """A query that seems to go on with CREATE SINK lacks its semicolon."""
+    """Refuse a query that continues with CREATE SINK or the like: it lacks its semicolon."""
     if (
         token.word in STATEMENT_STARTS
         and cursor.peek(1).word in _OBJECT_KINDS

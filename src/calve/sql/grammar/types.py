@@ -51,7 +51,7 @@ _ELSEWHERE = {
     "ROW": "STRUCT<...>",
     "RECORD": "STRUCT<...>",
 }
-"""What types of other systems are called here."""
+"""Types of other systems, and their names here."""
 
 
 def column_type(cursor: Cursor, depth: int = 0) -> str:
@@ -63,7 +63,7 @@ def column_type(cursor: Cursor, depth: int = 0) -> str:
     if token.kind is not TokenKind.WORD or word not in _KNOWN:
         raise _unknown(cursor, token)
     if word == "UUID" and depth:
-        raise cursor.error("UUID is a type of columns, not of what is inside of them", token, "Write STRING.")
+        raise cursor.error("UUID is not supported inside other types", token, "Write STRING.")
     cursor.next()
     if word in _SIMPLE:
         return _simple(cursor, token)
@@ -91,9 +91,9 @@ def _simple(cursor: Cursor, token: Token) -> str:
         raise cursor.error("unknown type DOUBLE PRECISION", hint="Write DOUBLE.")
     if token.word.startswith("TIMESTAMP") and (cursor.at_words("WITH") or cursor.at_words("WITHOUT")):
         hint = "TIMESTAMP has a time zone, TIMESTAMP_NTZ has none."
-        raise cursor.error(f"{token.word} takes no words about the time zone", hint=hint)
+        raise cursor.error(f"{token.word} does not take WITH or WITHOUT TIME ZONE", hint=hint)
     if cursor.at_symbol("("):
-        raise cursor.error(f"{token.word} takes no number", hint=f"Write {_SIMPLE[token.word]}.")
+        raise cursor.error(f"{token.word} does not take a number", hint=f"Write {_SIMPLE[token.word]}.")
     return _SIMPLE[token.word]
 
 
@@ -107,7 +107,7 @@ def _decimal(cursor: Cursor) -> str:
     if not 1 <= precision <= 38:
         raise cursor.error(f"a decimal has 1 to 38 digits, not {precision}", where, "")
     if scale > precision:
-        raise cursor.error(f"a decimal of {precision} digits cannot have {scale} of them after the point", where, "")
+        raise cursor.error(f"a decimal with {precision} digits cannot have {scale} of them after the point", where, "")
     return f"DECIMAL({precision},{scale})"
 
 
@@ -190,7 +190,7 @@ def _struct_fields(cursor: Cursor, depth: int) -> str:
         text = _struct_field(cursor, depth)
         if name in fields:
             raise cursor.error(
-                f'field "{token.value}" is there twice', token, "Fields of a struct differ by more than case."
+                f'duplicate field "{token.value}"', token, "Field names of a struct must differ in more than case."
             )
         fields[name] = text
         if not cursor.accept_symbol(","):
@@ -205,7 +205,7 @@ def _struct_field(cursor: Cursor, depth: int) -> str:
     cursor.accept_symbol(":")
     inside = column_type(cursor, depth)
     not_null = " NOT NULL" if cursor.accept_words("NOT", "NULL") else ""
-    # A reserved word is plain to Spark, but quoting it does no harm.
+    # Spark does not need quotes around a reserved word, but they do no harm.
     name = (
         token.value if is_plain(token.value) and token.value.isascii() else "`" + token.value.replace("`", "``") + "`"
     )
