@@ -226,7 +226,7 @@ def op(before: object, after: object) -> str:
         ("SELECT v FROM items", "has no key"),
         ("SELECT v, count(*) AS n FROM items GROUP BY v", "before"),
         ("SELECT a.id, b.v FROM items a JOIN others b ON a.id = b.id", "more than one changing input"),
-        ("SELECT 1 AS id", "reads no source"),
+        ("SELECT 1 AS id", "does not read a source or view"),
         ("SELECT nosuch FROM items", "nosuch"),
         ('SELECT "ID" FROM items', "matches exactly"),
     ],
@@ -491,7 +491,7 @@ def test_a_dropped_sink_is_resumed_or_replaced_on_demand(pipelines: Pipelines, i
     pipelines.run(SINK)
     items.put((2, "b"))
     pipelines.apply("DROP SINK s")
-    with pytest.raises(InvalidInput, match="holds the progress of a sink that was dropped"):
+    with pytest.raises(InvalidInput, match="has the progress of a dropped sink"):
         pipelines.apply(SINK)
     pipelines.run(f"{SINK} WITH (RESUME = true)")
     assert pipelines.rows("shop.items") == [(1, "a"), (2, "b")]

@@ -1,1 +1,1 @@
-"""What `calve` offers beside sinks: verification, maintenance by hand, folders of files."""
+"""The Python interface besides sinks: verification, manual maintenance, folders of files."""

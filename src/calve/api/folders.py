@@ -1,6 +1,6 @@
-"""A folder of files as rows: with a condition, only those files that the metastore does not leave out.
+"""Reads a folder of files as rows; with a condition, skips files by the metadata of the metastore.
 
-Whatever is wrong with the metastore, the rows are the same: then all files are read, and the explanation says why.
+A failure of the metastore never changes the rows: all files are read then, and the explanation says why.
 """
 
 import logging
@@ -35,32 +35,32 @@ _log = logging.getLogger("calve")
 
 @dataclass(frozen=True)
 class FolderRead(FrameRead):
-    """Rows of a folder, and what reading them takes."""
+    """Rows of a folder, and the plan to read them."""
 
     folder: FolderSubject
     chosen: ChosenFiles
     problem: str = ""
-    """Why the metastore could not be asked."""
+    """Why the metastore could not be read."""
 
 
 def read_folder(place: Workplace, location: str, where: str | None = None) -> FolderRead:
-    """The records of all files below a folder that meet a condition of Spark SQL. Raises InvalidInput."""
-    asking = _Asking()
+    """Read the records of all files in a folder that match a Spark SQL condition. Raises InvalidInput."""
+    lookup = _MetastoreLookup()
     with ExitStack() as stack:
-        tables = asking.attempt(lambda: open_tables(stack.enter_context(place.metastore())))
-        reading = asking.attempt(lambda: _reading(tables, location))
+        tables = lookup.attempt(lambda: open_tables(stack.enter_context(place.metastore())))
+        reading = lookup.attempt(lambda: _reading(tables, location))
         folder = FolderSubject.of(location, place.spark, reading)
-        known = asking.attempt(lambda: None if tables is None else known_of(tables, folder))
+        known = lookup.attempt(lambda: None if tables is None else known_of(tables, folder))
         schema = _schema(folder, known)
         condition = _condition(place.spark(), schema, where)
-        chosen = asking.attempt(lambda: None if known is None else known.choose(condition, schema))
+        chosen = lookup.attempt(lambda: None if known is None else known.choose(condition, schema))
     listed = folder.listing()
     chosen = chosen or ChosenFiles(tuple(listed), len(listed))
-    return FolderRead(_filtered(folder.read(chosen.files, schema), where), folder, chosen, asking.problem)
+    return FolderRead(_filtered(folder.read(chosen.files, schema), where), folder, chosen, lookup.problem)
 
 
-class _Asking:
-    """Asks the metastore. What fails counts as not known, and is remembered."""
+class _MetastoreLookup:
+    """Reads from the metastore. A failure counts as unknown, and the first one is recorded."""
 
     def __init__(self) -> None:
         self.problem = ""
@@ -70,12 +70,12 @@ class _Asking:
             return question()
         except (CalveError, OSError, pa.ArrowException) as error:
             self.problem = self.problem or str(error).splitlines()[0]
-            _log.warning("the metastore could not be asked: %s", error)
+            _log.warning("the metastore could not be read: %s", error)
             return None
 
 
 def _reading(tables: Component[TableUnit] | None, location: str) -> FolderFormat | None:
-    """As the folder was analyzed, since a source may have said how; unless its files are of another kind by now."""
+    """The format of the last analysis, which a source may have set, unless the files have another format now."""
     general = None if tables is None else general_of(tables, folder_id(location))
     reader = kept_in(general).get("reader")
     if reader is None:
@@ -86,7 +86,7 @@ def _reading(tables: Component[TableUnit] | None, location: str) -> FolderFormat
 
 
 def _schema(folder: FolderSubject, known: Knowledge | None) -> str:
-    """The columns as they were analyzed, with those of files that are new since."""
+    """The columns of the last analysis, merged with those of newer files."""
     if known is None or known.general is None or not known.general.schema:
         return folder.schema(folder.schemas(folder.listing()))
     fresh = [file for file in known.listing if file.name in known.outdated]
@@ -94,7 +94,7 @@ def _schema(folder: FolderSubject, known: Knowledge | None) -> str:
 
 
 def _condition(spark: SparkSession, schema: str, where: str | None) -> Condition:
-    """What of a condition statistics can tell."""
+    """The part of a condition that statistics can decide."""
     if where is None:
         return EVERYTHING
     try:

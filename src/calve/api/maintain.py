@@ -1,4 +1,4 @@
-"""`calve.convert_deletes`, `calve.compact`, `calve maintain`: maintenance by hand."""
+"""`calve.convert_deletes`, `calve.compact`, `calve maintain`: manual maintenance."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -24,23 +24,23 @@ from calve.sql.statements import ObjectKind
 
 
 def convert_deletes(table: TableRef) -> Converted | None:
-    """Replace equality deletes of a table, whoever wrote them, by position deletes; None when it has none.
+    """Replace the equality deletes of a table, of any writer, with position deletes; None if there are none.
 
-    One `replace` snapshot that changes no row. Sinks, of calve or others, may go on meanwhile: they win.
+    Commits one `replace` snapshot that does not change rows. Other writers may continue: on a conflict they win.
     """
     return convert(table.lake.open(), table.name, _tools(table.lake))
 
 
 def compact(table: TableRef, *, branch: str = "main") -> Compacted | None:
-    """Join small data files of a table, and write files anew that have deleted rows; None when there are none.
+    """Merge small data files of a table, and rewrite files with deleted rows; None if there are none.
 
-    `replace` snapshots that change no row. Sinks, of calve or others, may go on meanwhile: they win.
+    Commits `replace` snapshots that do not change rows. Other writers may continue: on a conflict they win.
     """
     return compact_files(table.lake.open(), CompactionScope(table.name, branch), _tools(table.lake))
 
 
 class Job(StrEnum):
-    """What `calve maintain` does, in this order."""
+    """The jobs of `calve maintain`, in order."""
 
     COMPACT = "compact"
     CONVERT = "convert"
@@ -48,19 +48,19 @@ class Job(StrEnum):
 
 @dataclass(frozen=True)
 class MaintainedTable:
-    """What is maintained."""
+    """The table to maintain."""
 
     lake: Lake
     scope: CompactionScope
 
 
 def subject_of_table(table: TableRef) -> MaintainedTable:
-    """A table by its name: files are written as its properties say."""
+    """A table by name: files are written according to its properties."""
     return MaintainedTable(table.lake, CompactionScope(table.name))
 
 
 def subject_of_sink(place: Workplace, name: str) -> MaintainedTable:
-    """The table and the branch of a sink: files are written as the sink writes them."""
+    """The table and branch of a sink: files are written with the options of the sink."""
     definitions = place.definitions()
     definition = required(definitions, Identifier.exact(name), ObjectKind.SINK)
     sink = sink_of(place.home, plan_sink(definition, definitions), definitions, place.vault)
@@ -68,10 +68,10 @@ def subject_of_sink(place: Workplace, name: str) -> MaintainedTable:
 
 
 def maintain(subject: MaintainedTable, jobs: Collection[Job], *, dry_run: bool = False) -> Iterator[str]:
-    """Do the jobs, or say what they would do; a line for each. Raises TransientError, InvalidInput."""
+    """Run the jobs, or tell what they would do; yields a line for each. Raises TransientError, InvalidInput."""
     on_main = subject.scope.branch == "main"
     if Job.CONVERT in jobs and Job.COMPACT not in jobs and not on_main:
-        raise InvalidInput("deletes are converted on main only", detail=f'The branch is "{subject.scope.branch}".')
+        raise InvalidInput("deletes can only be converted on main", detail=f'The branch is "{subject.scope.branch}".')
     if Job.COMPACT in jobs:
         yield f"compact: {_would_compact(subject) if dry_run else _compacted(subject)}"
     if Job.CONVERT in jobs and on_main:
@@ -93,7 +93,7 @@ def _would_compact(subject: MaintainedTable) -> str:
     if groups is None:
         return "nothing to do"
     more = ", and more after that" if groups.more else ""
-    return f"{groups.files:,} files with {groups.rows:,} rows would be written anew as {len(groups.groups):,}{more}"
+    return f"{groups.files:,} files with {groups.rows:,} rows would be rewritten as {len(groups.groups):,}{more}"
 
 
 def _converted(subject: MaintainedTable) -> str:

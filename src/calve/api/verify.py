@@ -1,9 +1,9 @@
-"""`calve verify`: whether a table is what its source says it should be.
+"""`calve verify`: compares a table with its source.
 
-All that the source holds up to the table's own progress is read at once, brought through envelope and view as a run
-would do it, and reduced to the last change of each key; the table is read as of that very progress. Where the order of
-changes does not grow over checkpoints, arrival decided in the table and the order decides here: such keys differ. Logs
-are compared row by row, as often as a row is there.
+Everything that the source has up to the table's progress is read at once, passed through envelope and view as in a run,
+and reduced to the latest change of each key; the table is read as of the same progress. If the order of changes does
+not grow over checkpoints, the table has the change that arrived last, and this comparison the greatest one: such keys
+differ. Append tables are compared row by row, with the number of copies of each row.
 """
 
 import json
@@ -44,7 +44,7 @@ _WANTED, _FOUND = "_calve_wanted", "_calve_found"
 
 @dataclass(frozen=True)
 class Differences:
-    """What a comparison found; the samples are keys with both rows as JSON texts."""
+    """The result of a comparison; the samples are keys with both rows as JSON texts."""
 
     rows: int
     """Rows that the table should have."""
@@ -57,7 +57,7 @@ class Differences:
 
     @property
     def none(self) -> bool:
-        """True when the table is right."""
+        """True if the table equals its source."""
         return not (self.missing or self.unexpected or self.different or self.repeated)
 
 
@@ -86,7 +86,7 @@ class _Comparison:
         self._source = source.open(source_store(state, sink.spec), SystemClock())
 
     def leave_out(self, file: str) -> bool:
-        """Go on without a file that is a dead letter; False where that is not possible."""
+        """Skip a file that is a dead letter; False if that is not possible."""
         return isinstance(self._source, FileSource) and self._source.leave_out(file)
 
     def run(self) -> Differences:
@@ -97,8 +97,8 @@ class _Comparison:
             raise InvalidInput(f'sink "{spec.name}" has not committed anything yet', hint="Run it first: calve run.")
         if progress.adopted is not None or progress.adopting is not None:
             raise InvalidInput(
-                f'sink "{spec.name}" took over a table with rows',
-                detail="Its source does not hold all that the table does, so that they cannot be compared.",
+                f'sink "{spec.name}" adopted a table with rows',
+                detail="Its source does not contain all rows of the table, so they cannot be compared.",
             )
         if progress.ahead:
             raise InvalidInput(
@@ -126,12 +126,12 @@ class _Comparison:
                 changes = log_rows(changes) if spec.append else last_rows(changes, key)
             if not spec.append:
                 return _compared(_last(changes, key, columns), found, key, columns)
-            kept = [name for name in columns if name != TIME or spec.times]  # when a checkpoint came is not known here
+            kept = [name for name in columns if name != TIME or spec.times]  # the times of checkpoints are unknown here
             return _counted(changes.select(*map(_column, kept)), found.select(*map(_column, kept)))
 
 
 def _counted(wanted: DataFrame, found: DataFrame) -> Differences:
-    """Compare logs, where the same row may be there several times."""
+    """Compare append tables, in which the same row may occur several times."""
 
     def texts(frame: DataFrame, count: str) -> DataFrame:
         whole = F.to_json(F.struct(*map(_column, frame.columns)), {"ignoreNullFields": "false"})
@@ -146,7 +146,7 @@ def _counted(wanted: DataFrame, found: DataFrame) -> Differences:
 
 
 def _last(changes: DataFrame, key: tuple[str, ...], columns: list[str]) -> DataFrame:
-    """The rows that should be there: the last change of each key, unless it deletes."""
+    """The expected rows: the latest change of each key, unless it deletes."""
     orders = [F.col(name).desc() for name in order_columns(changes.columns)]
     window = Window.partitionBy(*map(_column, key)).orderBy(*orders)
     last = changes.withColumn("_calve_rank", F.row_number().over(window)).where("_calve_rank = 1")
@@ -156,7 +156,9 @@ def _last(changes: DataFrame, key: tuple[str, ...], columns: list[str]) -> DataF
 def _refuse_bad_rows(changes: DataFrame) -> None:
     bad = changes.where(F.col(BAD).isNotNull()).select(BAD).first()
     if bad is not None:
-        raise decode(bad[0]) or BadRow("the source holds a record that cannot become a change", detail=str(bad[0]))
+        raise decode(bad[0]) or BadRow(
+            "the source has a record that cannot be converted to a change", detail=str(bad[0])
+        )
 
 
 def _compared(wanted: DataFrame, found: DataFrame, key: tuple[str, ...], columns: list[str]) -> Differences:

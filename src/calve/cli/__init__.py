@@ -1,1 +1,1 @@
-"""The command line: prints and shows, decides nothing."""
+"""The command line: parses arguments and prints; decides nothing."""

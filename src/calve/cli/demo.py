@@ -1,7 +1,7 @@
-"""`calve demo`: a change stream into an Iceberg table, what happened, and a second opinion on the rows.
+"""`calve demo`: a change stream into an Iceberg table, its snapshots, and an independent check of the rows.
 
-The opinion is DuckDB's, which reads the table by its own code; the reference is computed in plain Python from the
-generator's definition. Neither shares anything with the path the rows took.
+DuckDB reads the table with its own code, and plain Python computes the reference from the generator's definition.
+Neither shares code with the path of the rows.
 """
 
 import tempfile
@@ -29,7 +29,7 @@ CHECKPOINTS = 8
 
 @dataclass(frozen=True)
 class Demo:
-    """What is shown."""
+    """One run of the demo."""
 
     console: Console
     definition: Orders
@@ -37,12 +37,12 @@ class Demo:
 
     @property
     def total(self) -> int:
-        """Changes in all."""
+        """The number of all changes."""
         return self.definition.rows + (self.definition.changes or 0)
 
 
 def run_demo(console: Console, *, home: Path | None, rows: int, updates: int, quiet: bool) -> int:
-    """Run it; the exit code says whether the table is right."""
+    """Run the demo; the exit code is 0 if the table is correct."""
     per_checkpoint = -(-(rows + updates) // CHECKPOINTS)
     definition = calve.orders(rows=rows, changes=updates, per_checkpoint=per_checkpoint)
     demo = Demo(console, definition, quiet)
@@ -92,7 +92,7 @@ def _stream(demo: Demo, lake: Lake) -> Query:
         query = calve.sink(demo.definition, name="demo", into=lake.table(TABLE), key=["id"]).start()
         if not query.active and not query.recent_commits():
             raise InvalidInput(
-                "the demo has run in this folder already", detail=f"{lake.home}", hint="Choose another --home, or none."
+                "the demo has already run in this folder", detail=f"{lake.home}", hint="Choose another --home, or none."
             )
         while query.active:
             progress.update(task, completed=sum(c.changes for c in query.recent_commits()))
@@ -158,7 +158,7 @@ def _duckdb_rows(location: str) -> list[Any]:
         for name in (
             "avro",
             "iceberg",
-        ):  # as they are in the packages from PyPI: nothing is installed in the user's home
+        ):  # from the packages of PyPI: nothing is installed in the user's home
             package = Path(str(files(f"duckdb_extension_{name}")))
             connection.load_extension(
                 str(package / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension")

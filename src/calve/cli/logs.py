@@ -1,4 +1,4 @@
-"""What calve logs, on stderr: short lines for people, or JSON for machines."""
+"""Log lines on stderr: short lines for people, or JSON for machines."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class LogFormat(StrEnum):
-    """How log lines look."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"

@@ -41,7 +41,7 @@ Home = Annotated[
     Path | None,
     typer.Option("--home", help="Folder with catalog, warehouse, state and logs. Default: $CALVE_HOME or .calve"),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only, no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only results, no progress.")]
 Logs = Annotated[LogFormat, typer.Option("--log-format", help="Log lines on stderr: text for people, or json.")]
 
 
@@ -65,22 +65,22 @@ def demo(
 
 
 @app.command()
-def run(  # noqa: PLR0913 - a command has the options that it has
+def run(  # noqa: PLR0913 - a parameter for each option
     pipeline: Annotated[list[Path] | None, typer.Argument(help="Files with statements to apply first.")] = None,
     *,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="Take in what the sources hold now, commit it, and exit.")
+        bool, typer.Option("--until-caught-up", help="Read what the sources have now, commit it, and exit.")
     ] = False,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
-    conf: Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark, KEY=VALUE.")] = None,
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
+    conf: Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting, KEY=VALUE.")] = None,
     home: Home = None,
     log_format: Logs = LogFormat.TEXT,
     quiet: Quiet = False,
 ) -> None:
     """Apply a pipeline file and keep its sinks running, until Ctrl-C.
 
-    An object that exists as the file says is left alone; one that differs is an error: use ALTER. Changes made
-    meanwhile by `calve sql` (ALTER, DROP, PAUSE) are noticed. Without a file, what is defined already is run.
+    An existing object with the same definition is left alone; one that differs is an error: use ALTER. Running sinks
+    notice changes by `calve sql` (ALTER, DROP, PAUSE). Without a file, the sinks that are already defined run.
     """
     log_to_stderr(log_format, quiet=quiet)
     settings = dict(_setting(text) for text in conf or ())
@@ -99,16 +99,16 @@ def _setting(text: str) -> tuple[str, str]:
 
 @app.command()
 def sql(
-    statements: Annotated[str | None, typer.Argument(help="Statements with semicolons between them.")] = None,
+    statements: Annotated[str | None, typer.Argument(help="Statements separated by semicolons.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; - for stdin.")] = None,
     home: Home = None,
     log_format: Logs = LogFormat.TEXT,
     *,
     quiet: Quiet = False,
 ) -> None:
-    """Execute statements, or open a prompt when none is given.
+    """Execute statements, or open a prompt if none are given.
 
-    Secrets given on a command line are visible in the list of processes: write them into a file, or at the prompt.
+    Secrets on the command line are visible in the list of processes: write them to a file, or enter them at the prompt.
     """
     log_to_stderr(log_format, quiet=quiet)
     raise typer.Exit(run_sql(console(), (home or default_home()).absolute(), text=statements, file=file))
@@ -142,22 +142,24 @@ def read(  # noqa: PLR0913 - a parameter for each option
     *,
     where: Annotated[str | None, typer.Option(help="A condition in Spark SQL; starts Spark.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="Rows to print. Default: 20 in a table, else all.")] = None,
-    as_of_frontier: Annotated[int | None, typer.Option(help="Milliseconds: as it was at this frontier.")] = None,
-    snapshot: Annotated[int | None, typer.Option(help="As it was at the snapshot with this id.")] = None,
-    sink: Annotated[str | None, typer.Option(help="Whose frontier, where several sinks write.")] = None,
+    as_of_frontier: Annotated[
+        int | None, typer.Option(help="Read the table as of this frontier, in milliseconds.")
+    ] = None,
+    snapshot: Annotated[int | None, typer.Option(help="Read the table as of the snapshot with this id.")] = None,
+    sink: Annotated[str | None, typer.Option(help="The sink whose frontier counts, if several write.")] = None,
     output: Annotated[Format, typer.Option("--format", help="How to print rows.")] = Format.TABLE,
     connection: Annotated[
         str | None, typer.Option(help="Connection to the table's catalog. Default: the embedded one.")
     ] = None,
     home: Home = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Print what would be read, and read nothing.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print what would be read, without reading.")] = False,
 ) -> None:
     """Print rows of a table, now or as of a frontier or a snapshot; or of a folder."""
     options = ReadOptions(output, limit, explain, where)
     at: TimeTravel = {"as_of_frontier": as_of_frontier, "snapshot_id": snapshot, "sink": sink}
     if is_folder(table):
         if connection is not None or any(value is not None for value in at.values()):
-            raise InvalidInput("a folder has neither connection nor snapshots", detail=f'Got "{table}".')
+            raise InvalidInput("a folder has neither a connection nor snapshots", detail=f'Got "{table}".')
         folder = (home or default_home()).absolute()
         run_read_folder(workplace(folder, lambda: embedded_session(folder)), table, options, console())
         return
@@ -173,9 +175,9 @@ def verify(
     *,
     quiet: Quiet = False,
 ) -> None:
-    """Compare the table of a sink with what its source holds, as of the table's own progress.
+    """Compare the table of a sink with its source, as of the table's progress.
 
-    Exit code 0: equal; 1: there are differences, which are shown.
+    Exit code 0: equal; 1: different, with samples.
     """
     log_to_stderr(log_format, quiet=quiet)
     folder = (home or default_home()).absolute()
@@ -188,8 +190,8 @@ def verify(
 def maintain(  # noqa: PLR0913 - a parameter for each option
     subject: Annotated[str, typer.Argument(help="namespace.table, or the name of a sink", metavar="TABLE|SINK")],
     *,
-    only: Annotated[str, typer.Option(help="Jobs, with commas between them. Default: compact,convert")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")] = False,
+    only: Annotated[str, typer.Option(help="Jobs, separated by commas. Default: compact,convert")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, without doing it.")] = False,
     connection: Annotated[
         str | None, typer.Option(help="Connection to the table's catalog. Default: the embedded one.")
     ] = None,
@@ -197,10 +199,10 @@ def maintain(  # noqa: PLR0913 - a parameter for each option
     log_format: Logs = LogFormat.TEXT,
     quiet: Quiet = False,
 ) -> None:
-    """Join small files, write files anew that have deleted rows, and convert equality deletes that are left.
+    """Merge small files, rewrite files with deleted rows, and convert the remaining equality deletes.
 
-    Rows stay as they are, and sinks may go on meanwhile. Everything that makes the table better is done: what a sink
-    does by itself waits until it is worth its while.
+    Rows do not change, and sinks may keep running. This does everything that improves the table, while the maintenance
+    of a running sink waits until it is worth the cost.
     """
     log_to_stderr(log_format, quiet=quiet)
     folder = (home or default_home()).absolute()
@@ -220,7 +222,7 @@ def _job(name: str) -> Job:
         return Job(name.strip())
     except ValueError:
         jobs = ", ".join(Job)
-        raise InvalidInput(f'there is no maintenance job "{name.strip()}"', hint=f"Jobs are {jobs}.") from None
+        raise InvalidInput(f'unknown maintenance job "{name.strip()}"', hint=f"Jobs are {jobs}.") from None
 
 
 @app.command()
@@ -230,10 +232,10 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run a command; errors become a text on stderr and an exit code."""
+    """Run a command; print errors to stderr and set the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the terminal's codec does not have is shown, too
+            stream.reconfigure(errors="backslashreplace")  # escapes what the terminal cannot encode
     try:
         app()
     except CalveError as error:

@@ -1,7 +1,7 @@
-"""`calve read`: rows of a table or a folder, on the terminal or as json or csv; or what reading them takes.
+"""`calve read`: prints rows of a table or a folder as a table, JSON or CSV, or the plan to read them.
 
-A table is read in this process, without Spark: one stream of rows to one output gains nothing from a cluster. A
-condition is in Spark's language, and folders hold files of all kinds: they start it.
+A table is read in this process, without Spark: one stream of rows to one output gains nothing from a cluster.
+Conditions are in Spark's language, and folders contain files of various formats: both start Spark.
 """
 
 import base64
@@ -32,7 +32,7 @@ from calve.model.scan import DeleteKind, ScanPlan
 from calve.reader.read import FilteredRead, LocalRead, TimeTravel, read_filtered, read_here
 
 TABLE_LIMIT = 20
-"""Rows that a table shows unless told otherwise."""
+"""Default number of rows of the format `table`."""
 
 _MAX_TEXT = 60
 """Characters of a value on a terminal."""
@@ -49,7 +49,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What `calve read` was asked for."""
+    """The options of `calve read`."""
 
     output: Format = Format.TABLE
     limit: int | None = None
@@ -58,20 +58,20 @@ class ReadOptions:
 
 
 class Readable(Protocol):
-    """Rows that can be had."""
+    """Anything that can be read as rows."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows."""
+        """The schema of the rows."""
         ...
 
     def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows; with a limit no more of them."""
+        """The rows, at most `limit`."""
         ...
 
 
 def run_read(table: TableRef, at: TimeTravel, options: ReadOptions, console: Console) -> None:
-    """Print rows of a table, or with `explain` what they take."""
+    """Print rows of a table, or with `explain` the plan to read them."""
     if options.where is None:
         reading: LocalRead | FilteredRead = read_here(table, **at)
     else:
@@ -80,13 +80,13 @@ def run_read(table: TableRef, at: TimeTravel, options: ReadOptions, console: Con
 
 
 def run_read_folder(place: Workplace, location: str, options: ReadOptions, console: Console) -> None:
-    """Print rows of a folder, or with `explain` what they take."""
+    """Print rows of a folder, or with `explain` the plan to read them."""
     reading = read_folder(place, location, options.where)
     _show(reading, explained_folder(reading) if options.explain else [], options, console)
 
 
 def is_folder(name: str) -> bool:
-    """Whether `calve read` takes a name for a folder: names of tables have a dot and no slash."""
+    """Whether a name refers to a folder: names of tables have a dot and no slash."""
     return "/" in name or ("." not in name and Path(name).exists())
 
 
@@ -101,7 +101,7 @@ def _show(reading: Readable, explanation: list[str], options: ReadOptions, conso
         try:
             write(reading, options.limit, sys.stdout)
             sys.stdout.flush()
-        except BrokenPipeError:  # whoever reads has seen enough; what is left in the buffer goes nowhere
+        except BrokenPipeError:  # the reader has closed the pipe: discard the rest of the buffer
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -109,7 +109,7 @@ def _show(reading: Readable, explanation: list[str], options: ReadOptions, conso
 
 
 def write_json(reading: Readable, limit: int | None, out: TextIO) -> None:
-    """One object per line."""
+    """Write one JSON object per line."""
     schema = reading.schema
     for row in _rows(reading, limit):
         values = {f.name: json_value(value, f.type) for f, value in zip(schema, row, strict=True)}
@@ -117,7 +117,7 @@ def write_json(reading: Readable, limit: int | None, out: TextIO) -> None:
 
 
 def write_csv(reading: Readable, limit: int | None, out: TextIO) -> None:
-    """With a header; a null is an empty field, an empty text is quoted."""
+    """Write CSV with a header; a null is an empty field, an empty text is quoted."""
     schema = reading.schema
     out.write(",".join(csv_field(name) for name in schema.names) + "\n")
     for row in _rows(reading, limit):
@@ -126,7 +126,7 @@ def write_csv(reading: Readable, limit: int | None, out: TextIO) -> None:
 
 
 def csv_field(text: str) -> str:
-    """A text as a field of csv."""
+    """A text as a CSV field."""
     if text and not _SPECIAL & set(text):
         return text
     doubled = text.replace('"', '""')
@@ -142,7 +142,7 @@ def _rows(reading: Readable, limit: int | None) -> Iterator[tuple[Any, ...]]:
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """Python's values; texts where Python has no such value: nanoseconds, and years after 9999."""
+    """Python values; texts where Python has no such value: nanoseconds, and years after 9999."""
     in_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
     try:
         values: list[Any] = column.cast(pa.string()).to_pylist() if in_nanoseconds else column.to_pylist()
@@ -152,7 +152,7 @@ def values_of(column: pa.Array) -> list[Any]:
 
 
 def json_value(value: Any, kind: pa.DataType) -> Any:
-    """A value as JSON has it: decimals as text, since a number would be rounded; binary in base64."""
+    """A value for JSON: decimals as text, since a number would be rounded; binary in base64."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -225,7 +225,7 @@ _THINGS = {
 
 
 def explained(plan: ScanPlan, name: str) -> list[str]:
-    """What reading takes, line by line."""
+    """The lines that describe the plan of a scan."""
     if plan.snapshot_id is None:
         return [f"{name} has no snapshot: nothing is read."]
     lines = [
@@ -247,19 +247,19 @@ def explained(plan: ScanPlan, name: str) -> list[str]:
         lines.append(f"{'deletes':<12}none")
     pruned = plan.pruned
     lines.append(
-        f"{'left out':<12}{pruned.manifests} of {plan.manifests} manifests; {pruned.files_by_partition} files by "
+        f"{'skipped':<12}{pruned.manifests} of {plan.manifests} manifests; {pruned.files_by_partition} files by "
         f"partition, {pruned.files_by_bounds} by bounds"
     )
     return lines
 
 
 def explained_folder(reading: FolderRead) -> list[str]:
-    """What reading a folder takes, line by line."""
+    """The lines that describe the plan to read a folder."""
     chosen, folder = reading.chosen, reading.folder
     if reading.problem:
         metadata = f"not used: {reading.problem}"
     elif chosen.level is None:
-        metadata = "none: ANALYZE TABLE '...' REFRESH METADATA makes some"
+        metadata = "none: run ANALYZE TABLE '...' REFRESH METADATA to create it"
     else:
         metadata = (
             f"level {chosen.level.value}, {chosen.listed - chosen.outdated:,} of {chosen.listed:,} files as analyzed"
@@ -270,9 +270,9 @@ def explained_folder(reading: FolderRead) -> list[str]:
         f"{'data':<12}{len(chosen.files):,} of {chosen.listed:,} files, {_size(chosen.bytes)}",
     ]
     if chosen.level is not None and chosen.outdated:
-        lines.append(f"{'outdated':<12}{chosen.outdated:,} files are new or changed since, and are read")
+        lines.append(f"{'outdated':<12}{chosen.outdated:,} files are new or changed since then, and are read")
     lines.append(
-        f"{'left out':<12}{chosen.by_segment:,} files in {chosen.segments:,} segments; {chosen.by_file:,} files by "
+        f"{'skipped':<12}{chosen.by_segment:,} files in {chosen.segments:,} segments; {chosen.by_file:,} files by "
         f"their bounds, {chosen.by_row_groups:,} by those of their row groups"
     )
     if chosen.row_groups:

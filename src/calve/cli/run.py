@@ -21,14 +21,14 @@ from calve.statements.create import apply
 from calve.statements.execute import execute
 
 _RANK = {0: 0, 2: 1, 1: 2, 3: 3}
-"""Which exit code is worse."""
+"""Severity by exit code."""
 _SHOW_EVERY = 0.25
 
 
 def run_pipeline(
     console: Console, files: list[Path], home: Path, *, until_caught_up: bool, master: str, conf: Mapping[str, str]
 ) -> int:
-    """Apply the statements, run every sink; the exit code is the worst of them."""
+    """Apply the statements and run every sink; returns the worst exit code."""
     place = workplace(home, lambda: embedded_session(home, master=master, conf=conf))
     for file in files:
         apply_file(place, file)
@@ -46,7 +46,7 @@ def run_pipeline(
 
 
 def apply_file(place: Workplace, file: Path) -> None:
-    """Apply the statements of a file; what exists as it says is left alone."""
+    """Apply the statements of a file; existing objects with the same definition are left alone."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -60,9 +60,9 @@ def apply_file(place: Workplace, file: Path) -> None:
 
 @contextmanager
 def _stopped_by_signals(supervisor: Supervisor, console: Console) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the sinks in order; a second one ends the process at once.
+    """Stop the sinks gracefully at Ctrl-C or SIGTERM; a second signal ends the process at once.
 
-    Installed after Spark's start: PySpark installs a handler of its own, which would cancel the jobs.
+    Installed after Spark starts, since PySpark installs its own handler, which would cancel the jobs.
     """
     asked = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -74,7 +74,7 @@ def _stopped_by_signals(supervisor: Supervisor, console: Console) -> Iterator[No
         asked.set()
         supervisor.ask_to_stop()
         if console.is_terminal:
-            console.print("stopping after the commit in hand; once more to stop at once")
+            console.print("stopping after the current commit; repeat to stop at once")
 
     for number in before:
         signal.signal(number, stop)
@@ -87,7 +87,7 @@ def _stopped_by_signals(supervisor: Supervisor, console: Console) -> Iterator[No
 
 @contextmanager
 def _progress(console: Console, supervisor: Supervisor) -> "Iterator[_Say]":
-    """A line that tells what goes on, on a terminal."""
+    """Show a progress line, on a terminal only."""
     if not console.is_terminal or console.quiet:
         yield _Say(None)
         return
@@ -110,7 +110,7 @@ def _progress(console: Console, supervisor: Supervisor) -> "Iterator[_Say]":
 
 
 class _Say:
-    """Puts a text into the progress line, if there is one."""
+    """Shows a text in the progress line, if there is one."""
 
     def __init__(self, status: "object | None") -> None:
         self._status = status

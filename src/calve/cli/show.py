@@ -1,4 +1,4 @@
-"""Tables and texts on a terminal."""
+"""Prints tables and texts on a terminal."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,40 +24,40 @@ _COLOURS = {
     Health.UNKNOWN: "red",
 }
 _CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Categories of characters that are no text: control characters, halves of characters, ends of lines."""
+"""Categories of characters that are not text: control characters, surrogates, line and paragraph separators."""
 _TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Turn around what follows them, so that it reads as something else."""
+"""Reverse the direction of text, which can make it read as something else."""
 _PLAIN_WIDTH = 200
-"""Columns of output that is no terminal: wide enough that no cell is broken into lines."""
+"""Columns of output other than a terminal: wide enough that no cell wraps."""
 
 
 class PlainConsole(Console):
-    """Prints texts as they are: brackets are no markup, `:smile:` is no emoji, and nothing controls the terminal.
+    """Prints texts verbatim: without markup, emoji codes or control sequences.
 
-    Styles are given as `rich.text.Text` (`styled`), which holds texts beside their styles.
+    Styles are applied with `rich.text.Text` (`styled`), which separates texts from their styles.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **settings)
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Every text on its way to the screen, cells of tables among them."""
+        """Escape every text on its way to the screen, including cells of tables."""
         return super().render_str(visible(text), **settings)
 
 
 def console(*, stderr: bool = False, quiet: bool = False) -> Console:
-    """Where a command prints."""
+    """The console of a command."""
     made = PlainConsole(stderr=stderr, quiet=quiet)
     return made if made.is_terminal else PlainConsole(stderr=stderr, quiet=quiet, width=_PLAIN_WIDTH)
 
 
 def styled(*parts: tuple[str, str] | str) -> Text:
-    """Texts, some of them with a style."""
+    """A text whose parts may have styles."""
     return Text.assemble(*(visible(p) if isinstance(p, str) else (visible(p[0]), p[1]) for p in parts))
 
 
 def visible(text: str) -> str:
-    """A text without characters that a terminal would obey, or that cannot be encoded: these as Python writes them."""
+    """Escape characters that control a terminal or cannot be encoded."""
     if text.isprintable() and _TURNING.isdisjoint(text):
         return text
     hidden = (c not in "\n\t" and (category(c) in _CONTROL or c in _TURNING) for c in text)
@@ -65,7 +65,7 @@ def visible(text: str) -> str:
 
 
 def show_error(console: Console, error: CalveError) -> None:
-    """What happened, the values, what to do."""
+    """Print an error with its detail and hint."""
     console.print(styled(("error:", "bold red"), f" {error.primary}"), soft_wrap=True)
     for line in error.detail.splitlines():
         console.print(f"  {line}", soft_wrap=True)
@@ -74,7 +74,7 @@ def show_error(console: Console, error: CalveError) -> None:
 
 
 def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
-    """One row per sink, causes below."""
+    """Print one row per sink, and causes below."""
     if not statuses:
         console.print(f"No sink has run in {home} yet.", soft_wrap=True)
         return
@@ -105,22 +105,22 @@ def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
             words = f"{status.key_violations:,} keys had different rows in one checkpoint; see the log"
             console.print(f"\n{status.sink}: {words}", soft_wrap=True)
         if status.dead_letters:
-            words = f"{status.dead_letters:,} records could not become changes and are dead letters"
+            words = f"{status.dead_letters:,} records could not be converted to changes and are dead letters"
             console.print(f"\n{status.sink}: {words}", soft_wrap=True)
 
 
 def show_differences(console: Console, sink: str, found: Differences) -> None:
-    """What a comparison of a table with its source found."""
+    """Print the result of a comparison of a table with its source."""
     if found.none:
-        console.print(f"{sink}: the table is right, {found.rows:,} rows")
+        console.print(f"{sink}: the table is correct, {found.rows:,} rows")
         return
     console.print(
         f"{sink}: of {found.rows:,} rows {found.missing:,} are missing and {found.different:,} differ; "
-        f"{found.unexpected:,} are unexpected, {found.repeated:,} keys are there more than once",
+        f"{found.unexpected:,} are unexpected, {found.repeated:,} keys are duplicated",
         soft_wrap=True,
     )
     table = Table(box=None, pad_edge=False)
-    for heading in ("key", "by the source", "in the table"):
+    for heading in ("key", "in the source", "in the table"):
         table.add_column(heading)
     for sample in found.samples:
         table.add_row(*sample)
@@ -129,7 +129,7 @@ def show_differences(console: Console, sink: str, found: Differences) -> None:
 
 
 def _lag(status: Status) -> str:
-    """How long ago the table was current, and what the source has beside what was read."""
+    """How far the table lags behind, and what of the source is unread."""
     try:
         age = "-" if status.lag_ms is None else format_duration(timedelta(seconds=status.lag_ms // 1000))
     except (OverflowError, InvalidInput):
@@ -144,12 +144,12 @@ def _frontier(text: str) -> str:
         return "complete"
     try:
         return _instant(int(text.strip("[]")))
-    except ValueError:  # of another version
+    except ValueError:  # written by another version
         return text
 
 
 def _instant(millis: int) -> str:
     try:
         return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # any number may be a time, Python's end with the year 9999
+    except (OverflowError, ValueError, OSError):  # times beyond the year 9999, where Python's end
         return f"{millis} ms"

@@ -40,10 +40,10 @@ _WORDS = (
 
 
 def run_sql(console: Console, home: Path, *, text: str | None, file: Path | None) -> int:
-    """Execute statements and print what they answer."""
+    """Execute statements and print their results."""
     place = workplace(home, lambda: embedded_session(home))
     if text is not None and file is not None:
-        raise InvalidInput("give statements or --file, not both")
+        raise InvalidInput("statements and --file exclude each other")
     if text is None and file is None and sys.stdin.isatty():
         return _prompt(console, place)
     for statement in parse(text if text is not None else _read(file)):
@@ -61,7 +61,7 @@ def _read(file: Path | None) -> str:
 
 
 def show_outcome(console: Console, outcome: Outcome) -> None:
-    """A line or a table."""
+    """Print the result of a statement."""
     match outcome:
         case TextAnswer(text):
             console.print(text, soft_wrap=True)
@@ -75,9 +75,10 @@ def show_outcome(console: Console, outcome: Outcome) -> None:
 
 
 class _History(FileHistory):
-    """Whole statements that were typed before, but for those with secrets in them.
+    """The history of complete statements, without those that contain secrets.
 
-    A line is no statement: one in the middle of a private key does not look like a secret. The file is the user's own.
+    Single lines are not recorded: a line in the middle of a private key does not look like a secret. Only the user can
+    read the file.
     """
 
     def __init__(self, file: Path) -> None:
@@ -86,16 +87,16 @@ class _History(FileHistory):
         super().__init__(str(file))
 
     def append_string(self, string: str) -> None:
-        """Called for every line."""
+        """Called for every line: record nothing."""
 
     def keep(self, statement: str) -> None:
-        """Remember a complete statement."""
+        """Record a complete statement."""
         if not hidden_ranges(SqlText(statement), len(statement)):
             super().append_string(f"{statement};")
 
 
 def _prompt(console: Console, place: Workplace) -> int:
-    console.print("Statements end with a semicolon. Ctrl-D leaves.", style="dim")
+    console.print("Statements end with a semicolon. Press Ctrl-D to leave.", style="dim")
     history = _History(place.home / "history")
     session: PromptSession[str] = PromptSession(history=history)
     left = ""

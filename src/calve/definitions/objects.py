@@ -1,4 +1,4 @@
-"""A definition: a statement that was accepted, with an identity that outlives changes of it."""
+"""A definition: an accepted statement, with an identity that outlives its changes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +25,7 @@ _KINDS: Final[dict[type[Create], ObjectKind]] = {
 }
 
 RELATIONS: Final = frozenset({ObjectKind.SOURCE, ObjectKind.VIEW})
-"""Kinds that share their names: FROM takes either."""
+"""Kinds that share one namespace: FROM accepts either."""
 
 
 class ConcurrentEdit(TransientError):
@@ -34,15 +34,15 @@ class ConcurrentEdit(TransientError):
 
 @dataclass(frozen=True)
 class SinkState:
-    """What a sink was told by ALTER beyond its options."""
+    """The state of a sink that ALTER sets besides its options."""
 
     paused: bool = False
     accepted_snapshot: int | None = None
-    """A foreign snapshot that the user vouched for."""
+    """A foreign snapshot that the user accepted."""
     generation: int = 0
-    """Version at which the whole contents were asked for anew (SNAPSHOT = true); 0: never."""
+    """Version at which the user asked to refill the table (SNAPSHOT = true); 0: never."""
     unpartitioned: bool = False
-    """SET PARTITION BY () was the last word about partitions."""
+    """The last SET PARTITION BY had no fields."""
 
 
 PLAIN: Final = SinkState()
@@ -50,51 +50,51 @@ PLAIN: Final = SinkState()
 
 @dataclass(frozen=True)
 class Definition:
-    """One object. `uid` stays for its life, `version` grows with every change."""
+    """One object. `uid` never changes, `version` grows with every change."""
 
     uid: str
     version: int
     statement: Create
     uses: tuple[str, ...] = ()
-    """Uids of what it refers to."""
+    """Uids of the objects that it refers to."""
     owner: str = ""
-    """Uid of the connection that brought this secret with it, if one did."""
+    """Uid of the connection that this secret was created with, if any."""
     standing: SinkState = PLAIN
 
     @property
     def kind(self) -> ObjectKind:
-        """What it is."""
+        """The kind of the object."""
         return kind_of(self.statement)
 
     @property
     def name(self) -> str:
-        """Its name, in the case it was created with."""
+        """Its name, in its original case."""
         return self.statement.name.name
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """Its kind and name, for messages."""
         return f'{self.kind.value.lower()} "{self.name}"'
 
     @property
     def reference(self) -> Identifier:
-        """The identifier that names it and nothing else."""
+        """The identifier that refers only to it."""
         return Identifier.exact(self.name)
 
 
 def kind_of(statement: Create) -> ObjectKind:
-    """What a CREATE statement makes."""
+    """The kind of object that a CREATE statement creates."""
     return _KINDS[type(statement)]
 
 
 def spaces(kind: ObjectKind) -> frozenset[ObjectKind]:
-    """The kinds among which a name is unique."""
+    """The kinds that share a namespace with this one: names are unique among them."""
     return RELATIONS if kind in RELATIONS else frozenset({kind})
 
 
 def read_statement(sql: str) -> Create:
-    """A stored statement."""
+    """Parse a stored statement. Raises InvalidInput."""
     statement = parse_one(sql)
     if not isinstance(statement, Create):
-        raise InvalidInput("a stored definition is damaged", detail=f"It is no CREATE statement: {sql[:40]}")
+        raise InvalidInput("a stored definition is corrupt", detail=f"It is not a CREATE statement: {sql[:40]}")
     return statement

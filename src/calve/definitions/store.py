@@ -1,7 +1,7 @@
-"""Definitions in the metastore of a home folder. One interface, so that they can live elsewhere.
+"""Definitions in the metastore of a home folder, behind an interface that allows other stores.
 
-An edit reads everything, decides, and is applied to all components that it touches at once, if none of the five changed
-meanwhile; else it is decided anew. Whoever watches for edits compares `revision`.
+An edit reads all definitions, plans its changes, and applies them atomically to all components that it touches, if none
+of the five changed in between; otherwise it starts over. Watchers compare `revision` to notice edits.
 """
 
 import os
@@ -26,11 +26,11 @@ from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
 
 ATTEMPTS = 100
-"""Of reads and edits that others overtake."""
+"""Of reads and edits that conflict with others."""
 
 
 class DefinitionStore(Protocol):
-    """Where definitions live."""
+    """Stores definitions."""
 
     @property
     def revision(self) -> int:
@@ -42,21 +42,24 @@ class DefinitionStore(Protocol):
         ...
 
     def create(self, definitions: Iterable[Definition]) -> None:
-        """Add these, all or none. Raises InvalidInput when a name is taken."""
+        """Add these, all or none. Raises InvalidInput if a name is taken."""
         ...
 
     def replace(self, changed: Definition, added: Iterable[Definition] = ()) -> Definition:
-        """Put a changed definition in the place of the version it was read as, under the next one."""
+        """Replace the version that was read with a changed definition, under the next version.
+
+        Raises ConcurrentEdit if the definition changed since it was read.
+        """
         ...
 
     def drop(self, definitions: Iterable[Definition]) -> None:
-        """Remove these, all or none, if they are as they were read."""
+        """Remove these, all or none. Raises ConcurrentEdit if one changed since it was read."""
         ...
 
 
 @dataclass(frozen=True)
 class _Look:
-    """All definitions, as they were at one moment."""
+    """All definitions at one moment."""
 
     seen: Mapping[ObjectKind, TableVersion]
     found: tuple[Placed, ...]
@@ -66,7 +69,7 @@ class _Look:
 
 
 class _Edit:
-    """Changes that an edit makes, checked as they are added."""
+    """The changes of one edit, checked as they are added."""
 
     def __init__(self, look: _Look, components: Mapping[ObjectKind, Component[Any]], now_ms: int) -> None:
         self._look = look
@@ -76,29 +79,29 @@ class _Edit:
         self._changes: dict[ObjectKind, Modify[Any]] = {}
 
     def insert(self, definition: Definition) -> None:
-        """Raises InvalidInput when the name is taken."""
+        """Raises InvalidInput if the name is taken."""
         wanted, kinds = definition.statement.name, spaces(definition.kind)
         for one in self._known:
             there = one.definition
             if there.kind in kinds and (wanted.matches(there.name) or there.name.lower() == wanted.name.lower()):
                 kind = there.kind.value
                 raise InvalidInput(
-                    f'there is a {kind.lower()} "{there.name}" already', hint=f"Use ALTER {kind}, or another name."
+                    f'{kind.lower()} "{there.name}" already exists', hint=f"Use ALTER {kind}, or another name."
                 )
         self._put(Placed(definition, max((one.position for one in self._known), default=0) + 1))
 
     def update(self, changed: Definition, following: Definition) -> None:
-        """Raises ConcurrentEdit unless the definition is as it was read."""
+        """Raises ConcurrentEdit if the definition changed since it was read."""
         there = self._as_read(changed)
         self._remove(there)
         self._put(Placed(following, there.position))
 
     def delete(self, definition: Definition) -> None:
-        """Raises ConcurrentEdit unless the definition is as it was read."""
+        """Raises ConcurrentEdit if the definition changed since it was read."""
         self._remove(self._as_read(definition))
 
     def execute(self) -> None:
-        """Raises CommitConflict when anything changed meanwhile."""
+        """Raises CommitConflict if anything changed in between."""
         if self._changes:
             others = [seen for kind, seen in self._look.seen.items() if kind not in self._changes]
             execute_together(list(self._changes.values()), unchanged=others)
@@ -124,7 +127,7 @@ class _Edit:
 
 
 class MetastoreDefinitions:
-    """The store of a home folder. It is always below it, wherever the configuration puts other components."""
+    """The store of a home folder. It is always inside it, wherever the configuration puts other components."""
 
     def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
         self._home = home
@@ -181,14 +184,14 @@ class MetastoreDefinitions:
         raise _overtaken("changed")
 
     def _look(self, components: Mapping[ObjectKind, Component[Any]]) -> _Look:
-        """All components at one moment."""
+        """Read all components at one moment."""
         for _ in range(ATTEMPTS):
             seen = dict(zip(components, see_together(list(components.values())), strict=True))
             with trying("reading the definitions"):
                 try:
                     units = [unit for kind, one in components.items() for unit in _read(kind, one, seen[kind])]
                 except FileNotFoundError:
-                    continue  # it expired meanwhile
+                    continue  # the version expired in between
             return _Look(seen, tuple(sorted((Placed.of(unit) for unit in units), key=lambda one: one.position)))
         raise _overtaken("read")
 
@@ -212,21 +215,21 @@ def _read(kind: ObjectKind, component: Component[Any], seen: TableVersion) -> li
 def _overtaken(what: str) -> TransientError:
     return TransientError(
         f"the definitions could not be {what}",
-        detail=f"Others changed them {ATTEMPTS} times meanwhile.",
-        hint="Try again.",
+        detail=f"Other processes changed them {ATTEMPTS} times in between.",
+        hint="Retry.",
     )
 
 
 def _edited(definition: Definition) -> ConcurrentEdit:
     return ConcurrentEdit(
-        f"{definition.label} was changed by somebody else meanwhile",
-        detail=f"It was read as version {definition.version}.",
-        hint="Look at it (SHOW CREATE) and try again.",
+        f"another process changed {definition.label}",
+        detail=f"This one read version {definition.version}.",
+        hint="Check it with SHOW CREATE, and retry.",
     )
 
 
 class Definitions:
-    """All definitions as one look at the store found them."""
+    """All definitions of one read of the store."""
 
     def __init__(self, found: Iterable[Definition]) -> None:
         self._all = list(found)
@@ -235,19 +238,19 @@ class Definitions:
         return iter(self._all)
 
     def of(self, *kinds: ObjectKind) -> list[Definition]:
-        """Those of some kinds."""
+        """The definitions of these kinds."""
         return [d for d in self._all if d.kind in kinds]
 
     def find(self, name: Identifier, *kinds: ObjectKind) -> Definition | None:
-        """The one that a name stands for."""
+        """The definition that a name refers to."""
         return next((d for d in self.of(*kinds) if name.matches(d.name)), None)
 
     def by_uid(self, uid: str) -> Definition | None:
-        """The one with this identity."""
+        """The definition with this identity."""
         return next((d for d in self._all if d.uid == uid), None)
 
     def fingerprint(self, definition: Definition) -> tuple[tuple[str, int], ...]:
-        """Versions of an object and of all that it refers to, directly or through others."""
+        """Versions of an object and of everything that it refers to, directly or indirectly."""
         found: dict[str, int] = {}
         wanted = [definition]
         while wanted:
@@ -258,7 +261,7 @@ class Definitions:
         return tuple(sorted(found.items()))
 
     def dependents(self, uid: str) -> list[Definition]:
-        """All that refers to an object, directly or through others; nearest first."""
+        """Everything that refers to an object, directly or indirectly; nearest first."""
         found: list[Definition] = []
         wanted = [uid]
         while wanted:

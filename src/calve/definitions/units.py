@@ -1,7 +1,7 @@
 """Definitions as units of the metastore: components `secrets`, `connections`, `sources`, `views` and `sinks`.
 
-A definition is its canonical SQL with its identity beside it. A secret is a reference (a variable, a file, a name in
-the vault): its text never gets here.
+A definition is its canonical SQL and its identity. A secret is a reference (a variable, a file, a name in the vault):
+its text is never stored here.
 """
 
 import json
@@ -24,16 +24,16 @@ COMPONENTS: Final = {
     ObjectKind.VIEW: "views",
     ObjectKind.SINK: "sinks",
 }
-"""In the order in which they refer to each other."""
+"""In dependency order."""
 
 PLUGIN, WORKSPACE = "calve", "default"
-"""Where calve's own views are among the views of the component."""
+"""Identify calve's own views among the views of the component."""
 
 
 class DefinitionType(StrEnum):
-    """What a unit defines."""
+    """The kind of object that a unit defines."""
 
-    SECRET = "SECRET"  # noqa: S105 - a kind, no secret
+    SECRET = "SECRET"  # noqa: S105 - a kind, not a secret
     CONNECTION = "CONNECTION"
     SOURCE = "SOURCE"
     SINK = "SINK"
@@ -41,7 +41,7 @@ class DefinitionType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class DefinitionUnit:
-    """One definition that is no view."""
+    """One definition other than a view."""
 
     uid: str | None = unit_field(role=Role.STORAGE_KEY)
     metadata_type: DefinitionType | None = unit_field(role=Role.TYPE)
@@ -63,17 +63,20 @@ AnyUnit = DefinitionUnit | ViewUnit
 
 @dataclass(frozen=True)
 class Placed:
-    """A definition and its place among all others."""
+    """A definition and its position in the order of creation."""
 
     definition: Definition
     position: int
 
     def to_unit(self, now_ms: int) -> AnyUnit:
-        """As it is kept. Raises InvalidInput for a secret that brings its text."""
+        """The unit to store. Raises InvalidInput for a secret that contains its text."""
         found = self.definition
         statement = found.statement
         if isinstance(statement, CreateSecret) and isinstance(statement.origin, FromLiteral):
-            raise InvalidInput(f"the text of {found.label} cannot be kept here", detail="Definitions hold references.")
+            raise InvalidInput(
+                f"the text of {found.label} cannot be stored here",
+                detail="Definitions contain only references to secrets.",
+            )
         if found.kind is ObjectKind.VIEW:
             return ViewUnit(
                 storage_plugin=PLUGIN,
@@ -102,7 +105,7 @@ class Placed:
 
     @classmethod
     def of(cls, unit: AnyUnit) -> "Placed":
-        """The definition that a unit keeps."""
+        """Read the definition of a unit."""
         statement = read_statement(unit.sql or "")
         standing, owner = None, ""
         if isinstance(unit, DefinitionUnit):
@@ -121,7 +124,7 @@ class Placed:
 
 
 def partition_of(definition: Definition) -> Filter:
-    """Matches the unit of a definition in its component, and nothing else."""
+    """Matches only the unit of a definition in its component."""
     if kind_of(definition.statement) is ObjectKind.VIEW:
         return calve_views() & eq("view_name", definition.name)
     return eq("uid", definition.uid)

@@ -1,4 +1,4 @@
-"""What executing statements needs: a home folder with its definitions and secrets, and Spark when it is asked for."""
+"""The environment of statements: a home folder with its definitions and secrets, and Spark on demand."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -18,29 +18,29 @@ from calve.storage.filesystems import make_private
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where statements are executed."""
+    """The environment in which statements are executed."""
 
     home: Path
     store: DefinitionStore
     vault: Vault
     ids: IdSource
     spark: Callable[[], SparkSession]
-    """Starts Spark when it is called first; views and questions to the metastore need it."""
+    """Starts Spark at the first call; views and queries of the metastore need it."""
     environment: Mapping[str, str]
 
     def definitions(self) -> Definitions:
-        """What is defined now."""
+        """The current definitions."""
         return Definitions(self.store.all())
 
     def metastore(self) -> Metastore:
-        """The metastore with the metadata of tables, wherever the configuration puts it. Close it."""
+        """Open the metastore with the metadata of tables, at its configured location. The caller closes it."""
         return Metastore(MetastoreConfig.load(self.home, self.environment))
 
 
 def workplace(home: Path, spark: Callable[[], SparkSession], environment: Mapping[str, str] | None = None) -> Workplace:
-    """The workplace of a home folder."""
+    """Open the workplace of a home folder."""
     home = home.absolute()
-    with suppress(OSError):  # whoever writes there first says why it cannot be
+    with suppress(OSError):  # the first write reports why it fails
         make_private(home)
     given = os.environ if environment is None else environment
     return Workplace(home, MetastoreDefinitions(home, given), Vault(home, given), RandomIds(), spark, given)

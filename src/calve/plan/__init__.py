@@ -1,8 +1,8 @@
-"""Statements and definitions become checked specifications; nothing is run and nothing is stored.
+"""Turns statements and definitions into checked specifications; runs nothing and stores nothing.
 
-    statement ──► options (typed, bounded, by one table) ──► connection / source / sink specification
+    statement ──► options (declared, typed, bounded) ──► connection / source / sink specification
                         ▲                                             ▲
-                 plan/catalogue.py                           definitions: what the names stand for
+                 plan/catalogue.py                           definitions: the objects that names refer to
 
-Errors point at the place in the statement. No value of an option that may hold a secret is ever part of a message.
+Errors point at the place in the statement. Messages never contain the value of an option that may be a secret.
 """

@@ -1,4 +1,4 @@
-"""CREATE CONNECTION -> a checked connection: which options belong together, exclude or need each other."""
+"""CREATE CONNECTION -> a checked connection: options that need each other, exclude each other or are unsupported."""
 
 from urllib.parse import urlsplit
 

@@ -1,4 +1,4 @@
-"""Names in statements: what they stand for, and a helpful error when they stand for nothing."""
+"""Resolves names in statements to definitions, with helpful errors for unknown ones."""
 
 from calve.definitions.objects import Definition
 from calve.definitions.store import Definitions
@@ -11,7 +11,7 @@ from calve.suggest import suggestion
 
 
 def required(definitions: Definitions, name: Identifier, *kinds: ObjectKind) -> Definition:
-    """The object that a name stands for, of one of these kinds."""
+    """Find an object of one of these kinds by name. Raises SqlError."""
     found = definitions.find(name, *kinds)
     if found is not None:
         return found
@@ -31,7 +31,7 @@ def _known(names: list[str], kinds: tuple[ObjectKind, ...]) -> str:
 
 
 def required_connection(definitions: Definitions, name: Identifier, kind: ConnectionKind) -> Definition:
-    """A connection of the right kind."""
+    """Find a connection of this kind by name. Raises SqlError."""
     found = required(definitions, name, ObjectKind.CONNECTION)
     statement = found.statement
     if isinstance(statement, CreateConnection) and statement.kind is not kind:
@@ -43,7 +43,7 @@ def required_connection(definitions: Definitions, name: Identifier, kind: Connec
 
 
 def secret(definitions: Definitions, name: SecretName | None) -> SecretRef | None:
-    """A reference to a secret, if one is named."""
+    """The reference to a named secret; None without a name. Raises SqlError."""
     if name is None:
         return None
     found = required(definitions, name.name, ObjectKind.SECRET)

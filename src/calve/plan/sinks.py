@@ -1,11 +1,7 @@
-"""CREATE SINK -> a checked `SinkPlan`: all that a run needs, nothing it has to look up but secrets.
+"""CREATE SINK -> a checked `SinkPlan`: everything that a run needs; only secrets are resolved later.
 
-Which time the rows of a sink have, as its options and its source say.
-
-PARTITION BY -> partition fields, checked against what is known of the columns before anything runs.
-
-Columns of a view, and fields inside of structs, are checked when Spark knows their types
-(`iceberg/schema/creation.py`).
+Row times, partition fields, keys and types are checked against the known columns before anything runs. Columns of a
+view, and fields of structs, are checked once Spark knows their types (`iceberg/schema/creation.py`).
 """
 
 from dataclasses import dataclass, replace
@@ -47,7 +43,7 @@ _OF_TIMES = (SinkOptions.WATERMARK_DELAY, SinkOptions.IDLE_TIMEOUT, SinkOptions.
 
 
 def planned_times(given: CheckedOptions, source: SourcePlan, *, append: bool) -> RowTimes | None:
-    """None where rows have the time of their checkpoint."""
+    """The times of rows; None if rows have the time of their checkpoint. Raises SqlError."""
     envelope, column = source.envelope, given.get(SinkOptions.TIME_COLUMN)
     if isinstance(envelope, Diff):
         if column:
@@ -82,7 +78,7 @@ _UNITS = (Transform.YEAR, Transform.MONTH, Transform.DAY, Transform.HOUR)
 
 
 def planned_partitions(fields: tuple[PartitionField, ...], relation: Relation) -> tuple[PartitionBy, ...]:
-    """The fields by the names that their columns have."""
+    """Resolve partition fields to the names of their columns. Raises SqlError."""
     planned: list[PartitionBy] = []
     for field in fields:
         wanted = _field(field, relation)
@@ -111,7 +107,7 @@ def _check_type(field: PartitionField, column: KnownColumn, known: ColumnType) -
     allowed = [kind.sql for kind in TYPES if field.transform.value in kind.transforms]
     raise SqlError.at(
         field.column.where,
-        f'{field.to_sql()} is not for column "{column.name}" of type {column.type}',
+        f'{field.to_sql()} does not support column "{column.name}" of type {column.type}',
         hint="Partition by a field of it, or by another column."
         if known.nested
         else f"{field.transform.value} takes {', '.join(allowed)}.",
@@ -120,19 +116,19 @@ def _check_type(field: PartitionField, column: KnownColumn, known: ColumnType) -
 
 def _check_pair(field: PartitionField, other: PartitionBy, wanted: PartitionBy) -> None:
     if other == wanted:
-        raise SqlError.at(field.column.where, f"partition field {wanted} is there twice", hint="Leave one of them out.")
+        raise SqlError.at(field.column.where, f"duplicate partition field {wanted}", hint="Leave one of them out.")
     both_units = wanted.transform in _UNITS and other.transform in _UNITS
     if both_units and other.column == wanted.column:
         finer = max(other, wanted, key=lambda by: _UNITS.index(Transform(by.transform)))
         raise SqlError.at(
             field.column.where,
             f"partition fields {other} and {wanted} are redundant",
-            hint=f"Keep {finer} alone: the other follows from it.",
+            hint=f"Keep only {finer}: it implies the other.",
         )
 
 
 class OnOldProgress(StrEnum):
-    """What a sink does with a table that holds the progress of a sink that was dropped."""
+    """What to do with a table that has the progress of a dropped sink."""
 
     REFUSE = "refuse"
     RESUME = "resume"
@@ -149,23 +145,23 @@ class ViewText:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """A sink, checked. `key` of the specification is empty when only the view's analysis can tell it."""
+    """A checked sink. The key in `spec` is empty if only the analysis of the view determines it."""
 
     spec: SinkSpec
     source: SourcePlan
     views: tuple[ViewText, ...]
-    """From the source upwards; the last one is what the sink reads. Empty: the source itself."""
+    """From the source upwards; the sink reads the last one, or the source itself if there are none."""
     catalog: CatalogConnection
     store: AwsConnection | None
     every: timedelta | None
-    """Time between checkpoints of a source that is read to its end; None: as data comes."""
+    """Time between checkpoints of a source that is read to its end; None: as data arrives."""
     commit_every: timedelta | None
     state: str | None
     beginning: OnOldProgress
 
 
 def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
-    """The sink of a definition (of one to be, under the uid and the version that it will have)."""
+    """Plan the sink of a definition, stored or about to be stored. Raises InvalidInput."""
     statement = definition.statement
     if not isinstance(statement, CreateSink):
         raise TypeError("not a sink")
@@ -173,9 +169,11 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     source, views = read_from(statement, definitions)
     relation = Relation(views[-1].name, None, ()) if views else source.relation
     if views and isinstance(source.envelope, Diff):
-        raise SqlError.at(statement.where, "views over ENVELOPE DIFF are not supported yet")
+        raise SqlError.at(statement.where, "views over ENVELOPE DIFF are not supported")
     if views and getattr(source.envelope, "across_checkpoints", False):
-        raise SqlError.at(statement.where, "a view has no ORDER BY ... GLOBAL", hint="Leave GLOBAL out at the source.")
+        raise SqlError.at(
+            statement.where, "ORDER BY ... GLOBAL is not supported for views", hint="Leave GLOBAL out at the source."
+        )
     append = statement.mode is SinkMode.APPEND
     times = planned_times(given, source, append=append)
     commit_every = given.get(SinkOptions.COMMIT_INTERVAL)
@@ -219,7 +217,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         adopt=given.get(SinkOptions.ADOPT, SinkSpec.adopt),
     )
     if append and statement.key:
-        raise SqlError.at(statement.key[0].where, "MODE APPEND keeps every change and has no key", hint="Leave it out.")
+        raise SqlError.at(statement.key[0].where, "MODE APPEND does not take a key", hint="Leave it out.")
     _check_types(relation)
     catalog, store = connected(statement, definitions)
     _check_only_writer(definition, statement, spec, definitions)
@@ -237,7 +235,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
 
 
 def uses_of_sink(statement: CreateSink, definitions: Definitions) -> tuple[str, ...]:
-    """Uids of what a sink refers to."""
+    """Uids of the objects that a sink refers to."""
     found = [
         required(definitions, statement.source, ObjectKind.SOURCE, ObjectKind.VIEW),
         required_connection(definitions, statement.target.catalog, ConnectionKind.ICEBERG_CATALOG),
@@ -253,14 +251,14 @@ def read_from(statement: CreateSink, definitions: Definitions) -> tuple[SourcePl
 
 
 def below(top: Definition, definitions: Definitions) -> tuple[SourcePlan, tuple[ViewText, ...]]:
-    """What a source or a view reads in the end, and the views on the way, the lowest first."""
+    """The source at the bottom of a source or view, and the views above it, the lowest first."""
     views: list[ViewText] = []
     here = top
     while isinstance(here.statement, CreateView):
         views.insert(0, ViewText(here.name, here.statement.query))
         inputs = [d for uid in here.uses if (d := definitions.by_uid(uid)) and d.kind in RELATIONS]
         if not inputs:
-            raise InvalidInput(f'view "{here.name}" reads no source')
+            raise InvalidInput(f'view "{here.name}" does not read a source')
         here = inputs[0]
     if not isinstance(here.statement, CreateSource):
         raise TypeError("neither a view nor a source")
@@ -268,7 +266,7 @@ def below(top: Definition, definitions: Definitions) -> tuple[SourcePlan, tuple[
 
 
 def connected(statement: CreateSink, definitions: Definitions) -> tuple[CatalogConnection, AwsConnection | None]:
-    """The catalog of a sink's table, and the credentials of its store if they are not the catalog's."""
+    """The catalog of a sink's table, and the credentials of its store if they differ from the catalog's."""
     target = statement.target
     found = required_connection(definitions, target.catalog, ConnectionKind.ICEBERG_CATALOG)
     planned = plan_connection(found.statement, definitions) if isinstance(found.statement, CreateConnection) else None
@@ -286,7 +284,7 @@ def _checkpoint_interval(given: CheckedOptions, commit_every: timedelta | None) 
     if every is not None and commit_every is not None and commit_every % every:
         raise given.error(
             SinkOptions.COMMIT_INTERVAL,
-            f"the commit interval {format_duration(commit_every)} is no multiple of the checkpoint interval "
+            f"the commit interval {format_duration(commit_every)} is not a multiple of the checkpoint interval "
             f"{format_duration(every)}",
             "Choose a commit interval that is a whole number of checkpoint intervals.",
         )
@@ -300,11 +298,13 @@ def _seconds(duration: timedelta | None) -> float:
 def _check_staged(given: CheckedOptions, *, staged: bool) -> None:
     if SinkOptions.COMMIT_SIZE in given and SinkOptions.COMMIT_INTERVAL not in given:
         raise given.error(
-            SinkOptions.COMMIT_SIZE, "COMMIT SIZE needs a COMMIT INTERVAL", "It says how long less than that may wait."
+            SinkOptions.COMMIT_SIZE, "COMMIT SIZE needs a COMMIT INTERVAL", "It limits how long a smaller amount waits."
         )
     if SinkOptions.MAX_STAGED_SIZE in given and not staged:
-        way_out = "RECOVERY = 'replay'" if given.get(SinkOptions.RECOVERY) == "replay" else "give a COMMIT INTERVAL"
-        raise given.error(SinkOptions.MAX_STAGED_SIZE, "nothing of this sink is staged", f"Leave it out, or {way_out}.")
+        way_out = "RECOVERY = 'replay'" if given.get(SinkOptions.RECOVERY) == "replay" else "add a COMMIT INTERVAL"
+        raise given.error(
+            SinkOptions.MAX_STAGED_SIZE, "this sink does not stage anything", f"Leave it out, or {way_out}."
+        )
     if staged and given.get(SinkOptions.RECOVERY) == "replay":
         raise given.error(
             SinkOptions.RECOVERY,
@@ -328,7 +328,7 @@ def _key(statement: CreateSink, relation: Relation, *, from_view: bool) -> tuple
         return tuple(name.name for name in statement.key)
     names = tuple(column_named(relation.columns, name, "key column").name for name in statement.key)
     if len(set(names)) < len(names):
-        raise SqlError.at(statement.key[0].where, "a column is in the key twice", hint="Name each column once.")
+        raise SqlError.at(statement.key[0].where, "the key contains a column twice", hint="Name each column once.")
     _check_key_types(relation, names)
     return names
 
@@ -341,12 +341,12 @@ def _check_key_types(relation: Relation, key: tuple[str, ...]) -> None:
             raise InvalidInput(
                 f'column "{name}" cannot be part of a key',
                 detail=f"It has type {kind}.",
-                hint="Use columns whose values are exact and comparable: numbers, texts, dates, times.",
+                hint="Use columns with exact, comparable values: numbers, texts, dates, times.",
             )
 
 
 def _check_types(relation: Relation) -> None:
-    """Refuse what a table cannot hold; columns that only the data tells are checked when the sink starts."""
+    """Refuse types that a table cannot hold; columns that only the data tells are checked when the sink starts."""
     for column in relation.columns or ():
         for path, kind in leaves(column.type, column.name):
             known = declared_type(kind)
@@ -400,7 +400,7 @@ def _beginning(given: CheckedOptions) -> OnOldProgress:
 
 
 def _check_only_writer(definition: Definition, statement: CreateSink, spec: SinkSpec, definitions: Definitions) -> None:
-    """Two sinks of one table would halt each other."""
+    """Refuse a second sink of one table: they would halt each other. Raises SqlError."""
     if spec.on_foreign_commit is OnForeignCommit.ACCEPT:
         return
     here = required_connection(definitions, statement.target.catalog, ConnectionKind.ICEBERG_CATALOG)
@@ -415,7 +415,7 @@ def _check_only_writer(definition: Definition, statement: CreateSink, spec: Sink
         if same_table and (theirs.options.value(SinkOptions.BRANCH.name) or SinkSpec.branch) == spec.branch:
             raise SqlError.at(
                 statement.where,
-                f'sink "{other.name}" writes to table {spec.table} already',
+                f'sink "{other.name}" already writes to table {spec.table}',
                 hint="Choose another table, or drop that sink first: WITH (ADOPT = true) takes over its rows. To share "
                 "the table: WITH (ON FOREIGN COMMIT = 'accept') on both sinks, ADOPT = true if it has rows.",
             )

@@ -1,4 +1,4 @@
-"""CREATE SOURCE -> what is read, how its records are understood, and what is known of its columns."""
+"""CREATE SOURCE -> a checked `SourcePlan`: its input, its envelope, and its columns as far as they are known."""
 
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -38,7 +38,7 @@ _ORDERS = (
 )
 _CSV_ONLY = (FilesOptions.HEADER, FilesOptions.DELIMITER, FilesOptions.NULL_VALUE)
 _TYPED = frozenset({"parquet", "orc"})
-"""Formats whose files say what columns they have."""
+"""Formats whose files contain their schema."""
 _NOT_TEXTUAL = ("INTERVAL", "VARIANT")
 
 
@@ -54,7 +54,7 @@ def plan_source(statement: CreateSource, definitions: Definitions) -> SourcePlan
 
 
 def column_named(columns: tuple[KnownColumn, ...], name: Identifier, what: str) -> KnownColumn:
-    """The column that a name stands for."""
+    """Find a column by name. Raises SqlError."""
     found = next((c for c in columns if name.matches(c.name)), None)
     if found is None:
         raise SqlError.at(
@@ -71,7 +71,7 @@ def _generator(statement: CreateSource, used: parts.GeneratorClause) -> SourcePl
     given = catalogue.GENERATOR.checked(used.options, statement.where)
     if statement.columns or statement.envelope:
         what = "columns" if statement.columns else "envelope"
-        raise SqlError.at(statement.where, f"a load generator brings its own {what}", hint="Leave them out.")
+        raise SqlError.at(statement.where, f"a load generator has its own {what}", hint="Leave them out.")
     pace = given.get(GeneratorOptions.UPDATES_PER_SECOND)
     made = GeneratorInput(
         rows=given.get(GeneratorOptions.ROWS, 100_000),
@@ -121,7 +121,7 @@ def _files(statement: CreateSource, given: CheckedOptions) -> SourcePlan:
 
 
 def _in_files(envelope: Envelope, columns: tuple[KnownColumn, ...]) -> tuple[KnownColumn, ...]:
-    """The columns of the files themselves: rows of DIFF have three more, and its progress rows nothing else."""
+    """The columns of the files: rows of DIFF have up to three more, and its progress rows have only these."""
     if not isinstance(envelope, Diff):
         return columns
     special = {envelope.time: "BIGINT", envelope.diff: "BIGINT", envelope.progress: "BOOLEAN"}
@@ -171,11 +171,11 @@ def _kafka(statement: CreateSource, used: parts.KafkaClause, definitions: Defini
 def _included(
     statement: CreateSource, declared: tuple[KnownColumn, ...], included: tuple[tuple[str, str], ...]
 ) -> tuple[KnownColumn, ...]:
-    """Columns out of a record's metadata."""
+    """Columns for a record's metadata."""
     taken = {column.name.lower() for column in declared}
     for _, name in included:
         if name.lower() in taken:
-            raise SqlError.at(statement.where, f'column "{name}" is there twice', hint="Write INCLUDE ... AS name.")
+            raise SqlError.at(statement.where, f'duplicate column "{name}"', hint="Write INCLUDE ... AS name.")
         taken.add(name.lower())
     return tuple(KnownColumn(name, METADATA_TYPES[what]) for what, name in included)
 
@@ -212,7 +212,7 @@ def _columns(statement: CreateSource) -> tuple[KnownColumn, ...]:
     seen: dict[str, ColumnClause] = {}
     for column in statement.columns:
         if column.name.name.lower() in seen:
-            raise SqlError.at(column.name.where, f'column "{column.name}" is there twice', hint="Rename one of them.")
+            raise SqlError.at(column.name.where, f'duplicate column "{column.name}"', hint="Rename one of them.")
         seen[column.name.name.lower()] = column
     keys = [name for name in statement.primary_key if statement.columns]
     columns = tuple(KnownColumn(c.name.name, c.type, c.not_null) for c in statement.columns)
@@ -222,14 +222,14 @@ def _columns(statement: CreateSource) -> tuple[KnownColumn, ...]:
 
 
 def _check_textual(statement: CreateSource) -> None:
-    """Refuse types that no text converts to."""
+    """Refuse types that texts cannot be converted to."""
     for column in statement.columns:
         for path, kind in leaves(column.type, column.name.name):
             if kind.startswith(_NOT_TEXTUAL):
                 raise SqlError.at(
                     column.name.where,
-                    f'column "{path}" has type {kind}, which no text converts to',
-                    hint="Write STRING: it takes every text, and objects and arrays as their JSON.",
+                    f'column "{path}" has type {kind}, which is not supported in text formats',
+                    hint="Declare it as STRING: it takes any text, and objects and arrays as JSON.",
                 )
 
 
@@ -238,12 +238,12 @@ def _key(statement: CreateSource, columns: tuple[KnownColumn, ...]) -> tuple[str
         return tuple(name.name for name in statement.primary_key)
     key = tuple(column_named(columns, name, "key column").name for name in statement.primary_key)
     if len(set(key)) < len(key):
-        raise SqlError.at(statement.where, "a column is in the key twice", hint="Name each column once.")
+        raise SqlError.at(statement.where, "the key contains a column twice", hint="Name each column once.")
     return key
 
 
 def ddl(columns: tuple[KnownColumn, ...]) -> str:
-    """The columns as Spark declares them."""
+    """The columns as Spark DDL."""
     return ", ".join(_declared(c) for c in columns)
 
 
@@ -262,7 +262,9 @@ def _envelope(statement: CreateSource, columns: tuple[KnownColumn, ...], form: s
             return Upsert(by, delete_when, declared, across_checkpoints=_across(order))
         case parts.DebeziumEnvelope(order):
             if form in {"csv", "text"}:
-                raise SqlError.at(statement.where, f"files of format {form} hold no change records", hint="Use JSON.")
+                raise SqlError.at(
+                    statement.where, f"files of format {form} cannot contain Debezium records", hint="Use JSON."
+                )
             by = _order(statement, order, columns, form)
             return Debezium(by, declared, across_checkpoints=_across(order))
         case parts.DiffEnvelope(time, diff, progress):
@@ -277,7 +279,7 @@ def _diff(
     time, diff, progress = (_field(path, columns) if path else None for path in fields)
     nested = next((path for path in fields if path and len(path.parts) > 1), None)
     if nested and form not in _TYPED:
-        raise SqlError.at(nested.where, f"a field of the envelope DIFF in {form} is not nested")
+        raise SqlError.at(nested.where, f"fields of ENVELOPE DIFF in {form} cannot be nested")
     return Diff(time or "", diff or "", progress, ddl(columns) if columns else None)
 
 
@@ -300,13 +302,12 @@ def _order(
 
 
 def _check_declared(path: FieldPath, columns: tuple[KnownColumn, ...]) -> None:
-    """Refuse a field of CSV files that is no column: nothing tells where in a line it stands."""
+    """Refuse a field of CSV files that is not a declared column: its place in a line is unknown."""
     if columns and (len(path.parts) > 1 or not any(path.parts[0].matches(c.name) for c in columns)):
         raise SqlError.at(
             path.where,
             f'there is no column "{path}" to order by',
-            hint="CSV files have the declared columns and no other fields: declare it, and leave it out of the table "
-            "by a view.",
+            hint="CSV files have only the declared columns: declare it, and use a view to leave it out of the table.",
         )
 
 
@@ -315,7 +316,7 @@ def _across(order: parts.OrderClause | None) -> bool:
 
 
 def _field(path: FieldPath, columns: tuple[KnownColumn, ...]) -> str:
-    """A field of the record; one that is declared as a column is named as it was declared."""
+    """The path of a field; a declared column keeps the case of its declaration."""
     first, *rest = path.parts
     known = next((c.name for c in columns if first.matches(c.name)), first.name)
     return ".".join([known, *(part.name for part in rest)])

@@ -1,4 +1,4 @@
-"""ALTER and DROP. A change that changes nothing stores nothing, so that no sink is restarted for it."""
+"""ALTER and DROP. An ALTER without effect stores nothing, so that no sink restarts because of it."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -45,7 +45,7 @@ _GROUPS = {
 
 
 def alter(place: Workplace, statement: st.Alter) -> TextAnswer:
-    """Change an object."""
+    """Alter an object."""
     kind = _ALTERED[type(statement)]
     definitions = place.definitions()
     if statement.if_exists and definitions.find(statement.name, kind) is None:
@@ -67,7 +67,7 @@ def alter(place: Workplace, statement: st.Alter) -> TextAnswer:
 
 
 def drop(place: Workplace, statement: st.Drop) -> TextAnswer:
-    """Remove an object; CASCADE also what depends on it."""
+    """Drop an object; with CASCADE also its dependents."""
     definitions = place.definitions()
     found = definitions.find(statement.name, statement.kind)
     if found is None and statement.if_exists:
@@ -78,7 +78,7 @@ def drop(place: Workplace, statement: st.Drop) -> TextAnswer:
         raise SqlError.at(
             statement.name.where,
             f"{found.label} is in use",
-            hint=f"It is used by {', '.join(d.label for d in dependents)}. Drop those first, or write CASCADE.",
+            hint=f"It is used by {', '.join(d.label for d in dependents)}. Drop them first, or write CASCADE.",
         )
     gone = [*reversed(dependents), found]
     uids = {d.uid for d in gone}
@@ -94,7 +94,7 @@ def drop(place: Workplace, statement: st.Drop) -> TextAnswer:
 
 def _changed(place: Workplace, found: Definition, changed: Definition) -> TextAnswer:
     if changed == found:
-        return TextAnswer(f"{found.label} is so already")
+        return TextAnswer(f"{found.label} is unchanged")
     place.store.replace(changed)
     return TextAnswer(f"altered {found.label}")
 
@@ -122,7 +122,7 @@ def _secret(place: Workplace, found: Definition, origin: parts.SecretOrigin) -> 
         return message
     text = origin.value.reveal()
     if is_kept(found) and place.vault.kept(found.uid) == text:
-        return TextAnswer(f"{found.label} is so already")
+        return TextAnswer(f"{found.label} is unchanged")
     place.vault.keep(found.uid, text)
     place.store.replace(replace(found, statement=replace(statement, origin=parts.FromFile(f"{KEPT}{found.uid}"))))
     return TextAnswer(f"altered {found.label}")
@@ -177,7 +177,7 @@ def _source(place: Workplace, found: Definition, given: st.AlterSource, definiti
 
 
 def _check_same_key(statement: st.CreateSource, key: tuple[Identifier, ...]) -> None:
-    """The key may be repeated beside the columns, and only that."""
+    """Refuse a changed key; SET COLUMNS may only repeat it. Raises SqlError."""
     before = statement.primary_key
     if key and (len(key) != len(before) or not all(ours.collides(was) for ours, was in zip(key, before, strict=True))):
         raise SqlError.at(
@@ -188,7 +188,7 @@ def _check_same_key(statement: st.CreateSource, key: tuple[Identifier, ...]) -> 
 
 
 def _columns(place: Workplace, found: Definition, wanted: st.CreateSource, definitions: Definitions) -> TextAnswer:
-    """Other columns; sinks that read them as they are have to be possible still."""
+    """Change the columns of a source, if the sinks that read it directly remain valid."""
     plan_source(wanted, definitions)
     changed = replace(found, statement=wanted)
     after = Definitions([changed if d.uid == found.uid else d for d in definitions])
@@ -208,7 +208,7 @@ def _view(place: Workplace, found: Definition, given: st.AlterView, definitions:
 
 
 class _Sink:
-    """Changes of one sink. Its progress stays: the definition's version grows, and fences runs of older ones."""
+    """Alters one sink. It keeps its progress: the definition's version grows and fences runs of older ones."""
 
     def __init__(self, place: Workplace, found: Definition, definitions: Definitions) -> None:
         self._place = place
@@ -243,7 +243,7 @@ class _Sink:
         return _changed(self._place, self._found, changed)
 
     def _check_waiting(self, plan: SinkPlan) -> None:
-        """What rows wait by cannot change before they are closed, unless all is to be read again anyway."""
+        """Refuse changes that staged rows depend on, unless everything is read again anyway."""
         before = plan_sink(self._found, self._definitions)
         was, now = RowKind.of(before.spec), RowKind.of(plan.spec)
         if was.fixed == now.fixed or plan.spec.generation > before.spec.generation:
@@ -257,7 +257,7 @@ class _Sink:
         given = catalogue.SINK.checked(action.options, None)
         for option in given:
             if option is not catalogue.SinkOptions.SNAPSHOT:
-                raise given.error(option, "SET FROM takes the option SNAPSHOT only", "Use SET (...) for the others.")
+                raise given.error(option, "SET FROM takes only the option SNAPSHOT", "Use SET (...) for the others.")
         wanted = replace(self._create, source=action.source)
         changed = replace(found, statement=wanted, uses=uses_of_sink(wanted, self._definitions))
         if given.get(catalogue.SinkOptions.SNAPSHOT):
@@ -266,8 +266,8 @@ class _Sink:
         after, _ = read_from(wanted, self._definitions)
         if before.input != after.input:
             raise InvalidInput(
-                f"{found.label} cannot go on with another source",
+                f"{found.label} cannot continue with another source",
                 detail=f'It reads "{before.relation.name}", and "{after.relation.name}" has other positions.',
-                hint="Write SET FROM ... WITH (SNAPSHOT = true): the table becomes equal to the new object.",
+                hint="Write SET FROM ... WITH (SNAPSHOT = true): it makes the table equal to the new source.",
             )
         return changed

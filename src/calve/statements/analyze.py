@@ -1,7 +1,7 @@
-"""ANALYZE TABLE: what its target is, and what becomes of its metadata.
+"""ANALYZE TABLE: resolves its target, and refreshes or drops its metadata.
 
-'folder'                       files of a folder, by their endings
-source                         the files of a source, read as it says
+'folder'                       files of a folder, by their extensions
+source                         the files of a source, in its format
 namespace.table                a table of the embedded catalog
 connection.namespace.table     a table of a connected catalog
 """
@@ -41,7 +41,7 @@ from calve.storage.listing import FileListing, absolute
 
 @dataclass(frozen=True)
 class Target:
-    """What a statement is about. It need not exist any more to be forgotten."""
+    """The target of a statement. DROP METADATA does not need it to exist."""
 
     label: str
     table: TableId
@@ -49,35 +49,35 @@ class Target:
 
 
 def refresh_metadata(place: Workplace, statement: st.RefreshMetadata) -> TextAnswer:
-    """Look into what is new, and keep what is found."""
+    """Analyze what is new, and store the result."""
     target = target_of(place, statement.target)
     columns = None if statement.columns is None else tuple(str(column) for column in statement.columns)
     request = Request(columns, statement.level or st.MetadataLevel.ALL)
     with place.metastore() as metastore:
         found = refresh(open_tables(metastore), target.subject(), request)
-    return TextAnswer(_told(target.label, found))
+    return TextAnswer(_summary(target.label, found))
 
 
 def drop_of_metadata(place: Workplace, statement: st.DropMetadata) -> TextAnswer:
-    """Forget a table."""
+    """Drop the metadata of a table. Raises InvalidInput if there is none, unless the statement says IF EXISTS."""
     target = target_of(place, statement.target)
     with place.metastore() as metastore:
         known = drop_metadata(open_tables(metastore), target.table)
     if not known and not statement.if_exists:
-        raise InvalidInput(f"{target.label} has no metadata", hint="Write IF EXISTS if that does not matter.")
+        raise InvalidInput(f"{target.label} has no metadata", hint="Write IF EXISTS to ignore that.")
     return TextAnswer(f"dropped the metadata of {target.label}" if known else f"{target.label} has no metadata")
 
 
-def _told(label: str, found: Refreshed) -> str:
+def _summary(label: str, found: Refreshed) -> str:
     if found.up_to_date:
         return f"the metadata of {label} is up to date"
     counts = {"new": found.added, "changed": found.changed, "removed": found.removed}
     said = ", ".join(f"{count:,} {word}" for word, count in counts.items())
-    return f"analyzed {label} at level {found.level.value}: {found.files:,} files, {said}; looked into {found.looked:,}"
+    return f"analyzed {label} at level {found.level.value}: {found.files:,} files, {said}; read {found.looked:,}"
 
 
 def target_of(place: Workplace, target: st.AnalyzeTarget) -> Target:
-    """Raises InvalidInput for names that stand for nothing."""
+    """Resolve a target. Raises InvalidInput for unknown names."""
     if isinstance(target, str):
         return Target(f"'{target}'", folder_id(target), partial(_folder, place, target))
     if len(target.parts) == 1:
@@ -86,12 +86,12 @@ def target_of(place: Workplace, target: st.AnalyzeTarget) -> Target:
 
 
 def folder_id(location: str) -> TableId:
-    """How the metastore calls a folder."""
+    """The identity of a folder in the metastore."""
     return TableId(PLUGIN, WORKSPACE, absolute(location))
 
 
 def _folder(place: Workplace, location: str) -> FolderSubject:
-    """The files of a folder by their endings; of one that was emptied, as it was analyzed."""
+    """The files of a folder by their extensions; for an empty one, in the format of the last analysis."""
     if not FileListing.of(absolute(location)).files():
         with place.metastore() as metastore:
             reader = kept_in(general_of(open_tables(metastore), folder_id(location))).get("reader")
@@ -106,19 +106,23 @@ def _source(place: Workplace, target: FieldPath) -> Target:
     statement = found.statement
     planned = plan_source(statement, definitions) if isinstance(statement, st.CreateSource) else None
     if planned is None or not isinstance(planned.input, FilesInput):
-        raise SqlError.at(target.where, f"{found.label} does not read files", hint="Folders and tables are analyzed.")
+        raise SqlError.at(
+            target.where,
+            f"{found.label} does not read files",
+            hint="ANALYZE works on folders, sources of files and tables.",
+        )
     files = planned.input
     subject = partial(_folder_of_source, place, files, plain=isinstance(planned.envelope, NoEnvelope))
     return Target(found.label, folder_id(files.path), subject)
 
 
 def _folder_of_source(place: Workplace, files: FilesInput, *, plain: bool) -> FolderSubject:
-    """With the declared columns where these are what is in the files, and Spark reads them as the source does."""
+    """The folder of a source, with the declared columns if the files contain them and Spark reads them the same way."""
     declared = files.schema if plain and files.format in {"csv", "json"} and files.epoch_unit is None else None
     if declared is None and files.format == "csv":
         declared = files.schema
     if declared is not None:
-        place.spark()  # it is Spark's notation
+        place.spark()  # Spark parses the DDL
         declared = str(declared_schema(declared).json())
     return FolderSubject.of(
         files.path, asked_first(place.spark), FolderFormat(files.format, dict(files.options), declared)

@@ -1,11 +1,11 @@
-"""What a statement answers: a line of text, or rows."""
+"""Results of statements: a line of text, or rows."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class TextAnswer:
-    """A line for people."""
+    """A line of text."""
 
     text: str
 

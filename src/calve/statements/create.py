@@ -1,6 +1,6 @@
-"""CREATE and VALIDATE: a statement is planned against the definitions, and stored if it can work.
+"""CREATE and VALIDATE: a statement is planned against the definitions, and stored if it is valid.
 
-Texts of secrets go to the vault before a definition refers to them, and leave it when the definition is refused.
+The texts of secrets are stored in the vault before a definition refers to them, and removed if it is refused.
 """
 
 import logging
@@ -41,16 +41,16 @@ _log = logging.getLogger("calve")
 
 
 def create(place: Workplace, statement: st.Create) -> TextAnswer:
-    """Store a new object; one that exists is an error unless the statement says IF NOT EXISTS."""
+    """Store a new object. Raises SqlError if it exists, unless the statement says IF NOT EXISTS."""
     kind = kind_of(statement)
     check_name(statement.name.name, f"a {kind.value.lower()}")
     existing = place.definitions().find(statement.name, *spaces(kind))
     if existing is not None:
         if statement.if_not_exists:
-            return TextAnswer(f"{existing.label} exists already")
+            return TextAnswer(f"{existing.label} already exists")
         raise SqlError.at(
             statement.name.where,
-            f"there is a {existing.label} already",
+            f"{existing.label} already exists",
             hint=f"Use ALTER {existing.kind.value}, or another name.",
         )
     _Creation(place).run(statement)
@@ -58,22 +58,22 @@ def create(place: Workplace, statement: st.Create) -> TextAnswer:
 
 
 def apply(place: Workplace, statement: st.Create) -> TextAnswer:
-    """As `create`, but an object that exists with the same definition is left alone."""
+    """As `create`, but an existing object with the same definition is left alone."""
     kind = kind_of(statement)
     existing = place.definitions().find(statement.name, *spaces(kind))
     if existing is None or statement.if_not_exists:
         return create(place, statement)
     if is_same(place, existing, statement):
-        return TextAnswer(f"{existing.label} is as defined")
+        return TextAnswer(f"{existing.label} is unchanged")
     raise SqlError.at(
         statement.name.where,
         f"{existing.label} exists with another definition",
-        hint=f"Use ALTER {existing.kind.value}, or DROP it first. SHOW CREATE {existing.kind.value} tells how it is.",
+        hint=f"Use ALTER {existing.kind.value}, or DROP it first. SHOW CREATE {existing.kind.value} prints it.",
     )
 
 
 def validate(place: Workplace, statement: st.Validate) -> TextAnswer:
-    """Try a connection."""
+    """Test a connection."""
     definitions = place.definitions()
     found = required(definitions, statement.connection, st.ObjectKind.CONNECTION)
     if isinstance(found.statement, st.CreateConnection):
@@ -82,7 +82,7 @@ def validate(place: Workplace, statement: st.Validate) -> TextAnswer:
 
 
 def try_connection(place: Workplace, statement: st.CreateConnection, definitions: Definitions) -> None:
-    """Ask the catalog for its namespaces and its warehouse's bucket, the store for its buckets, brokers for topics."""
+    """Test a connection: list namespaces and the warehouse's bucket, buckets of the store, or topics of the brokers."""
     planned = plan_connection(statement, definitions)
     if isinstance(planned, CatalogConnection):
         lake = lake_of(place.home, planned, None, definitions, place.vault)
@@ -98,7 +98,7 @@ def try_connection(place: Workplace, statement: st.CreateConnection, definitions
 
 
 def check_source(place: Workplace, statement: st.CreateSource, definitions: Definitions) -> None:
-    """Whether a source can work; a topic is asked for."""
+    """Check that a source is valid, and that its topic exists. Raises InvalidInput."""
     planned = plan_source(statement, definitions)
     if isinstance(planned.input, FilesInput):
         _warn_of_missing_folder(statement.name.name, planned.input.path)
@@ -107,7 +107,7 @@ def check_source(place: Workplace, statement: st.CreateSource, definitions: Defi
 
 
 def _warn_of_missing_folder(source: str, path: str) -> None:
-    """A folder may be made later: nothing is refused, but a misspelt one is better known now."""
+    """Warn of a missing folder. It may be created later, but it may also be misspelt."""
     try:
         check_there(path)
     except TransientError as error:
@@ -115,7 +115,7 @@ def _warn_of_missing_folder(source: str, path: str) -> None:
 
 
 def normalised(statement: st.Create) -> st.Create:
-    """The statement as it is stored: folders are absolute, so that it means the same wherever calve runs."""
+    """The statement to store: its folders are absolute, so that it does not depend on the working directory."""
     if isinstance(statement, st.CreateSource) and isinstance(statement.input, parts.FilesClause):
         options = statement.input.options
         path = options.find(catalogue.FilesOptions.PATH.name)
@@ -126,7 +126,7 @@ def normalised(statement: st.Create) -> st.Create:
 
 
 def is_same(place: Workplace, existing: Definition, statement: st.Create) -> bool:
-    """Whether a statement says what is defined already; literal secrets are compared with those that are kept."""
+    """Whether a statement equals the existing definition; literal secrets are compared with the stored ones."""
     there, wanted = existing.statement, normalised(statement)
     if isinstance(there, st.CreateSecret) and isinstance(wanted, st.CreateSecret):
         if isinstance(wanted.origin, parts.FromLiteral):
@@ -148,7 +148,7 @@ def is_same(place: Workplace, existing: Definition, statement: st.Create) -> boo
 
 @dataclass(frozen=True)
 class HiddenLiterals:
-    """A connection's statement with its literal secrets put under names, and these secrets."""
+    """A connection's statement with its literal secrets replaced by names, and these secrets."""
 
     statement: st.CreateConnection
     secrets: tuple[Definition, ...]
@@ -173,7 +173,7 @@ def hide_literals(place: Workplace, statement: st.CreateConnection, owner: str) 
 
 
 class _Creation:
-    """One object on its way into the store."""
+    """Creates one object."""
 
     def __init__(self, place: Workplace) -> None:
         self._place = place
@@ -266,10 +266,10 @@ def connection_uses(statement: st.CreateConnection, definitions: Definitions) ->
 
 
 def begun(place: Workplace, definition: Definition, plan: SinkPlan, definitions: Definitions) -> Definition:
-    """How a new sink begins on its table: from nothing, where a dropped sink stopped, or with all of its contents.
+    """The definition with the state in which a new sink starts: empty, resumed, adopting, or with a new generation.
 
-    A sink that goes on takes over the identity and follows the version of the one that was dropped. Rows that are there
-    already are kept (ADOPT) or replaced (SNAPSHOT), as the user says; nobody else decides that.
+    A sink that resumes takes over the identity of the dropped one, with the next version. Existing rows are kept
+    (ADOPT) or replaced (SNAPSHOT); only the user decides. Raises InvalidInput if the decision is missing or impossible.
     """
     table: TableName = plan.spec.table
     lake = lake_of(place.home, plan.catalog, plan.store, definitions, place.vault)
@@ -287,9 +287,9 @@ def begun(place: Workplace, definition: Definition, plan: SinkPlan, definitions:
     if plan.beginning is OnOldProgress.RESUME:
         if len(free) != 1:
             raise InvalidInput(
-                f"there is {'no sink' if not free else 'more than one sink'} to resume in table {table}",
+                f"table {table} has {'no' if not free else 'more than one'} dropped sink to resume",
                 detail=f"Sinks with progress in it: {', '.join(sorted(free))}." if free else "",
-                hint="Leave out RESUME." if not free else "Use SNAPSHOT = true to start anew.",
+                hint="Leave out RESUME." if not free else "Use SNAPSHOT = true to start over.",
             )
         ((uid, version),) = free.items()
         return replace(definition, uid=uid, version=version + 1)
@@ -300,9 +300,9 @@ def begun(place: Workplace, definition: Definition, plan: SinkPlan, definitions:
         return definition
     if free:
         raise InvalidInput(
-            f"table {table} holds the progress of a sink that was dropped",
+            f"table {table} has the progress of a dropped sink",
             detail=f"Sinks: {', '.join(sorted(free))}.",
-            hint="Write WITH (RESUME = true) to go on where it stopped, WITH (SNAPSHOT = true) to fill it anew, or "
+            hint="Write WITH (RESUME = true) to continue where it stopped, WITH (SNAPSHOT = true) to refill it, or "
             "WITH (ADOPT = true) to keep its rows and read the source from its start.",
         )
     if found is not None and found.written:
@@ -316,10 +316,10 @@ def begun(place: Workplace, definition: Definition, plan: SinkPlan, definitions:
 def _check_adopted(found: Occupied | None, table: TableName) -> None:
     if found is None:
         raise InvalidInput(
-            f"there is no table {table} to take over", hint="Leave out ADOPT: a sink makes the table that it writes to."
+            f"there is no table {table} to adopt", hint="Leave out ADOPT: a sink creates the table that it writes to."
         )
     if found.format_version != FORMAT_VERSION:
         raise InvalidInput(
-            f"table {table} cannot be taken over",
-            detail=f"It has format version {found.format_version}, and calve writes version {FORMAT_VERSION}.",
+            f"table {table} cannot be adopted",
+            detail=f"It has format version {found.format_version}; calve writes version {FORMAT_VERSION}.",
         )

@@ -1,12 +1,12 @@
-"""Executes statements: every statement is checked, then applied to the definitions, and answered.
+"""Executes statements: checks each one, applies it to the definitions, and returns its result.
 
-    CREATE, ALTER, DROP    change definitions (`creation`, `alteration`); running sinks notice
-    SHOW, EXPLAIN          only look (`showing`)
-    VALIDATE               tries a connection
-    ANALYZE                fills the metastore (`analysis`)
-    SELECT                 asks it (`information`)
+    CREATE, ALTER, DROP    change definitions (`create`, `alter`); running sinks notice
+    SHOW, EXPLAIN          only read (`show`)
+    VALIDATE               tests a connection (`create`)
+    ANALYZE                fills the metastore (`analyze`)
+    SELECT                 queries it (`select`)
 
-Nothing here runs a sink: that is the supervisor's, which reads the definitions.
+Nothing here runs a sink: the supervisor does, from the definitions.
 """
 
 from calve.definitions.workplace import Workplace
@@ -17,7 +17,7 @@ from calve.statements.answers import Outcome
 
 
 def execute(place: Workplace, statement: st.Statement) -> Outcome:
-    """Run one statement."""
+    """Execute one statement."""
     match statement:
         case st.Create():
             return create.create(place, statement)
@@ -47,4 +47,4 @@ def _metadata(place: Workplace, statement: st.Statement) -> Outcome:
         case st.SelectQuery():
             return select.select(place, statement)
         case _:
-            raise InvalidInput(f"this cannot be executed: {statement.to_sql()}")
+            raise InvalidInput(f"cannot execute {statement.to_sql()}")

@@ -1,6 +1,6 @@
-"""SELECT ... FROM INFORMATION_SCHEMA.TABLES, COLUMNS, PARTITIONS: what the metastore knows, asked in Spark's SQL.
+"""SELECT ... FROM INFORMATION_SCHEMA.TABLES, COLUMNS, PARTITIONS: queries of the metastore in Spark's SQL.
 
-The three names are replaced by views of a Spark session of their own, made for one question.
+The three names are replaced by views of a new Spark session, created for one query.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -45,11 +45,11 @@ _Line = tuple[Any, ...]
 
 
 def select(place: Workplace, statement: SelectQuery) -> RowsAnswer:
-    """The answer to a question. Raises InvalidInput for questions about anything else, or that Spark refuses."""
+    """Execute a query. Raises InvalidInput if it reads anything else, or if Spark refuses it."""
     text, asked = _rewritten(statement.text)
     if not asked:
         raise InvalidInput(
-            f"SELECT reads {SCHEMA}.{', '.join(sorted(_VIEWS))} and nothing else",
+            f"SELECT reads only {SCHEMA}.{', '.join(sorted(_VIEWS))}",
             hint="Read tables and folders with: calve read TABLE.",
         )
     with place.metastore() as metastore:
@@ -67,7 +67,7 @@ def _answer(session: SparkSession, text: str) -> RowsAnswer:
             frame = session.sql(text)
         return RowsAnswer(tuple(frame.columns), tuple(_texts(frame)))
     except (PySparkException, Py4JError) as error:
-        raise InvalidInput("the question is not understood", detail=str(error).strip().splitlines()[0]) from error
+        raise InvalidInput("Spark refuses the query", detail=str(error).strip().splitlines()[0]) from error
 
 
 def _texts(frame: DataFrame) -> list[tuple[str, ...]]:
@@ -77,7 +77,7 @@ def _texts(frame: DataFrame) -> list[tuple[str, ...]]:
 
 
 def _rewritten(text: str) -> tuple[str, set[str]]:
-    """The question with plain names, and which they are."""
+    """The query with the names of the views, and these names."""
     lexer, tokens = Lexer(text), list[Token]()
     while (token := lexer.next()).kind is not TokenKind.END:
         tokens.append(token)

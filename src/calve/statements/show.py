@@ -1,4 +1,4 @@
-"""SHOW and EXPLAIN: nothing is changed, and no secret is shown."""
+"""SHOW and EXPLAIN. They change nothing and never show a secret."""
 
 import re
 from dataclasses import replace
@@ -33,7 +33,7 @@ _KINDS = {
 
 
 def show(place: Workplace, statement: st.Show) -> RowsAnswer:
-    """A listing; LIKE looks at the first column."""
+    """List objects; LIKE filters by the first column."""
     if statement.listing is st.ShowKind.OPTIONS:
         found = _options()
     elif statement.listing is st.ShowKind.TABLES:
@@ -51,7 +51,7 @@ def show(place: Workplace, statement: st.Show) -> RowsAnswer:
 
 
 def _pattern(like: str) -> re.Pattern[str]:
-    """`%` stands for any text, `_` for one character."""
+    """A regular expression for LIKE: `%` matches any text, `_` one character."""
     pieces = {"%": ".*", "_": "."}
     return re.compile("".join(pieces.get(c) or re.escape(c) for c in like), re.IGNORECASE | re.DOTALL)
 
@@ -119,7 +119,7 @@ def _options() -> RowsAnswer:
 
 
 def _tables(place: Workplace) -> RowsAnswer:
-    """The tables of all catalogs that are connected."""
+    """The tables of all connected catalogs."""
     rows = []
     definitions = place.definitions()
     for found in definitions.of(st.ObjectKind.CONNECTION):
@@ -134,13 +134,13 @@ def _tables(place: Workplace) -> RowsAnswer:
 
 
 def show_create(place: Workplace, statement: st.ShowCreate) -> TextAnswer:
-    """The statement that made an object, with all its changes."""
+    """The statement that creates an object as it is now."""
     found = required(place.definitions(), statement.name, statement.kind)
     return TextAnswer(f"{shown(found).pretty()};")
 
 
 def shown(found: Definition) -> st.Create:
-    """An object's statement for people: a secret that is kept shows as hidden."""
+    """An object's statement for display: a stored secret prints as hidden."""
     statement = found.statement
     if is_kept(found) and isinstance(statement, st.CreateSecret):
         return replace(statement, origin=parts.FromLiteral(SecretLiteral("")))
@@ -148,20 +148,20 @@ def shown(found: Definition) -> st.Create:
 
 
 def explain(place: Workplace, statement: st.Explain) -> RowsAnswer:
-    """What a sink would be."""
+    """The plan of a sink."""
     definitions = place.definitions()
     create = statement.statement
     uses = uses_of_sink(create, definitions)
     plan = plan_sink(Definition(place.ids.new_id(), 1, create, uses=uses), definitions)
-    assert kind_of(create) is st.ObjectKind.SINK  # noqa: S101 - the parser takes no other
+    assert kind_of(create) is st.ObjectKind.SINK  # noqa: S101 - the parser accepts only sinks
     return RowsAnswer(("what", "value"), tuple(_explained(plan, definitions)))
 
 
 def _explained(plan: SinkPlan, definitions: Definitions) -> list[tuple[str, str]]:
     del definitions
     spec = plan.spec
-    every = "as data comes" if plan.every is None else format_duration(plan.every)
-    commits = "one for each checkpoint" if plan.commit_every is None else format_duration(plan.commit_every)
+    every = "as data arrives" if plan.every is None else format_duration(plan.every)
+    commits = "one per checkpoint" if plan.commit_every is None else format_duration(plan.commit_every)
     return [
         ("sink", spec.name),
         ("reads", " > ".join([_input(plan.source), *(f"view {v.name}" for v in plan.views)])),
@@ -188,7 +188,7 @@ def _files(write: WriteOptions) -> str:
         f"row groups of {format_size(write.row_group_size)}" if write.row_group_size else "",
         "Bloom filters of the key" if write.bloom_filter else "",
     ]
-    return ", ".join(filter(None, said)) or "as the table says, else up to 512MB, zstd"
+    return ", ".join(filter(None, said)) or "as the table's properties say, else up to 512MB, zstd"
 
 
 def _input(source: SourcePlan) -> str:

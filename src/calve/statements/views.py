@@ -1,4 +1,4 @@
-"""CREATE VIEW, and sinks over views: what a query reads, and whether it can follow changes."""
+"""CREATE VIEW, and sinks over views: finds the input of a query, and checks that it can be maintained."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +27,13 @@ from calve.view.scope import tables_read
 
 @dataclass(frozen=True)
 class PlannedView:
-    """A view that can be kept. `uses` are uids of the source or view below."""
+    """A view that can be maintained. `uses` has the uid of the source or view below."""
 
     uses: tuple[str, ...]
 
 
 def plan_view(place: Workplace, statement: CreateView, definitions: Definitions) -> PlannedView:
-    """Check a view. One whose key only a sink can name is accepted where any key is possible."""
+    """Check a view. A view without a natural key is accepted if the sink can choose any key."""
     spark = place.spark()
     query = ViewQuery(statement.name.name, statement.query)
     found = _changing_input(spark, query, definitions)
@@ -51,7 +51,7 @@ def plan_view(place: Workplace, statement: CreateView, definitions: Definitions)
 
 
 def plan_sinks_view(place: Workplace, plan: SinkPlan) -> ViewPlan | None:
-    """The view that a sink reads, checked with the sink's key; None without a view."""
+    """Plan the view that a sink reads, with the sink's key; None without a view."""
     if not plan.views:
         return None
     schema, envelope = _frames(place, plan.source)
@@ -60,7 +60,7 @@ def plan_sinks_view(place: Workplace, plan: SinkPlan) -> ViewPlan | None:
 
 
 def check_sinks_view(place: Workplace, plan: SinkPlan) -> None:
-    """Whether the view that a sink reads can be kept in a table with the sink's key and partitions."""
+    """Check that a table with the sink's key and partitions can hold the view that it reads."""
     viewed = plan_sinks_view(place, plan)
     if viewed is not None:
         check_adopted_view(plan.spec, viewed)
@@ -68,14 +68,14 @@ def check_sinks_view(place: Workplace, plan: SinkPlan) -> None:
 
 
 def _changing_input(spark: SparkSession, query: ViewQuery, definitions: Definitions) -> Definition:
-    """The one source or view of calve that a query reads."""
+    """The only source or view of calve that a query reads. Raises InvalidInput if there is none or more than one."""
     named = [parts[0] for parts in tables_read(spark, query) if len(parts) == 1]
-    wanted = {name.lower() for name in named}  # Spark compares names without case
+    wanted = {name.lower() for name in named}  # Spark compares names case-insensitively
     found = [d for d in definitions.of(*RELATIONS) if d.name.lower() in wanted]
     if not found:
         known = ", ".join(d.name for d in definitions.of(*RELATIONS))
         raise InvalidInput(
-            f'view "{query.name}" reads no source and no view',
+            f'view "{query.name}" does not read a source or view',
             detail=f"It reads {', '.join(named) or 'nothing'}.",
             hint=f"There are {known}." if known else "Create a source first.",
         )
@@ -89,10 +89,8 @@ def _changing_input(spark: SparkSession, query: ViewQuery, definitions: Definiti
 
 
 def _frames(place: Workplace, source: SourcePlan) -> tuple[StructType, Envelope]:
-    """What frames of a source look like, and how they are understood."""
+    """The schema and the envelope of a source's frames."""
     definition = source_of(source, revealing(place.definitions(), place.vault))
-    nowhere = StateFolder(
-        open_state(str(Path(place.home) / "state")), "planning"
-    )  # nothing is kept for a look at columns
+    nowhere = StateFolder(open_state(str(Path(place.home) / "state")), "planning")  # reading the columns stores nothing
     schema = definition.open(nowhere, SystemClock()).schema(place.spark())
     return schema, source.envelope or definition.envelope

@@ -91,7 +91,7 @@ def test_names_are_completed_and_earlier_statements_come_back_but_not_those_with
     with terminal(tmp_path) as screen:
         screen.until("calve>")
         screen.type("\x1b[A\x1b[A\r")
-        screen.until('there is a source "remarkable" already')
+        screen.until('source "remarkable" already exists')
         assert screen.close() == 0
 
 

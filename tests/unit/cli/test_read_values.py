@@ -62,7 +62,7 @@ def test_explain_counts_every_delete_once() -> None:
         "data        2 of 12 files, 2,000 rows, 3.0 MB",
         "deletes     1 files of equality deletes, 10 rows, 500 B",
         "deletes     2 deletion vectors, 6 rows, 101 B",
-        "left out    1 of 5 manifests; 4 files by partition, 6 by bounds",
+        "skipped     1 of 5 manifests; 4 files by partition, 6 by bounds",
     ]
 
 

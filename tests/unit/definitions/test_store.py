@@ -57,7 +57,7 @@ def test_definitions_come_back_in_the_order_of_their_creation(tmp_path: Path) ->
 def test_a_change_of_several_kinds_is_one_change(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     store.create(ALL)
-    with pytest.raises(InvalidInput, match='there is a source "orders" already'):
+    with pytest.raises(InvalidInput, match='source "orders" already exists'):
         store.create([replace(SECRET, uid="s-2", statement=read_statement("CREATE SECRET b FROM ENV 'B'")), SOURCE])
     with pytest.raises(ConcurrentEdit):
         store.drop([SINK, replace(VIEW, version=2)])
@@ -70,10 +70,10 @@ def test_sources_and_views_share_their_names_and_others_do_not(tmp_path: Path) -
     store = store_at(tmp_path)
     store.create([SOURCE])
     view = replace(VIEW, statement=read_statement("CREATE VIEW Orders AS SELECT 1 AS x FROM orders"))
-    with pytest.raises(InvalidInput, match='there is a source "orders" already'):
+    with pytest.raises(InvalidInput, match='source "orders" already exists'):
         store.create([view])
     store.create([replace(SECRET, statement=read_statement("CREATE SECRET orders FROM ENV 'X'"))])
-    with pytest.raises(InvalidInput, match='there is a view "big" already'):
+    with pytest.raises(InvalidInput, match='view "big" already exists'):
         store.create([VIEW, replace(VIEW, uid="v-2")])
 
 
@@ -83,7 +83,7 @@ def test_a_definition_that_somebody_else_changed_is_not_overwritten(tmp_path: Pa
     following = theirs.replace(replace(SINK, standing=SinkState()))
     assert following.version == 8
     for attempt in (lambda: mine.replace(SINK), lambda: mine.drop([SINK])):
-        with pytest.raises(ConcurrentEdit, match='sink "out" was changed by somebody else'):
+        with pytest.raises(ConcurrentEdit, match='another process changed sink "out"'):
             attempt()
     assert mine.all() == [*ALL[:-1], following]
 
@@ -130,7 +130,7 @@ def test_edits_of_many_at_once_are_all_there(tmp_path: Path) -> None:
 def test_a_secret_with_its_text_is_refused_and_written_nowhere(tmp_path: Path) -> None:
     literal = replace(SECRET, statement=read_statement("CREATE SECRET pw AS 'hunter2'"))
     store = store_at(tmp_path)
-    with pytest.raises(InvalidInput, match='the text of secret "pw" cannot be kept here'):
+    with pytest.raises(InvalidInput, match='the text of secret "pw" cannot be stored here'):
         store.create([literal])
     assert store.all() == []
     assert not any(b"hunter2" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

@@ -128,7 +128,7 @@ def test_applying_a_script_again_changes_nothing_and_another_definition_is_an_er
 
     applied(script)
     revision = place.store.revision
-    assert applied(script) == ['connection "c" is as defined', 'secret "t" is as defined', 'sink "s" is as defined']
+    assert applied(script) == ['connection "c" is unchanged', 'secret "t" is unchanged', 'sink "s" is unchanged']
     assert place.store.revision == revision
     for changed in (
         script.replace("wolfram", "x"),
@@ -149,7 +149,7 @@ def test_the_same_value_again_is_no_change(place: Workplace) -> None:
     )
     revision = place.store.revision
     same = "ALTER SINK s SET (COMMIT INTERVAL '1m'); ALTER SINK s SET FROM orders; ALTER SINK s RESUME"
-    assert run(place, same) == ['sink "s" is so already'] * 3
+    assert run(place, same) == ['sink "s" is unchanged'] * 3
     assert place.store.revision == revision
 
 
@@ -157,7 +157,7 @@ def test_concurrent_edits_are_detected(place: Workplace) -> None:
     run(place, "CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders")
     (found,) = place.definitions().of(ObjectKind.SINK)
     run(place, "ALTER SINK s PAUSE")
-    with pytest.raises(ConcurrentEdit, match='sink "s" was changed by somebody else'):
+    with pytest.raises(ConcurrentEdit, match='another process changed sink "s"'):
         place.store.replace(found)
     with pytest.raises(ConcurrentEdit):
         place.store.drop([found])
@@ -179,7 +179,7 @@ def test_of_many_who_create_one_name_one_succeeds(place: Workplace) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(results) == ["created source raced", *['there is a source "raced" already'] * 7]
+    assert sorted(results) == ["created source raced", *['source "raced" already exists'] * 7]
 
 
 def test_a_sink_that_is_dropped_and_created_again_needs_to_be_told_how_to_begin(place: Workplace) -> None:
@@ -190,7 +190,7 @@ def test_a_sink_that_is_dropped_and_created_again_needs_to_be_told_how_to_begin(
     catalog.create_namespace("shop")
     table = catalog.create_table("shop.orders", Schema(), properties={f"calve.sink.{old.uid}": stated(old.uid)})
     run(place, "DROP SINK s")
-    with pytest.raises(InvalidInput, match="holds the progress of a sink that was dropped") as caught:
+    with pytest.raises(InvalidInput, match="has the progress of a dropped sink") as caught:
         run(place, create)
     assert "RESUME = true" in caught.value.hint
     run(place, create + " WITH (RESUME = true)")
