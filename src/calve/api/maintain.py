@@ -73,12 +73,12 @@ def maintain(subject: MaintainedTable, jobs: Collection[Job], *, dry_run: bool =
     if Job.CONVERT in jobs and Job.COMPACT not in jobs and not on_main:
         raise InvalidInput("deletes can only be converted on main", detail=f'The branch is "{subject.scope.branch}".')
     if Job.COMPACT in jobs:
-        yield f"compact: {_would_compact(subject) if dry_run else _compacted(subject)}"
+        yield f"compact: {_preview_compaction(subject) if dry_run else _run_compaction(subject)}"
     if Job.CONVERT in jobs and on_main:
-        yield f"convert: {_would_convert(subject) if dry_run else _converted(subject)}"
+        yield f"convert: {_preview_conversion(subject) if dry_run else _run_conversion(subject)}"
 
 
-def _compacted(subject: MaintainedTable) -> str:
+def _run_compaction(subject: MaintainedTable) -> str:
     done = compact_files(subject.lake.open(), subject.scope, _tools(subject.lake))
     if done is None:
         return "nothing to do"
@@ -88,7 +88,7 @@ def _compacted(subject: MaintainedTable) -> str:
     )
 
 
-def _would_compact(subject: MaintainedTable) -> str:
+def _preview_compaction(subject: MaintainedTable) -> str:
     groups = due_files(subject.lake.open(), subject.scope, _tools(subject.lake))
     if groups is None:
         return "nothing to do"
@@ -96,7 +96,7 @@ def _would_compact(subject: MaintainedTable) -> str:
     return f"{groups.files:,} files with {groups.rows:,} rows would be rewritten as {len(groups.groups):,}{more}"
 
 
-def _converted(subject: MaintainedTable) -> str:
+def _run_conversion(subject: MaintainedTable) -> str:
     done = convert(subject.lake.open(), subject.scope.name, _tools(subject.lake))
     if done is None:
         return "nothing to do"
@@ -106,7 +106,7 @@ def _converted(subject: MaintainedTable) -> str:
     )
 
 
-def _would_convert(subject: MaintainedTable) -> str:
+def _preview_conversion(subject: MaintainedTable) -> str:
     plan = plan_conversion(load_table(subject.lake.open(), subject.scope.name))
     return "nothing to do" if plan is None else f"{len(plan.equality):,} files of equality deletes would be converted"
 

@@ -125,12 +125,12 @@ class _Comparison:
                 changes = changes.where(~F.col(PROGRESS)).drop(PROGRESS)
                 changes = log_rows(changes) if spec.append else last_rows(changes, key)
             if not spec.append:
-                return _compared(_last(changes, key, columns), found, key, columns)
+                return _compare_by_key(_latest_rows(changes, key, columns), found, key, columns)
             kept = [name for name in columns if name != TIME or spec.times]  # the times of checkpoints are unknown here
-            return _counted(changes.select(*map(_column, kept)), found.select(*map(_column, kept)))
+            return _compare_logs(changes.select(*map(_column, kept)), found.select(*map(_column, kept)))
 
 
-def _counted(wanted: DataFrame, found: DataFrame) -> Differences:
+def _compare_logs(wanted: DataFrame, found: DataFrame) -> Differences:
     """Compare append tables, in which the same row may occur several times."""
 
     def texts(frame: DataFrame, count: str) -> DataFrame:
@@ -145,7 +145,7 @@ def _counted(wanted: DataFrame, found: DataFrame) -> Differences:
     return Differences(rows or 0, missing=missing or 0, unexpected=unexpected or 0, samples=samples)
 
 
-def _last(changes: DataFrame, key: tuple[str, ...], columns: list[str]) -> DataFrame:
+def _latest_rows(changes: DataFrame, key: tuple[str, ...], columns: list[str]) -> DataFrame:
     """The expected rows: the latest change of each key, unless it deletes."""
     orders = [F.col(name).desc() for name in order_columns(changes.columns)]
     window = Window.partitionBy(*map(_column, key)).orderBy(*orders)
@@ -161,7 +161,7 @@ def _refuse_bad_rows(changes: DataFrame) -> None:
         )
 
 
-def _compared(wanted: DataFrame, found: DataFrame, key: tuple[str, ...], columns: list[str]) -> Differences:
+def _compare_by_key(wanted: DataFrame, found: DataFrame, key: tuple[str, ...], columns: list[str]) -> Differences:
     names = [f"_calve_key_{i}" for i in range(len(key))]
 
     def keyed(frame: DataFrame, text: str) -> DataFrame:
@@ -194,7 +194,6 @@ def _compared(wanted: DataFrame, found: DataFrame, key: tuple[str, ...], columns
 
 
 def _values(key: str) -> list[str]:
-
     return [str(value) for value in json.loads(key).values()]
 
 

@@ -76,13 +76,13 @@ def run_read(table: TableRef, at: TimeTravel, options: ReadOptions, console: Con
         reading: LocalRead | FilteredRead = read_here(table, **at)
     else:
         reading = read_filtered(table.lake.spark(), table, options.where, **at)
-    _show(reading, explained(reading.plan, str(table)) if options.explain else [], options, console)
+    _show(reading, describe_scan(reading.plan, str(table)) if options.explain else [], options, console)
 
 
 def run_read_folder(place: Workplace, location: str, options: ReadOptions, console: Console) -> None:
     """Print rows of a folder, or with `explain` the plan to read them."""
     reading = read_folder(place, location, options.where)
-    _show(reading, explained_folder(reading) if options.explain else [], options, console)
+    _show(reading, describe_folder(reading) if options.explain else [], options, console)
 
 
 def is_folder(name: str) -> bool:
@@ -224,7 +224,7 @@ _THINGS = {
 }
 
 
-def explained(plan: ScanPlan, name: str) -> list[str]:
+def describe_scan(plan: ScanPlan, name: str) -> list[str]:
     """The lines that describe the plan of a scan."""
     if plan.snapshot_id is None:
         return [f"{name} has no snapshot: nothing is read."]
@@ -253,7 +253,7 @@ def explained(plan: ScanPlan, name: str) -> list[str]:
     return lines
 
 
-def explained_folder(reading: FolderRead) -> list[str]:
+def describe_folder(reading: FolderRead) -> list[str]:
     """The lines that describe the plan to read a folder."""
     chosen, folder = reading.chosen, reading.folder
     if reading.problem:

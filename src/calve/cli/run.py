@@ -41,7 +41,7 @@ def run_pipeline(
         with _stopped_by_signals(supervisor, console):
             results = supervisor.run()
     for result in results:
-        _tell(console, result)
+        _print_result(console, result)
     return max((r.exit_code for r in results), key=_RANK.__getitem__, default=0)
 
 
@@ -86,10 +86,10 @@ def _stopped_by_signals(supervisor: Supervisor, console: Console) -> Iterator[No
 
 
 @contextmanager
-def _progress(console: Console, supervisor: Supervisor) -> "Iterator[_Say]":
+def _progress(console: Console, supervisor: Supervisor) -> "Iterator[_ProgressLine]":
     """Show a progress line, on a terminal only."""
     if not console.is_terminal or console.quiet:
-        yield _Say(None)
+        yield _ProgressLine(None)
         return
     ended = threading.Event()
     with console.status("") as status:
@@ -103,13 +103,13 @@ def _progress(console: Console, supervisor: Supervisor) -> "Iterator[_Say]":
         thread = threading.Thread(target=show, name="calve-progress", daemon=True)
         thread.start()
         try:
-            yield _Say(status)
+            yield _ProgressLine(status)
         finally:
             ended.set()
             thread.join()
 
 
-class _Say:
+class _ProgressLine:
     """Shows a text in the progress line, if there is one."""
 
     def __init__(self, status: "object | None") -> None:
@@ -132,7 +132,7 @@ def _line(supervisor: Supervisor) -> str:
     return "   ".join(parts)
 
 
-def _tell(console: Console, result: SinkResult) -> None:
+def _print_result(console: Console, result: SinkResult) -> None:
     words = {Ending.DONE: "done", Ending.STOPPED: "stopped", Ending.FAILED: "halted", Ending.FENCED: "fenced"}
     text = f"{result.name}: {words[result.ending]}"
     if result.pending:

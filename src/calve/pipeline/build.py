@@ -22,7 +22,7 @@ from calve.pipeline.sink import Sink
 from calve.pipeline.views import view_over
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required_connection
-from calve.plan.sinks import SinkPlan, connected
+from calve.plan.sinks import SinkPlan, plan_target
 from calve.reader.read import read
 from calve.source.files.definition import files
 from calve.source.generator import orders
@@ -136,7 +136,7 @@ def connected_lake(home: Path, name: str) -> Lake:
 def store_of_sinks(connection: Definition, definitions: Definitions) -> AwsConnection | None:
     """The credentials that sinks use for the files of a catalog's tables, if all of them use the same."""
     sinks = [d for d in definitions.of(ObjectKind.SINK) if connection.uid in d.uses]
-    stores = [connected(d.statement, definitions)[1] for d in sinks if isinstance(d.statement, CreateSink)]
+    stores = [plan_target(d.statement, definitions)[1] for d in sinks if isinstance(d.statement, CreateSink)]
     return stores[0] if stores and all(store == stores[0] for store in stores) else None
 
 

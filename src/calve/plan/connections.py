@@ -46,23 +46,23 @@ _SIGNED = frozenset({CatalogType.REST, CatalogType.S3TABLES, CatalogType.GLUE})
 
 def plan_connection(statement: CreateConnection, definitions: Definitions) -> Connection:
     """The connection that a statement describes."""
-    catalogue.CONNECTION_STATEMENT.checked(statement.settings, statement.where)
+    catalogue.CONNECTION_STATEMENT.check(statement.settings, statement.where)
     match statement.kind:
         case ConnectionKind.AWS:
-            return _aws(catalogue.AWS.checked(statement.options, statement.where), definitions)
+            return _aws(catalogue.AWS.check(statement.options, statement.where), definitions)
         case ConnectionKind.ICEBERG_CATALOG:
-            return _catalog(catalogue.ICEBERG_CATALOG.checked(statement.options, statement.where), definitions)
+            return _catalog(catalogue.ICEBERG_CATALOG.check(statement.options, statement.where), definitions)
         case ConnectionKind.KAFKA:
-            return _kafka(catalogue.KAFKA.checked(statement.options, statement.where), definitions)
+            return _kafka(catalogue.KAFKA.check(statement.options, statement.where), definitions)
 
 
 def wants_validation(statement: CreateConnection) -> bool:
     """Whether to test the connection when it is created. The default is true, except for AWS."""
-    given = catalogue.CONNECTION_STATEMENT.checked(statement.settings, statement.where)
+    given = catalogue.CONNECTION_STATEMENT.check(statement.settings, statement.where)
     return given.get(ConnectionStatementOptions.VALIDATE, statement.kind is not ConnectionKind.AWS)
 
 
-def connected_aws(statement: CreateConnection, definitions: Definitions) -> AwsConnection:
+def plan_aws_connection(statement: CreateConnection, definitions: Definitions) -> AwsConnection:
     """An AWS connection out of its stored statement."""
     planned = plan_connection(statement, definitions)
     if not isinstance(planned, AwsConnection):
@@ -99,7 +99,7 @@ def _catalog(given: CheckedOptions, definitions: Definitions) -> CatalogConnecti
     if name is not None:
         found = required_connection(definitions, name, ConnectionKind.AWS)
         if isinstance(found.statement, CreateConnection):
-            aws = connected_aws(found.statement, definitions)
+            aws = plan_aws_connection(found.statement, definitions)
     return CatalogConnection(
         type=kind,
         uri=given.get(CatalogOptions.URI),

@@ -155,8 +155,8 @@ class SettingGroup:
         """The option of this name."""
         return next((s for s in self.settings if s.name == name), None)
 
-    def checked(self, options: Options, where: Span | None) -> "CheckedOptions":
-        """The options, each known, of its type and within its bounds. `where` is the place of the statement."""
+    def check(self, options: Options, where: Span | None) -> "CheckedOptions":
+        """Check that each option is known, typed and within bounds. `where` is the place of the statement."""
         found: dict[str, tuple[Typed, Option]] = {}
         for option in options:
             setting = self.find(option.name)
@@ -249,17 +249,17 @@ def _typed(setting: AnySetting, option: Option) -> Typed:
             option.where, f"{setting.name} does not take a secret", hint=f"It takes: {setting.type_text}."
         )
     try:
-        found = _converted(setting, value)
+        found = _convert(setting, value)
     except InvalidInput as error:
         hint = f"{error.detail} {error.hint}".strip()
         raise SqlError.at(option.value_where, f"{setting.name}: {error.primary}", hint=hint) from error
     if not found and setting.kind is SettingKind.TEXT and not setting.may_be_empty:
         hint = f"Leave it out for the default: {setting.default}." if setting.default else _example(setting)
         raise SqlError.at(option.value_where, f"{setting.name} is empty", hint=hint)
-    return _bounded(setting, found, option)
+    return _check_bounds(setting, found, option)
 
 
-def _converted(setting: AnySetting, value: Typed) -> Typed:
+def _convert(setting: AnySetting, value: Typed) -> Typed:
     kind = setting.kind
     if kind is SettingKind.NAME and isinstance(value, str):
         value = Identifier.exact(value)
@@ -314,7 +314,7 @@ def _choice(setting: AnySetting, value: str) -> str:
     raise InvalidInput(f"invalid value {quoted_text(value)}", hint=hint)
 
 
-def _bounded(setting: AnySetting, value: Typed, option: Option) -> Typed:
+def _check_bounds(setting: AnySetting, value: Typed, option: Option) -> Typed:
     low, high = setting.low, setting.high
     amount = value if isinstance(value, int | Decimal | timedelta) else None
     if amount is None:

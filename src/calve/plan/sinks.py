@@ -30,7 +30,7 @@ from calve.model.spec import (
 )
 from calve.model.types import TYPES, ColumnType, declared_type, leaves
 from calve.plan.catalogue import SINK, SinkOptions
-from calve.plan.connections import connected_aws, plan_connection
+from calve.plan.connections import plan_aws_connection, plan_connection
 from calve.plan.lookup import required, required_connection
 from calve.plan.settings import CheckedOptions
 from calve.plan.sources import column_named, plan_source
@@ -42,7 +42,7 @@ from calve.sql.values import format_duration
 _OF_TIMES = (SinkOptions.WATERMARK_DELAY, SinkOptions.IDLE_TIMEOUT, SinkOptions.LATE_ROWS)
 
 
-def planned_times(given: CheckedOptions, source: SourcePlan, *, append: bool) -> RowTimes | None:
+def plan_times(given: CheckedOptions, source: SourcePlan, *, append: bool) -> RowTimes | None:
     """The times of rows; None if rows have the time of their checkpoint. Raises SqlError."""
     envelope, column = source.envelope, given.get(SinkOptions.TIME_COLUMN)
     if isinstance(envelope, Diff):
@@ -77,7 +77,7 @@ def _millis(duration: timedelta) -> int:
 _UNITS = (Transform.YEAR, Transform.MONTH, Transform.DAY, Transform.HOUR)
 
 
-def planned_partitions(fields: tuple[PartitionField, ...], relation: Relation) -> tuple[PartitionBy, ...]:
+def plan_partitions(fields: tuple[PartitionField, ...], relation: Relation) -> tuple[PartitionBy, ...]:
     """Resolve partition fields to the names of their columns. Raises SqlError."""
     planned: list[PartitionBy] = []
     for field in fields:
@@ -165,8 +165,8 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     statement = definition.statement
     if not isinstance(statement, CreateSink):
         raise TypeError("not a sink")
-    given = SINK.checked(statement.options, statement.where)
-    source, views = read_from(statement, definitions)
+    given = SINK.check(statement.options, statement.where)
+    source, views = resolve_source(statement, definitions)
     relation = Relation(views[-1].name, None, ()) if views else source.relation
     if views and isinstance(source.envelope, Diff):
         raise SqlError.at(statement.where, "views over ENVELOPE DIFF are not supported")
@@ -175,7 +175,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
             statement.where, "ORDER BY ... GLOBAL is not supported for views", hint="Leave GLOBAL out at the source."
         )
     append = statement.mode is SinkMode.APPEND
-    times = planned_times(given, source, append=append)
+    times = plan_times(given, source, append=append)
     commit_every = given.get(SinkOptions.COMMIT_INTERVAL)
     every = _checkpoint_interval(given, commit_every)
     replay = given.get(SinkOptions.RECOVERY) == "replay"
@@ -199,7 +199,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         deletes=given.get(SinkOptions.DELETES, SinkSpec.deletes),
         key_index=given.get(SinkOptions.KEY_INDEX, SinkSpec.key_index),
         maintenance=given.get(SinkOptions.MAINTENANCE, SinkSpec.maintenance),
-        partition_by=planned_partitions(statement.partition_by, relation),
+        partition_by=plan_partitions(statement.partition_by, relation),
         on_schema_change=given.get(SinkOptions.ON_SCHEMA_CHANGE, SinkSpec.on_schema_change),
         on_key_violation=given.get(SinkOptions.ON_KEY_VIOLATION, SinkSpec.on_key_violation),
         branch=given.get(SinkOptions.BRANCH, SinkSpec.branch),
@@ -219,7 +219,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     if append and statement.key:
         raise SqlError.at(statement.key[0].where, "MODE APPEND does not take a key", hint="Leave it out.")
     _check_types(relation)
-    catalog, store = connected(statement, definitions)
+    catalog, store = plan_target(statement, definitions)
     _check_only_writer(definition, statement, spec, definitions)
     return SinkPlan(
         spec,
@@ -245,12 +245,12 @@ def uses_of_sink(statement: CreateSink, definitions: Definitions) -> tuple[str, 
     return tuple(d.uid for d in found)
 
 
-def read_from(statement: CreateSink, definitions: Definitions) -> tuple[SourcePlan, tuple[ViewText, ...]]:
+def resolve_source(statement: CreateSink, definitions: Definitions) -> tuple[SourcePlan, tuple[ViewText, ...]]:
     """The source at the bottom, and the views above it."""
-    return below(required(definitions, statement.source, ObjectKind.SOURCE, ObjectKind.VIEW), definitions)
+    return resolve_relation(required(definitions, statement.source, ObjectKind.SOURCE, ObjectKind.VIEW), definitions)
 
 
-def below(top: Definition, definitions: Definitions) -> tuple[SourcePlan, tuple[ViewText, ...]]:
+def resolve_relation(top: Definition, definitions: Definitions) -> tuple[SourcePlan, tuple[ViewText, ...]]:
     """The source at the bottom of a source or view, and the views above it, the lowest first."""
     views: list[ViewText] = []
     here = top
@@ -265,7 +265,7 @@ def below(top: Definition, definitions: Definitions) -> tuple[SourcePlan, tuple[
     return plan_source(here.statement, definitions), tuple(views)
 
 
-def connected(statement: CreateSink, definitions: Definitions) -> tuple[CatalogConnection, AwsConnection | None]:
+def plan_target(statement: CreateSink, definitions: Definitions) -> tuple[CatalogConnection, AwsConnection | None]:
     """The catalog of a sink's table, and the credentials of its store if they differ from the catalog's."""
     target = statement.target
     found = required_connection(definitions, target.catalog, ConnectionKind.ICEBERG_CATALOG)
@@ -275,7 +275,7 @@ def connected(statement: CreateSink, definitions: Definitions) -> tuple[CatalogC
     if target.aws is None:
         return planned, None
     aws = required_connection(definitions, target.aws, ConnectionKind.AWS)
-    store = connected_aws(aws.statement, definitions) if isinstance(aws.statement, CreateConnection) else None
+    store = plan_aws_connection(aws.statement, definitions) if isinstance(aws.statement, CreateConnection) else None
     return planned, store
 
 

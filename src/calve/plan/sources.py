@@ -48,7 +48,7 @@ def plan_source(statement: CreateSource, definitions: Definitions) -> SourcePlan
         case parts.GeneratorClause():
             return _generator(statement, statement.input)
         case parts.FilesClause():
-            return _files(statement, catalogue.FILES.checked(statement.input.options, statement.where))
+            return _files(statement, catalogue.FILES.check(statement.input.options, statement.where))
         case parts.KafkaClause():
             return _kafka(statement, statement.input, definitions)
 
@@ -68,7 +68,7 @@ def _generator(statement: CreateSource, used: parts.GeneratorClause) -> SourcePl
         raise SqlError.at(
             used.generator.where, f'there is no load generator "{used.generator}"', hint="There is orders."
         )
-    given = catalogue.GENERATOR.checked(used.options, statement.where)
+    given = catalogue.GENERATOR.check(used.options, statement.where)
     if statement.columns or statement.envelope:
         what = "columns" if statement.columns else "envelope"
         raise SqlError.at(statement.where, f"a load generator has its own {what}", hint="Leave them out.")
@@ -131,7 +131,7 @@ def _in_files(envelope: Envelope, columns: tuple[KnownColumn, ...]) -> tuple[Kno
 
 
 def _kafka(statement: CreateSource, used: parts.KafkaClause, definitions: Definitions) -> SourcePlan:
-    given = catalogue.KAFKA_SOURCE.checked(used.options, statement.where)
+    given = catalogue.KAFKA_SOURCE.check(used.options, statement.where)
     given.exclude(KafkaSourceOptions.START_OFFSETS, KafkaSourceOptions.START_OFFSET)
     found = required_connection(definitions, used.connection, ConnectionKind.KAFKA)
     if not isinstance(found.statement, CreateConnection):
@@ -189,7 +189,7 @@ def _registry(statement: CreateSource, form: parts.Format, definitions: Definiti
             "FORMAT AVRO needs a schema",
             hint="Write USING SCHEMA REGISTRY (URL = '...') or USING SCHEMA '{...}'.",
         )
-    given = catalogue.SCHEMA_REGISTRY.checked(form.registry, statement.where)
+    given = catalogue.SCHEMA_REGISTRY.check(form.registry, statement.where)
     given.need(RegistryOptions.USER, RegistryOptions.PASSWORD)
     given.need(RegistryOptions.PASSWORD, RegistryOptions.USER)
     if isinstance(form.registry.value(RegistryOptions.PASSWORD.name), SecretLiteral):

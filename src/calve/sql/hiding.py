@@ -39,7 +39,7 @@ def is_hidden(where: Span) -> bool:
 def hidden_ranges(source: SqlText, end: int) -> list[Range]:
     """The ranges up to an offset that must not be shown, sorted and disjoint."""
     places = _Places(source)
-    return _merged(sorted(hidden for tokens in _statements(source.text, end) for hidden in _hidden_in(tokens, places)))
+    return _merge(sorted(hidden for tokens in _statements(source.text, end) for hidden in _hidden_in(tokens, places)))
 
 
 class _Places:
@@ -61,7 +61,7 @@ class _Places:
         return min(found[index], end) if index < len(found) else end
 
 
-def _merged(ranges: Iterable[Range]) -> list[Range]:
+def _merge(ranges: Iterable[Range]) -> list[Range]:
     found: list[Range] = []
     for start, stop in ranges:
         if found and start <= found[-1][1]:

@@ -123,10 +123,10 @@ def many_lines(clauses: list[Clause]) -> str:
     if len(short) <= _NARROW and "\n" not in short:
         return short
     first, *rest = clauses
-    return "\n  ".join([_laid_out(first, ""), *(_laid_out(clause, "  ") for clause in rest)])
+    return "\n  ".join([_lay_out(first, ""), *(_lay_out(clause, "  ") for clause in rest)])
 
 
-def _laid_out(clause: Clause, indent: str) -> str:
+def _lay_out(clause: Clause, indent: str) -> str:
     text = str(clause)
     if isinstance(clause, str) or len(indent) + len(text) <= _WIDE:
         return text

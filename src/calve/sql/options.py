@@ -119,11 +119,6 @@ class Options:
     def __len__(self) -> int:
         return len(self.entries)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """In alphabetical order."""
-        return tuple(option.name for option in self.entries)
-
     def find(self, name: str) -> Option | None:
         """The option of this name, if it is given."""
         return next((option for option in self.entries if option.name == name), None)

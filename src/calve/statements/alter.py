@@ -17,7 +17,7 @@ from calve.plan import catalogue
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required
 from calve.plan.settings import SettingGroup
-from calve.plan.sinks import SinkPlan, plan_sink, read_from, uses_of_sink
+from calve.plan.sinks import SinkPlan, plan_sink, resolve_source, uses_of_sink
 from calve.plan.sources import plan_source
 from calve.sql import parts, statements
 from calve.sql import statements as st
@@ -25,7 +25,7 @@ from calve.sql.errors import SqlError
 from calve.sql.names import Identifier, in_parentheses
 from calve.sql.options import NO_OPTIONS, Options
 from calve.statements.answers import TextAnswer
-from calve.statements.create import check_source, connection_uses, hide_literals, normalised, try_connection
+from calve.statements.create import check_source, connection_uses, hide_literals, normalise, try_connection
 from calve.statements.views import check_sinks_view, plan_view
 
 S = TypeVar("S", bound=st.Create)
@@ -92,7 +92,7 @@ def drop(place: Workplace, statement: st.Drop) -> TextAnswer:
     return TextAnswer("dropped " + ", ".join(d.label for d in gone if not d.owner or d is found))
 
 
-def _changed(place: Workplace, found: Definition, changed: Definition) -> TextAnswer:
+def _store_change(place: Workplace, found: Definition, changed: Definition) -> TextAnswer:
     if changed == found:
         return TextAnswer(f"{found.label} is unchanged")
     place.store.replace(changed)
@@ -105,7 +105,7 @@ def _statement(found: Definition, kind: type[S]) -> S:
     return found.statement
 
 
-def _updated(group: SettingGroup, options: Options, action: statements.OptionsAction) -> Options:
+def _update_options(group: SettingGroup, options: Options, action: statements.OptionsAction) -> Options:
     if isinstance(action, statements.SetOptions):
         return options.updated(action.options)
     for name in action.names:
@@ -117,7 +117,7 @@ def _updated(group: SettingGroup, options: Options, action: statements.OptionsAc
 def _secret(place: Workplace, found: Definition, origin: parts.SecretOrigin) -> TextAnswer:
     statement = _statement(found, st.CreateSecret)
     if not isinstance(origin, parts.FromLiteral):
-        message = _changed(place, found, replace(found, statement=replace(statement, origin=origin)))
+        message = _store_change(place, found, replace(found, statement=replace(statement, origin=origin)))
         place.vault.forget(found.uid)
         return message
     text = origin.value.reveal()
@@ -130,7 +130,7 @@ def _secret(place: Workplace, found: Definition, origin: parts.SecretOrigin) -> 
 
 def _connection(place: Workplace, found: Definition, given: st.AlterConnection, definitions: Definitions) -> TextAnswer:
     statement = _statement(found, st.CreateConnection)
-    options = _updated(_GROUPS[statement.kind], statement.options, given.action)
+    options = _update_options(_GROUPS[statement.kind], statement.options, given.action)
     hidden = hide_literals(place, replace(statement, options=options, settings=given.settings), found.uid)
     names = {d.name for d in hidden.secrets}
     replaced = [d for d in definitions if d.owner == found.uid and d.name in names]
@@ -145,7 +145,7 @@ def _connection(place: Workplace, found: Definition, given: st.AlterConnection, 
         stored = replace(found, statement=replace(wanted, settings=statement.settings))
         stored = replace(stored, uses=connection_uses(wanted, known))
         if not hidden.secrets:
-            return _changed(place, found, stored)
+            return _store_change(place, found, stored)
         if replaced:
             place.store.drop(replaced)
         place.store.replace(stored, hidden.secrets)
@@ -169,11 +169,11 @@ def _source(place: Workplace, found: Definition, given: st.AlterSource, definiti
         parts.GeneratorClause: catalogue.GENERATOR,
         parts.KafkaClause: catalogue.KAFKA_SOURCE,
     }[type(used)]
-    options = _updated(group, used.options, given.action)
-    wanted = normalised(replace(statement, input=replace(used, options=options)))
+    options = _update_options(group, used.options, given.action)
+    wanted = normalise(replace(statement, input=replace(used, options=options)))
     if isinstance(wanted, st.CreateSource):
         check_source(place, wanted, definitions)
-    return _changed(place, found, replace(found, statement=wanted))
+    return _store_change(place, found, replace(found, statement=wanted))
 
 
 def _check_same_key(statement: st.CreateSource, key: tuple[Identifier, ...]) -> None:
@@ -195,7 +195,7 @@ def _columns(place: Workplace, found: Definition, wanted: st.CreateSource, defin
     for dependent in definitions.dependents(found.uid):
         if dependent.kind is st.ObjectKind.SINK:
             plan_sink(dependent, after)
-    return _changed(place, found, changed)
+    return _store_change(place, found, changed)
 
 
 def _view(place: Workplace, found: Definition, given: st.AlterView, definitions: Definitions) -> TextAnswer:
@@ -204,7 +204,7 @@ def _view(place: Workplace, found: Definition, given: st.AlterView, definitions:
     below = {found.uid, *(d.uid for d in definitions.dependents(found.uid))}
     if below & set(planned.uses):
         raise SqlError.at(given.where, f"{found.label} would read itself")
-    return _changed(place, found, replace(found, statement=wanted, uses=planned.uses))
+    return _store_change(place, found, replace(found, statement=wanted, uses=planned.uses))
 
 
 class _Sink:
@@ -220,7 +220,7 @@ class _Sink:
         found, standing = self._found, self._found.standing
         match action:
             case statements.SetOptions() | statements.ResetOptions():
-                options = _updated(catalogue.SINK, self._create.options, action)
+                options = _update_options(catalogue.SINK, self._create.options, action)
                 return self._to(replace(found, statement=replace(self._create, options=options)))
             case statements.SetFrom():
                 return self._to(self._from(action))
@@ -240,7 +240,7 @@ class _Sink:
         if changed.statement != self._found.statement:
             check_sinks_view(self._place, plan)
             self._check_waiting(plan)
-        return _changed(self._place, self._found, changed)
+        return _store_change(self._place, self._found, changed)
 
     def _check_waiting(self, plan: SinkPlan) -> None:
         """Refuse changes that staged rows depend on, unless everything is read again anyway."""
@@ -254,7 +254,7 @@ class _Sink:
 
     def _from(self, action: statements.SetFrom) -> Definition:
         found = self._found
-        given = catalogue.SINK.checked(action.options, None)
+        given = catalogue.SINK.check(action.options, None)
         for option in given:
             if option is not catalogue.SinkOptions.SNAPSHOT:
                 raise given.error(option, "SET FROM takes only the option SNAPSHOT", "Use SET (...) for the others.")
@@ -262,8 +262,8 @@ class _Sink:
         changed = replace(found, statement=wanted, uses=uses_of_sink(wanted, self._definitions))
         if given.get(catalogue.SinkOptions.SNAPSHOT):
             return replace(changed, standing=replace(found.standing, generation=found.version + 1))
-        before, _ = read_from(self._create, self._definitions)
-        after, _ = read_from(wanted, self._definitions)
+        before, _ = resolve_source(self._create, self._definitions)
+        after, _ = resolve_source(wanted, self._definitions)
         if before.input != after.input:
             raise InvalidInput(
                 f"{found.label} cannot continue with another source",

@@ -58,7 +58,7 @@ def refresh_metadata(place: Workplace, statement: st.RefreshMetadata) -> TextAns
     return TextAnswer(_summary(target.label, found))
 
 
-def drop_of_metadata(place: Workplace, statement: st.DropMetadata) -> TextAnswer:
+def drop_table_metadata(place: Workplace, statement: st.DropMetadata) -> TextAnswer:
     """Drop the metadata of a table. Raises InvalidInput if there is none, unless the statement says IF EXISTS."""
     target = target_of(place, statement.target)
     with place.metastore() as metastore:

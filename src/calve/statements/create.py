@@ -114,7 +114,7 @@ def _warn_of_missing_folder(source: str, path: str) -> None:
         _log.warning("source %s reads nothing yet: there is no folder %s. %s", source, path, error.hint)
 
 
-def normalised(statement: st.Create) -> st.Create:
+def normalise(statement: st.Create) -> st.Create:
     """The statement to store: its folders are absolute, so that it does not depend on the working directory."""
     if isinstance(statement, st.CreateSource) and isinstance(statement.input, parts.FilesClause):
         options = statement.input.options
@@ -127,7 +127,7 @@ def normalised(statement: st.Create) -> st.Create:
 
 def is_same(place: Workplace, existing: Definition, statement: st.Create) -> bool:
     """Whether a statement equals the existing definition; literal secrets are compared with the stored ones."""
-    there, wanted = existing.statement, normalised(statement)
+    there, wanted = existing.statement, normalise(statement)
     if isinstance(there, st.CreateSecret) and isinstance(wanted, st.CreateSecret):
         if isinstance(wanted.origin, parts.FromLiteral):
             return is_kept(existing) and place.vault.kept(existing.uid) == wanted.origin.value.reveal()
@@ -181,7 +181,7 @@ class _Creation:
         self._uid = place.ids.new_id()
 
     def run(self, given: st.Create) -> None:
-        statement = normalised(given)
+        statement = normalise(given)
         match statement:
             case st.CreateSecret():
                 self._secret(statement)
@@ -250,7 +250,7 @@ class _Creation:
         for table in filter(None, (plan.spec.table, plan.spec.dead_letters)):
             table.check()
         check_sinks_view(self._place, plan)
-        self._store(begun(self._place, definition, plan, self._definitions))
+        self._store(decide_start(self._place, definition, plan, self._definitions))
 
 
 def connection_uses(statement: st.CreateConnection, definitions: Definitions) -> tuple[str, ...]:
@@ -265,7 +265,7 @@ def connection_uses(statement: st.CreateConnection, definitions: Definitions) ->
     return tuple(found)
 
 
-def begun(place: Workplace, definition: Definition, plan: SinkPlan, definitions: Definitions) -> Definition:
+def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, definitions: Definitions) -> Definition:
     """The definition with the state in which a new sink starts: empty, resumed, adopting, or with a new generation.
 
     A sink that resumes takes over the identity of the dropped one, with the next version. Existing rows are kept

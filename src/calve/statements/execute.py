@@ -43,7 +43,7 @@ def _metadata(place: Workplace, statement: st.Statement) -> Outcome:
         case st.RefreshMetadata():
             return analyze.refresh_metadata(place, statement)
         case st.DropMetadata():
-            return analyze.drop_of_metadata(place, statement)
+            return analyze.drop_table_metadata(place, statement)
         case st.SelectQuery():
             return select.select(place, statement)
         case _:

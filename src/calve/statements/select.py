@@ -46,7 +46,7 @@ _Line = tuple[Any, ...]
 
 def select(place: Workplace, statement: SelectQuery) -> RowsAnswer:
     """Execute a query. Raises InvalidInput if it reads anything else, or if Spark refuses it."""
-    text, asked = _rewritten(statement.text)
+    text, asked = _replace_names(statement.text)
     if not asked:
         raise InvalidInput(
             f"SELECT reads only {SCHEMA}.{', '.join(sorted(_VIEWS))}",
@@ -76,7 +76,7 @@ def _texts(frame: DataFrame) -> list[tuple[str, ...]]:
     return [tuple("null" if value is None else str(value) for value in row) for row in rows]
 
 
-def _rewritten(text: str) -> tuple[str, set[str]]:
+def _replace_names(text: str) -> tuple[str, set[str]]:
     """The query with the names of the views, and these names."""
     lexer, tokens = Lexer(text), list[Token]()
     while (token := lexer.next()).kind is not TokenKind.END:

@@ -4,8 +4,7 @@ import re
 from dataclasses import replace
 
 from calve.catalog.failures import trying
-from calve.definitions.objects import Definition, kind_of
-from calve.definitions.store import Definitions
+from calve.definitions.objects import Definition
 from calve.definitions.vault import is_kept
 from calve.definitions.workplace import Workplace
 from calve.model.connection import CatalogConnection
@@ -136,10 +135,10 @@ def _tables(place: Workplace) -> RowsAnswer:
 def show_create(place: Workplace, statement: st.ShowCreate) -> TextAnswer:
     """The statement that creates an object as it is now."""
     found = required(place.definitions(), statement.name, statement.kind)
-    return TextAnswer(f"{shown(found).pretty()};")
+    return TextAnswer(f"{display_statement(found).pretty()};")
 
 
-def shown(found: Definition) -> st.Create:
+def display_statement(found: Definition) -> st.Create:
     """An object's statement for display: a stored secret prints as hidden."""
     statement = found.statement
     if is_kept(found) and isinstance(statement, st.CreateSecret):
@@ -153,12 +152,10 @@ def explain(place: Workplace, statement: st.Explain) -> RowsAnswer:
     create = statement.statement
     uses = uses_of_sink(create, definitions)
     plan = plan_sink(Definition(place.ids.new_id(), 1, create, uses=uses), definitions)
-    assert kind_of(create) is st.ObjectKind.SINK  # noqa: S101 - the parser accepts only sinks
-    return RowsAnswer(("what", "value"), tuple(_explained(plan, definitions)))
+    return RowsAnswer(("what", "value"), tuple(_describe_plan(plan)))
 
 
-def _explained(plan: SinkPlan, definitions: Definitions) -> list[tuple[str, str]]:
-    del definitions
+def _describe_plan(plan: SinkPlan) -> list[tuple[str, str]]:
     spec = plan.spec
     every = "as data arrives" if plan.every is None else format_duration(plan.every)
     commits = "one per checkpoint" if plan.commit_every is None else format_duration(plan.commit_every)

@@ -17,7 +17,7 @@ from calve.model.spec import Envelope
 from calve.pipeline.build import revealing, source_of, static_tables
 from calve.pipeline.existing_rows import check_adopted_view
 from calve.pipeline.views import ViewOver, view_over
-from calve.plan.sinks import SinkPlan, below
+from calve.plan.sinks import SinkPlan, resolve_relation
 from calve.sql.statements import CreateView
 from calve.storage.state import StateFolder, open_state
 from calve.view.plan import Changes, ViewPlan, ViewQuery
@@ -37,7 +37,7 @@ def plan_view(place: Workplace, statement: CreateView, definitions: Definitions)
     spark = place.spark()
     query = ViewQuery(statement.name.name, statement.query)
     found = _changing_input(spark, query, definitions)
-    source, views = below(found, definitions)
+    source, views = resolve_relation(found, definitions)
     queries = (*(ViewQuery(v.name, v.query) for v in views), query)
     resolve = static_tables(place.home, definitions, place.vault)
     over = ViewOver(queries, source.relation.name, source.relation.key, resolve)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from calve.analyze import file_statistics
 from calve.api.folders import FolderRead, read_folder
 from calve.catalog.connect import connect_embedded
-from calve.cli.read import explained_folder
+from calve.cli.read import describe_folder
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import InvalidInput
 from calve.lake import Lake, TableRef
@@ -228,7 +228,7 @@ def test_files_that_changed_since_are_read_with_their_new_columns(place: Workpla
     put(root / "d" / "new.parquet", [1150], extra="x")
     found = read_folder(place, str(root), "id = 1150")
     assert (len(found.chosen.files), found.chosen.outdated) == (3, 2)
-    lines = explained_folder(found)
+    lines = describe_folder(found)
     assert lines[1:3] == [
         "metadata    level ROW_GROUP, 23 of 25 files as analyzed",
         f"data        3 of 25 files, {found.chosen.bytes / 1000:.1f} kB",

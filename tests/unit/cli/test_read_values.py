@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from calve.cli.read import csv_field, explained, json_value, text_of, values_of
+from calve.cli.read import csv_field, describe_scan, json_value, text_of, values_of
 from calve.model.scan import DeleteFile, DeleteKind, Pruned, ScanFile, ScanPlan
 
 POINT = pa.struct([("x", pa.int32()), ("d", pa.decimal128(5, 2))])
@@ -56,7 +56,7 @@ def test_explain_counts_every_delete_once() -> None:
     vectors = [DeleteFile(DeleteKind.VECTOR, "v", 10_000, 3, 2, offset=4, length=50 + n) for n in range(2)]
     files = tuple(ScanFile(f"f{n}", 1_500_000, 1000, 1, deletes=(shared, vectors[n])) for n in range(2))
     plan = ScanPlan(7, 0, None, files, 12, 5, Pruned(1, 4, 6))
-    assert explained(plan, "shop.orders") == [
+    assert describe_scan(plan, "shop.orders") == [
         "table       shop.orders",
         "snapshot    7, committed 1970-01-01 00:00:00 UTC",
         "data        2 of 12 files, 2,000 rows, 3.0 MB",
@@ -67,4 +67,4 @@ def test_explain_counts_every_delete_once() -> None:
 
 
 def test_explain_of_a_table_without_snapshots() -> None:
-    assert explained(ScanPlan(None, None, None, (), 0, 0), "a.b") == ["a.b has no snapshot: nothing is read."]
+    assert describe_scan(ScanPlan(None, None, None, (), 0, 0), "a.b") == ["a.b has no snapshot: nothing is read."]

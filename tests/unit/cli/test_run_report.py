@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from calve.cli.run import _tell
+from calve.cli.run import _print_result
 from calve.errors import BadRow
 from calve.pipeline.supervisor import Ending, SinkResult
 
@@ -15,5 +15,5 @@ CAUSE = BadRow("it is not JSON", detail="file /in/1.json: {", hint="Look.")
 @pytest.mark.parametrize("logged", [True, False])
 def test_what_the_log_has_told_already_is_not_told_again(*, logged: bool) -> None:
     out = io.StringIO()
-    _tell(Console(file=out), SinkResult("orders", Ending.FAILED, CAUSE, logged=logged))
+    _print_result(Console(file=out), SinkResult("orders", Ending.FAILED, CAUSE, logged=logged))
     assert out.getvalue() == f"orders: halted\n  {CAUSE.primary if logged else CAUSE}\n"

@@ -117,7 +117,7 @@ def test_a_literal_secret_is_read_and_never_shown() -> None:
 
 def test_sorting_and_changing_options() -> None:
     options = Options((Option("B", 1), Option("A", "x")))
-    assert options.names == ("A", "B")
+    assert [option.name for option in options] == ["A", "B"]
     assert options.value("A") == "x"
     assert options.find("C") is None
     assert options.value("C") is None

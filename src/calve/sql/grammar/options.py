@@ -61,7 +61,7 @@ def option_names(cursor: Cursor) -> tuple[OptionName, ...]:
         words = _words(cursor)
         if cursor.at_symbol("="):
             raise cursor.error("RESET takes names without values", hint="Use SET to give a value.")
-        name = OptionName(_joined(cursor, words), _span(cursor, words))
+        name = OptionName(_join_words(cursor, words), _span(cursor, words))
         _refuse_twice(cursor, name.text, name.where, seen)
         return name
 
@@ -84,7 +84,7 @@ def _words(cursor: Cursor) -> list[Token]:
     return words
 
 
-def _joined(cursor: Cursor, words: list[Token]) -> str:
+def _join_words(cursor: Cursor, words: list[Token]) -> str:
     """The name that consists of these words."""
     for token in words:
         if not token.word:
@@ -115,11 +115,11 @@ def _with_value(cursor: Cursor, words: list[Token]) -> Option:
     where = _span(cursor, words)
     start = cursor.peek().start
     if len(words) > 1 and words[-1].word == "SECRET":
-        name = _joined(cursor, words[:-1])
+        name = _join_words(cursor, words[:-1])
         cursor.accept_words("SECRET")
         value: Value = _secret_name(cursor, name)
     else:
-        name = _joined(cursor, words)
+        name = _join_words(cursor, words)
         value = _value(cursor, name)
     return Option(name, value, where, cursor.span_from(start))
 
@@ -128,11 +128,11 @@ def _split_words(cursor: Cursor, words: list[Token]) -> Option:
     """Without an equals sign the last word is the value: `AWS CONNECTION aws`, `PASSWORD SECRET pass`."""
     *head, last = words
     if not head:
-        name = _joined(cursor, [last])
+        name = _join_words(cursor, [last])
         raise cursor.error(f"option {name} has no value", last, f"Write {name} = value.")
     is_secret = len(head) > 1 and head[-1].word == "SECRET"
     names = head[:-1] if is_secret else head
-    name = _joined(cursor, names)
+    name = _join_words(cursor, names)
     value = SecretName(_name_of(cursor, last)) if is_secret else _word_value(cursor, name, last)
     return Option(name, value, _span(cursor, names), cursor.span(last))
 
