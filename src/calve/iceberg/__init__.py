@@ -1,32 +1,25 @@
 """Iceberg tables: the only package, with `catalog`, that touches pyiceberg's internals.
 
-    schema      Spark columns -> Iceberg schema with field ids
-    metrics     Arrow schemas with field ids; Parquet footers -> column metrics        (executors)
-    store       locations -> filesystems: write, size, existence                      (executors)
-    manifests   written files -> manifests that any attempt can use; entries of manifests
-    listing     manifest lists
-    avro        the Avro files of both
-    snapshots   what the protocol sees of snapshots; summaries
-    draft       a snapshot on its way into the table: updates and requirements
-    retention   which snapshots are kept, by age and number
-    expiry      removes the others in a commit of its own
-    holds       tags that keep history while work stands on it
-    merging     which manifests are merged
-    table       load, one commit attempt, manifest merge                              (driver)
-    scan        a snapshot -> data files with their deletes                           (driver)
-    travel, pruning, delete_index    which snapshot, which files, which deletes       (driver)
-    key_scan, key_partitions         which files may hold rows with given keys        (driver)
-    position_deletes                 files of position deletes                        (executors)
-    conversion                       equality deletes replaced by position deletes    (driver)
-    readable    Arrow's and Spark's types for readers                                 (executors)
+    loading       load or create the table of a sink                                    (driver)
+    sink_table    one table as one sink uses it: load, commit, evolve, merge manifests  (driver)
 
-    declared         columns by name and kind -> schema and partitions
-    declared_tables  tables of such columns, made or brought in step
-    manifest_reader  manifests and lists that were read once
-    partitioned      partitions that are single files: replace, remove, expire
-    rows             these files
-    orphans          files that nothing refers to
+    schema/       creation    Spark columns -> Iceberg schema and partition spec
+                  fitting     how an input fits a table          evolution  changes that make it fit
+                  arrow       Arrow schemas with field ids; Parquet footers -> column metrics     (executors)
+                  readable    Arrow and Spark types for readers  staged     columns of staged rows (executors)
+    files/        store       locations -> filesystems: write, size, existence                    (executors)
+                  avro, manifests, manifest_cache    write and read manifests and manifest lists
+                  options     how files are written              position_deletes                 (executors)
+                  transforms, partitions             rows -> partition values                     (executors)
+    planning/     travel, pruning, delete_index      which snapshot, which files, which deletes
+                  table_scan  a snapshot -> data files with their deletes
+                  key_scan    files that may hold rows with given keys
+                  facts       what manifests say about files     compaction_groups
+    snapshot/     history     snapshots as the protocol sees them; summaries
+                  draft       builds a snapshot: manifest list, updates, requirements
+                  removal, compaction, conversion    snapshots that replace files
+                  expiry      which snapshots expire             holds      tags that keep history during work
+    small_tables/ tables that calve keeps for itself
 
-A location is a URI whose path is written as it is, without percent-encoding: that is how pyiceberg, DuckDB and Hadoop
-read one.
+A location is a URI whose path is not percent-encoded: pyiceberg, DuckDB and Hadoop read locations this way.
 """

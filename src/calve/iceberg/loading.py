@@ -1,9 +1,7 @@
-"""Tables of sinks: loaded, or created with all that calve needs of one.
+"""Loads the table of a sink, or creates it; inspects a table before a new sink writes to it.
 
-calve needs format version 2 and an unpartitioned spec, under which equality deletes reach the rows of every partition.
-A table that exists already keeps its schema, its properties and its default spec.
-
-What a table holds before a new sink writes to it.
+calve needs format version 2 and an unpartitioned spec: equality deletes in that spec apply to every partition. An
+existing table keeps its schema, its properties and its default spec.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +47,7 @@ PROPERTIES: Mapping[str, str] = {
     "write.metadata.previous-versions-max": "100",
     "history.expire.max-snapshot-age-ms": str(7 * 24 * 3600 * 1000),
 }
-"""Properties of a new table; the caller's win."""
+"""Properties of a new table; the caller's properties take precedence."""
 
 
 def load_or_create_table(  # noqa: PLR0913 - all but the first four are options by name
@@ -63,11 +61,11 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
     known_to: str | None = None,
     evolves: bool = False,
 ) -> Table:
-    """The table `name`, made with `schema` when it is missing; other processes may do the same at the same time.
+    """Load the table `name`, or create it with `schema`. Safe while other processes do the same.
 
-    Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`, or has other
-    partitions than `spec`, if that has any. A table that holds the progress of the sink `known_to` may have other
-    partitions and, if it `evolves`, other columns, as far as it can be changed to have them
+    Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`, or when its
+    partitions differ from those of `spec`, if `spec` has any. A table that holds the progress of the sink `known_to`
+    may have different partitions and, if it `evolves`, different columns, as long as the table can be changed to match
     (`iceberg/schema/evolution.py`).
     """
     with trying(f'loading table "{name}"'):
@@ -82,19 +80,19 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
 
 
 def load_table(catalog: Catalog, name: TableName) -> Table:
-    """The table `name`. Raises InvalidInput that names a similar table when there is none."""
+    """Load the table `name`. Raises InvalidInput, which suggests a similar name, if it does not exist."""
     with trying(f'loading table "{name}"'):
         try:
             return catalog.load_table(name.identifier)
         except NoSuchTableError as error:
             raise InvalidInput(
-                f'there is no table "{name}"',
-                hint=suggestion(str(name), _similar(catalog, name)) or "Tables are made by sinks that write to them.",
+                f'table "{name}" does not exist',
+                hint=suggestion(str(name), _similar(catalog, name)) or "A sink creates the table that it writes to.",
             ) from error
 
 
 def planned_location(catalog: Catalog, name: TableName) -> str | None:
-    """Where a table is, or would be made; None where the catalog alone decides that."""
+    """The location of a table, or where it would be created; None if only the catalog decides that."""
     with trying(f'loading table "{name}"'):
         try:
             return catalog.load_table(name.identifier).location()
@@ -103,7 +101,7 @@ def planned_location(catalog: Catalog, name: TableName) -> str | None:
 
 
 def _similar(catalog: Catalog, name: TableName) -> list[str]:
-    """Tables of the namespace, or of all of them when it does not exist."""
+    """Tables of the namespace, or of all namespaces if it does not exist."""
     try:
         return [".".join(found) for found in catalog.list_tables(name.namespace)]
     except NoSuchNamespaceError:
@@ -111,7 +109,7 @@ def _similar(catalog: Catalog, name: TableName) -> list[str]:
 
 
 def unpartitioned_spec_id(table: Table) -> int | None:
-    """The spec of equality deletes: one without fields."""
+    """The id of the spec without fields, which equality deletes use."""
     return next((spec_id for spec_id, spec in table.specs().items() if spec.is_unpartitioned()), None)
 
 
@@ -132,7 +130,7 @@ def _create(
 
 
 def _sorted_by_key(schema: Schema) -> SortOrder:
-    """Rows of a file are in the order of their keys; writers other than calve may do the same."""
+    """Rows within a file are sorted by key; this tells other writers to do the same."""
     fields = [SortField(number, IdentityTransform(), SortDirection.ASC) for number in schema.identifier_field_ids]
     return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
 
@@ -152,7 +150,7 @@ def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
 def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *, evolves: bool) -> None:
     if table.format_version != FORMAT_VERSION:
         raise InvalidInput(
-            f'table "{name}" has a format version that calve does not write',
+            f'table "{name}" has an unsupported format version',
             detail=f"Got {table.format_version}, expected {FORMAT_VERSION}.",
         )
     found = fit(table.metadata, schema)
@@ -162,24 +160,24 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *,
     identifiers = theirs.identifier_field_names()
     if identifiers and identifiers != {field_named(theirs.fields, name).name for name in key}:
         raise InvalidInput(
-            f'table "{name}" has another key',
+            f'table "{name}" has a different key',
             detail=f"Got key ({', '.join(key)}), expected the identifier fields ({', '.join(sorted(identifiers))}).",
         )
 
 
 def check_found_by_all(table: Table, key: Sequence[str]) -> None:
-    """Whether other engines, too, find rows by equality deletes with this key. Raises InvalidInput."""
+    """Check that other engines can apply equality deletes with this key. Raises InvalidInput."""
     for column in key:
         if isinstance(field_named(table.schema().fields, column).field_type, UUIDType):
             raise InvalidInput(
                 f'column "{column}" cannot be a key with equality deletes',
-                detail="It is a uuid in the table; Spark with the Iceberg runtime finds no uuid by equality deletes.",
+                detail="It is a uuid in the table; Spark's Iceberg runtime cannot match uuids in equality deletes.",
                 hint="Use DELETES = 'position', or declare it as STRING.",
             )
 
 
 def misfit(name: str, differences: str) -> InvalidInput:
-    """The error of a table that cannot take the rows of an input."""
+    """The error for a table that cannot take the rows of an input."""
     return InvalidInput(
         f'table "{name}" does not fit the input',
         detail=differences,
@@ -188,30 +186,30 @@ def misfit(name: str, differences: str) -> InvalidInput:
 
 
 def _check_partitions(table: Table, name: TableName, schema: Schema, spec: PartitionSpec, *, evolves: bool) -> None:
-    """A sink that asks for partitions gets these, or nothing; values of unknown transforms cannot be computed."""
+    """Check that the table has the partitions that the sink asks for, and only transforms that calve can compute."""
     for field in table.spec().fields:
         if isinstance(field.transform, UnknownTransform):
             raise InvalidInput(
-                f'table "{name}" is partitioned in a way that calve does not know',
+                f'table "{name}" uses an unknown partition transform',
                 detail=f'Partition field "{field.name}" has the transform {field.transform}.',
             )
     wanted, found = _fields_of(schema, spec), _fields_of(as_known(table.metadata, schema), table.spec())
     if wanted and not evolves and [text.lower() for text in wanted] != [text.lower() for text in found]:
         raise InvalidInput(
-            f'table "{name}" is partitioned in another way',
+            f'table "{name}" is partitioned differently',
             detail=f"Got {', '.join(wanted)}, expected {', '.join(found) or 'no partitions'}.",
             hint="Leave out PARTITION BY to write to the table as it is, or write to another table.",
         )
 
 
 def _fields_of(schema: Schema, spec: PartitionSpec) -> list[str]:
-    """What matters of a spec; format version 1 leaves void fields behind where a field was dropped."""
+    """The fields of a spec, as text, without void fields: format version 1 leaves one for each dropped field."""
     kept = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     return [f"{field.transform} of {schema.find_column_name(field.source_id)}" for field in kept]
 
 
 def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, int]:
-    """Ids and versions of the sinks whose progress a table holds; nothing for a table that does not exist."""
+    """Ids and versions of the sinks whose progress the table holds; empty if the table does not exist."""
     with trying(f'loading table "{name}"'):
         try:
             properties = catalog.load_table(name.identifier).properties
@@ -225,17 +223,17 @@ def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Occupied:
-    """A table that exists, seen from one of its branches."""
+    """An existing table, seen from one of its branches."""
 
     written: bool
-    """Whether the branch has a snapshot, or will begin at one of main."""
+    """Whether the branch has a snapshot, or will start at a snapshot of main."""
     rows: bool
-    """False only when no row can be there."""
+    """False only if the branch certainly has no rows."""
     format_version: int
 
     @classmethod
     def of(cls, catalog: Catalog, name: TableName, branch: str) -> Self | None:
-        """The table as it is now, None when it does not exist. Raises TransientError."""
+        """Load the table; None if it does not exist. Raises TransientError."""
         with trying(f'loading table "{name}"'):
             try:
                 metadata = catalog.load_table(name.identifier).metadata

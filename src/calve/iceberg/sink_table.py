@@ -1,14 +1,14 @@
-"""One Iceberg table as one sink uses it: load, one commit attempt, manifests, merge.
+"""One Iceberg table as one sink uses it: load, commit, write manifests, merge manifests.
 
     load ──► TableState (its handle is pyiceberg's table)
                 │
     commit: manifest list (new manifests + those of the head) ──► snapshot, refs, property ──► catalog
-                                                               └─► now and then: expiry, a commit of its own
+                                                               └─► sometimes: expiry, in a separate commit
 
-`commit` is one attempt on exactly the state it is given. It does not retry, and an attempt that was certainly not
-applied removes its own manifest list only: the next attempt uses the manifests of the batch again. All requests go
-through one catalog client: `load`, `commit`, `plan_keys` and `merge_manifests` are called by one thread at a time,
-`standing`, `write_target`, `write_manifests` and `missing_files` by any.
+`commit` is one attempt on exactly the state it is given. It does not retry. An attempt that certainly failed removes
+only its own manifest list: the next attempt reuses the manifests of the batch. All requests go through one catalog
+client: only one thread at a time may call `load`, `commit`, `plan_keys` and `merge_manifests`; any thread may call
+`standing`, `write_target`, `write_manifests` and `missing_files`.
 """
 
 import logging
@@ -77,17 +77,16 @@ from calve.storage.filesystems import expires_soon, keeps_everything, task_prope
 from calve.storage.hints import is_refused
 
 _LOOK_SHARE = 100
-"""Where so many snapshots are kept, one more commit passes between two looks for expired ones."""
+"""Expired snapshots are looked for once every n / _LOOK_SHARE commits, where n is the number of snapshots."""
 
 log = logging.getLogger(__name__)
 
 
 class IcebergTable:
-    """A table of one sink, whose input has the columns of `shape` in this order (without it, the table's of now).
+    """The table of one sink. The input has the columns of `shape`, in that order; without it, the table's current ones.
 
-    They are found by their names and written with the field ids and types that they have in the table as it was loaded
-    last: what others do to the schema while a batch is written (add, rename or drop a column, widen a type) does not
-    concern its files.
+    Columns are matched by name and written with the field ids and types of the table as last loaded. Schema changes by
+    others while a batch is written (a column added, renamed or dropped, a type widened) do not affect its files.
     """
 
     def __init__(  # noqa: PLR0913 - those after the star are options by name
@@ -114,29 +113,29 @@ class IcebergTable:
         self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
         self._keys_at = keys_at
         self._keeps_keys = keeps_everything(table.location())
-        """Whether the store refuses to delete files of keys."""
+        """Whether the store refuses to delete key files."""
         self._has_apart = False
-        """Whether files of keys were met that a run wrote apart from the table."""
+        """Whether key files exist that a run wrote outside of the table's location."""
         self._latest = self._reaching_keys(table)
         self._loaded_ms = clock.now_ms()
         self._metadata: TableMetadata = table.metadata
-        """As it was loaded or committed last."""
+        """As last loaded or committed."""
         self._infos = SnapshotInfos(sink_id)
         self._warned = False
         self._commits = self._expiry_from = 0
-        """Commits of this run, and the number of them from which on it looks for expired snapshots again."""
+        """The number of commits of this run, and the number at which it looks for expired snapshots again."""
         self._manifests = ManifestCache()
         self._key_scans = KeyScans(self._manifests)
 
     def load(self) -> TableState:
-        """The table as the catalog has it now. Raises TransientError, or TerminalError when it was dropped."""
+        """Load the table from the catalog. Raises TransientError; TerminalError if the table was dropped."""
         reached("load")
         with trying(f'loading table "{self._name}"'):
             try:
                 table = self._catalog.load_table(self._identifier)
             except NoSuchTableError as error:
                 raise TerminalError(
-                    f'table "{self._name}" does not exist any more',
+                    f'table "{self._name}" no longer exists',
                     detail=str(error),
                     hint="Restore it, or start a new sink into a new table.",
                 ) from error
@@ -148,7 +147,7 @@ class IcebergTable:
         head = head_of(table.metadata, self._branch)
         if not self._warned and shows_no_history(table.metadata):
             self._warned = True
-            log.warning("table %s shows its newest snapshot alone: its property tells how far sinks came", self._name)
+            log.warning("table %s shows only its newest snapshot: progress is read from its properties", self._name)
         return TableState(
             uuid=str(table.metadata.table_uuid),
             ancestors=self._infos.of(ancestors_of(table.metadata, head)),
@@ -159,9 +158,9 @@ class IcebergTable:
         )
 
     def _reaching_keys(self, table: Table, keys: Sequence[Manifest] = ()) -> Table:
-        """The table; if files of keys are or will be apart, they are reached with its files.
+        """Give the table's IO access to the key files, if there are or will be any outside of the table's location.
 
-        Only then, since tasks get what it takes: elsewhere they have what the catalog hands out and nothing more.
+        Only then: tasks receive these credentials, and otherwise they should have only what the catalog hands out.
         """
         place = self._keys_at
         self._has_apart = self._has_apart or any(self._is_apart(manifest.path) for manifest in keys)
@@ -171,7 +170,7 @@ class IcebergTable:
 
     @property
     def _key_location(self) -> str:
-        """Where new files of keys go; empty: beside the data files."""
+        """Where new key files go; empty if they go beside the data files."""
         place = self._keys_at
         return place.location if place is not None and place.takes_new and self._keeps_keys else ""
 
@@ -181,8 +180,8 @@ class IcebergTable:
     def commit(self, state: TableState, proposal: Proposal) -> Progress:
         """Add one snapshot on top of exactly `state`: one attempt.
 
-        Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known, TransientError
-        when nothing was sent.
+        Raises CommitConflict if it was certainly not applied, CommitUnknown if the outcome is unknown, TransientError
+        if nothing was sent.
         """
         draft = new_draft(state.handle, self._clock, self._ids, self._branch)
         progress = replace(
@@ -221,7 +220,7 @@ class IcebergTable:
         return progress
 
     def _expire(self) -> None:
-        """Remove snapshots that expired, if there are enough. What fails is tried again after a later commit."""
+        """Remove expired snapshots, if there are enough of them. A failure is retried after a later commit."""
         now_ms, self._commits = self._clock.now_ms(), self._commits + 1
         if self._commits < self._expiry_from or not may_be_due(self._metadata, self._branch, now_ms):
             return
@@ -232,19 +231,19 @@ class IcebergTable:
                 table = self._catalog.load_table(self._identifier)
             self._metadata = expire(table, self._branch, now_ms) or self._metadata
             reached("expiry.after")
-        except (TransientError, NoSuchTableError) as error:  # the commit before it was applied, whatever comes after
-            log.info("expiry of snapshots of %s is tried again: %s", self._name, error)
+        except (TransientError, NoSuchTableError) as error:  # must not fail the commit, which was applied
+            log.info("expiry of snapshots of %s will be retried: %s", self._name, error)
 
     @property
     def behind(self) -> bool:
-        """True when the table has to be changed before it can take rows. Raises InvalidInput when no change helps."""
+        """Whether the table must be changed before it can take rows. Raises InvalidInput if no change helps."""
         return bool(self._lacks(self._latest.metadata))
 
     def _lacks(self, metadata: TableMetadata) -> tuple[TableUpdate, ...]:
         return evolution(metadata, self._shape, self._sink_id) if self._shape else ()
 
     def evolve(self, state: TableState) -> None:
-        """Give the table what it lacks, on exactly `state`. Raises like `commit`."""
+        """Change the table's schema and partitions to match the sink, on exactly `state`. Raises like `commit`."""
         table: Table = state.handle
         updates = self._lacks(table.metadata)
         if updates:
@@ -255,9 +254,9 @@ class IcebergTable:
         self.load()
 
     def merge_manifests(self, state: TableState) -> bool:
-        """Rewrite many small manifests into few by a `replace` snapshot on top of `state`; False when there is no need.
+        """Rewrite many small manifests into few, in a `replace` snapshot on top of `state`; False if not needed.
 
-        Rows, sequence numbers, the sink's progress and its tag stay as they are. Raises like `commit`.
+        Rows, sequence numbers, the sink's progress and its tag do not change. Raises like `commit`.
         """
         table: Table = state.handle
         lines = self._lines_of(table, head_of(table.metadata, self._branch))
@@ -282,14 +281,14 @@ class IcebergTable:
         return True
 
     def standing(self) -> TableSummary:
-        """Place, columns and size, as they were seen last; nothing is asked."""
+        """Location, columns and size as last seen, without a request."""
         return standing_of(self._metadata)
 
     def write_target(self, options: WriteOptions, staged: Sequence[RowKind] = ()) -> WriteTarget:
-        """Where and how files are written, by the state that was loaded last, or now if its credentials expire soon.
+        """Where and how to write files, by the last loaded state; reloads it if its credentials expire soon.
 
-        With `staged` these are files of rows that were read before, with the columns that any of them has, and their
-        key. Raises TransientError.
+        With `staged`, the files hold staged rows: the columns that any of these kinds has, and the key of the last.
+        Raises TransientError.
         """
         if expires_soon(self._latest.io.properties, self._loaded_ms, self._clock.now_ms()):
             self.load()
@@ -322,16 +321,16 @@ class IcebergTable:
 
     @property
     def needs(self) -> ColumnNeeds:
-        """What the table, as it was loaded last, asks of the input's columns beyond what the input promises."""
+        """What the table, as last loaded, requires of the input's columns beyond what the input guarantees."""
         return needs_of(self._latest.metadata, self._shape.given) if self._shape else NO_NEEDS
 
     def columns_named(self, given: Schema) -> str:
-        """The table's columns with the names of these, as `RowKind` has them."""
+        """The table's columns that have the names of `given`, as JSON for `RowKind`."""
         metadata = self._latest.metadata
         return written_schema(as_known(metadata, given), given).model_dump_json()
 
     def write_manifests(self, files: Sequence[WrittenFile], commit_id: str) -> tuple[Manifest, ...]:
-        """Manifests of the files of one batch, for any attempt. Raises TransientError."""
+        """Write the manifests of one batch's files; every commit attempt can use them. Raises TransientError."""
         with trying(f'writing manifests of "{self._name}"'):
             folder = self._keys_at.location if self._keys_at and self._is_apart(files[0].path) else ""
             table = self._reaching_keys(self._latest)
@@ -340,7 +339,7 @@ class IcebergTable:
     def plan_keys(
         self, state: TableState, keys: Sequence[Manifest], added: Sequence[Manifest] | None = None
     ) -> KeyScan:
-        """How rows with these keys are found in exactly `state`, and compared with those of `added`.
+        """Plan how to find rows with these keys in exactly `state`, and how to compare them with those of `added`.
 
         Raises TransientError.
         """
@@ -350,22 +349,22 @@ class IcebergTable:
             return self._key_scans.plan(table, [line.manifest for line in lines], keys, added)
 
     def plan_all_keys(self, state: TableState, key_ids: tuple[int, ...]) -> KeyScan:
-        """How rows are found in `state` by keys of these fields, whichever they will be. Raises TransientError."""
+        """Plan how to find rows in `state` by keys of these fields, whatever the keys are. Raises TransientError."""
         table: Table = state.handle
         lines = self._lines_of(table, head_of(table.metadata, self._branch))
         with trying(f'planning a look-up of keys in "{self._name}"'):
             return self._key_scans.plan_all(table, [line.manifest for line in lines], key_ids)
 
     def scan_keys(self, state: TableState, snapshot_id: int) -> Scan:
-        """The key columns of all rows of a snapshot, ready to be planned."""
+        """A scan of the key columns of a snapshot, ready to be planned."""
         table: Table = state.handle
         names = [table.schema().find_field(number).name for number in self._key_ids]
         return Scan.of(table, AsOf(snapshot_id=snapshot_id), names or None)
 
     def remove_keys(self, keys: Sequence[Manifest]) -> None:
-        """Remove files of keys, and their manifests; those that are gone are fine. Raises TransientError.
+        """Remove key files and their manifests; files that are already gone are ignored. Raises TransientError.
 
-        Stores that let nobody delete are asked once: from then on files of keys go elsewhere.
+        If the store refuses to delete, it is not asked again: new key files go to the state location.
         """
         removable = [manifest for manifest in keys if not self._keeps_keys or self._is_apart(manifest.path)]
         io = self._reaching_keys(self._latest, keys).io
@@ -376,8 +375,8 @@ class IcebergTable:
                 if not is_refused(error):
                     raise
                 self._keeps_keys = True
-                words = "the store of %s refuses to delete files of keys: these stay, others go to the state location"
-                log.warning(words, self._name, extra={"error": str(error)})
+                text = "the store of %s refuses to delete key files: they remain, new ones go to the state location"
+                log.warning(text, self._name, extra={"error": str(error)})
 
     def _remove_keys(self, io: FileIO, keys: Sequence[Manifest]) -> None:
         for manifest in keys:
@@ -387,7 +386,7 @@ class IcebergTable:
                 remove(io, manifest.path)
 
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
-        """Manifests, and files they name, that no longer exist. Raises TransientError."""
+        """Which of these manifests, and of the files they list, no longer exist. Raises TransientError."""
         table = self._reaching_keys(self._latest, manifests)
         settings = io_properties_of(table.io.properties)
         with trying(f'looking for files of "{self._name}"'):

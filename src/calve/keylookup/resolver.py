@@ -144,7 +144,7 @@ def reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
         for candidate in scan.candidates
         if all(bounds is None or keys.reaches(at, bounds) for at, bounds in enumerate(candidate.bounds))
     ]
-    return scan.partitions.reached(within, keys.values, len(keys))
+    return scan.partitions.files_with_keys(within, keys.values, len(keys))
 
 
 def rounds(keys: Sequence[DeleteFile], most: int) -> Iterator[frozenset[DeleteFile]]:

@@ -127,7 +127,7 @@ def test_a_store_that_refuses_to_delete_gets_no_more_files_of_keys(
     assert len(left(sink.now)) == 2, "keys of the first batch, and their manifest"
     assert files_at(keys_at) == []
     assert {request.path for request in asked} == {asked[0].path}
-    assert caplog.text.count("refuses to delete files of keys") == 1
+    assert caplog.text.count("refuses to delete key files") == 1
     sink.record({2: "e"})
     assert len(files_at(keys_at)) == 2, "keys and their manifest"
     successor = Run(tmp_path, spec_of("s"), catalog, keys_at=keys_at)

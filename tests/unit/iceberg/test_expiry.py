@@ -199,7 +199,7 @@ def test_what_is_held_has_a_limit(sample: Sample, monkeypatch: pytest.MonkeyPatc
 def test_a_hold_is_not_taken_on_a_snapshot_that_is_gone(sample: Sample) -> None:
     sample.commit({1: "a"})
     table = sample.table
-    with pytest.raises(CommitConflict, match="is not in the table any more"):
+    with pytest.raises(CommitConflict, match="is no longer in the table"):
         Hold(HoldPlace(sample.catalog, NAME, sample.clock), "1", table, 4711)
 
 

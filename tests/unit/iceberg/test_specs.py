@@ -54,14 +54,14 @@ def test_fields_are_named_as_other_engines_name_them_unless_the_name_is_taken() 
 @pytest.mark.parametrize(
     ("fields", "primary"),
     [
-        ([by("identity", "elsewhere")], 'there is no column "elsewhere" to partition by'),
-        ([by("identity", "place.zip")], 'there is no column "place.zip" to partition by'),
-        ([by("identity", "id.x")], 'there is no column "id.x" to partition by'),
+        ([by("identity", "elsewhere")], 'partition column "elsewhere" does not exist'),
+        ([by("identity", "place.zip")], 'partition column "place.zip" does not exist'),
+        ([by("identity", "id.x")], 'partition column "id.x" does not exist'),
         ([by("bucket", "ratio", 4)], "the table cannot be partitioned by bucket(4, ratio)"),
         ([by("identity", "place")], "the table cannot be partitioned by place"),
         ([by("identity", "tags")], "the table cannot be partitioned by tags"),
         ([by("day", "at"), by("year", "At")], "partition fields day(at) and year(At) are redundant"),
-        ([by("identity", "id"), by("identity", "ID")], "partition field ID is there twice"),
+        ([by("identity", "id"), by("identity", "ID")], "partition field ID is listed twice"),
     ],
 )
 def test_what_cannot_be_a_spec_is_refused(fields: list[PartitionBy], primary: str) -> None:

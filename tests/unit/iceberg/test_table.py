@@ -193,7 +193,7 @@ def test_a_dropped_table_ends_the_sink(sample: Sample) -> None:
     sample.catalog.drop_table(NAME.identifier)
     with pytest.raises(CommitConflict):
         sample.commit({1: "a"}, state=state)
-    with pytest.raises(TerminalError, match="does not exist any more"):
+    with pytest.raises(TerminalError, match="no longer exists"):
         sample.iceberg.load()
 
 

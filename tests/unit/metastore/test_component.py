@@ -325,7 +325,7 @@ def test_a_file_name_that_is_taken_fails_the_operation(tmp_path: Path) -> None:
         (folder / f"{SameId().new_id()}.parquet").write_bytes(b"somebody's")
         before = files_below(tmp_path / "metastore/tables")
     with metastore_at(tmp_path, ids=SameId()) as two:
-        with pytest.raises(TransientError, match="the name of a new file was taken already"):
+        with pytest.raises(TransientError, match="the name of a new file was already taken"):
             open_tables(two).modify().overwrite(SEGMENT).execute()
         assert open_tables(two).read() == [GENERAL]
     assert files_below(tmp_path / "metastore/tables") == before
@@ -431,7 +431,10 @@ def test_a_component_of_another_class_or_place_is_refused(tmp_path: Path) -> Non
             one.component("tables", ViewUnit)
     moved = config_at(tmp_path)
     moved = replace(moved, components={"tables": ComponentConfig("moved")})
-    with Metastore(moved) as other, pytest.raises(InvalidInput, match=r'table "metastore\.tables" is somewhere else'):
+    with (
+        Metastore(moved) as other,
+        pytest.raises(InvalidInput, match=r'table "metastore\.tables" is at another location'),
+    ):
         open_tables(other).metadata()
     with metastore_at(tmp_path) as third, pytest.raises(InvalidInput, match='component "unheard" has no location'):
         third.component("unheard", ViewUnit)

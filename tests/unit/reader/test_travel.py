@@ -88,7 +88,7 @@ def test_a_table_without_snapshots_has_no_rows(tmp_path: Path) -> None:
 def test_a_frontier_before_the_oldest_snapshot_is_refused(sample: Sample) -> None:
     error = refused(sample, as_of_frontier=9)
     assert error.primary == 'table "shop.orders" has no snapshot at or before frontier 9'
-    assert error.detail == "The oldest that is left is at [10]."
+    assert error.detail == "The oldest remaining snapshot is at [10]."
 
 
 def test_a_snapshot_of_another_table_is_refused(sample: Sample) -> None:
@@ -103,13 +103,13 @@ def test_a_branch_that_is_misspelt_is_suggested(sample: Sample) -> None:
 
 def test_a_table_that_is_misspelt_is_suggested(sample: Sample) -> None:
     error = refused(sample, "shop.order")
-    assert (error.primary, error.hint) == ('there is no table "shop.order"', 'Did you mean "shop.orders"?')
+    assert (error.primary, error.hint) == ('table "shop.order" does not exist', 'Did you mean "shop.orders"?')
     assert refused(sample, "shp.orders").hint == 'Did you mean "shop.orders"?'
 
 
 def test_two_moments_at_once_are_refused(sample: Sample) -> None:
     assert refused(sample, as_of_frontier=10, snapshot_id=1).detail == "Got snapshot_id and frontier."
-    assert "only with a frontier" in refused(sample, sink="s").primary
+    assert "only together with a frontier" in refused(sample, sink="s").primary
 
 
 def test_with_several_sinks_the_frontier_needs_a_name(sample: Sample) -> None:

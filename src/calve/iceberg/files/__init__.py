@@ -1,1 +1,1 @@
-"""Files of a table: manifests and their lists, position deletes, locations, partitions."""
+"""Files of a table: manifests and manifest lists, position deletes, locations, partitions."""

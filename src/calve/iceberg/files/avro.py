@@ -1,7 +1,7 @@
-"""Avro files of manifests and manifest lists, written in one piece and read with what earlier files taught.
+"""Reads and writes the Avro files of manifests and manifest lists, each in one piece.
 
-pyiceberg derives Avro's schema, the encoders and the decoders anew for every file, which takes longer than the few
-records of a manifest; here they are made once per schema. Encoding and decoding themselves are pyiceberg's.
+pyiceberg derives the Avro schema, the encoders and the decoders for every file, which takes longer than coding the few
+records of a manifest; here they are built once per schema. Encoding and decoding themselves are pyiceberg's.
 """
 
 import hashlib
@@ -48,13 +48,13 @@ class RecordFormat:
         self._writer = construct_writer(schema)
 
     def encode(self, record: Record) -> bytes:
-        """One record."""
+        """Encode one record."""
         out = io.BytesIO()
         self._writer.write(BinaryEncoder(out), record)
         return out.getvalue()
 
     def write(self, output: OutputFile, header: Mapping[str, str], records: Sequence[bytes]) -> int:
-        """Write encoded records as a file; its length in bytes. Raises OSError."""
+        """Write encoded records to a file; returns its length in bytes. Raises OSError."""
         buffer = io.BytesIO()
         encoder = BinaryEncoder(buffer)
         meta = {**header, _SCHEMA_KEY: self._schema_json, AVRO_CODEC_KEY: _CODEC}
@@ -78,9 +78,9 @@ def _deflated(content: bytes) -> bytes:
 
 
 def read_entries(content: bytes, *, version: Literal[2, 3] = 2) -> Iterator[ManifestEntry]:
-    """The entries in the bytes of a manifest, as they are written: nothing is inherited yet.
+    """Decode the entries of a manifest as written, without what they inherit.
 
-    `version` says which fields an entry gets; those that the manifest does not have are None.
+    `version` decides which fields an entry has; those that the manifest lacks are None.
     """
     decoder = new_decoder(content)
     header: AvroFileHeader = _META_READER.read(decoder)

@@ -39,14 +39,14 @@ _PARALLEL_READS = 16
 
 @dataclass(frozen=True)
 class ManifestLine:
-    """A manifest in a manifest list."""
+    """A line of a manifest list: one manifest."""
 
     manifest: ManifestFile
     encoded: bytes
 
     @classmethod
     def of(cls, manifest: ManifestFile) -> "ManifestLine":
-        """With its snapshot id and sequence number final."""
+        """Encode a manifest, whose snapshot id and sequence number are final."""
         return cls(manifest, _FORMAT.encode(manifest))
 
 
@@ -59,7 +59,7 @@ class ListHeader:
     sequence_number: int
 
     def to_meta(self) -> dict[str, str]:
-        """As it is written into the file."""
+        """The header as it is written to the file."""
         return {
             "snapshot-id": str(self.snapshot_id),
             "parent-snapshot-id": "null" if self.parent_id is None else str(self.parent_id),
@@ -69,7 +69,7 @@ class ListHeader:
 
 
 class ManifestCache:
-    """Manifest lists and manifests of one table, or of some. Any thread may use it."""
+    """Caches manifest lists and manifests of one or several tables. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -83,7 +83,7 @@ class ManifestCache:
         return tuple(line for line in self.all_lines_of(io, snapshot) if _is_live(line.manifest))
 
     def all_lines_of(self, io: FileIO, snapshot: Snapshot | None) -> tuple[ManifestLine, ...]:
-        """The manifests of a snapshot, among them those whose files all left the table with it. Raises OSError."""
+        """The manifests of a snapshot, including those whose files it removed from the table. Raises OSError."""
         return () if snapshot is None else self.read_list(io, snapshot.manifest_list)
 
     def read_list(self, io: FileIO, location: str) -> tuple[ManifestLine, ...]:
@@ -117,7 +117,7 @@ class ManifestCache:
         return [entry for path in paths for entry in found[path]]
 
     def files_of(self, io: FileIO, manifest: Manifest) -> tuple[str, ...]:
-        """Locations of the files of a manifest that may not be in the table yet. Raises OSError."""
+        """The locations of a manifest's files; the manifest need not be in the table yet. Raises OSError."""
         with self._lock:
             known = self._names.get(manifest.path)
         if known is None:
@@ -128,7 +128,7 @@ class ManifestCache:
         return known
 
     def _remember(self, read: dict[str, tuple[ManifestEntry, ...]], keep: set[str]) -> None:
-        """Keep what was read, and no more than a bound of other manifests: one look at a large table needs them all."""
+        """Cache these entries, and limit only the others: one scan of a large table needs all of its manifests."""
         with self._lock:
             for path, entries in read.items():
                 if path not in self._entries:
@@ -139,7 +139,7 @@ class ManifestCache:
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-    """The live entries of one manifest, read now, with everything they inherit. Raises OSError."""
+    """Read the live entries of one manifest, with everything they inherit. Raises OSError."""
     with _naming_damaged(manifest.manifest_path):
         with io.new_input(manifest.manifest_path).open() as stream:
             content = stream.read()
@@ -150,7 +150,7 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...
 def references(
     io: FileIO, manifests: ManifestCache, snapshots: Iterable[Snapshot], *, missing_ok: bool = False
 ) -> set[str]:
-    """Manifest lists, manifests and data files of some snapshots. Raises OSError.
+    """The manifest lists, manifests and data files of some snapshots. Raises OSError.
 
     With `missing_ok`, files that do not exist are skipped: the process that removed them also removed what they name.
     """

@@ -1,7 +1,7 @@
-"""Writes manifests: manifests of added files that any attempt can use, and manifests that replace others.
+"""Writes manifests: of added files, which any commit attempt can use, and manifests that replace others.
 
 Entries of added files have neither snapshot id nor sequence number; they inherit them from the manifest list of the
-attempt that is applied. So the manifests of a batch are written once and named in its committable.
+attempt that is applied. So the manifests of a batch are written once, and its committable lists them.
 
 pyiceberg declares `equality_ids` as list<long>; the specification says list<int>, and Spark's reader fails on the
 former. Manifests are therefore written here, with the right Avro schema.
@@ -43,7 +43,7 @@ TARGET_BYTES = 8 << 20
 """Manifests of data files are split at about this size, so that readers can plan them in parallel."""
 
 OWN_PREFIX = "calve-"
-"""File names of manifests that were written here; only these are merged."""
+"""The prefix of file names that calve writes; only such manifests are merged."""
 
 _FORMAT_VERSION: Final = 2
 _PARTITION_ID, _EQUALITY_IDS_ID = 102, 135
@@ -51,7 +51,7 @@ _PARTITION_ID, _EQUALITY_IDS_ID = 102, 135
 
 @dataclass(frozen=True)
 class ManifestPlace:
-    """Where a manifest goes, and what its header says."""
+    """Where a manifest goes, and the contents of its header."""
 
     io: FileIO
     location: str
@@ -63,11 +63,11 @@ class ManifestPlace:
 def write_manifests(
     table: Table, files: Sequence[WrittenFile], stem: str, sequence_number: int | None = None, folder: str = ""
 ) -> tuple[Manifest, ...]:
-    """Manifests of the files of one batch: data by spec, split when there are very many; deletes in one for each spec.
+    """Write the manifests of one batch: data files by spec, split if there are very many; one per spec for deletes.
 
-    `stem` makes their names unique; they go to `folder`, or to the table's metadata. `sequence_number` is that of files
-    which only hold what was in the table before. New files of a local table are synced here, before anything names
-    them. All manifests or none. Raises OSError.
+    `stem` makes their names unique; they go to `folder`, or to the table's metadata. `sequence_number` is for files
+    whose rows were in the table before. New files of a local table are synced here, before anything refers to them.
+    Writes all manifests or none. Raises OSError.
     """
     groups: dict[tuple[bool, int], list[WrittenFile]] = {}
     for file in files:
@@ -90,7 +90,7 @@ def write_manifests(
 def write_existing(
     place: ManifestPlace, entries: Sequence[ManifestEntry], snapshot_id: int, sequence_number: int
 ) -> ManifestFile:
-    """A manifest of files that are in the table already; each keeps its snapshot id and its sequence numbers.
+    """Write a manifest of files that are already in the table; each keeps its snapshot id and sequence numbers.
 
     `snapshot_id` and `sequence_number` are those of the snapshot that the manifest is written for. Raises OSError.
     """
@@ -101,7 +101,7 @@ def write_existing(
 def write_deleted(
     place: ManifestPlace, entries: Sequence[ManifestEntry], snapshot_id: int, sequence_number: int
 ) -> ManifestFile:
-    """As `write_existing`, of files that leave the table with this snapshot."""
+    """As `write_existing`, for files that this snapshot removes from the table."""
     gone = [_carried(entry, ManifestEntryStatus.DELETED, snapshot_id) for entry in entries]
     return _carried_manifest(place, gone, snapshot_id, sequence_number)
 
@@ -109,7 +109,7 @@ def write_deleted(
 def write_reduced(
     place: ManifestPlace, entries: Sequence[ManifestEntry], gone: Collection[str], draft: tuple[int, int]
 ) -> ManifestFile:
-    """As `write_existing`, but files at the locations `gone` leave the table. `draft` is snapshot id and number."""
+    """As `write_existing`, but files at the locations `gone` are removed. `draft` is snapshot id, sequence number."""
     carried = [
         _carried(entry, ManifestEntryStatus.DELETED, draft[0])
         if entry.data_file.file_path in gone
@@ -156,9 +156,9 @@ def _carried_manifest(
 
 
 def manifest_file(manifest: Manifest, snapshot_id: int, sequence_number: int, least: int | None = None) -> ManifestFile:
-    """A manifest of added files as a line of the manifest list of a snapshot.
+    """A manifest of added files as an entry of a snapshot's manifest list.
 
-    `least` is the sequence number of files that have one of their own.
+    `least` is the sequence number of its files if they do not inherit one.
     """
     return ManifestFile.from_args(
         manifest_path=manifest.path,
@@ -182,13 +182,13 @@ def manifest_file(manifest: Manifest, snapshot_id: int, sequence_number: int, le
 
 
 def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: str, folder: str = "") -> ManifestPlace:
-    """A new manifest among a table's metadata files, or in a folder of its own."""
+    """The place of a new manifest: among the table's metadata files, or in `folder`."""
     location = f"{folder}/{name}" if folder else locations_of(table).new_metadata_location(name)
     return ManifestPlace(table.io, location, table.schema(), table.specs()[spec_id], content)
 
 
 def added_entries(files: Sequence[WrittenFile], sequence_number: int | None) -> list[ManifestEntry]:
-    """Entries of files that come into a table; without a sequence number they get that of their snapshot."""
+    """Entries of files that are added to a table; without a sequence number they inherit that of their snapshot."""
     return [
         ManifestEntry.from_args(
             status=ManifestEntryStatus.ADDED,
@@ -220,7 +220,7 @@ def _write_added(place: ManifestPlace, files: Sequence[WrittenFile], sequence_nu
 
 
 def data_file(file: WrittenFile) -> DataFile:
-    """A file as manifests have it."""
+    """The manifest's representation of a file."""
     made = DataFile.from_args(
         content=DataFileContent(file.content),
         file_path=file.path,
@@ -239,7 +239,7 @@ def data_file(file: WrittenFile) -> DataFile:
 
 
 def _write_entries(place: ManifestPlace, entries: Sequence[ManifestEntry]) -> int:
-    """Write a manifest; its length in bytes."""
+    """Write a manifest; returns its length in bytes."""
     schema_json = place.schema.model_dump_json()
     header = {
         "schema": schema_json,
@@ -258,7 +258,7 @@ def _entry_format(schema_json: str, spec_json: str) -> RecordFormat:
     schema, spec = Schema.model_validate_json(schema_json), PartitionSpec.model_validate_json(spec_json)
     partition = StructType(
         *[
-            NestedField(f.field_id, f.name, f.field_type, required=False)  # a void one is null whatever its source is
+            NestedField(f.field_id, f.name, f.field_type, required=False)  # a void field is null whatever its source is
             for f in spec.partition_type(schema).fields
         ]
     )
@@ -273,6 +273,6 @@ def _entry_format(schema_json: str, spec_json: str) -> RecordFormat:
 
 def _pieces(files: Sequence[WrittenFile]) -> Iterator[Sequence[WrittenFile]]:
     columns = len(files[0].metrics.value_counts)
-    per_manifest = max(1, TARGET_BYTES // (150 + 30 * columns))  # what an entry takes, compressed, generously
+    per_manifest = max(1, TARGET_BYTES // (150 + 30 * columns))  # a generous estimate of a compressed entry
     for start in range(0, len(files), per_manifest):
         yield files[start : start + per_manifest]

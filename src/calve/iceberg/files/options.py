@@ -1,7 +1,6 @@
-"""How files are written: what the sink says, else what the table's properties say, else calve's own choice.
+"""Options of file writers: from the sink, else from the table's properties, else calve's defaults.
 
-A property whose value is none is left out, as if it were not there: a table that others set up wrongly is no reason to
-stop a stream.
+A property with an invalid value is ignored: a mistake in another user's table setup must not stop a stream.
 """
 
 import logging
@@ -32,41 +31,41 @@ log = logging.getLogger(__name__)
 
 def file_options(options: WriteOptions, properties: Mapping[str, str], key: Sequence[str] = ()) -> FileOptions:
     """The options of the next files of a table with these properties and this key."""
-    said = _Said(properties)
+    table = _TableProperties(properties)
     usual = FileOptions()
-    codec = said.value("write.parquet.compression-codec", _codec)
-    level = said.value("write.parquet.compression-level", int) if options.compression in {None, codec} else None
-    size = options.target_file_size or said.value("write.target-file-size-bytes", _positive) or MAX_FILE_SIZE
+    codec = table.value("write.parquet.compression-codec", _codec)
+    level = table.value("write.parquet.compression-level", int) if options.compression in {None, codec} else None
+    size = options.target_file_size or table.value("write.target-file-size-bytes", _positive) or MAX_FILE_SIZE
     return FileOptions(
         target_file_size=min(size, MAX_FILE_SIZE),
-        row_group_rows=said.value("write.parquet.row-group-limit", _positive) or usual.row_group_rows,
-        row_group_size=options.row_group_size or said.value("write.parquet.row-group-size-bytes", _positive),
+        row_group_rows=table.value("write.parquet.row-group-limit", _positive) or usual.row_group_rows,
+        row_group_size=options.row_group_size or table.value("write.parquet.row-group-size-bytes", _positive),
         compression=options.compression or codec or usual.compression,
         compression_level=level,
-        page_size=said.value("write.parquet.page-size-bytes", _positive),
-        page_rows=said.value("write.parquet.page-row-limit", _positive),
-        dictionary_size=said.value("write.parquet.dict-size-bytes", _positive),
-        bloom_filters=_bloom_filters(said, key if options.bloom_filter else ()),
+        page_size=table.value("write.parquet.page-size-bytes", _positive),
+        page_rows=table.value("write.parquet.page-row-limit", _positive),
+        dictionary_size=table.value("write.parquet.dict-size-bytes", _positive),
+        bloom_filters=_bloom_filters(table, key if options.bloom_filter else ()),
         extensions=options.extensions,
     )
 
 
-def _bloom_filters(said: "_Said", key: Sequence[str]) -> tuple[BloomFilter, ...]:
-    """Those that the table has, and for the columns of `key`, whatever the table says of them."""
-    columns = {name.removeprefix(_BLOOM) for name in said.properties if name.startswith(_BLOOM)}
+def _bloom_filters(table: "_TableProperties", key: Sequence[str]) -> tuple[BloomFilter, ...]:
+    """The Bloom filters that the table enables, and those of the columns of `key` in any case."""
+    columns = {name.removeprefix(_BLOOM) for name in table.properties if name.startswith(_BLOOM)}
     return tuple(
         BloomFilter(
             column,
-            said.value(f"{_BLOOM_FPP}{column}", _share) or 0.01,
-            said.value(f"{_BLOOM_NDV}{column}", _positive),
+            table.value(f"{_BLOOM_FPP}{column}", _share) or 0.01,
+            table.value(f"{_BLOOM_NDV}{column}", _positive),
         )
         for column in sorted(columns.union(key))
-        if column in key or said.value(f"{_BLOOM}{column}", str.lower) == "true"
+        if column in key or table.value(f"{_BLOOM}{column}", str.lower) == "true"
     )
 
 
-class _Said:
-    """Properties of a table, read with care."""
+class _TableProperties:
+    """Parses properties of a table; ignores invalid values."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties = properties
@@ -78,7 +77,7 @@ class _Said:
         try:
             return read(text.strip())
         except ValueError:
-            log.warning("property of the table is not understood", extra={"property": name, "value": text})
+            log.warning("invalid table property is ignored", extra={"property": name, "value": text})
             return None
 
 

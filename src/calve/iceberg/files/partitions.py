@@ -1,6 +1,6 @@
-"""Rows -> partitions: which partition of a spec every row belongs to, and the folder that is named after it.
+"""Rows -> partitions: the partition of a spec that each row belongs to, and the name of its folder.
 
-Values come from the rows themselves. Folders are for people; nobody reads a value out of a path.
+Values come from the rows themselves. Folder names are for people; no reader parses a value from a path.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from pyiceberg.types import IcebergType, UUIDType
 from calve.iceberg.files.transforms import transformed
 
 _FOLDER_BYTES = 120
-"""Longer names of folders are cut: file systems end at 255."""
+"""Longer folder names are truncated: file systems allow 255 bytes."""
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 Values = tuple[Any, ...]
@@ -32,7 +32,7 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class _Field:
-    """A partition field. Without a source the rows do not have the column: all values are null."""
+    """A partition field. Without a source, the rows do not have the column: all values are null."""
 
     field: PartitionField
     path: tuple[str, ...]
@@ -46,7 +46,7 @@ class _Field:
         if len(self.path) > 1:
             column = pc.struct_field(column, list(self.path[1:]))
         found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if isinstance(found, pa.ChunkedArray):  # of no chunk at all
+        if isinstance(found, pa.ChunkedArray):  # no chunks
             found = pa.array([], column.type)
         typed = found.cast(self.arrow)
         plain = typed.storage if isinstance(typed, pa.ExtensionArray) else typed  # a uuid
@@ -60,7 +60,7 @@ class _Field:
             return str(UUID(bytes=value))
         try:
             return self.field.transform.to_human_string(kind, value)
-        except (OverflowError, ValueError):  # a time that Python does not have
+        except (OverflowError, ValueError):  # a time outside of Python's range
             return str(value)
 
 
@@ -71,14 +71,14 @@ class Partitioner:
         self._fields = [_bound(schema, field) for field in spec.fields]
 
     def clustered(self, rows: pa.Table) -> pa.Table:
-        """The same rows, those of one partition together; within a partition their order stays."""
+        """The same rows, grouped by partition; rows of a partition keep their order."""
         codes = _codes([field.values(rows) for field in self._fields], rows.num_rows)
         if not len(codes) or (codes == codes[0]).all():
             return rows
         return rows.take(pa.array(np.argsort(codes, kind="stable")))
 
     def runs(self, rows: pa.Table) -> Iterator[tuple[Values, pa.Table]]:
-        """Neighbours of the same partition, with its values."""
+        """Runs of adjacent rows of one partition, with its values."""
         if not rows.num_rows:
             return
         values = [field.values(rows) for field in self._fields]
@@ -88,20 +88,20 @@ class Partitioner:
             yield tuple(_plain(array[start].as_py()) for array in values), rows.slice(start, end - start)
 
     def folder(self, values: Values) -> str:
-        """Where files of a partition go, below the folder of all files."""
+        """The folder of a partition, relative to the folder of all files."""
         pairs = zip(self._fields, values, strict=True)
         return "/".join(_folder_name(field.field.name, field.text(value)) for field, value in pairs)
 
 
 @lru_cache(maxsize=32)
 def partitioner_of(schema_json: str, spec_json: str) -> Partitioner | None:
-    """For rows of a schema; None where the spec has no field."""
+    """The partitioner for rows of a schema; None if the spec has no fields."""
     spec = PartitionSpec.model_validate_json(spec_json)
     return None if spec.is_unpartitioned() else Partitioner(Schema.model_validate_json(schema_json), spec)
 
 
 def same_partition(one: Values, other: Values) -> bool:
-    """Whether two rows of values are those of one partition: 0.0 and -0.0 are not, as readers give them back."""
+    """Whether these are values of the same partition. 0.0 and -0.0 are not: readers return them as they are."""
     return all(
         (a == b and (not isinstance(a, float) or math.copysign(1, a) == math.copysign(1, b))) or a is b
         for a, b in zip(one, other, strict=True)
@@ -117,7 +117,7 @@ def _bound(schema: Schema, field: PartitionField) -> _Field:
 
 
 def _path(fields: tuple[Any, ...], field_id: int) -> tuple[str, ...]:
-    """Names on the way to a field, through structs alone."""
+    """The names on the path to a field, through structs only."""
     for field in fields:
         if field.field_id == field_id:
             return (field.name,)
@@ -127,7 +127,7 @@ def _path(fields: tuple[Any, ...], field_id: int) -> tuple[str, ...]:
 
 
 def _codes(values: list[pa.Array], rows: int) -> npt.NDArray[np.int64]:
-    """A number for every row; equal ones are of the same partition."""
+    """A number for every row, equal for rows of the same partition."""
     codes = np.zeros(rows, np.int64)
     for array in values:
         if pa.types.is_null(array.type):
@@ -140,7 +140,7 @@ def _codes(values: list[pa.Array], rows: int) -> npt.NDArray[np.int64]:
 
 
 def _by_bits(array: pa.Array) -> pa.Array:
-    """Floats as integers: -0.0 is another value than 0.0, and NaN is one."""
+    """Floats as integers, so that -0.0 differs from 0.0 and all NaN are equal."""
     if not pa.types.is_floating(array.type):
         return array
     one_nan = pc.if_else(pc.is_nan(array), pa.scalar(math.nan, array.type), array)

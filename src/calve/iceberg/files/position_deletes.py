@@ -1,8 +1,8 @@
-"""Files of position deletes, as the specification has them: paths and positions, in this order. Written on executors.
+"""Writes position delete files, sorted by path and position as the specification demands. Runs on executors.
 
-All deletes of one partition share a file, but for those of a data file that has many: a file of their own is read with
-that data file alone, whereas a shared one is read with every data file of the partition that its bounds reach. Bounds
-of paths are never cut, so that readers see which data file a file is about.
+All deletes of one partition share a file, except for those of a data file with many deletes: a separate file is read
+only with that data file, whereas a shared one is read with every data file of the partition within its bounds. Bounds
+of paths are never truncated, so that readers see which data file a delete file refers to.
 """
 
 import uuid
@@ -29,9 +29,9 @@ POSITION_DELETES = Schema(
     NestedField(POSITION_ID, "pos", LongType(), required=True),
 )
 OWN_FILE = 10_000
-"""Deletes of one data file, from which on they get a file of their own."""
+"""From this many deletes of one data file on, they get a separate file."""
 _MOST_ROWS = 5_000_000
-"""Deletes in one file: memory of whoever writes or reads it."""
+"""The most deletes in one file; limits the memory of its writer and its readers."""
 _NAMESPACE = uuid.UUID("0c0d7f6e-6f0b-5a53-8d7a-706f736974e6")
 
 Positions = NDArray[np.int64]
@@ -39,7 +39,7 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowPositions:
-    """Rows of a data file that are to be deleted: their positions, ascending."""
+    """The positions, ascending, of rows of a data file that should be deleted."""
 
     file: ScanFile
     positions: Positions
@@ -47,7 +47,7 @@ class RowPositions:
 
 @dataclass(frozen=True)
 class DeletePlace:
-    """Where files of deletes go. Plain values: it goes to executors."""
+    """Where delete files go. Plain values, because it is sent to executors."""
 
     data_location: str
     table_properties: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class DeletePlace:
 
 
 def write_position_deletes(place: DeletePlace, found: Iterable[RowPositions], writer: str) -> tuple[WrittenFile, ...]:
-    """Files of all that was found, or none. `writer` is nobody else's: names are derived from it. Raises OSError."""
+    """Write the delete files, all or none. Names are derived from `writer`, which must be unique. Raises OSError."""
     locations = DataLocations(place.data_location.rstrip("/"), place.table_properties)
     unique = uuid.uuid5(_NAMESPACE, writer)
     made: list[str] = []
@@ -63,7 +63,7 @@ def write_position_deletes(place: DeletePlace, found: Iterable[RowPositions], wr
     try:
         for members in _files(found):
             made.append(locations.of(f"calve-{len(made):05d}-{unique}.parquet"))
-            written.append(_written(members, made[-1], place))
+            written.append(_write_file(members, made[-1], place))
     except BaseException:
         remove_new(made, place.io_properties, "writing deletes failed")
         raise
@@ -71,7 +71,7 @@ def write_position_deletes(place: DeletePlace, found: Iterable[RowPositions], wr
 
 
 def _files(found: Iterable[RowPositions]) -> Iterator[list[RowPositions]]:
-    """What goes into one file each."""
+    """Group the deletes by the file that they go to."""
     shared: dict[tuple[object, ...], list[RowPositions]] = {}
     for one in sorted(found, key=lambda f: f.file.path):
         if len(one.positions) >= OWN_FILE:
@@ -85,7 +85,7 @@ def _files(found: Iterable[RowPositions]) -> Iterator[list[RowPositions]]:
             yield members[start : start + step]
 
 
-def _written(members: Sequence[RowPositions], location: str, place: DeletePlace) -> WrittenFile:
+def _write_file(members: Sequence[RowPositions], location: str, place: DeletePlace) -> WrittenFile:
     paths = [one.file.path for one in members]
     numbers = np.repeat(np.arange(len(paths), dtype=np.int32), [len(one.positions) for one in members])
     table = pa.Table.from_arrays(
@@ -121,12 +121,12 @@ def _written(members: Sequence[RowPositions], location: str, place: DeletePlace)
 
 
 def _with_dictionary(schema: pa.Schema) -> pa.Schema:
-    """Paths as numbers of few: they are written as such, and never made whole in memory."""
+    """Dictionary-encode the paths: they are written that way and never expanded in memory."""
     return schema.set(0, schema.field(0).with_type(pa.dictionary(pa.int32(), pa.string())))
 
 
 def _with_whole_paths(metrics: ColumnMetrics, paths: Sequence[str]) -> ColumnMetrics:
-    """Parquet leaves out statistics of very long values; these bounds are known anyway. Paths are ascending."""
+    """Set the bounds of the paths, which are ascending: Parquet omits statistics of very long values."""
     return replace(
         metrics,
         lower_bounds={**metrics.lower_bounds, PATH_ID: paths[0].encode()},

@@ -1,6 +1,7 @@
-"""Files of a table by location, on the driver and on executors. They are removed in `catalog/discard.py` only.
+"""Opens and looks up files of a table by location, on the driver and on executors; chooses locations of new files.
 
-Where the files of a table go: as its properties say (`write.data.path`, `write.object-storage.enabled`).
+Locations follow the table's properties (`write.data.path`, `write.object-storage.enabled`). Only `catalog/discard.py`
+removes files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,19 +25,19 @@ _LOOKUPS = 16
 
 
 def open_output(location: str, io_properties: Mapping[str, str]) -> pa.NativeFile:
-    """A binary sink for a new file; folders are made. Close it to complete the file. Raises OSError."""
+    """Open a new file for writing and create its folders. Close it to complete the file. Raises OSError."""
     filesystem, path = filesystem_of(location, io_properties)
     return filesystem.open_output_stream(path, buffer_size=_BUFFER)
 
 
 def open_input(location: str, io_properties: Mapping[str, str]) -> pa.NativeFile:
-    """A file for random reads. Raises FileNotFoundError, OSError."""
+    """Open a file for random reads. Raises FileNotFoundError, OSError."""
     filesystem, path = filesystem_of(location, io_properties)
     return filesystem.open_input_file(path)
 
 
 def file_sizes(locations: Iterable[str], io_properties: Mapping[str, str]) -> dict[str, int | None]:
-    """Size in bytes of each file, None for one that does not exist. Raises OSError when the store cannot be asked."""
+    """The size of each file in bytes, None if it does not exist. Raises OSError if the store cannot be reached."""
 
     def size(location: str) -> int | None:
         filesystem, path = filesystem_of(location, io_properties)
@@ -51,12 +52,12 @@ def file_sizes(locations: Iterable[str], io_properties: Mapping[str, str]) -> di
 
 
 def absent(locations: Iterable[str], io_properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Those locations that have no file. Raises OSError when the store cannot be asked."""
+    """The locations that have no file. Raises OSError if the store cannot be reached."""
     return tuple(location for location, size in file_sizes(locations, io_properties).items() if size is None)
 
 
 def remove_new(locations: Iterable[str], io_properties: Mapping[str, str], why: str = "their writer failed") -> None:
-    """Remove files that their writer made and told nobody about; one that stays is an orphan."""
+    """Remove new files that nothing refers to yet; a file whose removal fails is an orphan."""
     discard(StoreIO(dict(io_properties)), locations, why)
 
 
@@ -65,7 +66,7 @@ _DATA_PATH = "write.data.path"
 
 @dataclass(frozen=True)
 class _Folder:
-    """All that providers ask of a partition."""
+    """The part of `PartitionKey` that location providers use."""
 
     path: str
 
@@ -74,7 +75,7 @@ class _Folder:
 
 
 class DataLocations:
-    """Locations of new files below the folder `data_location`."""
+    """Chooses locations of new files below the folder `data_location`."""
 
     def __init__(self, data_location: str, table_properties: Mapping[str, str]) -> None:
         self._provider = location_provider(data_location, {**table_properties, _DATA_PATH: data_location})

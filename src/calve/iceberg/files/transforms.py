@@ -1,8 +1,8 @@
 """Partition transforms on Arrow arrays, as the Iceberg specification defines them.
 
-Results are in the form in which manifests hold them: days, months, years and hours since 1970 and identities of dates
-and timestamps as integers, everything else as it is. Null in, null out. pyiceberg's own transforms of Arrow need a
-package in Rust; those of single values are used where there is nothing to vectorise.
+Results have the form that manifests use: days, months, years and hours since 1970, and identities of dates and
+timestamps, are integers; everything else is unchanged. Null in, null out. pyiceberg's own transforms of Arrow arrays
+need a Rust package; its transforms of single values are used where nothing can be vectorized.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ _HOUR_MICROS = 3_600_000_000
 _DAY_MICROS = 24 * _HOUR_MICROS
 _INT_MAX = np.uint32(0x7FFF_FFFF)
 _LONG_DIGITS = 18
-"""Decimals of so many digits fit into 64 bits."""
+"""Decimals of at most this many digits fit into 64 bits."""
 
 Longs = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint32]
@@ -51,7 +51,7 @@ _hash_bytes: Callable[[bytes], int] = BucketTransform(1).transform(BinaryType(),
 
 
 def transformed(values: pa.Array, kind: IcebergType, transform: Transform[Any, Any]) -> pa.Array:
-    """The partition value of every value of a column of type `kind`. Raises TypeError for what is no such column."""
+    """The partition value of each value of a column of type `kind`. Raises TypeError if that is impossible."""
     match transform:
         case VoidTransform():
             return pa.nulls(len(values))
@@ -64,7 +64,7 @@ def transformed(values: pa.Array, kind: IcebergType, transform: Transform[Any, A
         case YearTransform() | MonthTransform() | DayTransform() | HourTransform():
             return _masked(_time_units(values, kind, transform), values, pa.int32())
         case _:
-            raise TypeError(f"no transform: {transform}")
+            raise TypeError(f"unknown transform: {transform}")
 
 
 def _physical(values: pa.Array, kind: IcebergType) -> pa.Array:
@@ -78,13 +78,13 @@ def _physical(values: pa.Array, kind: IcebergType) -> pa.Array:
 
 
 def _masked(found: npt.NDArray[Any], values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """As an array that is null where the values are."""
+    """An array that is null where `values` is null."""
     out = pa.array(found.astype(kind.to_pandas_dtype()), kind)
     return pc.if_else(values.is_valid(), out, pa.scalar(None, kind)) if values.null_count else out
 
 
 def _longs(values: pa.Array, kind: IcebergType) -> Longs:
-    """Integers behind the values, 0 for nulls."""
+    """The integers that represent the values, 0 for nulls."""
     physical = _physical(values, kind)
     if physical.null_count:
         physical = pc.fill_null(physical, 0)
@@ -95,7 +95,7 @@ def _longs(values: pa.Array, kind: IcebergType) -> Longs:
 
 
 def _hashes(values: pa.Array, kind: IcebergType) -> Hashes:
-    """The 32-bit Murmur3 hash of every value; anything for nulls."""
+    """The 32-bit Murmur3 hash of each value; arbitrary for nulls."""
     match kind:
         case IntegerType() | LongType() | DateType() | TimeType() | TimestampType() | TimestamptzType():
             return _murmur_of_longs(_longs(values, kind))
@@ -119,7 +119,7 @@ def _hashes_of_distinct(values: pa.Array, encoded: Callable[[Any], bytes]) -> Ha
 
 
 def _shortest(value: int) -> bytes:
-    """Two's complement, most significant byte first, in as few bytes as it takes."""
+    """Two's complement, big endian, in the fewest possible bytes."""
     bits = (~value if value < 0 else value).bit_length()
     return value.to_bytes(bits // 8 + 1, "big", signed=True)
 
@@ -131,7 +131,7 @@ def _unscaled(value: Any, scale: int) -> int:
 
 
 def _murmur_of_longs(values: Longs) -> Hashes:
-    words = np.ascontiguousarray(values).view(np.uint32).reshape(-1, 2)  # the lower one first
+    words = np.ascontiguousarray(values).view(np.uint32).reshape(-1, 2)  # the low word first
     found = np.zeros(len(values), np.uint32)
     for word in (words[:, 0], words[:, 1]):
         found ^= _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
@@ -155,7 +155,7 @@ def _truncated(values: pa.Array, kind: IcebergType, width: int) -> pa.Array:
             bits: Any = np.int32 if isinstance(kind, IntegerType) else np.int64
             return _masked(_floored(_longs(values, kind), width).astype(bits), values, values.type)
         case StringType():
-            return pc.utf8_slice_codeunits(values, 0, width)  # counts code points, whatever it is called
+            return pc.utf8_slice_codeunits(values, 0, width)  # counts code points, despite its name
         case BinaryType():
             return pc.binary_slice(values, 0, width)
         case DecimalType():
@@ -165,7 +165,7 @@ def _truncated(values: pa.Array, kind: IcebergType, width: int) -> pa.Array:
 
 
 def _floored(values: Longs, width: int) -> Longs:
-    """The multiple of `width` at or below every value; around the least values it wraps, as in Java."""
+    """The largest multiple of `width` at or below each value; wraps around at the minimum, as in Java."""
     return values - np.mod(values, np.int64(width))
 
 

@@ -1,1 +1,1 @@
-"""What a snapshot holds: scans, look-ups of keys, deletes that apply, files that need not be read."""
+"""Plans reads of a snapshot: scans, key lookups, the deletes that apply, and the files that can be skipped."""

@@ -1,13 +1,13 @@
-"""Which data files are written anew together (pure).
+"""Decides which data files are rewritten together (pure).
 
-Readers pay for every file that they open and for every row that they read and leave out. So files of one partition are
-joined into larger ones, in tiers: as soon as there are several of about one size, and each row is written again a few
-times at most, however many batches there were. A file with many deleted rows is written again as well.
+Readers pay for every file that they open and for every deleted row that they read. So files of one partition are merged
+in tiers: as soon as there are several of about the same size. Each row is rewritten only a few times, however many
+batches there are. A file with many deleted rows is rewritten as well.
 
-Files are as large as the target size says in tables that have many of them. A smaller table has some smaller files
-instead of one: most readers read a file with one core, and some take the square of its rows to apply its deletes.
+In tables with many files, new files have the target size. A smaller table gets several smaller files instead of one:
+most readers read a file with one core, and some need time quadratic in its rows to apply its deletes.
 
-How many rows of a file are deleted is estimated where a file of deletes is about several: in proportion to their rows.
+If a delete file applies to several data files, the deleted rows of each are estimated in proportion to its rows.
 """
 
 from collections import defaultdict
@@ -17,44 +17,44 @@ from dataclasses import dataclass
 from calve.model.scan import ScanFile
 
 _SMALL = 0.75
-"""A file below this part of the size that it should have is small."""
+"""A file smaller than this share of the desired size is small."""
 _FILES = 8
-"""Files that a table has at least, unless they would be smaller than this:"""
+"""A table has at least this many files, unless they would be smaller than `_LEAST` bytes."""
 _LEAST = 16 << 20
 _SMALLEST = 1 << 20
-"""Bytes below which sizes do not matter."""
+"""Files of at most this many bytes are all in the lowest tier."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """When work is worth its while."""
+    """When a rewrite is worth its cost."""
 
     deleted_share: float
-    """A file with more deleted rows than this part of all is written again."""
+    """A file is rewritten if at least this share of its rows is deleted."""
     fan: int
-    """Small files of one tier that are joined."""
+    """The number of small files in one tier that are merged."""
     rows: int
-    """Rows that are written again in one round; at least one group is."""
+    """The most rows rewritten in one round; at least one group is rewritten."""
     deleted_least: int = 0
-    """Fewer deleted rows are no reason."""
+    """A file with fewer deleted rows is not rewritten because of them."""
     tiers: bool = True
-    """Whether only small files of about one size are joined; else all of them."""
+    """Whether only small files of about the same size are merged; otherwise all small files."""
 
 
 AUTOMATIC = Policy(deleted_share=0.1, fan=8, rows=10_000_000, deleted_least=10_000)
 BY_HAND = Policy(deleted_share=0.0, fan=2, rows=50_000_000, tiers=False)
-"""Whatever makes the table better."""
+"""Rewrites everything that improves the table."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Files that are written again together, group by group."""
+    """Groups of files that are rewritten together."""
 
     groups: tuple[tuple[ScanFile, ...], ...]
     more: bool
-    """Whether the round left groups for the next one."""
+    """Whether groups are left for the next round."""
     file_size: int
-    """Of new files, in bytes."""
+    """The target size of new files, in bytes."""
 
     @property
     def files(self) -> int:
@@ -69,16 +69,16 @@ class Groups:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """In bytes."""
+    """Desired sizes in bytes."""
 
     file: int
-    """Of a file as it should be."""
+    """Of one file."""
     group: int
-    """Of files that are sorted together; it may give several."""
+    """Of a group, whose rows are sorted together and may be written to several files."""
 
 
 def due_groups(files: Sequence[ScanFile], target_size: int, policy: Policy) -> Groups:
-    """What to do about the files of a snapshot; nothing most of the time."""
+    """The files of a snapshot that should be rewritten; usually none."""
     deleted = deleted_rows(files)
     sizes = _Sizes(min(target_size, max(_LEAST, sum(file.size for file in files) // _FILES)), target_size)
     partitions: dict[tuple[object, ...], list[ScanFile]] = defaultdict(list)
@@ -98,7 +98,7 @@ def due_groups(files: Sequence[ScanFile], target_size: int, policy: Policy) -> G
 
 
 def deleted_rows(files: Iterable[ScanFile]) -> Mapping[str, float]:
-    """Deleted rows of each file by its path, about; files without deletes are left out."""
+    """The estimated number of deleted rows by file path; files without deletes are omitted."""
     reached: dict[tuple[str, int], int] = defaultdict(int)
     listed = [file for file in files if file.deletes]
     for file in listed:
@@ -122,7 +122,7 @@ def _groups(
     for file in members:
         if file.size < _SMALL * sizes.file:
             tiers[_tier(file) if policy.tiers else 0].append(file)
-    # what is written again anyway takes with it what is smaller
+    # smaller files join a rewrite that happens anyway
     carried = max((f.size for f in members if f.path in worn and f.size < _SMALL * sizes.group), default=-1)
     joined = [f for small in tiers.values() for f in small if len(small) >= policy.fan or f.size <= carried]
     candidates = {file.path: file for file in (*joined, *(f for f in members if f.path in worn))}
@@ -144,7 +144,7 @@ def _tier(file: ScanFile) -> int:
 
 
 def _bins(files: Iterable[ScanFile], deleted: Mapping[str, float], most: int) -> Iterator[tuple[ScanFile, ...]]:
-    """Neighbours by age with so many bytes together; large ones stay alone."""
+    """Groups of files adjacent in age, of at most `most` bytes in total; large files stay alone."""
     group: list[ScanFile] = []
     filled = 0.0
     for file in files:

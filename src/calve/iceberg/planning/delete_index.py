@@ -1,19 +1,16 @@
-"""Which deletes apply to which data files, by the rules of the specification.
+"""Which deletes apply to which data files, by the rules of the specification; which delete files should be merged.
 
-    equality   data with a lower sequence number, in the same partition of the same spec; in every partition when the
+    equality   data with a lower sequence number, in the same partition of the same spec; in every partition if the
                spec of the deletes is unpartitioned
     position   data with the same or a lower sequence number, in the same partition of the same spec, or the one file
-               that they name; not where a vector applies
+               that the deletes name; not where a vector applies
     vector     the one file that it names, with the same or a lower sequence number
 
-A file of deletes whose bounds show that it holds nothing for a data file is left out. What is not known of a file
-counts as possible.
+A delete file whose bounds exclude a data file does not apply to it. Missing bounds exclude nothing.
 
-Which files of position deletes are merged by the next commit that deletes rows.
-
-A data file that is changed again and again collects a file of deletes with each batch, and every reader opens them all.
-As soon as several of about one size are about the same rows (one data file, or a partition), they become one: each
-delete is written again a few times at most, whatever the number of batches.
+A data file that changes often collects a delete file with each batch, and every reader opens all of them. As soon as
+several of about the same size cover the same data (one file, or a partition), the next commit that deletes rows merges
+them. Each delete is rewritten only a few times, however many batches there are.
 """
 
 import math
@@ -35,32 +32,32 @@ from calve.iceberg.files.position_deletes import PATH_ID
 from calve.model.scan import DeleteFile, DeleteKind
 
 _REFERENCED, _OFFSET, _LENGTH = 17, 18, 19
-"""Places in a data file record that has all fields of version 3; pyiceberg has no names for them."""
+"""Positions in a data file record with all fields of version 3; pyiceberg has no names for them."""
 
 Partition = tuple[Any, ...]
 
 
 def partition_of(file: DataFile) -> Partition:
-    """Spec and values, comparable: a NaN equals a NaN."""
+    """The spec id and partition values of a file, comparable: NaN equals NaN."""
     values = (file.partition[i] for i in range(len(file.partition)))
     return (file.spec_id, *("NaN" if isinstance(v, float) and math.isnan(v) else v for v in values))
 
 
 def is_unpartitioned(spec: PartitionSpec) -> bool:
-    """True for a spec without fields, or with nothing but fields that were dropped."""
+    """Whether a spec has no fields, or only dropped ones."""
     return all(isinstance(f.transform, VoidTransform) for f in spec.fields)
 
 
 @dataclass(frozen=True)
 class _Span:
-    """What is known of the values of one field in a file."""
+    """What is known about the values of one field in a file."""
 
     may_have_null: bool
     only_null: bool
     bounds: tuple[Any, Any] | None
 
     def may_meet(self, other: "_Span") -> bool:
-        """False when no value can be in both files."""
+        """False if no value can be in both files."""
         if self.may_have_null and other.may_have_null:
             return True
         if self.only_null or other.only_null:
@@ -83,14 +80,14 @@ class _Position:
 
 @dataclass
 class _Group:
-    """Deletes of one partition or of all, by kind."""
+    """The deletes of one partition, or of all, by kind."""
 
     equality: list[_Equality] = field(default_factory=list)
     position: list[_Position] = field(default_factory=list)
 
 
 class DeleteIndex:
-    """All deletes of a snapshot. `fields` has every field that any schema of the table ever had, by id."""
+    """All deletes of a snapshot. `fields` holds every field of all the table's schemas, by id."""
 
     def __init__(
         self,
@@ -166,7 +163,7 @@ class DeleteIndex:
 
 
 def delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partition | None = None) -> DeleteFile:
-    """A file of deletes as scans have it. Raises InvalidInput if it cannot be read."""
+    """The `DeleteFile` of a manifest's data file. Raises InvalidInput if it cannot be read."""
     check_readable(file)
     return DeleteFile(
         kind=kind,
@@ -182,19 +179,19 @@ def delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partitio
 
 
 def check_readable(file: DataFile) -> None:
-    """Raise InvalidInput for a file of a table that calve cannot read."""
+    """Raise InvalidInput if calve cannot read the file."""
     if file.file_format not in {FileFormat.PARQUET, FileFormat.PUFFIN}:
         raise InvalidInput(
-            "the table has files in a format that calve does not read",
-            detail=f'"{file.file_path}" is {file.file_format.value}.',
+            "the table has files in an unsupported format",
+            detail=f'"{file.file_path}" is {file.file_format.value}, expected PARQUET.',
             hint="Rewrite the table's files as Parquet.",
         )
     if file.key_metadata:
-        raise InvalidInput("the table's files are encrypted", detail=f'"{file.file_path}" needs a key.')
+        raise InvalidInput("the table's files are encrypted", detail=f'"{file.file_path}" has key metadata.')
 
 
 def only_path(file: DataFile) -> str | None:
-    """The one data file that position deletes are about, if there is one."""
+    """The data file that position deletes refer to, if it is only one."""
     referenced: str | None = file[_REFERENCED]
     if referenced is not None:
         return referenced
@@ -206,13 +203,13 @@ def _may_name(deletes: DataFile, path: str) -> bool:
     lower, upper = (deletes.lower_bounds or {}).get(PATH_ID), (deletes.upper_bounds or {}).get(PATH_ID)
     if lower is None or upper is None:
         return True
-    # An upper bound may be cut without being rounded up by some writer: compare as much as there is.
+    # Some writers truncate an upper bound without rounding it up: compare only as many bytes as it has.
     raw = path.encode()
     return raw[: len(lower)] >= bytes(lower) and raw[: len(upper)] <= bytes(upper)
 
 
 def bounds_of(known: NestedField, file: DataFile) -> tuple[Any, Any] | None:
-    """What the values of a field in a file lie between; None where that is not known, or says nothing of keys."""
+    """The bounds of a field's values in a file; None if they are unknown or do not cover every key."""
     kind: IcebergType = known.field_type
     lower = (file.lower_bounds or {}).get(known.field_id)
     upper = (file.upper_bounds or {}).get(known.field_id)
@@ -222,24 +219,24 @@ def bounds_of(known: NestedField, file: DataFile) -> tuple[Any, Any] | None:
         or not isinstance(kind, PrimitiveType)
         or isinstance(kind, FloatType | DoubleType)
     ):
-        return None  # bounds of floats leave out NaN, which is a key like any other
+        return None  # bounds of floats exclude NaN, which is a valid key
     try:
         return from_bytes(kind, lower), from_bytes(kind, upper)
     except (struct.error, UnicodeDecodeError):
-        return None  # the column had another type then
+        return None  # the column had a different type when the file was written
 
 
 _FAN = 6
-"""Files of one size that are merged."""
+"""The number of files in one tier that are merged."""
 _SMALLEST = 4096
-"""Deletes below which sizes do not matter."""
+"""Files with at most this many deletes are all in the lowest tier."""
 _MOST = 4_000_000
-"""Deletes that one commit writes again: it takes about a second for so many."""
+"""The most deletes that one commit rewrites; these take about a second."""
 
 
 @dataclass(frozen=True)
 class DeleteGroup:
-    """Files of deletes that become one, or one for each data file that has many."""
+    """Delete files that are merged into one, or into one for each data file with many deletes."""
 
     files: tuple[DeleteFile, ...]
     spec_id: int
@@ -247,7 +244,7 @@ class DeleteGroup:
 
 
 def due_groups(entries: Iterable[ManifestEntry]) -> tuple[DeleteGroup, ...]:
-    """Groups of the position deletes of a snapshot; none most of the time. Files of other writers are left alone."""
+    """The position delete files of a snapshot that should be merged; usually none. Only files that calve wrote."""
     tiers: dict[tuple[Any, ...], list[ManifestEntry]] = {}
     for entry in entries:
         file = entry.data_file

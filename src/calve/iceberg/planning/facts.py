@@ -1,4 +1,4 @@
-"""What manifests tell of the data files of a table: rows, partition, nulls and bounds of columns."""
+"""What manifests say about the data files of a table: rows, partition, nulls and bounds of columns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from calve.iceberg.schema.readable import every_field, spark_schema
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """Of one column of a file; None where it is not known. Dates and timestamps are counted from 1970."""
+    """Facts about one column of a file; None if unknown. Dates and timestamps are counted from 1970."""
 
     nulls: int | None
     values: int | None
@@ -32,7 +32,7 @@ class ColumnFacts:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """Of one data file."""
+    """Facts about one data file."""
 
     path: str
     size: int
@@ -46,7 +46,7 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """A table as its newest snapshot has it."""
+    """Facts about the newest snapshot of a table."""
 
     location: str
     snapshot_id: int | None
@@ -70,20 +70,20 @@ class TableSummary:
     snapshot_id: int | None
     timestamp_ms: int
     rows: int
-    """In its data files; some may be deleted unless this is exact."""
+    """Rows in its data files; unless `exact`, some of them may be deleted."""
     exact: bool
     files: int
     bytes: int
 
 
 def standing_of(metadata: TableMetadata) -> TableSummary:
-    """What the newest snapshot says of itself."""
+    """Summarize the newest snapshot by its own summary."""
     snapshot = metadata.current_snapshot()
     summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
 
     def count(name: str) -> int:
-        said = summary.get(name, "0")
-        return int(said) if said.isdigit() else 0
+        text = summary.get(name, "0")
+        return int(text) if text.isdigit() else 0
 
     return TableSummary(
         location=metadata.location,
@@ -98,7 +98,7 @@ def standing_of(metadata: TableMetadata) -> TableSummary:
 
 
 def facts_of(table: Table) -> TableFacts:
-    """Raises TransientError; InvalidInput for tables that cannot be read."""
+    """Read the facts of a table from its manifests. Raises TransientError; InvalidInput if it cannot be read."""
     snapshot = table.current_snapshot()
     schema = table.schema()
     files: tuple[FileFacts, ...] = ()
@@ -124,7 +124,7 @@ def facts_of(table: Table) -> TableFacts:
 
 
 def _columns(fields: tuple[NestedField, ...], prefix: str = "") -> Any:
-    """Columns, and fields of structs, by their full name."""
+    """Columns and fields of structs, with their full names."""
     for field in fields:
         if isinstance(field.field_type, StructType):
             yield from _columns(field.field_type.fields, f"{prefix}{field.name}.")
@@ -171,5 +171,5 @@ def _facts(file: DataFile, field: NestedField) -> ColumnFacts:
 def _value(kind: PrimitiveType, bound: bytes) -> Any:
     try:
         return from_bytes(kind, bound)
-    except (ValueError, TypeError):  # written with another type, which was widened since
+    except (ValueError, TypeError):  # written with a type that was widened since
         return None

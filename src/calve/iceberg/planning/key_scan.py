@@ -1,16 +1,14 @@
-"""Which data files of a snapshot may hold rows with given keys, and what is deleted in them already.
+"""Which data files of a snapshot may hold rows with given keys, and which of their rows are already deleted.
 
     manifest list ──► data manifests ───► files whose bounds the keys may meet ──► candidates
                  └──► delete manifests ─► position deletes and vectors of these
-    manifests of keys ─► files of keys, taken for equality deletes that are newer than everything
+    manifests of keys ─► key files, treated as equality deletes that are newer than everything
 
-Equality deletes of the table itself are left aside: a row that one of them deletes is found and deleted once more,
-which changes nothing. Manifests never change, so those that were read stay in memory.
+Equality deletes of the table itself are ignored: a row that one of them deletes is found and deleted once more, which
+changes nothing. Manifests never change, so those that were read stay in memory.
 
-Which partitions can hold rows with given keys: those that the keys themselves belong to.
-
-A partition field whose source is a key column has the same value for every row of a key. So a file whose value no key
-has holds none of the rows, whatever its bounds say. Fields of other columns say nothing.
+A partition field whose source is a key column has the same value for all rows of a key. So a file whose partition value
+no key has holds none of the rows, whatever its bounds are. Partition fields of other columns exclude nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,11 +37,11 @@ from calve.model.scan import EVERYTHING, DeleteFile, DeleteKind, ScanFile
 from calve.storage.filesystems import task_properties_of
 
 _Test = tuple[int, int, PartitionField, IcebergType]
-"""Place of a field in its spec, place of its source in the key, the field, the type of the source."""
+"""Index of a field in its spec, index of its source in the key, the field, the type of the source."""
 
 
 class KeyPartitions:
-    """The partition fields of all specs of a table that keys decide. For the driver alone."""
+    """The partition fields, of all specs of a table, whose values the key determines. Used on the driver only."""
 
     def __init__(self, table: Table, key_ids: Sequence[int]) -> None:
         schema = table.schema()
@@ -57,8 +55,10 @@ class KeyPartitions:
             for spec_id, spec in table.specs().items()
         }
 
-    def reached(self, files: Sequence[ScanFile], values: Callable[[int], pa.Array], keys: int) -> tuple[ScanFile, ...]:
-        """The files that can hold a key. `values` gives the different values of a column of the keys, by its place."""
+    def files_with_keys(
+        self, files: Sequence[ScanFile], values: Callable[[int], pa.Array], keys: int
+    ) -> tuple[ScanFile, ...]:
+        """The files that may hold a key. `values` gives the distinct values of a key column by its index."""
         wanted: dict[tuple[int, int], set[Any]] = {}
         for spec_id in {file.spec_id for file in files}:
             for place, at, field, kind in self._tests[spec_id]:
@@ -77,17 +77,17 @@ class KeyPartitions:
 
 
 def _fills_all(field: PartitionField, keys: int) -> bool:
-    """Whether so many keys are sure to be in every bucket, or nearly: then it is not worth hashing them."""
+    """Whether this many keys almost certainly fill every bucket; then hashing them is not worth its cost."""
     return isinstance(field.transform, BucketTransform) and keys > 3 * field.transform.num_buckets
 
 
 def _is_exact(field: PartitionField, kind: IcebergType) -> bool:
-    """Whether values of files and of keys are compared as they are."""
+    """Whether partition values of files and of keys compare exactly."""
     return not isinstance(field.transform, VoidTransform) and not isinstance(kind, FloatType | DoubleType | UUIDType)
 
 
 _BEYOND = 1 << 62
-"""A sequence number above all others: keys delete every row that is there."""
+"""A sequence number above all others: the keys apply to every existing row."""
 
 Bounds = tuple[Any, Any] | None
 
@@ -98,17 +98,17 @@ class Candidate:
 
     file: ScanFile
     bounds: tuple[Bounds, ...]
-    """What the values of each key column lie between."""
+    """The bounds of each key column."""
     key_bytes: int
-    """Size of its key columns, or of all where that is not known."""
+    """The size of its key columns, or of the whole file if that is unknown."""
 
 
 @dataclass(frozen=True)
 class KeyScan:
-    """What it takes to find rows by keys in one snapshot."""
+    """The plan of a key lookup in one snapshot."""
 
     keys: tuple[DeleteFile, ...]
-    """Files of keys."""
+    """The key files."""
     key_ids: tuple[int, ...]
     """Fields of a key, in the order of its columns."""
     candidates: tuple[Candidate, ...]
@@ -118,15 +118,15 @@ class KeyScan:
     partitions: KeyPartitions
     place: DeletePlace
     many_deletes: tuple[DeleteGroup, ...]
-    """Files of position deletes that are to become fewer."""
+    """Position delete files that should be merged."""
     order_ids: tuple[int, ...] = ()
-    """What rows are ordered by across checkpoints, where they are."""
+    """Fields that order rows across checkpoints; empty if rows are not ordered."""
     added: tuple[ScanFile, ...] = ()
-    """Files that are about to be added, where rows are ordered."""
+    """Files that are about to be added; only if rows are ordered."""
 
 
 class KeyScans:
-    """Plans scans of one table, again and again."""
+    """Plans key lookups of one table; keeps manifests in memory between plans."""
 
     def __init__(self, manifests: ManifestCache) -> None:
         self._manifests = manifests
@@ -138,7 +138,7 @@ class KeyScans:
         keys: Sequence[Manifest],
         added: Sequence[Manifest] | None = None,
     ) -> KeyScan:
-        """`manifests` are those of the snapshot; `added` those of rows that are to be compared with it.
+        """Plan a lookup. `manifests` are those of the snapshot; `added` those of rows to compare with it.
 
         Raises OSError; InvalidInput for files that cannot be read.
         """
@@ -157,7 +157,7 @@ class KeyScans:
         )
 
     def plan_all(self, table: Table, manifests: Sequence[ManifestFile], key_ids: tuple[int, ...]) -> KeyScan:
-        """As `plan`, before keys of these fields are known: every data file is a candidate."""
+        """As `plan`, before the keys are known: every data file is a candidate."""
         return self._scan(table, manifests, key_ids, ())
 
     def _scan(
@@ -192,14 +192,14 @@ class KeyScans:
 
 
 def key_target(table: Table, ids: Iterable[int]) -> ReadTarget:
-    """How keys of these fields are read, in whichever file."""
+    """How to read keys of these fields from any file."""
     wanted = tuple(ids)
     target = read_target(table, Schema(), set(wanted), EVERYTHING)
     return replace(target, io_properties=task_properties_of(table.io.properties))
 
 
 def place_of(table: Table) -> DeletePlace:
-    """Where files of deletes of a table go."""
+    """Where the delete files of a table go."""
     return DeletePlace(
         locations_of(table).data_path,
         {k: v for k, v in table.properties.items() if k.startswith("write.")},

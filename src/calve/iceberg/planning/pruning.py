@@ -1,7 +1,6 @@
-"""Conditions of a reader against what manifests say of files: which files cannot hold a matching row.
+"""Skips files that cannot hold a matching row, by a reader's condition and by what manifests say about the files.
 
-A condition is only used to leave files out: whatever it does not say exactly is read, and the rows are filtered by
-whoever asked.
+A condition only excludes files. If in doubt a file is read, and the caller filters its rows.
 """
 
 import math
@@ -58,7 +57,7 @@ _ABOVE = {ComparisonOperator.GREATER, ComparisonOperator.GREATER_OR_EQUAL}
 
 
 class Pruning:
-    """Tests of manifests and files under one condition. `schema` is the one that the condition speaks of."""
+    """Tests manifests and files against one condition. `schema` is the one that the condition refers to."""
 
     def __init__(self, condition: Condition, schema: Schema, specs: Mapping[int, PartitionSpec]) -> None:
         self._schema, self._specs = schema, specs
@@ -118,7 +117,7 @@ def _joined(
 
 
 def _predicate(comparison: ColumnComparison, schema: Schema) -> BooleanExpression:
-    """The comparison, or something weaker where pyiceberg's and Spark's order of values differ."""
+    """The comparison, or a weaker one where pyiceberg and Spark order values differently."""
     column, operator = comparison.column, comparison.operator
     if operator in _NULL_TESTS:
         return _NULL_TESTS[operator](Reference(column))
@@ -129,10 +128,10 @@ def _predicate(comparison: ColumnComparison, schema: Schema) -> BooleanExpressio
     try:
         bind(schema, predicate, case_sensitive=True)
     except (TypeError, ValueError):
-        return AlwaysTrue()  # a value that the column's type cannot have: let Spark decide
+        return AlwaysTrue()  # a value outside of the column's type: let Spark decide
     kind = schema.find_field(column).field_type
     if isinstance(kind, UUIDType) and operator is not ComparisonOperator.EQUAL:
-        return AlwaysTrue()  # text to Spark
+        return AlwaysTrue()  # a string in Spark
     if isinstance(kind, FloatType | DoubleType) and operator in _ABOVE:
-        return Or(predicate, _IS_NAN(Reference(column)))  # Spark puts NaN above every number; bounds leave it out
+        return Or(predicate, _IS_NAN(Reference(column)))  # Spark sorts NaN above every number; bounds exclude it
     return predicate

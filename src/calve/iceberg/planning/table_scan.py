@@ -3,7 +3,7 @@
     manifest list ──► data manifests that may match ──► files that may match, by partition, then by bounds
                  └──► delete manifests ───────────────► DeleteIndex ──► deletes of each file
 
-Delete manifests are read whole whatever the condition is: a delete of a row that matches may itself not match.
+Delete manifests are read whole, whatever the condition: a delete of a matching row may itself not match.
 """
 
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ from calve.iceberg.schema.readable import ReadTarget, every_field, projected, re
 from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, Pruned, ScanFile, ScanPlan
 
 NOTHING = ScanPlan(None, None, None, (), 0, 0)
-"""The plan of a table without any snapshot."""
+"""The plan of a table without a snapshot."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """One moment of a table, ready to be planned. Everything that follows sees this moment, whatever others commit."""
+    """One moment of a table, ready to be planned. The plan sees exactly this moment, whatever others commit."""
 
     table: Table
     moment: Moment
@@ -43,7 +43,7 @@ class Scan:
 
     @classmethod
     def of(cls, table: Table, as_of: AsOf, columns: Sequence[str] | None = None) -> "Scan":
-        """Raises InvalidInput when there is no such moment or no such column."""
+        """Choose a moment and columns. Raises InvalidInput if the moment or a column does not exist."""
         moment = moment_of(table, as_of)
         return cls(table, moment, projected(_schema_of(table, moment), columns, ".".join(table.name())))
 
@@ -54,7 +54,7 @@ class Scan:
 
     @property
     def spark_schema(self) -> dict[str, Any]:
-        """Spark's form of the columns, for `StructType.fromJson`."""
+        """The Spark schema of the columns, for `StructType.fromJson`."""
         return spark_schema(self.schema)
 
     def select(self, columns: Sequence[str]) -> "Scan":
@@ -62,7 +62,7 @@ class Scan:
         return replace(self, schema=projected(self.schema, columns, ".".join(self.table.name())))
 
     def plan(self, where: Condition = EVERYTHING) -> ScanPlan:
-        """Files and deletes. Raises TransientError; InvalidInput for file formats that cannot be read."""
+        """Plan files and deletes. Raises TransientError; InvalidInput for unsupported file formats."""
         snapshot = self.moment.snapshot
         if snapshot is None:
             return NOTHING
@@ -84,7 +84,7 @@ class Scan:
         )
 
     def target(self, plan: ScanPlan) -> ReadTarget:
-        """How the files of a plan are turned into the columns."""
+        """How to read the files of a plan into the columns."""
         ids = {field_id for delete in plan.deletes(DeleteKind.EQUALITY) for field_id in delete.equality_ids}
         return read_target(self.table, self.schema, ids, plan.where)
 
@@ -133,7 +133,7 @@ def scan_file(entry: ManifestEntry, deletes: tuple[DeleteFile, ...], spec: Parti
 
 
 def _ascending(offsets: Sequence[int] | None) -> tuple[int, ...]:
-    """Offsets as they are, or none when they make no sense."""
+    """The offsets, or none if they are not strictly ascending."""
     given = tuple(offsets or ())
     return given if list(given) == sorted(set(given)) else ()
 

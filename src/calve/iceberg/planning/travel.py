@@ -1,8 +1,8 @@
-"""Which snapshot a reader gets: the head of main, or one by id, by branch or tag, or by frontier.
+"""Time travel: chooses the snapshot to read, which is the head of main, or one by id, by branch or tag, or by frontier.
 
-As of a frontier F: the newest snapshot of a sink on main whose frontier is at or below F, so everything in it has a
-time below F. A sealed snapshot is above every F. What others commit between two snapshots of a sink (compaction, say)
-is never chosen.
+As of a frontier F, that is the newest snapshot of a sink on main whose frontier is at or below F, so every time in it
+is below F. A sealed snapshot is above every F. Commits of others between two snapshots of a sink (compaction, for
+example) are never chosen.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _SINK_ID, _FRONTIER = "calve.sink-id", "calve.frontier"
 
 @dataclass(frozen=True)
 class AsOf:
-    """A moment of a table; now, unless one of the three is given. `sink` goes with a frontier: its name or its id."""
+    """A moment of a table: now, unless one of the first three is given. `sink`, by name or id, requires `frontier`."""
 
     snapshot_id: int | None = None
     frontier: int | None = None
@@ -34,27 +34,27 @@ class AsOf:
         given = [name for name in ("snapshot_id", "frontier", "ref") if getattr(self, name) is not None]
         if len(given) > 1:
             raise InvalidInput(
-                "a table is read as of one moment", detail=f"Got {' and '.join(given)}.", hint="Give one of them."
+                "a table is read as of one moment", detail=f"Got {' and '.join(given)}.", hint="Keep one of them."
             )
         if self.sink is not None and self.frontier is None:
-            raise InvalidInput("a sink is named only with a frontier", hint="Give as_of_frontier as well.")
+            raise InvalidInput("a sink can be chosen only together with a frontier", hint="Set as_of_frontier.")
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A snapshot (None in a table that never had one) and the schema it is read with."""
+    """A snapshot (None if the table never had one) and the schema to read it with."""
 
     snapshot: Snapshot | None
     schema_id: int
 
     @property
     def frontier(self) -> str | None:
-        """What the snapshot says of itself."""
+        """The frontier in the snapshot's summary."""
         return None if self.snapshot is None else _stated(self.snapshot, _FRONTIER)
 
 
 def moment_of(table: Table, as_of: AsOf) -> Moment:
-    """The snapshot that is meant. Raises InvalidInput when the table has none such."""
+    """Find the snapshot. Raises InvalidInput if the table does not have it."""
     metadata = table.metadata
     if as_of.snapshot_id is not None:
         return _then(metadata, _by_id(table, as_of.snapshot_id))
@@ -66,7 +66,7 @@ def moment_of(table: Table, as_of: AsOf) -> Moment:
 
 
 def _then(metadata: TableMetadata, snapshot: Snapshot) -> Moment:
-    """With the columns that the table had at that time."""
+    """The snapshot with the columns that the table had then."""
     known = {schema.schema_id for schema in metadata.schemas}
     schema_id = snapshot.schema_id if snapshot.schema_id in known else None
     return Moment(snapshot, metadata.current_schema_id if schema_id is None else schema_id)
@@ -108,8 +108,8 @@ def _by_frontier(table: Table, time: int, sink: str | None) -> Snapshot:
     sinks = sorted({sink_id for _, sink_id in stated})
     name = _name(table)
     if sink is not None:
-        meant = {sink, sink_id_of(sink, name)}
-        stated = [(snapshot, sink_id) for snapshot, sink_id in stated if sink_id in meant]
+        ids = {sink, sink_id_of(sink, name)}
+        stated = [(snapshot, sink_id) for snapshot, sink_id in stated if sink_id in ids]
     elif len(sinks) > 1:
         raise InvalidInput(
             f'table "{name}" is written by several sinks, each with a frontier of its own',
@@ -119,8 +119,8 @@ def _by_frontier(table: Table, time: int, sink: str | None) -> Snapshot:
     if not stated:
         raise InvalidInput(
             f'table "{name}" has no snapshot of {"a sink" if sink is None else f"sink {sink}"}',
-            detail=f"It has snapshots of {', '.join(sinks) or 'others only'}.",
-            hint="Read it as of a snapshot instead.",
+            detail=f"Its snapshots belong to {', '.join(sinks) or 'other writers'}.",
+            hint="Read it as of a snapshot id instead.",
         )
     for snapshot, _ in stated:
         if not Frontier(time) < _frontier(snapshot):
@@ -128,7 +128,7 @@ def _by_frontier(table: Table, time: int, sink: str | None) -> Snapshot:
     oldest = _frontier(stated[-1][0])
     raise InvalidInput(
         f'table "{name}" has no snapshot at or before frontier {time}',
-        detail=f"The oldest that is left is at {oldest}.",
+        detail=f"The oldest remaining snapshot is at {oldest}.",
         hint="Older snapshots may have expired.",
     )
 
@@ -139,7 +139,7 @@ def _frontier(snapshot: Snapshot) -> Frontier:
         return Frontier.from_json(text)
     except ValueError as error:
         raise InvalidInput(
-            f"snapshot {snapshot.snapshot_id} states no frontier", detail=f'Its summary says "{text}".'
+            f"snapshot {snapshot.snapshot_id} has an invalid frontier", detail=f'Its summary has "{text}".'
         ) from error
 
 

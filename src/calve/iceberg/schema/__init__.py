@@ -1,1 +1,1 @@
-"""Schemas: from Spark's columns to a table's, how an input fits, how a table evolves, and Arrow's view of it."""
+"""Schemas: Spark columns to table columns, how an input fits a table, how a table evolves, and Arrow schemas."""

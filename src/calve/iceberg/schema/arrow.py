@@ -1,6 +1,6 @@
-"""Arrow schemas with field ids, and column metrics from Parquet footers. Used by writers, on executors as well.
+"""Arrow schemas with field ids, and column metrics from Parquet footers. Writers use it, also on executors.
 
-Every file carries field ids on every level: readers resolve columns by id, and DuckDB fails without them.
+Every file carries field ids at every level: readers resolve columns by id, and DuckDB fails without them.
 """
 
 import sys
@@ -33,22 +33,22 @@ _FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
 
 
 def parse_schema(schema_json: str) -> Schema:
-    """The schema of a `WriteTarget`."""
+    """Parse the schema of a `WriteTarget`."""
     return Schema.model_validate_json(schema_json)
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Arrow's form of a schema: columns in table order, field ids on every field, required fields non-null.
+    """The Arrow schema: columns in table order, field ids on every field, required fields non-null.
 
-    A `ParquetWriter` made with it writes the ids.
+    A `ParquetWriter` that uses it writes the ids.
     """
     return schema_to_pyarrow(schema, include_field_ids=True)
 
 
 def key_schema(schema: Schema, key_ids: Sequence[int]) -> Schema:
-    """The schema of a file of keys: the key columns in key order, with the table's ids, all required.
+    """The schema of a key file: the key columns in key order, with the table's ids, all required.
 
-    Where changes are ordered across checkpoints, what orders them follows.
+    If changes are ordered across checkpoints, the column that orders them follows.
     """
     fields = [schema.find_field(field_id) for field_id in key_ids]
     required = [field.model_copy(update={"required": True}) for field in fields]
@@ -56,7 +56,7 @@ def key_schema(schema: Schema, key_ids: Sequence[int]) -> Schema:
 
 
 def order_ids(schema: Schema) -> tuple[int, ...]:
-    """Fields that rows are ordered by across checkpoints, most significant first."""
+    """The fields that order rows across checkpoints, most significant first."""
     kept = next((f for f in schema.fields if f.name == ORDER), None)
     if kept is None:
         return ()
@@ -67,13 +67,13 @@ def order_ids(schema: Schema) -> tuple[int, ...]:
 def metrics_of(
     footer: pq.FileMetaData, schema: Schema, table_properties: Mapping[str, str]
 ) -> tuple[ColumnMetrics, tuple[int, ...]]:
-    """Metrics of the columns of a file and the offsets of its row groups.
+    """The column metrics of a file and the offsets of its row groups.
 
-    `schema` is the one the file was written with (`key_schema` for a file of equality deletes); the table's properties
-    `write.metadata.metrics.*` say which metrics are kept and where bounds are cut. A column has bounds only if they
-    cover every value: readers skip files by them.
+    `schema` is the one the file was written with (`key_schema` for a file of equality deletes). The table properties
+    `write.metadata.metrics.*` decide which metrics are kept and where bounds are truncated. A column has bounds only if
+    they cover every value, because readers skip files by them.
     """
-    modes = {name: value for name, value in table_properties.items() if _is_mode_or_other(name, value)}
+    modes = {name: value for name, value in table_properties.items() if not _is_invalid_mode(name, value)}
     paths, plan = parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, modes)
     for field_id in _without_bounds(footer, paths, plan):
         plan[field_id] = replace(plan[field_id], mode=_COUNTS)
@@ -90,36 +90,36 @@ def metrics_of(
     return metrics, tuple(statistics.split_offsets)
 
 
-def _is_mode_or_other(name: str, value: str) -> bool:
-    """False for a mode that nobody knows: as in Iceberg's own writers, the default holds then."""
+def _is_invalid_mode(name: str, value: str) -> bool:
+    """Whether a property sets an unknown metrics mode. It is ignored, as Iceberg's own writers do."""
     if not name.startswith(_MODES):
-        return True
+        return False
     try:
         match_metrics_mode(value)
     except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _without_bounds(
     footer: pq.FileMetaData, paths: Mapping[str, int], plan: Mapping[int, StatisticsCollector]
 ) -> set[int]:
-    """Columns whose bounds the footer does not tell, or tells of some of the row groups only.
+    """Columns whose bounds the footer lacks for at least one row group.
 
-    Writers leave out the bounds of values of more than 4 kB and, some, of NaN. Python's dates end with the year 9999,
-    Spark's do not.
+    Writers omit the bounds of values longer than 4 kB, and some writers those of NaN. Python's dates end with the year
+    9999, Spark's do not.
     """
     found = set()
     for number in range(footer.num_columns):
         field_id = paths[footer.schema.column(number).path]
         if plan[field_id].mode.type in _BOUNDED and not all(
-            _tells_bounds(footer.row_group(group).column(number).statistics) for group in range(footer.num_row_groups)
+            _has_bounds(footer.row_group(group).column(number).statistics) for group in range(footer.num_row_groups)
         ):
             found.add(field_id)
     return found
 
 
-def _tells_bounds(statistics: pq.Statistics | None) -> bool:
+def _has_bounds(statistics: pq.Statistics | None) -> bool:
     if statistics is None:
         return False
     if not statistics.has_min_max:
@@ -138,9 +138,9 @@ def _upper_bound(found: StatsAggregator) -> bytes | None:
 
 
 def text_above(text: str, length: int) -> str | None:
-    """A text of at most `length` characters that is not below this one; None if there is none.
+    """An upper bound of a text with at most `length` characters; None if there is none.
 
-    What is cut off is made up for by the next code point in the place of the last one that has a next.
+    The text is truncated, and its last code point that has a successor is replaced by that successor.
     """
     if len(text) <= length:
         return text

@@ -1,9 +1,8 @@
-"""Spark columns -> an Iceberg schema, with field ids on every level.
+"""Spark columns -> an Iceberg schema with field ids at every level; PARTITION BY -> a partition spec.
 
-Key columns are required and become the identifier fields; every other field is optional, whatever Spark says of its
-nullability: a streaming frame's `nullable` is a guess, and a table that refuses nulls would stop the stream.
-
-What a sink says of partitions -> a partition spec of a schema. Mistakes are told before a table is made.
+Key columns are required and become the identifier fields. Every other field is optional, whatever Spark says about its
+nullability: a streaming frame's `nullable` is a guess, and a table that refuses nulls would stop the stream. Mistakes
+are reported before a table is created.
 """
 
 import json
@@ -52,7 +51,7 @@ _COLLATIONS = "__COLLATIONS"
 
 
 class SparkStruct(Protocol):
-    """What is needed of `pyspark.sql.types.StructType`."""
+    """The part of `pyspark.sql.types.StructType` that is used here."""
 
     def jsonValue(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The type as a JSON object."""
@@ -60,15 +59,17 @@ class SparkStruct(Protocol):
 
 
 def reserved(column: str) -> InvalidInput:
-    """The error of a column of the user with a name of calve's."""
-    return InvalidInput(f'column name "{column}" is reserved', detail=f"Names with {RESERVED_PREFIX} belong to calve.")
+    """The error for a user's column with a reserved name."""
+    return InvalidInput(
+        f'column name "{column}" is reserved', detail=f"calve reserves names that begin with {RESERVED_PREFIX}."
+    )
 
 
 def iceberg_schema(columns: SparkStruct | str, key: Sequence[str] = (), uuids: Sequence[str] = ()) -> Schema:
     """The schema of a table for a frame's columns (a Spark StructType or its JSON), identified by `key`.
 
-    Columns named in `uuids` are texts in Spark and uuids in the table. Raises InvalidInput that names the column for
-    whatever a table cannot hold or a key cannot be.
+    Columns named in `uuids` are strings in Spark and uuids in the table. Raises InvalidInput, which names the column,
+    for types that a table cannot hold or that cannot be a key.
     """
     struct = json.loads(columns) if isinstance(columns, str) else columns.jsonValue()
     fields = struct["fields"]
@@ -79,7 +80,7 @@ def iceberg_schema(columns: SparkStruct | str, key: Sequence[str] = (), uuids: S
         if field["name"].lower().startswith(RESERVED_PREFIX) and field["name"] not in own:
             raise reserved(field["name"])
     _check_key(fields, key)
-    # The ids only have to differ here: fresh ones are assigned in the order in which a catalog assigns them, too.
+    # The ids only need to be unique here: fresh ones are assigned below, in the order in which catalogs assign them.
     root = _struct(fields, path="", ids=count(1))
     by_name = {field.name: field for field in root.fields}
     table_fields = [_column(field, key, uuids) for field in root.fields]
@@ -94,7 +95,7 @@ def _column(field: NestedField, key: Sequence[str], uuids: Sequence[str]) -> Nes
 
 def _check_key(fields: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
     if len(set(key)) < len(key):
-        raise InvalidInput("a key column is named twice", detail=f"The key is ({', '.join(key)}).")
+        raise InvalidInput("the key names a column twice", detail=f"The key is ({', '.join(key)}).")
     by_name = {field["name"]: field for field in fields}
     for name in key:
         field = by_name.get(name)
@@ -107,7 +108,7 @@ def _check_key(fields: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
         if known is not None and not known.key:
             raise InvalidInput(
                 f'column "{name}" cannot be a key',
-                detail=f"It is of type {_type_name(kind)}, whose values have no exact equality in a table.",
+                detail=f"Values of type {_type_name(kind)} cannot be compared for exact equality in a table.",
                 hint="Use columns of an integer, decimal, text, date or time type as the key.",
             )
         if field.get("metadata", {}).get(_COLLATIONS):
@@ -131,7 +132,7 @@ def _struct(fields: Sequence[Mapping[str, Any]], *, path: str, ids: Iterator[int
         if other := seen.get(name.lower()):
             raise InvalidInput(
                 f'column "{path}{name}" exists twice',
-                detail=f'"{path}{other}" and "{path}{name}" differ at most in case, which engines do not tell apart.',
+                detail=f'Engines cannot distinguish "{path}{other}" and "{path}{name}": names are case-insensitive.',
             )
         seen[name.lower()] = name
     return StructType(*[_field(field, path, ids) for field in fields])
@@ -170,7 +171,7 @@ def _unsupported(path: str, kind: str) -> InvalidInput:
     return InvalidInput(
         f'column "{path}" has a type that a table cannot hold',
         detail=f"Got {kind}.",
-        hint="Cast it to a type of Iceberg's format version 2, or leave it out.",
+        hint="Cast it to a type of Iceberg format version 2, or leave it out.",
     )
 
 
@@ -179,14 +180,14 @@ _TIMES = frozenset({"year", "month", "day", "hour"})
 
 
 def partition_spec(schema: Schema, fields: Sequence[PartitionBy]) -> PartitionSpec:
-    """The spec of a new table. Raises InvalidInput that names the field and the column's type."""
+    """The spec of a new table. Raises InvalidInput, which names the field and the column's type."""
     found: list[PartitionField] = []
     units: dict[int, PartitionBy] = {}
     for wanted in fields:
         source, name = _source(schema, wanted)
         transform = _transform(wanted, source)
         if any(f.source_id == source.field_id and f.transform == transform for f in found):
-            raise InvalidInput(f"partition field {wanted} is there twice", hint="Leave one of them out.")
+            raise InvalidInput(f"partition field {wanted} is listed twice", hint="Remove one of them.")
         if wanted.transform in _TIMES and (other := units.setdefault(source.field_id, wanted)) is not wanted:
             raise InvalidInput(
                 f"partition fields {other} and {wanted} are redundant",
@@ -199,13 +200,13 @@ def partition_spec(schema: Schema, fields: Sequence[PartitionBy]) -> PartitionSp
 
 
 def _source(schema: Schema, wanted: PartitionBy) -> tuple[NestedField, str]:
-    """The field, and its name with all levels."""
+    """The source field and its full path."""
     fields, path = schema.fields, ""
     for depth, part in enumerate(wanted.column, 1):
         field = next((f for f in fields if f.name == part), None) or _without_case(fields, part)
         if field is None:
             raise InvalidInput(
-                f'there is no column "{path}{part}" to partition by',
+                f'partition column "{path}{part}" does not exist',
                 detail=f"Columns are {', '.join(f'{path}{f.name}' for f in fields)}." if fields else "",
             )
         path += field.name
@@ -213,7 +214,7 @@ def _source(schema: Schema, wanted: PartitionBy) -> tuple[NestedField, str]:
             return field, path
         fields = field.field_type.fields if isinstance(field.field_type, StructType) else ()
         path += "."
-    raise InvalidInput("a partition field names no column")
+    raise InvalidInput("a partition field has no column")
 
 
 def _without_case(fields: Sequence[NestedField], name: str) -> NestedField | None:
@@ -233,7 +234,7 @@ def _transform(wanted: PartitionBy, source: NestedField) -> Transform[object, ob
 
 
 def _name(schema: Schema, before: Sequence[PartitionField], wanted: PartitionBy, column: str) -> str:
-    """As other engines name it, unless a column or another field has that name."""
+    """The name that other engines would choose, unless a column or another field already has it."""
     if wanted.transform == "identity":
         return column
     plain = column + _SUFFIXES.get(wanted.transform, f"_{wanted.transform}")

@@ -1,13 +1,11 @@
-"""What a sink asks of its table beyond rows, columns and partitions, and the changes that give it to the sink.
+"""Evolves a table to the columns and partitions that its sink needs, and derives the schema that files have.
 
-Columns are those of the input. Partitions are those that the sink's definition names; which of its namings was applied
-last stands in a table property. So a definition that changed changes the table, and partitions that others changed
-meanwhile stay as they are.
+The columns come from the input, the partitions from the sink's definition. A table property records the last applied
+PARTITION BY: a changed definition changes the table, and partitions that others changed meanwhile are left alone.
 
-The schema that files are written with: the columns of the input with ids and types of the table.
-
-Columns have the table's names. Fields inside of them have the input's, so that values are found when rows are turned
-into the table's types; readers go by the ids.
+Files are written with the columns of the input, with the ids and types of the table. Columns have the table's names;
+nested fields have the input's names, so that values are found when rows are converted to the table's types. Readers use
+the ids.
 """
 
 from collections.abc import Sequence
@@ -34,31 +32,31 @@ from calve.iceberg.schema.fitting import field_named, fit
 from calve.model.spec import PartitionBy
 
 _NEWEST = -1
-"""Stands for the schema or the spec that the same commit adds."""
+"""Refers to the schema or spec that the same commit adds."""
 _PARTITION_BY = "calve.partition-by."
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a sink asks for."""
+    """The columns, partitions and branch that a sink needs."""
 
     given: Schema
     """The columns of its input, in their order."""
     partition_by: tuple[PartitionBy, ...] | None = None
-    """None: whatever the table has."""
+    """None keeps the table's partitions."""
     evolves: bool = True
-    """Whether columns of the table may be changed."""
+    """Whether the table's columns may be changed."""
     branch: str = MAIN_BRANCH
-    """Where its commits go."""
+    """The branch it commits to."""
 
 
 def creation_properties(sink_id: str, partition_by: Sequence[PartitionBy]) -> dict[str, str]:
-    """Properties of a table that is made for a sink."""
+    """Properties of a table that is created for a sink."""
     return {f"{_PARTITION_BY}{sink_id}": _text(partition_by)} if partition_by else {}
 
 
 def evolution(metadata: TableMetadata, shape: Shape, sink_id: str) -> tuple[TableUpdate, ...]:
-    """The changes that a table needs; none when it has all. Raises InvalidInput when no change helps."""
+    """The updates that the table needs; empty if it needs none. Raises InvalidInput if no update helps."""
     found = fit(metadata, shape.given)
     if found.differences and not (found.mendable and shape.evolves):
         raise misfit("the table", found.text)
@@ -91,7 +89,7 @@ def _partition_updates(metadata: TableMetadata, schema: Schema, shape: Shape, si
 
 
 def _with_known_ids(metadata: TableMetadata, spec: PartitionSpec) -> PartitionSpec:
-    """A field that an older spec had keeps its id; new ones get ids that nobody had."""
+    """A field that an older spec had keeps its id; new fields get unused ids."""
     known = {(f.source_id, str(f.transform)): f for s in metadata.partition_specs for f in s.fields}
     last = metadata.last_partition_id or 0
     fields = []
@@ -109,7 +107,7 @@ def _text(fields: Sequence[PartitionBy]) -> str:
 
 
 def written_schema(theirs: Schema, given: Schema) -> Schema:
-    """The table's schema, of the columns that are given, in their order."""
+    """The table's schema, reduced to the columns of `given`, in their order."""
     fields = []
     for ours in given.fields:
         field = field_named(theirs.fields, ours.name)

@@ -1,11 +1,10 @@
-"""How the columns of an input fit those of a table, and what the table has to become where they do not.
+"""Compares the columns of an input with those of a table, and derives the schema that the table needs.
 
-Columns are found by name, exactly or else without case; one that was renamed in the table since, by the name that it
-had. A change that Iceberg allows (a new column, a wider type, a column that is required no more) can mend a difference;
-all others are for people. Nothing is ever dropped: a column that the input lacks is null in new rows. Keys are never
-widened: DuckDB fails on equality deletes that were written with the narrower type.
-
-Fields of a table's schema by the names of an input: exactly so, else without case where that is one field.
+Columns are matched by name: exactly, else ignoring case if that is unambiguous; a column that was renamed in the table
+is also found by its former name. Changes that Iceberg allows (a new column, a wider type, a column that is no longer
+required) resolve a difference; all other differences need a person. Nothing is ever dropped: a column that the input
+lacks is null in new rows. Keys are never widened: DuckDB fails on equality deletes that were written with the narrower
+type.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,7 +36,7 @@ from calve.model.files import ColumnNeeds
 
 
 def find_named(fields: Sequence[NestedField], name: str) -> NestedField | None:
-    """The field of this name."""
+    """The field of this name: the exact match, else the only one that matches ignoring case; None if there is none."""
     exact = next((field for field in fields if field.name == name), None)
     if exact is not None:
         return exact
@@ -46,7 +45,7 @@ def find_named(fields: Sequence[NestedField], name: str) -> NestedField | None:
 
 
 def field_named(fields: Sequence[NestedField], name: str) -> NestedField:
-    """The same. Raises InvalidInput when there is none."""
+    """As `find_named`, but raises InvalidInput if there is none."""
     found = find_named(fields, name)
     if found is None:
         raise InvalidInput(
@@ -57,7 +56,7 @@ def field_named(fields: Sequence[NestedField], name: str) -> NestedField:
 
 @dataclass(frozen=True)
 class Difference:
-    """One column that does not fit, in words; `mendable` if the table can be changed so that it does."""
+    """One column that does not fit, described; `mendable` if a change of the table resolves it."""
 
     text: str
     mendable: bool
@@ -65,14 +64,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Fit:
-    """The outcome of a comparison. `schema` is the table's with everything mended that can be."""
+    """The outcome of a comparison. `schema` is the table's schema with all mendable differences resolved."""
 
     schema: Schema
     differences: tuple[Difference, ...]
 
     @property
     def mendable(self) -> bool:
-        """True when nothing is left for people."""
+        """Whether a change of the table resolves all differences."""
         return all(difference.mendable for difference in self.differences)
 
     @property
@@ -94,7 +93,7 @@ def fit(metadata: TableMetadata, given: Schema) -> Fit:
 
 
 def as_known(metadata: TableMetadata, given: Schema) -> Schema:
-    """The table's schema, with columns that others renamed under the names by which the input knows them."""
+    """The table's schema, where renamed columns have the names that the input still uses for them."""
     current = metadata.schema()
     by_id = {field.field_id: field for field in current.fields}
     older = sorted((s for s in metadata.schemas if s.schema_id != current.schema_id), key=lambda s: -s.schema_id)
@@ -113,7 +112,7 @@ def as_known(metadata: TableMetadata, given: Schema) -> Schema:
 
 
 def needs_of(metadata: TableMetadata, given: Schema) -> ColumnNeeds:
-    """What the table asks of an input that fits it, and the input does not promise."""
+    """What the table requires of an input that fits it and that the input does not guarantee."""
     theirs = as_known(metadata, given).fields
     pairs = [(ours, match) for ours in given.fields if (match := find_named(theirs, ours.name))]
     return ColumnNeeds(
@@ -131,7 +130,7 @@ def _ids(fields: Iterable[NestedField | None]) -> list[int]:
 
 
 class _Walk:
-    """Goes through both schemas at once; `differences` are met on the way."""
+    """Walks both schemas in parallel and collects `differences`."""
 
     def __init__(self, last_id: int, key: AbstractSet[str]) -> None:
         self.differences: list[Difference] = []
@@ -148,7 +147,9 @@ class _Walk:
                 self._differs(f'column "{column}": got {field.field_type}, expected none', mendable=True)
                 added.append(self._new(field))
             elif match.field_id in kept:
-                self._differs(f'column "{column}": there is another one for column "{path}{match.name}" of the table')
+                self._differs(
+                    f'column "{column}": another column also matches column "{path}{match.name}" of the table'
+                )
             else:
                 kind = self._type(match.field_type, field.field_type, column)
                 kept[match.field_id] = match.model_copy(update={"field_type": kind})
@@ -189,13 +190,13 @@ class _Walk:
 
 
 def _holds(theirs: IcebergType, ours: IcebergType) -> bool:
-    """True when a column of type `theirs` holds every value of type `ours`."""
+    """Whether a column of type `theirs` can hold every value of type `ours`."""
     text_of_uuid = isinstance(theirs, StringType) and isinstance(ours, UUIDType)
     return theirs == ours or text_of_uuid or _widens(ours, theirs)
 
 
 def _widens(narrow: IcebergType, wide: IcebergType) -> bool:
-    """True when Iceberg lets a column of the one type become one of the other."""
+    """Whether Iceberg allows a column of type `narrow` to be widened to `wide`."""
     match narrow, wide:
         case DecimalType(), DecimalType():
             return wide.scale == narrow.scale and wide.precision > narrow.precision
@@ -205,6 +206,6 @@ def _widens(narrow: IcebergType, wide: IcebergType) -> bool:
 
 
 def _converts(theirs: IcebergType, ours: IcebergType) -> bool:
-    """True when values are made to fit, or are bad rows: those of a column, not inside of others."""
+    """Whether values are converted, or rejected as bad rows. Applies to top-level columns only."""
     text_of_uuid = isinstance(ours, StringType) and isinstance(theirs, UUIDType)
     return text_of_uuid or (isinstance(ours, BinaryType) and isinstance(theirs, FixedType))

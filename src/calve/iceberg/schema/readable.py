@@ -1,7 +1,7 @@
-"""What readers need of a table's schema, on the driver and on executors: Arrow types with field ids, Spark's types.
+"""A table's schema for readers, on the driver and on executors: Arrow types with field ids, and Spark types.
 
-Columns arrive in types that Arrow and Spark both have: a uuid is text, a fixed value is binary. Nothing is declared
-non-null in Arrow: a file of somebody else may break that promise, and Arrow would not notice.
+Columns have types that both Arrow and Spark have: a uuid is a string, a fixed value is binary. No Arrow field is
+declared non-null: a file of another writer may break that promise, and Arrow would not notice.
 """
 
 import json
@@ -46,7 +46,7 @@ from calve.model.scan import EVERYTHING, Condition
 from calve.suggest import suggestion
 
 FIELD_ID = b"PARQUET:field_id"
-"""Where Arrow keeps the field ids of Parquet files."""
+"""The metadata key under which Arrow stores the field ids of Parquet files."""
 
 _NAME_MAPPING = "schema.name-mapping.default"
 
@@ -57,7 +57,7 @@ _PLAIN: Mapping[type[IcebergType], tuple[pa.DataType, str | None]] = {
     FloatType: (pa.float32(), "float"),
     DoubleType: (pa.float64(), "double"),
     DateType: (pa.date32(), "date"),
-    TimeType: (pa.time64("ns"), "time(6)"),  # Spark takes no other unit
+    TimeType: (pa.time64("ns"), "time(6)"),  # Spark accepts no other unit
     TimestampType: (pa.timestamp("us"), "timestamp_ntz"),
     TimestamptzType: (pa.timestamp("us", "UTC"), "timestamp"),
     TimestampNanoType: (pa.timestamp("ns"), None),
@@ -70,12 +70,12 @@ _PLAIN: Mapping[type[IcebergType], tuple[pa.DataType, str | None]] = {
     GeographyType: (pa.binary(), None),
     UnknownType: (pa.null(), "void"),
 }
-"""Arrow's type and Spark's name for it; None where Spark has no such type."""
+"""The Arrow type and Spark's name for it; None if Spark has no such type."""
 
 
 @dataclass(frozen=True)
 class MappedName:
-    """A field of files without ids, found by name."""
+    """A field that is found by name, in files without ids."""
 
     field_id: int | None
     children: "Names"
@@ -86,7 +86,7 @@ Names = dict[str, MappedName]
 
 @dataclass(frozen=True)
 class KeyField:
-    """A field of equality deletes: its ids from the column down to itself, and its type."""
+    """A field of equality deletes: the ids from its column down to itself, and its type."""
 
     path: tuple[int, ...]
     kind: pa.DataType
@@ -94,28 +94,30 @@ class KeyField:
 
 @dataclass(frozen=True)
 class ReadTarget:
-    """What files are turned into. Goes to executors by pickle."""
+    """What files are read into. Pickled to executors."""
 
     schema: pa.Schema
-    """The columns that are asked for, with field ids on every level."""
+    """The requested columns, with field ids at every level."""
     keys: dict[int, KeyField] = field(default_factory=dict)
-    """Fields that deletes compare, by id; they need be neither asked for nor in the table any more."""
+    """Fields that deletes compare, by id; they need not be requested, nor still be in the table."""
     defaults: dict[int, Any] = field(default_factory=dict)
     """Values of fields that a file lacks, by id, as Arrow scalars."""
     names: Names | None = None
-    """For files without ids."""
+    """The name mapping, for files without ids."""
     where: Condition = EVERYTHING
-    """Row groups without a row that meets it need not be read."""
+    """Row groups without a matching row may be skipped."""
     io_properties: dict[str, str] = field(default_factory=dict, repr=False)
     """What the store needs (endpoint, credentials)."""
 
 
 def projected(schema: Schema, columns: Sequence[str] | None, table_name: str) -> Schema:
-    """The columns that are asked for, in that order; all of them unless told. Raises InvalidInput for unknown ones."""
+    """The requested columns, in that order; all if None. Raises InvalidInput for unknown columns."""
     if columns is None:
         return schema
     if not columns or len(set(columns)) < len(columns):
-        raise InvalidInput("columns are named once, and at least one", detail=f"Got {', '.join(columns) or 'none'}.")
+        raise InvalidInput(
+            "name at least one column, and each column once", detail=f"Got {', '.join(columns) or 'no column'}."
+        )
     by_name = {f.name: f for f in schema.fields}
     folded = {name.lower(): name for name in by_name}
     chosen: list[NestedField] = []
@@ -146,21 +148,21 @@ def read_target(table: Table, schema: Schema, equality_ids: Iterable[int], where
 
 
 def rewrite_target(table: Table, equality_ids: Iterable[int]) -> ReadTarget:
-    """How to read all columns of a table in the types that they are written with."""
+    """How to read all columns of a table in the types in which they are written."""
     return replace(read_target(table, table.schema(), equality_ids), schema=arrow_schema(table.schema()))
 
 
 @dataclass(frozen=True)
 class EveryField:
-    """Fields of all schemas that a table ever had, by id, as the newest schema has them."""
+    """The fields of all schemas that a table ever had, by id, each as in the newest schema that has it."""
 
     fields: dict[int, NestedField]
     paths: dict[int, tuple[int, ...]]
-    """Ids from the column down; for fields of structs only."""
+    """Ids from the column down to the field; fields of structs only."""
 
 
 def every_field(table: Table) -> EveryField:
-    """Dropped ones as well: deletes go on comparing them."""
+    """All fields of a table, including dropped ones: deletes still compare them."""
     found = EveryField({}, {})
     current = table.schema()
     older = sorted((s for s in table.metadata.schemas if s.schema_id != current.schema_id), key=lambda s: s.schema_id)
@@ -180,17 +182,17 @@ def _walk(fields: Iterable[NestedField], above: tuple[int, ...]) -> Iterator[tup
 
 
 def _key_type(kind: IcebergType) -> pa.DataType:
-    """In the table's own unit: partitions of keys are computed from it."""
+    """The type in the table's own unit: partition values of keys are computed from it."""
     return pa.time64("us") if isinstance(kind, TimeType) else arrow_type(kind)
 
 
 def arrow_columns(schema: Schema) -> pa.Schema:
-    """Arrow's form of columns, with field ids on every level."""
+    """The Arrow schema of a table's columns, with field ids at every level."""
     return pa.schema([_arrow_field(f) for f in schema.fields])
 
 
 def arrow_type(kind: IcebergType) -> pa.DataType:
-    """Arrow's form of a type, with field ids inside."""
+    """The Arrow type of an Iceberg type, with field ids inside."""
     match kind:
         case StructType():
             return pa.struct([_arrow_field(f) for f in kind.fields])
@@ -210,7 +212,7 @@ def _arrow_field(known: NestedField) -> pa.Field:
 
 
 def spark_schema(schema: Schema) -> dict[str, Any]:
-    """Spark's form of a schema, for `StructType.fromJson`. Raises InvalidInput for types that Spark does not have."""
+    """The Spark schema, for `StructType.fromJson`. Raises InvalidInput for types that Spark does not have."""
     return _spark_struct(schema.fields, "")
 
 
@@ -248,7 +250,7 @@ def _spark_type(kind: IcebergType, path: str) -> Any:
         raise InvalidInput(
             f'column "{path}" has a type that Spark does not have',
             detail=f"It is {kind}.",
-            hint="Name the columns to read without it, or use `calve read`.",
+            hint="Select the other columns by name, or use `calve read`.",
         )
     return name
 

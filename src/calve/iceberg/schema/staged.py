@@ -1,8 +1,8 @@
-"""Columns of staged rows by field id, so that rows are read right whatever happened to the table since.
+"""Columns of staged rows by field id, so that rows are read correctly after the table's schema changed.
 
-Rows of a batch may have been staged with different columns. They get the table's columns that any of them has, as the
-table has these now: under the names and in the types of now, null where a row was read without the column. A column
-that left the table leaves the rows.
+The rows of a batch may have been staged with different columns. They are read with those of the table's columns that
+any of them has, under their current names and types; a row that was staged without a column has null there. A column
+that was dropped from the table is dropped from the rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from calve.iceberg.schema.readable import MappedName, Names, arrow_columns, spar
 
 
 def columns_of_any(theirs: Schema, staged: Iterable[Schema]) -> Schema:
-    """The columns of a table, and the fields inside of them, that rows of any of these schemas have."""
+    """The columns of a table, and their nested fields, that any of the staged schemas has."""
     ids = {number for schema in staged for number in schema.field_ids}
     fields = [field for field in theirs.fields if field.field_id in ids]
     return Schema(*(_with_known(field, ids) for field in fields), schema_id=theirs.schema_id)
@@ -32,7 +32,7 @@ def _known(kind: IcebergType, ids: set[int]) -> IcebergType:
     match kind:
         case StructType():
             known = [_with_known(field, ids) for field in kind.fields if field.field_id in ids]
-            return StructType(*known) if known else kind  # all that rows had in it has left the table
+            return StructType(*known) if known else kind  # the table dropped every field that the rows had in it
         case ListType():
             element = _known(kind.element_type, ids)
             return ListType(kind.element_id, element, element_required=kind.element_required)
@@ -44,7 +44,7 @@ def _known(kind: IcebergType, ids: set[int]) -> IcebergType:
 
 @dataclass(frozen=True)
 class StagedColumns:
-    """Columns in the types in which rows are staged. Arrow's have field ids on every level."""
+    """Columns in the types in which rows are staged. The Arrow schema has field ids at every level."""
 
     arrow: pa.Schema
     spark: dict[str, Any]
@@ -52,7 +52,7 @@ class StagedColumns:
 
 
 def staged_columns(schema_json: str) -> StagedColumns:
-    """What the rows of a batch are turned into. Nothing is required: deletes have keys alone."""
+    """The columns that a batch's rows are read into. All are optional: deletes have only keys."""
     schema = parse_schema(schema_json)
     fields = [f.model_copy(update={"field_type": _bytes_of_uuid(f.field_type)}) for f in schema.fields]
     kept = Schema(*(_optional(field) for field in fields))
@@ -60,7 +60,7 @@ def staged_columns(schema_json: str) -> StagedColumns:
 
 
 def _bytes_of_uuid(kind: IcebergType) -> IcebergType:
-    """A column of uuids is staged as their bytes."""
+    """UUID columns are staged as bytes."""
     return BinaryType() if isinstance(kind, UUIDType) else kind
 
 
@@ -81,7 +81,7 @@ def _with_optional(kind: IcebergType) -> IcebergType:
 
 
 def staged_names(schema_json: str) -> Names:
-    """How fields of a staged file, which has no ids, are found by their names."""
+    """The name mapping of a staged file, which has no field ids."""
     return _names(parse_schema(schema_json).fields)
 
 

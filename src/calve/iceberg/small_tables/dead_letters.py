@@ -1,8 +1,8 @@
 """The table of dead letters: records that could not become changes, with where they came from and why.
 
-Letters are told apart by what they are (sink, place, bytes), never by when they came: whatever is read again, after a
-crash, with lost records, in other checkpoints, by a run that was overtaken, finds its letters there and adds none
-twice. Every addition is one attempt on exactly the table that was looked at.
+Letters are identified by their sink, origin and bytes, never by their time. So no letter is added twice when records
+are read again: after a crash, with lost records, in other checkpoints, or by a run that was fenced. Every addition is
+one attempt on exactly the table state that was checked.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from calve.model.change import Letter, Origin
 from calve.model.spec import TableName
 
 ATTEMPTS = 20
-"""Each attempt that fails means that another writer succeeded."""
+"""Each failed attempt means that another writer succeeded."""
 
 SCHEMA = Schema(
     NestedField(1, "sink", StringType(), required=True),
@@ -65,21 +65,21 @@ class LetterTable:
         load_or_create_table(catalog, name, SCHEMA, ())
 
     def add(self, letters: Sequence[Letter], checkpoint: str) -> int:
-        """Keep these letters, as far as they are not there. The number of those that were added.
+        """Add the letters that the table does not have yet; returns how many were added.
 
-        Raises CommitConflict when other writers were always faster, and TransientError.
+        Raises CommitConflict if other writers won every attempt, and TransientError.
         """
         for _ in range(ATTEMPTS - 1):
             try:
                 return self._try(letters, checkpoint)
             except (CommitConflict, CommitUnknown):
-                continue  # the table tells which letters are there
+                continue  # the next attempt reads which letters are in the table
         return self._try(letters, checkpoint)
 
     def _try(self, letters: Sequence[Letter], checkpoint: str) -> int:
         with trying(f'loading table "{self._name}"'):
             table = self._catalog.load_table(self._name.identifier)
-            fresh = _missing(letters, self._there(table, letters))
+            fresh = _missing(letters, self._existing(table, letters))
             if not fresh:
                 return 0
             rows = [self._row(letter, checkpoint) for letter in fresh]
@@ -96,21 +96,21 @@ class LetterTable:
         faults.reached("deadletter.after")
         return len(fresh)
 
-    def _there(self, table: Table, letters: Sequence[Letter]) -> list[Origin]:
-        """Letters in the table that may be some of these."""
+    def _existing(self, table: Table, letters: Sequence[Letter]) -> list[Origin]:
+        """Origins of letters in the table that may include some of these."""
         found = table.scan(_near(self._sink, letters), selected_fields=_ORIGIN).to_arrow().to_pylist()
         return [Origin(**row) for row in found]
 
     def _row(self, letter: Letter, checkpoint: str) -> dict[str, Any]:
         error = letter.error
-        told = {"reason": error.primary, "detail": error.detail or None, "hint": error.hint or None}
+        reason = {"reason": error.primary, "detail": error.detail or None, "hint": error.hint or None}
         met = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
-        return {"sink": self._sink, **vars(letter.origin), **told, "checkpoint": checkpoint, "met_at": met}
+        return {"sink": self._sink, **vars(letter.origin), **reason, "checkpoint": checkpoint, "met_at": met}
 
 
-def _missing(letters: Sequence[Letter], there: Sequence[Origin]) -> list[Letter]:
-    """Letters that are not there yet. A line may be in a file several times: so often is it a letter."""
-    known = Counter(there)
+def _missing(letters: Sequence[Letter], existing: Sequence[Origin]) -> list[Letter]:
+    """Letters that do not exist yet. A line that occurs several times in a file is as many letters."""
+    known = Counter(existing)
     fresh = []
     for letter in letters:
         if known[letter.origin]:
@@ -121,7 +121,7 @@ def _missing(letters: Sequence[Letter], there: Sequence[Origin]) -> list[Letter]
 
 
 def _near(sink: str, letters: Sequence[Letter]) -> BooleanExpression:
-    """A condition that the table's own letters of these places meet, and few others."""
+    """A condition that matches existing letters of these origins, and few others."""
     own = _equal("sink", sink)
     offsets: dict[tuple[str, int], list[int]] = {}
     files: set[str] = set()

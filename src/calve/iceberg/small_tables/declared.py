@@ -1,6 +1,6 @@
 """Tables whose columns are declared by name and kind, partitioned by the values of some of them.
 
-Declared tables in a catalog: made when missing, and kept in step with their declaration and configuration.
+A declared table is created if it is missing, and altered to match its declaration and configuration.
 """
 
 import json
@@ -65,7 +65,7 @@ class ListOf:
 
 @dataclass(frozen=True)
 class MapOf:
-    """Plain values by text."""
+    """Plain values by string key."""
 
     value: Plain
 
@@ -93,7 +93,7 @@ class DeclaredColumn:
 
 
 def declared_schema(columns: Sequence[DeclaredColumn]) -> Schema:
-    """The schema with fresh field ids in the order in which a catalog assigns them."""
+    """The schema, with fresh field ids in the order in which catalogs assign them."""
     ids = count(1)
     fields = []
     for column in columns:
@@ -127,14 +127,14 @@ def declared_spec(schema: Schema, columns: Sequence[DeclaredColumn]) -> Partitio
 
 ATTEMPTS = 10
 LOADS = 50
-"""A load starts again when the metadata file that the catalog named was removed meanwhile."""
+"""The number of attempts to load a table; one fails if the metadata file was replaced and removed meanwhile."""
 FORMAT_VERSION = "2"
 _FORMAT = "format-version"
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a table has to be like."""
+    """What a table must look like."""
 
     identifier: tuple[str, ...]
     location: str
@@ -143,14 +143,14 @@ class Declaration:
 
     @property
     def label(self) -> str:
-        """How messages call the table."""
+        """The name of the table in messages."""
         return ".".join(self.identifier)
 
 
 def open_declared(catalog: Catalog, declaration: Declaration) -> Table:
-    """The table of a declaration: made, or brought in step. Other processes may do the same at the same time.
+    """Load, create or alter the table of a declaration. Safe while other processes do the same.
 
-    Raises InvalidInput when the table that is there is another one, or was made by a newer calve.
+    Raises InvalidInput if the existing table is a different one, or was created by a newer calve.
     """
     for attempt in range(ATTEMPTS):
         table = load_or_create(catalog, declaration)
@@ -165,14 +165,14 @@ def open_declared(catalog: Catalog, declaration: Declaration) -> Table:
         change = TableChange(table, needed, updates, done=lambda now: not _updates(now, declaration))
         try:
             send(change, f'the change of properties of "{declaration.label}"')
-        except (CommitConflict, CommitUnknown):  # the table, loaded again, tells what is left to do
+        except (CommitConflict, CommitUnknown):  # the reloaded table shows what remains to do
             if attempt == ATTEMPTS - 1:
                 raise
     return load_or_create(catalog, declaration)
 
 
 def load_or_create(catalog: Catalog, declaration: Declaration) -> Table:
-    """The table as the catalog has it. Raises TransientError."""
+    """Load the table, or create it. Raises TransientError."""
     with trying(f'loading table "{declaration.label}"'):
         lost = FileNotFoundError()
         for _ in range(LOADS):
@@ -181,12 +181,12 @@ def load_or_create(catalog: Catalog, declaration: Declaration) -> Table:
             except NoSuchTableError:
                 return _create(catalog, declaration)
             except FileNotFoundError as error:
-                lost = error  # a newer metadata file took the place of the one that was named, or it is lost
+                lost = error  # a newer metadata file replaced this one, or it is lost
         raise lost
 
 
 def load_declared(catalog: Catalog, declarations: Sequence[Declaration]) -> list[Table]:
-    """Tables that exist, at one moment where the catalog can tell. Raises TransientError."""
+    """Load the tables, all at one moment if the catalog can do that. Raises TransientError."""
     if not isinstance(catalog, EmbeddedCatalog):
         return [load_or_create(catalog, one) for one in declarations]
     with trying(f"loading tables {', '.join(one.label for one in declarations)}"):
@@ -196,7 +196,9 @@ def load_declared(catalog: Catalog, declarations: Sequence[Declaration]) -> list
             except (FileNotFoundError, NoSuchTableError):
                 for one in declarations:
                     load_or_create(catalog, one)
-    raise TransientError(f"loading table {declarations[0].label} was overtaken again and again", hint="Try again.")
+    raise TransientError(
+        f"loading table {declarations[0].label} failed", detail="Other writers kept changing it.", hint="Try again."
+    )
 
 
 def _create(catalog: Catalog, declaration: Declaration) -> Table:
@@ -222,9 +224,9 @@ def _create(catalog: Catalog, declaration: Declaration) -> Table:
 def _check(table: Table, declaration: Declaration) -> None:
     if _plain(table.location()) != _plain(declaration.location):
         raise InvalidInput(
-            f'table "{declaration.label}" is somewhere else',
-            detail=f"It is at {table.location()}; the configuration says {declaration.location}.",
-            hint="Move the configuration back, or use another catalog or namespace.",
+            f'table "{declaration.label}" is at another location',
+            detail=f"Got {table.location()}; the configuration says {declaration.location}.",
+            hint="Restore the configured location, or use another catalog or namespace.",
         )
     wanted = declared_schema(declaration.columns)
     there = {field.name: field for field in table.schema().fields}
@@ -240,9 +242,9 @@ def _check(table: Table, declaration: Declaration) -> None:
     kinds = [f.name for f in wanted.fields if f.name in there and str(there[f.name].field_type) != str(f.field_type)]
     if keys != fields or kinds:
         raise InvalidInput(
-            f'table "{declaration.label}" has another shape',
-            detail=f"Its partitions are by {', '.join(map(str, fields))}, expected {', '.join(keys)}; "
-            f"columns of another type: {', '.join(kinds) or 'none'}.",
+            f'table "{declaration.label}" has a different schema',
+            detail=f"It is partitioned by {', '.join(map(str, fields))}, expected {', '.join(keys)}; "
+            f"columns with a different type: {', '.join(kinds) or 'none'}.",
         )
 
 
@@ -259,7 +261,7 @@ def _updates(table: Table, declaration: Declaration) -> tuple[TableUpdate, ...]:
 
 
 def _new_columns(table: Table, columns: Sequence[DeclaredColumn]) -> tuple[TableUpdate, ...]:
-    """Columns that an older calve did not have; rows written before have nulls there."""
+    """Add columns that an older calve did not have; existing rows are null there."""
     schema = table.schema()
     missing = [column for column in columns if column.name not in schema.column_names]
     if not missing:
@@ -281,7 +283,7 @@ def _new_columns(table: Table, columns: Sequence[DeclaredColumn]) -> tuple[Table
 
 
 def _shift(value: object, by: int) -> object:
-    """A type as JSON with all its ids moved."""
+    """A type as JSON, with all its ids shifted."""
     if isinstance(value, dict):
         ids = {"id", "element-id", "key-id", "value-id"}
         return {k: v + by if k in ids and isinstance(v, int) else _shift(v, by) for k, v in value.items()}

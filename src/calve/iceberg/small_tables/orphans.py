@@ -1,7 +1,7 @@
-"""Files below a table's location that nothing in the table refers to: left by processes that died at work.
+"""Removes orphans: files below a table's location that nothing refers to, left behind by processes that died.
 
-Only files that look like those of a table, and are old enough, are removed: younger ones may belong to a commit that is
-under way.
+Only files that look like a table's files and are old enough are removed: younger ones may belong to a commit in
+progress.
 """
 
 from datetime import UTC, datetime
@@ -17,9 +17,9 @@ _ENDINGS = (".parquet", ".avro", ".metadata.json")
 
 
 def remove_orphans(seen: TableVersion, now_ms: int, min_age_ms: int) -> list[str]:
-    """Remove what is older than `min_age_ms` and nothing refers to; its paths. Raises OSError.
+    """Remove unreferenced files older than `min_age_ms`; returns their paths. Raises OSError.
 
-    `seen` has to be fresh: what was added since is younger.
+    `seen` must have been loaded less than `min_age_ms` ago.
     """
     table, metadata = seen.table, seen.table.metadata
     wanted = references(table.io, seen.manifests, metadata.snapshots)

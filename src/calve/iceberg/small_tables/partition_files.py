@@ -1,15 +1,14 @@
-"""A table whose partitions are single files, replaced and removed whole; several such tables changed at once.
+"""Tables whose partitions are single files, replaced and removed whole; several such tables are changed at once.
 
-    load ──► Seen (version, properties, files; its handle is pyiceberg's table)
+    load ──► TableVersion (version, properties, files; its handle is pyiceberg's table)
                 │
     prepare: manifests, manifest list, updates ──► Prepared
                 │
-    commit_all([Prepared, ...], unchanged=[Seen, ...]) ──► one catalog transaction ──► remove what expired
+    commit_all([Prepared, ...], unchanged=[TableVersion, ...]) ──► one catalog transaction ──► remove expired files
 
-`prepare` and `commit_all` are one attempt on exactly what was seen. What an attempt wrote is removed when it was not
-applied (`catalog/outcome.py`). Files leave the store only after the commit that took the last reference to them away.
-
-Small Parquet files of rows: written in one piece under a name that is free, and read again.
+`prepare` and `commit_all` are one attempt on exactly the version that was loaded. The files of an attempt that was not
+applied are removed (`catalog/outcome.py`). Files are deleted only after the commit that removed the last reference to
+them. The files of rows are small Parquet files, written in one piece under an unused name.
 """
 
 import logging
@@ -52,10 +51,10 @@ from calve.iceberg.snapshot.history import head_of
 from calve.model.files import Content, WrittenFile
 
 SeenTable = Table
-"""A table as it was loaded, for those who only hand it on."""
+"""A loaded table, for callers that only pass it on."""
 
 MANIFESTS = 16
-"""Manifests beyond this number are merged by the next commit, those with many files excepted."""
+"""If there are more manifests than this, the next commit merges them, except for those with many files."""
 MANY_FILES = 500
 
 _NOT_REMOVED: tuple[type[Exception], ...] = (*FAILURES, NoSuchTableError)
@@ -74,13 +73,13 @@ class PartitionFile:
 
 @dataclass(frozen=True)
 class HistoryLimits:
-    """Which snapshots stay beside the newest: at most `snapshots` in all, none that is older than `age_ms`."""
+    """Which snapshots are kept besides the newest: at most `snapshots` in total, none older than `age_ms`."""
 
     snapshots: int | None = None
     age_ms: int | None = None
 
     def expired(self, metadata: TableMetadata, now_ms: int) -> list[Snapshot]:
-        """Snapshots that go when one more is added to these. What branches and tags name stays."""
+        """Snapshots that expire when one more is added. Those that branches and tags refer to stay."""
         named = {ref.snapshot_id for name, ref in metadata.refs.items() if name != MAIN_BRANCH}
         newest_first = sorted(metadata.snapshots, key=lambda s: s.sequence_number or 0, reverse=True)
         return [
@@ -103,7 +102,7 @@ class TableVersion:
 
     @property
     def version(self) -> int:
-        """0 for a table that nothing was written to, then growing with every change of its rows."""
+        """0 for a table that was never written to; grows with every change of its rows."""
         head = head_of(self.table.metadata)
         return (head.sequence_number or 0) if head else 0
 
@@ -114,7 +113,7 @@ class TableVersion:
 
     @property
     def moment(self) -> str:
-        """Names this state of the table and no other."""
+        """Identifies this state of the table uniquely."""
         return self.table.metadata_location
 
     @cached_property
@@ -132,7 +131,7 @@ class TableVersion:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A snapshot that is written and not committed."""
+    """A snapshot that is written but not committed."""
 
     seen: TableVersion
     draft: Draft
@@ -141,11 +140,11 @@ class Prepared:
 
     @property
     def label(self) -> str:
-        """How messages call the table."""
+        """The name of the table in messages."""
         return self.draft.name
 
     def is_in(self, now: TableVersion) -> bool:
-        """Whether it was applied, as far as the table shows now."""
+        """Whether the table shows that the snapshot was applied."""
         return self.change.is_in(now.table)
 
 
@@ -158,9 +157,9 @@ def prepare(
     *,
     files: tuple[str, ...] = (),
 ) -> Prepared:
-    """A snapshot on top of what was seen, without the files `removed` and with those `added`. Raises TransientError.
+    """Write a snapshot on top of `seen`, without the files `removed` and with those `added`. Raises TransientError.
 
-    `files` belong to this attempt alone, and are removed with its manifests if it is not applied.
+    `files` belong to this attempt only, and are removed with its manifests if it is not applied.
     """
     draft = new_draft(seen.table, *tools)
     with trying(f'writing manifests of "{draft.name}"'):
@@ -178,10 +177,10 @@ def prepare(
 
 
 def commit_all(prepared: Sequence[Prepared], unchanged: Sequence[TableVersion] = ()) -> None:
-    """Commit all of these or none, if nothing of it and of `unchanged` changed since it was seen.
+    """Commit all of these or none, provided that neither their tables nor `unchanged` changed since they were loaded.
 
-    Raises CommitConflict when it was not applied, and what was prepared is removed; CommitUnknown, TransientError;
-    InvalidInput when the catalog cannot commit several tables at once.
+    Raises CommitConflict if it was not applied: prepared files are then removed. Raises CommitUnknown, TransientError;
+    InvalidInput if the catalog cannot commit several tables at once.
     """
     what = f"the change of {', '.join(one.label for one in prepared)}"
     after = send_all([one.change for one in prepared], what, "metastore", [seen.table for seen in unchanged])
@@ -191,7 +190,7 @@ def commit_all(prepared: Sequence[Prepared], unchanged: Sequence[TableVersion] =
 
 
 def forget(prepared: Iterable[Prepared]) -> None:
-    """Remove what was written for snapshots that were never sent."""
+    """Remove the files of snapshots that were never sent."""
     for one in prepared:
         discard(one.draft.table.io, one.change.files, "the snapshot that they were written for was never sent")
 
@@ -201,11 +200,11 @@ def forget(prepared: Iterable[Prepared]) -> None:
 
 @dataclass(frozen=True)
 class _Change:
-    """What becomes of the manifests."""
+    """How a snapshot changes the manifests."""
 
     kept: tuple[ManifestLine, ...]
     surviving: tuple[ManifestEntry, ...]
-    """Files whose manifest is written anew."""
+    """Files whose manifest is rewritten."""
     gone: tuple[ManifestEntry, ...]
 
     @classmethod
@@ -268,11 +267,11 @@ def _values(entry: ManifestEntry) -> tuple[Any, ...]:
     return tuple(record[position] for position in range(len(record)))
 
 
-# ---- what expired
+# ---- expired files
 
 
 def _clean_up(prepared: Prepared, after: TableMetadata) -> None:
-    """Remove files that lost their last reference. A file that stays does no harm: a failure is a warning."""
+    """Remove files that lost their last reference. A leftover file does no harm, so a failure is only a warning."""
     try:
         if prepared.expired:
             discard(prepared.draft.table.io, _unreferenced(prepared, after), "they expired")
@@ -288,7 +287,7 @@ def _unreferenced(prepared: Prepared, after: TableMetadata) -> list[str]:
         try:
             return sorted(gone - references(io, manifests, after.snapshots))
         except FileNotFoundError:
-            # Another process expired more meanwhile: what its metadata refers to is what counts.
+            # Another process expired more meanwhile: its metadata is the one that counts.
             newer = prepared.draft.table.catalog.load_table(prepared.draft.table.name()).metadata
             if newer.last_updated_ms == after.last_updated_ms and newer.snapshots == after.snapshots:
                 raise
@@ -302,12 +301,12 @@ _KNOWN = 512
 def write_rows(
     table: Table, location: str, partition: tuple[Any, ...], rows: Sequence[Mapping[str, Any]]
 ) -> WrittenFile:
-    """The rows of one partition as a new file. Raises OSError, or TransientError when the name is taken."""
+    """Write the rows of one partition to a new file. Raises OSError; TransientError if the name is taken."""
     properties = io_properties_of(table.io.properties)
     if file_sizes([location], properties)[location] is not None:
         raise TransientError(
-            "the name of a new file was taken already",
-            detail=f"It is {location}.",
+            "the name of a new file was already taken",
+            detail=f"The file is {location}.",
             hint="Nothing was changed; try again.",
         )
     schema = table.schema()
@@ -333,13 +332,13 @@ def write_rows(
 
 
 class RowReader:
-    """Rows of files. Files never change: small ones stay in memory."""
+    """Reads files of rows. Files never change, so small ones stay in memory."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, pa.Table] = OrderedDict()
 
     def read(self, table: Table, location: str, columns: Sequence[str], rows: int) -> pa.Table:
-        """These columns of a file; one that the file lacks is null. Raises OSError."""
+        """Read columns of a file; a column that the file lacks is null. Raises OSError."""
         content = self._known.get(location)
         if content is None:
             with open_input(location, io_properties_of(table.io.properties)) as source:

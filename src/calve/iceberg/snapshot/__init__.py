@@ -1,1 +1,1 @@
-"""Snapshots: how one is made, what others it follows, which go, and what must stay."""
+"""Snapshots: how they are built, what they replace, which expire, and which must stay."""

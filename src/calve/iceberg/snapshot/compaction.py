@@ -1,11 +1,12 @@
-"""Data files of a table, whoever wrote them, replaced by fewer files with the same rows and without deletes.
+"""Replaces data files of a table, whoever wrote them, by fewer files with the same rows and without deletes.
 
     plan ──► groups of files with their deletes ──► new files (elsewhere) ──► head ──► one `replace` snapshot
 
-New files have the sequence number of the snapshot that was planned on: equality deletes that came later go on to reach
-them, and those before are applied. Position deletes that came later are about files that leave; `CompactionBase.later`
-names them, so that whoever wrote the new files can say where the rows are now. So the stream may go on all the time and
-nothing of it is lost, and neither is the work. What reaches no file any more leaves with the files that it was about.
+New files get the sequence number of the snapshot that the plan is based on: earlier equality deletes are applied, later
+ones still apply to the new files. Later position deletes refer to files that are being replaced; `CompactionBase.later`
+lists them, so that the writer of the new files can translate them to the new positions. So the stream never has to
+pause, and neither its changes nor the compaction's work is lost. Deletes that no longer apply to any file are removed
+together with the files that they applied to.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,22 +44,22 @@ from calve.model.spec import WriteOptions
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """What is to be written anew of one snapshot."""
+    """What to rewrite of one snapshot."""
 
     table: Table
     snapshot_id: int
     sequence_number: int
     groups: Groups
-    """None where files of deletes reach nothing, and only they leave the table."""
+    """Empty if the plan only removes delete files that apply to nothing."""
     reading: ReadTarget
-    """All columns as they are written, and the fields that deletes and the order of rows need."""
+    """All columns in their written types, and the fields that deletes and the sort order need."""
     sort_ids: tuple[int, ...]
-    """Fields that rows are sorted by."""
+    """The fields that rows are sorted by."""
     place: DeletePlace
     options: WriteOptions
 
     def target(self, spec_id: int) -> WriteTarget:
-        """Where and how files of one partition spec are written."""
+        """Where and how to write files of one partition spec."""
         table, spec = self.table, self.table.specs()[spec_id]
         keys = [name for i in self.sort_ids if (name := table.schema().find_column_name(i))]
         return WriteTarget(
@@ -76,15 +77,15 @@ class CompactionPlan:
 
 @dataclass(frozen=True)
 class CompactionOwner:
-    """The sink whose run compacts its own table. A run that lost its fence plans and commits nothing more."""
+    """The sink whose run compacts its own table. A run that lost its fence must not plan or commit."""
 
     sink_id: str
     run_id: Callable[[], str]
 
     def check(self, table: Table) -> None:
-        """Raise FencedError when another run owns the table. A commit pins the state that was checked.
+        """Raise FencedError if another run owns the table. A commit pins the state that was checked.
 
-        Raises TransientError when the table does not say who owns it: the next commit of the sink says it again.
+        Raises TransientError if the table does not state its owner: the next commit of the sink restores that.
         """
         stated = stated_progress(table.properties, self.sink_id)
         if stated is None:
@@ -99,7 +100,7 @@ class CompactionOwner:
 
 @dataclass(frozen=True)
 class CompactionBase:
-    """A table as it is when new files are about to be committed."""
+    """The state of a table on which new files are about to be committed."""
 
     table: Table
     lines: tuple[ManifestLine, ...]
@@ -109,11 +110,11 @@ class CompactionBase:
     index: DeleteIndex
 
     def has(self, files: Sequence[ScanFile]) -> bool:
-        """Whether all of these files are live."""
+        """Whether all these files are live."""
         return all(file.path in self.data for file in files)
 
     def later(self, file: ScanFile) -> tuple[DeleteFile, ...]:
-        """Deletes by position that a file got since it was planned with those that it has."""
+        """Position deletes of a file that were added since it was planned."""
         known = {(delete.path, delete.offset) for delete in file.deletes}
         return tuple(
             delete
@@ -124,25 +125,25 @@ class CompactionBase:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What goes out of the table, and what comes in."""
+    """The files that leave the table, and those that replace them."""
 
     inputs: tuple[ScanFile, ...]
     files: tuple[WrittenFile, ...]
-    """With the rows of the inputs."""
+    """New data files, with the rows of the inputs."""
     deletes: tuple[WrittenFile, ...]
-    """Of rows in `files` that were deleted since the plan."""
+    """Position deletes for rows of `files` that were deleted since the plan."""
     named: Mapping[str, frozenset[str]]
-    """Files of position deletes -> the data files that they are about, as far as that is known."""
+    """Position delete files -> the data files that they refer to, as far as known."""
 
 
 NOTHING = Exchange((), (), (), {})
 
 _MANY = 200_000
-"""Pairs of a data file and a file of deletes that a commit takes the time to look at."""
+"""The most pairs of a data file and a delete file that a commit examines."""
 
 
 class Compactions:
-    """Plans and commits for one branch of one table, again and again: manifests that were read stay in memory."""
+    """Plans and commits compactions of one branch of one table; keeps manifests in memory between them."""
 
     def __init__(
         self,
@@ -157,7 +158,10 @@ class Compactions:
         self._manifests = ManifestCache()
 
     def plan(self, table: Table, policy: Policy) -> CompactionPlan | None:
-        """None when there is nothing to do. Raises TransientError, FencedError; InvalidInput for what cannot be."""
+        """Plan a compaction; None if there is nothing to do.
+
+        Raises TransientError, FencedError; InvalidInput if the table cannot be compacted.
+        """
         _check_version(table)
         if self._owner is not None:
             self._owner.check(table)
@@ -184,9 +188,9 @@ class Compactions:
         )
 
     def head(self, plan: CompactionPlan, table: Table, known: int) -> CompactionBase | None:
-        """The branch as it is now; None when it does not contain what was planned on.
+        """The current state of the branch; None if it does not descend from `known`.
 
-        `known` is the snapshot of the plan, or one that is known to come after it. Raises TransientError, FencedError.
+        `known` is the snapshot of the plan, or a known descendant of it. Raises TransientError, FencedError.
         """
         if self._owner is not None:
             self._owner.check(table)
@@ -196,10 +200,10 @@ class Compactions:
         return self._head(table, snapshot) if snapshot and after else None
 
     def commit(self, plan: CompactionPlan, head: CompactionBase, exchange: Exchange, hold: Hold) -> int:
-        """One attempt on exactly `head`: a snapshot with the new files instead of the inputs; its id.
+        """Commit a snapshot with the new files instead of the inputs, in one attempt on exactly `head`; returns its id.
 
-        The hold ends with it. Raises CommitConflict when it was not applied: then the deletes of the exchange are
-        removed, and its files are not. Raises CommitUnknown, TransientError.
+        The commit releases the hold. Raises CommitConflict if it was not applied: the deletes of the exchange are then
+        removed, its data files are not. Raises CommitUnknown, TransientError.
         """
         table, name = head.table, ".".join(head.table.name())
         draft = new_draft(table, self._clock, self._ids, self._branch)
@@ -240,9 +244,9 @@ class Compactions:
 
 
 def _dangling(head: CompactionBase, exchange: Exchange, sequence_number: int) -> set[str]:
-    """Files of deletes that reach no file which is left; of very many, only those that were about inputs are looked at.
+    """Delete files that no longer apply to any remaining file; other writers may have left some behind.
 
-    They may be what others left behind.
+    If there are very many, only those that apply to inputs are examined.
     """
     inputs = {file.path for file in exchange.inputs}
     entries = {entry.data_file.file_path: entry for entry in head.deletes}
@@ -267,7 +271,7 @@ def _dangling(head: CompactionBase, exchange: Exchange, sequence_number: int) ->
 
 
 def _sort_ids(table: Table) -> tuple[int, ...]:
-    """The table's own order where it is one of plain columns, else the key's; none: rows stay in their order."""
+    """The table's sort order if it consists of plain columns, else the key; empty if rows keep their order."""
     columns = {field.field_id for field in table.schema().fields if field.field_type.is_primitive}
     order = table.sort_order().fields
     plain = all(

@@ -1,10 +1,10 @@
-"""Equality deletes of a table, whoever wrote them, replaced by position deletes of the same rows.
+"""Replaces equality deletes of a table, whoever wrote them, by position deletes of the same rows.
 
-    plan ──► data files with the equality deletes that reach them ──► positions (elsewhere) ──► one `replace` snapshot
+    plan ──► data files with the equality deletes that apply ──► positions (elsewhere) ──► one `replace` snapshot
 
-The snapshot has every row that the one before had: position deletes of all rows that equality deletes hid come in, all
-equality deletes go out. It asserts that the table is where it was planned: rows and deletes that others add meanwhile
-make it fail, and it has to be planned again.
+The snapshot has the same rows as its parent: it adds position deletes for all rows that equality deletes hid, and
+removes all equality deletes. It requires the state that was planned on: if others commit rows or deletes meanwhile, it
+fails and has to be planned again.
 """
 
 from collections.abc import Sequence
@@ -34,31 +34,34 @@ from calve.model.scan import DeleteKind, ScanFile
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """What the conversion of one state of a table takes."""
+    """The plan of a conversion of one state of a table."""
 
     table: Table
     lines: tuple[ManifestLine, ...]
     """Manifests of the snapshot."""
     equality: tuple[ManifestEntry, ...]
-    """Files of equality deletes; all of them leave the table."""
+    """The equality delete files; all of them are removed."""
     files: tuple[ScanFile, ...]
-    """Data files that any of them reaches, with all their deletes."""
+    """Data files that any of them applies to, with all their deletes."""
     target: ReadTarget
     place: DeletePlace
 
     @property
     def rows(self) -> int:
-        """Rows to be searched."""
+        """The number of rows to search."""
         return sum(file.rows for file in self.files)
 
 
 def plan_conversion(table: Table) -> ConversionPlan | None:
-    """None for a table without equality deletes. Raises TransientError; InvalidInput for what cannot be converted."""
+    """Plan a conversion; None if the table has no equality deletes.
+
+    Raises TransientError; InvalidInput if the table cannot be converted.
+    """
     name = ".".join(table.name())
     if table.metadata.format_version != 2:
         raise InvalidInput(
             f'deletes of table "{name}" cannot be converted to positions',
-            detail=f"It has format version {table.metadata.format_version}; position deletes are of version 2.",
+            detail=f"It has format version {table.metadata.format_version}; calve converts tables of version 2.",
         )
     head = head_of(table.metadata)
     if head is None:
@@ -84,9 +87,9 @@ def plan_conversion(table: Table) -> ConversionPlan | None:
 
 
 def commit_conversion(plan: ConversionPlan, files: Sequence[WrittenFile], clock: Clock, ids: IdSource) -> int:
-    """One attempt: a snapshot with `files` and without equality deletes; its id.
+    """Commit a snapshot with `files` and without equality deletes, in one attempt; returns its id.
 
-    Raises CommitConflict when it was not applied: then the files are removed. Raises CommitUnknown, TransientError.
+    Raises CommitConflict if it was not applied: the files are then removed. Raises CommitUnknown, TransientError.
     """
     table, name = plan.table, ".".join(plan.table.name())
     draft = new_draft(table, clock, ids)

@@ -42,7 +42,7 @@ from calve.iceberg.snapshot.history import head_of
 from calve.model.progress import Progress, property_key, tag_name
 
 _ENDLESS_MS = 2**63 - 1
-"""Said of the sink's own tag, or `history.expire.max-ref-age-ms` of the table would end it."""
+"""The age limit of a sink's own tag; without one, the table's `history.expire.max-ref-age-ms` would expire it."""
 
 
 @dataclass(frozen=True)
@@ -85,21 +85,21 @@ class SnapshotContents:
     lines: tuple[ManifestLine, ...]
     """All its manifests."""
     shared: Collection[ManifestLine]
-    """Those that do not belong to this attempt: they are in the table, or other attempts name them as well."""
+    """Manifests that do not belong to this attempt only: they are in the table, or other attempts list them too."""
     summary: Summary
     files: tuple[str, ...] = ()
-    """Other files of this attempt alone."""
+    """Other files that belong to this attempt only."""
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """Files that nothing names if this attempt is not applied, except for its manifest list."""
+        """Files, besides its manifest list, that nothing refers to if this attempt is not applied."""
         shared = {line.manifest.manifest_path for line in self.shared}
         paths = (line.manifest.manifest_path for line in self.lines)
         return (*(path for path in paths if path not in shared), *self.files)
 
 
 def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRANCH) -> Draft:
-    """A draft with a fresh id. Its time is never before the table's last change: time travel needs them in order."""
+    """A draft with a fresh id. Its time is never before the table's last change: time travel needs ordered times."""
     metadata = table.metadata
     taken = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     logged = [entry.timestamp_ms for entry in metadata.snapshot_log[-1:]]
@@ -121,13 +121,13 @@ def requirements(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> tuple[Ta
     """What must still hold when the catalog applies a draft."""
     ref = metadata.refs.get(branch)
     head_id = ref.snapshot_id if ref else None
-    pinned = branch if metadata.snapshots else MAIN_BRANCH  # pyiceberg pins nothing else in a table without snapshots
+    pinned = branch if metadata.snapshots else MAIN_BRANCH  # without snapshots pyiceberg can pin main only
     main = metadata.refs.get(MAIN_BRANCH)
     begun_at = () if ref is not None or main is None else (_at(MAIN_BRANCH, main.snapshot_id),)
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
         _at(pinned, head_id),
-        *begun_at,  # a branch that is not there yet begins at the head of main
+        *begun_at,  # a new branch starts at the head of main
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
         AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
     )
@@ -140,7 +140,7 @@ def _at(ref: str, snapshot_id: int | None) -> TableRequirement:
 def snapshot_change(
     draft: Draft, contents: SnapshotContents, manifests: ManifestCache, *updates: TableUpdate
 ) -> TableChange:
-    """Write the manifest list of a draft; the change that adds the draft to its table, with other updates.
+    """Write the manifest list of a draft; returns the change that adds the draft and applies the other updates.
 
     If the change is not applied, its sender removes the list and the files of this attempt. Raises TransientError.
     """
@@ -172,7 +172,7 @@ def _snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]
 
 
 def progress_updates(draft: Draft, progress: Progress) -> tuple[TableUpdate, ...]:
-    """Move the sink's tag, which never ends, and state its progress in the table property."""
+    """Move the sink's tag, which never expires, and write its progress to the table property."""
     return (
         _moved_ref(draft, tag_name(progress.sink_id), SnapshotRefType.TAG),
         SetPropertiesUpdate(updates={property_key(progress.sink_id): progress.to_property()}),
@@ -180,12 +180,12 @@ def progress_updates(draft: Draft, progress: Progress) -> tuple[TableUpdate, ...
 
 
 def retirement_update(retired: Sequence[Progress]) -> TableUpdate:
-    """State in the table that other sinks lost it."""
+    """Record in the table's properties that these sinks are retired."""
     return SetPropertiesUpdate(updates={property_key(p.sink_id): p.to_property() for p in retired})
 
 
 def _moved_ref(draft: Draft, name: str, kind: SnapshotRefType) -> TableUpdate:
-    """A ref moved to the draft. An update without the retention fields would wipe those of the ref."""
+    """Move a ref to the draft. An update without the retention fields would clear those of the ref."""
     ref = draft.metadata.refs.get(name)
     age = ref.max_ref_age_ms if ref else None
     return SetSnapshotRefUpdate.model_validate(
@@ -205,7 +205,7 @@ FAN_IN = 50
 
 @dataclass(frozen=True)
 class MergeGroup:
-    """Manifests that become one."""
+    """Manifests that are merged into one."""
 
     content: ManifestContent
     spec_id: int
@@ -213,7 +213,7 @@ class MergeGroup:
 
 
 def merge_groups(manifests: Iterable[ManifestFile]) -> tuple[MergeGroup, ...]:
-    """What is to be merged now; empty most of the time."""
+    """The manifests to merge now; usually none."""
     tiers: dict[tuple[ManifestContent, int, int], list[ManifestFile]] = {}
     for manifest in manifests:
         if _mergeable(manifest):
@@ -242,7 +242,7 @@ def _tier(manifest: ManifestFile) -> int:
 
 
 def _split(tier: Sequence[ManifestFile]) -> Iterable[tuple[ManifestFile, ...]]:
-    """The members of a tier in groups that give a manifest of about the target size each."""
+    """Split a tier into groups that each give a manifest of about the target size."""
     group: list[ManifestFile] = []
     size = 0
     for manifest in tier:

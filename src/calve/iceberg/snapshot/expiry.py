@@ -1,26 +1,23 @@
-"""Expiry of snapshots: a commit of its own, which drops no tag or branch that somebody made meanwhile.
+"""Expires snapshots in a separate commit, which never drops a tag or branch that somebody created meanwhile.
 
-Catalogs remove tags and branches without a word when their snapshot is removed. So expiry never rides on a batch: the
-table is loaded right before, and the commit is refused unless all its tags and branches are still as they were loaded.
-Catalogs that pyiceberg itself updates (embedded, SQL, Glue, Hive) check that on the very metadata that they swap.
-REST's protocol can pin those that are known and cannot exclude new ones: there the milliseconds between the load and
-the commit remain.
+Metadata is read and written whole, so every commit costs time proportional to the length of the history.
 
-Kept, besides what `retention` keeps:
-- all that another branch descends from;
+Catalogs silently remove tags and branches when their snapshot is removed. So expiry is never part of a batch's commit:
+the table is loaded immediately before, and the commit fails unless all tags and branches are still as loaded. Catalogs
+that pyiceberg itself updates (embedded, SQL, Glue, Hive) check this on the metadata that they swap. The REST protocol
+can pin known refs but cannot exclude new ones: there, a window of milliseconds between load and commit remains.
+
+`Retention` keeps the newest `keep_all` snapshots, and of the older ones the first of each hour. Snapshots older than
+`max_age_ms` expire, except for the newest `min_keep`. Protected snapshots are always kept:
+- all ancestors of other branches;
 - what a hold keeps (`holds`), and everything after it on the branches that descend from it;
-- for every sink with progress in the table, everything from its newest snapshot to the heads that descend from it:
-  a sink that rests can prove its progress after compactions and commits of others.
-Of such histories `MOST_HELD` snapshots are kept: metadata is read and written whole with every commit.
+- for every sink with progress in the table, everything from its newest snapshot to the heads that descend from it, so
+  that an idle sink can prove its progress after compactions and commits of others.
+At most `MOST_HELD` snapshots of a branch are protected in the last two ways.
 
-Which snapshots expire (pure). Metadata is read and written whole, so a commit costs what the history is long.
-
-Kept are: those that are protected (`expiry` says which); the newest `keep_all` snapshots; of the older ones the first
-of each hour. Nothing else that is older than `max_age_ms` is kept, but for the newest `min_keep`.
-
-pyiceberg clears the parent id of a snapshot whose parent expires. So the ancestors of the head end at the last of the
-newest ones, and the hourly ones are found by id and by time only. A sink reads its progress from its newest own
-ancestor, which is why `expiry` protects everything between that and the head.
+pyiceberg clears the parent id of a snapshot whose parent expires. So the chain of ancestors of the head ends at the
+last of the newest ones, and the hourly ones are found only by id and by time. A sink reads its progress from its newest
+own ancestor, hence the protection of everything between that and the head.
 """
 
 import logging
@@ -54,7 +51,7 @@ HOUR_MS = 3_600_000
 MAX_AGE_MS = 7 * 24 * HOUR_MS
 KEEP_ALL = 50
 BATCH = 10
-"""Snapshots expire in batches of at least this many: it takes a commit of its own."""
+"""Snapshots expire in batches of at least this many, because each expiry is a separate commit."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Retention:
 
     @classmethod
     def of(cls, table_properties: Mapping[str, str], max_age_ms: int | None, min_keep: int | None) -> "Retention":
-        """What the table says; the two values of its branch, where set, come first."""
+        """The retention of the table's properties; the two values of its branch, if set, take precedence."""
         age = table_properties.get("history.expire.max-snapshot-age-ms", str(MAX_AGE_MS))
         least = table_properties.get("history.expire.min-snapshots-to-keep", "1")
         return cls(
@@ -78,7 +75,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class Aged:
-    """A snapshot as far as its retention is concerned."""
+    """What retention needs to know about a snapshot."""
 
     snapshot_id: int
     sequence_number: int
@@ -88,7 +85,7 @@ class Aged:
 def expired(
     snapshots: Iterable[Aged], protected: Collection[int], retention: Retention, now_ms: int
 ) -> tuple[int, ...]:
-    """Ids of the snapshots that go, oldest first; none while they are fewer than a batch."""
+    """Ids of the expired snapshots, oldest first; none while there are fewer than a batch."""
     newest_first = sorted(snapshots, key=lambda s: s.sequence_number, reverse=True)
     gone: list[int] = []
     hours: set[int] = set()
@@ -111,7 +108,7 @@ def _number(text: str, default: int) -> int:
 
 
 MOST_HELD = 2000
-"""Snapshots that holds and sinks at rest keep at most, counted from the head of a branch."""
+"""The most snapshots, counted from the head of a branch, that holds and idle sinks keep."""
 
 _SINK_ID = "calve.sink-id"
 
@@ -120,24 +117,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Expiry:
-    """What leaves a table."""
+    """The snapshots and tags to remove."""
 
     snapshots: tuple[int, ...]
     tags: tuple[str, ...]
 
     @property
     def updates(self) -> tuple[TableUpdate, ...]:
-        """Tags go first, so that none is left that names nothing."""
+        """Remove tags first, so that no tag refers to a removed snapshot."""
         tags = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in self.tags]
         return (*tags, RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(self.snapshots)}))
 
     def is_in(self, table: Table) -> bool:
-        """Whether all of it has left a table."""
+        """Whether the table has none of these snapshots any longer."""
         return not any(table.metadata.snapshot_by_id(gone) for gone in self.snapshots)
 
 
 def may_be_due(metadata: TableMetadata, branch: str, now_ms: int) -> bool:
-    """False most of the time, and quicker than to look closely."""
+    """A cheap test: False if certainly nothing expires, which is usual."""
     retention = _retention_of(metadata, branch)
     snapshots = metadata.snapshots
     oldest_ms = min((s.timestamp_ms for s in snapshots), default=now_ms)
@@ -145,7 +142,7 @@ def may_be_due(metadata: TableMetadata, branch: str, now_ms: int) -> bool:
 
 
 def expiry_of(metadata: TableMetadata, branch: str, now_ms: int) -> Expiry | None:
-    """What expires when the commits of `branch` say so; None while that is too little for a commit."""
+    """What expires by the retention of `branch`; None while it is too little for a commit."""
     over = _tags_past_their_age(metadata, now_ms)
     refs = {name: ref for name, ref in metadata.refs.items() if name not in over}
     aged = [Aged(s.snapshot_id, s.sequence_number or 0, s.timestamp_ms) for s in metadata.snapshots]
@@ -154,9 +151,9 @@ def expiry_of(metadata: TableMetadata, branch: str, now_ms: int) -> Expiry | Non
 
 
 def expire(table: Table, branch: str, now_ms: int) -> TableMetadata | None:
-    """Commit what expired in `table`, which was loaded right before; the metadata after it, None when nothing did.
+    """Commit the expiry of `table`, which was just loaded; returns the new metadata, None if nothing expired.
 
-    Raises CommitConflict when a tag or branch was made, moved or removed meanwhile; CommitUnknown, TransientError.
+    Raises CommitConflict if a tag or branch was created, moved or removed meanwhile; CommitUnknown, TransientError.
     """
     expiry = expiry_of(table.metadata, branch, now_ms)
     if expiry is None:
@@ -170,7 +167,7 @@ def expire(table: Table, branch: str, now_ms: int) -> TableMetadata | None:
 
 
 class AssertSameRefs(ValidatableTableRequirement):
-    """Branches and tags are exactly these. Checked by the client, on the metadata that it swaps; not part of REST."""
+    """Requires exactly these branches and tags. The client checks it on the metadata it swaps; not part of REST."""
 
     type: Literal["calve-assert-same-refs"] = "calve-assert-same-refs"
     refs: dict[str, SnapshotRef]
@@ -184,7 +181,7 @@ class AssertSameRefs(ValidatableTableRequirement):
 
 
 def same_refs(table: Table) -> tuple[TableRequirement, ...]:
-    """What a commit that removes snapshots has to require: branches and tags are as they were loaded."""
+    """The requirements of a commit that removes snapshots: branches and tags are as they were loaded."""
     refs = table.metadata.refs
     if not checks_requirements_itself(table.catalog):
         return (cast("TableRequirement", AssertSameRefs(refs=dict(refs))),)
@@ -202,7 +199,7 @@ def _retention_of(metadata: TableMetadata, branch: str) -> Retention:
 
 
 def _tags_past_their_age(metadata: TableMetadata, now_ms: int) -> tuple[str, ...]:
-    """Tags whose maker gave them an end; those of sinks have none, whatever somebody set."""
+    """Tags that are older than their age limit, except for those of sinks, which never expire."""
     own = {tag_name(sink_id) for sink_id in _sinks(metadata)}
     return tuple(
         name
@@ -212,7 +209,7 @@ def _tags_past_their_age(metadata: TableMetadata, now_ms: int) -> tuple[str, ...
 
 
 def _kept(metadata: TableMetadata, refs: Mapping[str, SnapshotRef], branch: str) -> set[int]:
-    """Snapshots that stay whatever their age."""
+    """Snapshots that stay regardless of their age."""
     kept = {ref.snapshot_id for ref in refs.values()}
     held = {ref.snapshot_id for name, ref in refs.items() if name.startswith(PREFIX)}
     sinks = _sinks(metadata)
@@ -227,7 +224,7 @@ def _kept(metadata: TableMetadata, refs: Mapping[str, SnapshotRef], branch: str)
 
 
 def _needed(history: list[Snapshot], held: set[int], sinks: set[str]) -> list[int]:
-    """Of a branch, newest first: all down to the oldest snapshot that is held or that is the newest of a sink."""
+    """All of a branch's snapshots, newest first, down to the oldest that is held or that is a sink's newest."""
     depth, unseen = 0, set(sinks)
     for number, snapshot in enumerate(history, start=1):
         summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
@@ -239,6 +236,6 @@ def _needed(history: list[Snapshot], held: set[int], sinks: set[str]) -> list[in
 
 
 def _sinks(metadata: TableMetadata) -> set[str]:
-    """Ids of the sinks with progress in the table, but for those that another sink retired."""
+    """Ids of the sinks with progress in the table, except for retired ones."""
     known = {key.removeprefix(PROPERTY_PREFIX) for key in metadata.properties if key.startswith(PROPERTY_PREFIX)}
     return {sink_id for sink_id in known if not is_retired(metadata.properties, sink_id)}

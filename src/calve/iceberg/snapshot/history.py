@@ -1,4 +1,4 @@
-"""Snapshots: what the protocol sees of those in a table, and the summary of a new one."""
+"""Snapshots as the commit protocol sees them, and the summary of a new one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,13 +32,13 @@ _REMOVED = {
 
 
 def head_of(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> Snapshot | None:
-    """The head of a branch; one that is not there yet begins at the head of main."""
+    """The head of a branch; a branch that does not exist yet starts at the head of main."""
     ref = metadata.refs.get(branch) or metadata.refs.get(MAIN_BRANCH)
     return None if ref is None else metadata.snapshot_by_id(ref.snapshot_id)
 
 
 def ancestors_of(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
-    """A snapshot and those before it, newest first, as far back as they remain."""
+    """A snapshot and its ancestors, newest first, as far back as they remain."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     snapshot = head
     while snapshot is not None:
@@ -47,9 +47,9 @@ def ancestors_of(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Sna
 
 
 class SnapshotInfos:
-    """Snapshots as the protocol sees them; those seen before are not looked into again, for they never change.
+    """Snapshots as the protocol sees them. Each is parsed once, because it never changes.
 
-    (But for the parent id, which an expiry clears.)
+    (Except for the parent id, which an expiry clears.)
     """
 
     def __init__(self, sink_id: str) -> None:
@@ -57,7 +57,7 @@ class SnapshotInfos:
         self._known: dict[tuple[int, int | None], SnapshotInfo] = {}
 
     def of(self, snapshots: Iterable[Snapshot]) -> tuple[SnapshotInfo, ...]:
-        """In the same order."""
+        """The infos of these snapshots, in the same order."""
         infos: dict[tuple[int, int | None], SnapshotInfo] = {}
         for snapshot in snapshots:
             key = (snapshot.snapshot_id, snapshot.parent_snapshot_id)
@@ -87,7 +87,7 @@ def _info(snapshot: Snapshot, sink_id: str) -> SnapshotInfo:
 
 
 def stated_progress(properties: Mapping[str, str], sink_id: str) -> Progress | None:
-    """Progress in the table property of a sink."""
+    """The progress in the table property of a sink. Raises ProgressUnprovable if it cannot be read."""
     text = properties.get(property_key(sink_id))
     if text is None:
         return None
@@ -98,7 +98,7 @@ def stated_progress(properties: Mapping[str, str], sink_id: str) -> Progress | N
 
 
 def is_retired(properties: Mapping[str, str], sink_id: str) -> bool:
-    """Whether another sink took over the table for good; False where the property cannot be read."""
+    """Whether another sink took over the table for good; False if the property cannot be read."""
     with suppress(ProgressUnprovable):
         stated = stated_progress(properties, sink_id)
         return stated is not None and stated.fence.retired
@@ -108,7 +108,7 @@ def is_retired(properties: Mapping[str, str], sink_id: str) -> bool:
 def other_sinks(metadata: TableMetadata, branch: str, sink_id: str) -> tuple[Progress, ...]:
     """Progress of the other sinks that write to a branch: their newest snapshot is on it, and not on main before it.
 
-    What cannot be read says nothing.
+    Properties that cannot be read are ignored.
     """
     names = [name for name in metadata.properties if name.startswith(PROPERTY_PREFIX) and name != property_key(sink_id)]
     if not names or branch not in metadata.refs:
@@ -124,14 +124,14 @@ def other_sinks(metadata: TableMetadata, branch: str, sink_id: str) -> tuple[Pro
 
 
 def has_data(head: Snapshot | None) -> bool:
-    """False only when no live data file can exist."""
+    """False only if certainly no live data file exists."""
     if head is None:
         return False
     return head.summary is None or head.summary.additional_properties.get("total-data-files") != "0"
 
 
 def operation_of(manifests: Sequence[Manifest]) -> Operation:
-    """Appended, deleted, or both."""
+    """The operation of a snapshot that adds these manifests: append, delete, or overwrite for both."""
     data = any(manifest.content is Content.DATA for manifest in manifests)
     deletes = any(manifest.content is not Content.DATA for manifest in manifests)
     if data and deletes:
@@ -140,7 +140,7 @@ def operation_of(manifests: Sequence[Manifest]) -> Operation:
 
 
 def added_counts(totals: FileTotals) -> dict[str, int]:
-    """Counts of a batch under the names of the specification; zeros are left out."""
+    """Counts of a batch under the names of the specification, without zeros."""
     counts = {
         "added-data-files": totals.data_files,
         "added-records": totals.data_rows,
@@ -162,9 +162,9 @@ def new_summary(
     *,
     removed: Mapping[str, int] | None = None,
 ) -> Summary:
-    """The summary of a snapshot on top of `parent`, totals carried on. A total that the parent lacks stays unknown.
+    """The summary of a snapshot on top of `parent`, with updated totals. A total that the parent lacks stays unknown.
 
-    Without a parent everything that was there is among what is removed, and totals begin at zero.
+    Without a parent, totals start at zero: everything that existed is in `removed`.
     """
     gone = removed or {}
     left_of = gone if parent is not None else {}
@@ -183,6 +183,6 @@ def new_summary(
 def _unreadable(where: str, sink_id: str, error: Exception) -> ProgressUnprovable:
     return ProgressUnprovable(
         "the progress of the sink cannot be read",
-        detail=f"{where} names sink {sink_id} but is not complete: {type(error).__name__} {error}.",
-        hint="Somebody changed it; restore it, or accept a snapshot by hand.",
+        detail=f"{where} names sink {sink_id} but is incomplete: {type(error).__name__} {error}.",
+        hint="It was changed from outside; restore it, or accept a snapshot by hand.",
     )

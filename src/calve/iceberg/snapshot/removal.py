@@ -1,6 +1,6 @@
-"""Takes everything, or some files, out of a table: manifests are rewritten with files marked as deleted.
+"""Removes all or some files from a table: rewrites manifests with the files marked as deleted.
 
-So readers of changes, and engines that clean up after expired snapshots, see what left the table.
+So change readers, and engines that clean up after expired snapshots, see which files left the table.
 """
 
 from collections import Counter
@@ -19,13 +19,13 @@ from calve.model.files import Content, Manifest
 
 @dataclass(frozen=True)
 class Removal:
-    """Lines of the manifest list in the place of those before, and counts for the summary."""
+    """The lines that replace those of the previous manifest list, and counts for the summary."""
 
     lines: tuple[ManifestLine, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
 
     def operation(self, added: Sequence[Manifest]) -> Operation:
-        """What a snapshot does that also adds these manifests."""
+        """The operation of a snapshot that also adds these manifests."""
         if not self.lines:
             return operation_of(added)
         return Operation.OVERWRITE if any(m.content is Content.DATA for m in added) else Operation.DELETE
@@ -54,7 +54,7 @@ def remove_all(draft: Draft, lines: Sequence[ManifestLine], manifests: ManifestC
 def remove_deletes(
     draft: Draft, lines: Sequence[ManifestLine], gone: Collection[str], manifests: ManifestCache
 ) -> Removal:
-    """Mark the files of deletes at these locations as deleted; all other lines stay. Raises OSError."""
+    """Mark the delete files at these locations as deleted; all other lines stay. Raises OSError."""
     return _reduce(draft, lines, gone, manifests, {ManifestContent.DELETES})
 
 
@@ -91,7 +91,7 @@ def _reduce(
 
 
 def removed_counts(entry: ManifestEntry) -> dict[str, int]:
-    """What a file takes with it, under the names of the specification."""
+    """The counts of a removed file, under the names of the specification."""
     file = entry.data_file
     sized = {"removed-files-size": file.file_size_in_bytes}
     if file.content == DataFileContent.DATA:
