@@ -3,8 +3,8 @@
     read:     load ──► files whose partition may match ──► rows that match ──► units
     modify:   units ──► one file per partition ──► one snapshot, whatever the number of operations
 
-Any number of processes may do both at any time. A reader sees one snapshot; when its files expire under it, it starts
-again with the newest. A writer that meets another one starts again, unless it expected a version.
+Any number of processes may do both at any time. A reader sees one snapshot; if its files expire during the read, it
+restarts with the newest. A writer that conflicts with another one retries, unless it expected a version.
 """
 
 import threading
@@ -30,22 +30,22 @@ from calve.metastore.units import UnitLayout
 U = TypeVar("U")
 
 READ_ATTEMPTS = 50
-"""A read starts again when what it reads expires; each time somebody else has made progress."""
+"""A read restarts if the files it reads expire; each restart means that another process has made progress."""
 
 
 @dataclass(frozen=True)
 class ComponentMetadata:
-    """What a component is at one moment."""
+    """The state of a component at one moment."""
 
     version: int
-    """0 for one that nothing was written to, then growing with every modification."""
+    """0 for a component that was never written to; grows with every modification."""
     properties: MappingProxyType[str, str]
     location: str
 
 
 @dataclass(frozen=True)
 class ComponentTools:
-    """What every component of a metastore uses."""
+    """The services that all components of a metastore share."""
 
     catalog: Catalog
     clock: Clock
@@ -67,30 +67,30 @@ class Component(Generic[U]):
 
     @property
     def location(self) -> str:
-        """Where its files are."""
+        """The location of its files."""
         return self.declaration.location
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return f'component "{self.declaration.identifier[-1]}"'
 
     def metadata(self) -> ComponentMetadata:
-        """Version and properties, as they are now."""
+        """The current version and properties."""
         seen = self.see()
         return ComponentMetadata(seen.version, MappingProxyType(dict(seen.properties)), self.location)
 
     def read(self, *types: StrEnum, where: Filter | None = None, columns: Sequence[str] = ()) -> list[U]:
-        """Units of these metadata types (of all when none is given) that match the filter.
+        """Read the units of these metadata types (of all if none is given) that match the filter.
 
-        With `columns`, units have these only; all others are None.
+        With `columns`, only these columns are read; all others are None.
         """
         return self.read_at(None, *types, where=where, columns=columns)
 
     def read_at(
         self, seen: TableVersion | None, *types: StrEnum, where: Filter | None = None, columns: Sequence[str] = ()
     ) -> list[U]:
-        """As `read`, of the component as it was seen; FileNotFoundError when that expired."""
+        """As `read`, at the version `seen`. Raises FileNotFoundError if that expired."""
         condition = self._condition(types, where)
         wanted = tuple(columns) or self.layout.names
         self.layout.check_columns(wanted)
@@ -104,32 +104,32 @@ class Component(Generic[U]):
                     return self._scan(seen, condition, wanted)
                 except FileNotFoundError:
                     if seen.moment == last:
-                        raise  # it is not somebody's progress: the file is lost
+                        raise  # no other process made progress: the file is lost
                     last = seen.moment
         raise TransientError(
-            f"reading {self.label} was overtaken again and again",
-            detail=f"Its files expired {READ_ATTEMPTS} times while they were read.",
+            f"{self.label} could not be read",
+            detail=f"Its files expired {READ_ATTEMPTS} times during the read.",
             hint="Keep more versions (write.metadata.previous-versions-max).",
         )
 
     def modify(self) -> Modify[U]:
-        """Operations to be executed together."""
+        """Start a modification: operations that are executed together."""
         return Modify(self)
 
     def purge(self) -> int:
-        """Delete all units; history stays until it expires. The new version."""
+        """Delete all units; history stays until it expires. Returns the new version."""
         return self.modify().delete(all_of()).execute()
 
     def remove_orphans(self, older_than: timedelta = timedelta(days=1)) -> list[str]:
-        """Remove files that processes left which died at work; their paths. Younger ones may be at work still."""
+        """Remove files that dead processes left behind; returns their paths. Younger files may still be in use."""
         with trying(f"removing orphans of {self.label}"):
             return remove_orphans(self.see(), self._tools.clock.now_ms(), int(older_than.total_seconds() * 1000))
 
-    # ---- for those who modify
+    # ---- for modifications
 
     @property
     def catalog(self) -> Catalog:
-        """Where its table is known."""
+        """The catalog of its table."""
         return self._tools.catalog
 
     @property
@@ -138,22 +138,22 @@ class Component(Generic[U]):
         return self._tools.clock, self._tools.ids
 
     def see(self) -> TableVersion:
-        """The component as it is now."""
+        """Load the current version."""
         return see_together([self])[0]
 
     def open(self) -> None:
-        """Make the table, or bring it in step with the configuration, when it is used first."""
+        """Create the table, or alter it to match the configuration, on first use."""
         with self._opening:
             if not self._in_step:
                 open_declared(self._tools.catalog, self.declaration)
                 self._in_step = True
 
     def seen(self, table: SeenTable) -> TableVersion:
-        """The component as its table was loaded."""
+        """The version of the component that a loaded table represents."""
         return TableVersion(table, self._manifests)
 
     def kept(self, seen: TableVersion) -> HistoryLimits:
-        """Which snapshots stay, by the component's properties and the expiration period."""
+        """Which snapshots are kept, by the component's properties and the expiration period."""
         enabled = seen.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() == "true"
         most = seen.properties.get("write.metadata.previous-versions-max", "100")
         return HistoryLimits(
@@ -185,7 +185,7 @@ class Component(Generic[U]):
 
 
 def see_together(components: Sequence[Component[Any]]) -> list[TableVersion]:
-    """Components of one metastore as they are at one moment, where its catalog is a SQLite file."""
+    """Load several components of one metastore; at one moment if its catalog is a SQLite file."""
     for component in components:
         component.open()
     tables = load_declared(components[0].catalog, [component.declaration for component in components])

@@ -1,25 +1,24 @@
-"""The configuration of a metastore: what it says, and the layers it comes from.
+"""The configuration of a metastore, the layers it comes from, and the locations that follow from it.
 
     defaults  <  metastore-distribution.toml  <  metastore-override.toml  <  environment
 
 The files are TOML; both are optional. Keys, below `calve.metastore`:
 
-    config.properties.*                   of the file system and the catalog's client (s3.endpoint = ...)
-    catalog.*                             type, uri, ... of the catalog; namespace; a SQLite file unless given
-    iceberg.location.base_path            a folder or a URI; the home folder unless given
+    config.properties.*                   of the file system and the catalog client (s3.endpoint = ...)
+    catalog.*                             type, uri, ... of the catalog; namespace. Default: a SQLite file
+    iceberg.location.base_path            a folder or a URI. Default: the home folder
     iceberg.location.relative_path        below it
-    iceberg.expiration.period.*           days, hours, minutes, seconds, millis: they add up; 0 is no expiry by age
+    iceberg.expiration.period.*           days, hours, minutes, seconds, millis: added up; 0 disables expiry by age
     iceberg.common.properties.*           table properties of all components
     iceberg.components.<name>.location    below the two paths
-    iceberg.components.<name>.properties.*   win over the common ones; an empty text takes a property away
+    iceberg.components.<name>.properties.*   override the common ones; an empty value removes a property
 
-In the environment, `CALVE_METASTORE__ICEBERG__LOCATION__BASE_PATH` and so on: `__` between levels. In the name of a
+In the environment, `CALVE_METASTORE__ICEBERG__LOCATION__BASE_PATH` and so on: `__` separates levels. In the name of a
 property `__` is a dot and `_` a hyphen, as in `..__COMMON__PROPERTIES__WRITE__METADATA__PREVIOUS_VERSIONS_MAX`.
 
-Where a component's files are: base path + relative path + location of the component + storage keys.
-
-A storage key may have several levels (`/tmp/nation`); slashes at its ends do not count. A level that would lead
-elsewhere (`.`, `..`) is refused. Characters that have a meaning in a location are written as `%` and their code.
+A component's files are at base path + relative path + location of the component + storage keys. A storage key may have
+several levels (`/tmp/nation`); leading and trailing slashes are ignored. Levels that would leave the folder (`.`, `..`)
+are rejected. Characters with a meaning in a location are percent-encoded.
 """
 
 import re
@@ -62,7 +61,7 @@ _KEYS: Final = re.compile(
 
 @dataclass(frozen=True)
 class ComponentConfig:
-    """Where a component is, and the properties of its table."""
+    """The location of a component, and the properties of its table."""
 
     location: str
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +69,7 @@ class ComponentConfig:
 
 @dataclass(frozen=True)
 class MetastoreConfig:
-    """A configuration that is complete."""
+    """A complete configuration."""
 
     base_path: str
     relative_path: str = "metastore"
@@ -89,7 +88,7 @@ class MetastoreConfig:
 
     @classmethod
     def load(cls, home: Path, environment: Mapping[str, str]) -> "MetastoreConfig":
-        """The configuration of a home folder. Raises InvalidInput that names the layer and the key."""
+        """Load the configuration of a home folder. Raises InvalidInput, which names the layer and the key."""
         layers = [
             ("the defaults", {**DEFAULTS, "iceberg.location.base_path": str(home)}),
             *((str(home / name), _file(home / name)) for name in (DISTRIBUTION, OVERRIDE)),
@@ -105,7 +104,7 @@ class MetastoreConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> "MetastoreConfig":
-        """From settings by their full keys."""
+        """Build the configuration from settings by their full keys."""
         catalog = _below(settings, "catalog.")
         names = {key.split(".")[2] for key in settings if key.startswith("iceberg.components.")}
         return cls(
@@ -127,7 +126,7 @@ class MetastoreConfig:
 
 
 def period(amounts: Mapping[str, str]) -> timedelta:
-    """Amounts by unit, added up. Units of no fixed length (weeks, months) do not exist."""
+    """Add up amounts by unit. There are no units longer than days."""
     total = timedelta(0)
     for unit, amount in amounts.items():
         if unit not in _UNITS:
@@ -153,7 +152,7 @@ def _file(path: Path) -> dict[str, str]:
     strange = [key for key in found if not key.startswith(prefix)]
     if strange:
         raise InvalidInput(
-            f'"{strange[0]}" is no setting of the metastore',
+            f'"{strange[0]}" is not a setting of the metastore',
             detail=f"It is in {path}.",
             hint=f"Keys begin with {prefix}",
         )
@@ -195,11 +194,11 @@ def _needed(settings: Mapping[str, str], key: str) -> str:
 
 
 _LONGEST = 255
-"""Bytes in the name of a folder, in the filesystems of most machines."""
+"""The most bytes in a folder name on most file systems."""
 
 
 def below(base: str, *parts: str) -> str:
-    """A location below a base, which is a local path or a URI."""
+    """A location below a base, which is a local path or a URI. Raises InvalidInput for invalid folder names."""
     levels = [_folder(level) for part in parts for level in _levels(part)]
     if "://" not in base:
         return location_of(Path(base).absolute().joinpath(*levels))
@@ -207,7 +206,7 @@ def below(base: str, *parts: str) -> str:
 
 
 def data_location(component: str, keys: Iterable[str], file_name: str) -> str:
-    """Where a file of a component's partition goes."""
+    """The location of a file of a component's partition."""
     levels = [_folder(level) for key in keys for level in _levels(key)]
     return "/".join([component.rstrip("/"), *levels, file_name])
 
@@ -217,8 +216,8 @@ def _levels(text: str) -> list[str]:
     if {".", ".."} & set(levels):
         raise InvalidInput(
             f'"{text}" cannot name a folder of the metastore',
-            detail="It would lead out of the folder that it belongs to.",
-            hint="Leave out the levels . and ..",
+            detail="It would leave its parent folder.",
+            hint="Remove the levels . and ..",
         )
     return levels
 
@@ -227,7 +226,7 @@ def _folder(level: str) -> str:
     name = path_segment(level)
     if len(name.encode()) > _LONGEST:
         raise InvalidInput(
-            f'"{level[:40]}..." is too long for the name of a folder',
-            detail=f"It takes {len(name.encode())} bytes; {_LONGEST} are possible.",
+            f'"{level[:40]}..." is too long for a folder name',
+            detail=f"Got {len(name.encode())} bytes, expected at most {_LONGEST}.",
         )
     return name

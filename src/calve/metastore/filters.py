@@ -1,15 +1,12 @@
 """Filters over units: a small tree of comparisons with two-valued logic.
 
-A null is equal to nothing, less and greater than nothing, and in no list; so `ne` and `none_of` match it, and so does
-the negation of any comparison. There is no "unknown" in an answer.
+A null is not equal to, less than or greater than anything, and in no list. So `ne` and `none_of` match it, and so does
+the negation of any comparison. No result is ever "unknown".
 
-The same tree is asked twice: with the partition keys of a file alone, to leave out files that cannot match (`outcome`
-is None there when other columns decide), and with whole rows.
-
-Filters over Arrow tables: the same answers as row by row, a column at a time.
-
-Arrow's comparisons answer null for nulls; each of them is settled at once by what the filter says of nulls, so that no
-null ever meets a connective.
+A filter is evaluated twice: on the partition keys of a file, to skip files that cannot match (`outcome` is None if
+other columns decide), and on whole rows. `matching` evaluates it on Arrow tables, column by column, with the same
+results. Arrow's comparisons return null for nulls; each is replaced at once by the filter's result for null, so that no
+null ever reaches a connective.
 """
 
 import operator
@@ -30,22 +27,22 @@ Row = Mapping[str, Any]
 
 
 class Filter(ABC):
-    """A condition on a unit. `&`, `|` and `~` combine them."""
+    """A condition on a unit. `&`, `|` and `~` combine filters."""
 
     @abstractmethod
     def outcome(self, row: Row) -> bool | None:
-        """Whether a row matches; None when that depends on columns that the row lacks."""
+        """Whether a row matches; None if that depends on columns that the row lacks."""
 
     @abstractmethod
     def open_parts(self, row: Row) -> "Filter":
-        """What is left to ask when the outcome for a row is None."""
+        """The part of the filter that remains undecided if the outcome for a row is None."""
 
     @abstractmethod
     def leaves(self) -> "Iterable[Leaf]":
         """The comparisons in it."""
 
     def columns(self) -> frozenset[str]:
-        """Columns that it looks at."""
+        """The columns it refers to."""
         return frozenset(leaf.column for leaf in self.leaves())
 
     def __and__(self, other: "Filter") -> "Filter":
@@ -67,14 +64,14 @@ class Leaf(Filter):
     def outcome(self, row: Row) -> bool | None:
         return self._holds(row[self.column]) if self.column in row else None
 
-    def open_parts(self, row: Row) -> Filter:  # noqa: ARG002 - it is open as a whole
+    def open_parts(self, row: Row) -> Filter:  # noqa: ARG002 - a leaf is undecided as a whole
         return self
 
     def leaves(self) -> "Iterable[Leaf]":
         yield self
 
     def values(self) -> tuple[Value, ...]:
-        """What the column is compared with."""
+        """The values that the column is compared with."""
         return ()
 
     @abstractmethod
@@ -104,7 +101,7 @@ _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Comparison(Leaf):
-    """A column against a value."""
+    """Compares a column with a value."""
 
     operator: Operator
     value: Value
@@ -120,7 +117,7 @@ class Comparison(Leaf):
 
 @dataclass(frozen=True)
 class Membership(Leaf):
-    """A column in a list, or not in it."""
+    """Whether a column is in a list, or not in it."""
 
     members: tuple[Value, ...]
     negated: bool = False
@@ -134,7 +131,7 @@ class Membership(Leaf):
 
 @dataclass(frozen=True)
 class Absence(Leaf):
-    """A column without a value, or with one."""
+    """Whether a column is null, or not null."""
 
     negated: bool = False
 
@@ -144,7 +141,7 @@ class Absence(Leaf):
 
 @dataclass(frozen=True)
 class Negation(Filter):
-    """Whatever the other does not match."""
+    """Matches what the negated filter does not match."""
 
     negated: Filter
 
@@ -161,7 +158,7 @@ class Negation(Filter):
 
 @dataclass(frozen=True)
 class Every(Filter):
-    """All of these; everything when there are none."""
+    """Matches if all parts match; without parts, always."""
 
     parts: tuple[Filter, ...]
 
@@ -179,7 +176,7 @@ class Every(Filter):
 
 @dataclass(frozen=True)
 class Either(Filter):
-    """At least one of these; nothing when there are none."""
+    """Matches if at least one part matches; without parts, never."""
 
     parts: tuple[Filter, ...]
 
@@ -201,7 +198,7 @@ def eq(column: str, value: Value) -> Filter:
 
 
 def ne(column: str, value: Value) -> Filter:
-    """The column has another value, or none."""
+    """The column has a different value or is null."""
     return Comparison(column, Operator.NOT_EQUAL, _given(column, value))
 
 
@@ -231,40 +228,38 @@ def one_of(column: str, values: Iterable[Value]) -> Filter:
 
 
 def none_of(column: str, values: Iterable[Value]) -> Filter:
-    """The column has none of these values, or none at all."""
+    """The column has none of these values or is null."""
     return Membership(column, tuple(_given(column, value) for value in values), negated=True)
 
 
 def is_null(column: str) -> Filter:
-    """The column has no value."""
+    """The column is null."""
     return Absence(column)
 
 
 def not_null(column: str) -> Filter:
-    """The column has a value."""
+    """The column is not null."""
     return Absence(column, negated=True)
 
 
 def negation(condition: Filter) -> Filter:
-    """Whatever the other does not match."""
+    """The condition does not match."""
     return Negation(condition)
 
 
 def all_of(*conditions: Filter) -> Filter:
-    """All of these; everything when there are none."""
+    """All conditions match; without conditions, always."""
     return Every(conditions)
 
 
 def any_of(*conditions: Filter) -> Filter:
-    """At least one of these; nothing when there are none."""
+    """At least one condition matches; without conditions, never."""
     return Either(conditions)
 
 
 def _given(column: str, value: Value | None) -> Value:
     if value is None:
-        raise InvalidInput(
-            f'column "{column}" cannot be compared with a null', hint="Use is_null or not_null to ask for nulls."
-        )
+        raise InvalidInput(f'column "{column}" cannot be compared with a null', hint="Use is_null or not_null.")
     return value
 
 
@@ -279,7 +274,7 @@ _COMPARE_COLUMNS: dict[Operator, Callable[[Any, Any], Any]] = {
 
 
 def matching(table: pa.Table, condition: Filter) -> pa.Table:
-    """The rows that match; the table has all columns that the filter looks at."""
+    """The rows that match. The table must have all columns of the filter."""
     if not table.num_rows or not condition.columns():
         return table if condition.outcome({}) is not False else table.slice(0, 0)
     return table.filter(_mask(table, condition))
@@ -296,7 +291,7 @@ def _mask(table: pa.Table, condition: Filter) -> Any:
         case Leaf():
             return _leaf(table.column(condition.column).combine_chunks(), condition)
         case _:
-            raise TypeError(f"no filter: {condition!r}")
+            raise TypeError(f"not a filter: {condition!r}")
 
 
 def _leaf(column: pa.Array, leaf: Leaf) -> Any:
@@ -310,7 +305,7 @@ def _leaf(column: pa.Array, leaf: Leaf) -> Any:
         case Absence(negated=negated):
             return pc.is_valid(column) if negated else pc.is_null(column)
         case _:
-            raise TypeError(f"no filter: {leaf!r}")
+            raise TypeError(f"not a filter: {leaf!r}")
 
 
 def _all(table: pa.Table, *, answer: bool) -> Any:

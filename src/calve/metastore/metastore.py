@@ -33,17 +33,19 @@ class Metastore:
         self._lock = threading.Lock()
 
     def component(self, name: str, unit: type[U]) -> Component[U]:
-        """A component of units of this class; its table is made when it is used first. Raises InvalidInput."""
+        """The component with units of this class; its table is created on first use. Raises InvalidInput."""
         with self._lock:
             if name not in self._opened:
                 self._opened[name] = Component(UnitLayout(unit), self._declaration(name, unit), self._tools())
             found: Component[U] = self._opened[name]
         if found.layout.unit is not unit:
-            raise InvalidInput(f'component "{name}" has units of another class', detail=found.layout.unit.__name__)
+            raise InvalidInput(
+                f'component "{name}" has units of another class', detail=f"They are {found.layout.unit.__name__}."
+            )
         return found
 
     def close(self) -> None:
-        """Let go of the catalog."""
+        """Close the catalog."""
         with self._lock:
             if self._catalog is not None:
                 self._catalog.close()
@@ -86,18 +88,18 @@ class Metastore:
                 hint="Set calve.metastore.catalog.type and calve.metastore.catalog.uri.",
             )
         folder = Path(self.location.removeprefix("file://"))
-        with trying(f'making the folder "{folder}" of the metastore'):
+        with trying(f'creating the folder "{folder}" of the metastore'):
             make_private(folder)
         return {"type": "sql", "uri": sqlite_uri(folder / "catalog.db"), "warehouse": self.location}
 
 
 def _check_apart(places: Mapping[str, str]) -> None:
-    """No component may be in the folder of another: each removes files of its own."""
+    """Check that no component is in the folder of another: each removes unreferenced files in its folder."""
     for name, place in places.items():
         for other, below_it in places.items():
             if name != other and f"{below_it}/".startswith(f"{place}/"):
                 raise InvalidInput(
                     f'component "{other}" is in the folder of component "{name}"',
                     detail=f"They are at {below_it} and {place}.",
-                    hint="Give each a location of its own.",
+                    hint="Give each component a separate location.",
                 )

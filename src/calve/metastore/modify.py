@@ -1,10 +1,10 @@
 """Modifications: any number of overwrites and deletes, executed in order, in one snapshot.
 
-    overwrite(units)   each partition of these units holds these units and nothing else
-    delete(filter)     partitions that match are gone
+    overwrite(units)   replaces the contents of the units' partitions by these units
+    delete(filter)     removes the partitions that match
 
-Operations on the same partition act in the order in which they were given. Several modifications of different
-components can be executed together, all or none (`execute_together`).
+Operations on the same partition apply in the given order. Several modifications of different components can be executed
+together, all or none (`execute_together`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ U = TypeVar("U")
 Row = Mapping[str, Any]
 
 ATTEMPTS = 100
-"""Each attempt that fails means that another writer succeeded."""
+"""Each failed attempt means that another writer succeeded."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _Delete:
 
 
 class Modify(Generic[U]):
-    """Operations on one component that are not executed yet."""
+    """Pending operations on one component."""
 
     def __init__(self, component: "Component[U]") -> None:
         self._component = component
@@ -50,43 +50,43 @@ class Modify(Generic[U]):
 
     @property
     def component(self) -> "Component[U]":
-        """What it modifies."""
+        """The component that it modifies."""
         return self._component
 
     def overwrite(self, *units: U) -> "Modify[U]":
-        """Put these units in the place of whatever their partitions hold. Raises InvalidInput."""
+        """Replace the contents of the units' partitions by these units. Raises InvalidInput."""
         groups: dict[tuple[Any, ...], list[Row]] = {}
         for unit in units:
             row = self._component.layout.to_row(unit)
             groups.setdefault(self._component.layout.partition_of(row), []).append(row)
         for partition in groups:
-            self._location(partition, "")  # refuses names that lead elsewhere
+            self._location(partition, "")  # rejects invalid folder names
         if groups:
             self._operations.append(_Overwrite(groups))
         return self
 
     def delete(self, condition: Filter) -> "Modify[U]":
-        """Take the partitions out that match; the filter may look at partition keys only. Raises InvalidInput."""
+        """Remove the partitions that match; the filter may use partition keys only. Raises InvalidInput."""
         self._component.layout.check_delete(condition)
         self._operations.append(_Delete(condition))
         return self
 
     def expecting(self, version: int | TableVersion) -> "Modify[U]":
-        """Execute only if the component has this version (or is as it was seen); else CommitConflict."""
+        """Execute only if the component has this version (or is exactly this table version); else CommitConflict."""
         self._expected = version
         return self
 
     def execute(self) -> int:
-        """Do all of it or nothing. The version that the component has then.
+        """Execute all operations or none; returns the new version of the component.
 
-        Raises CommitConflict when the expected version is gone, or when other writers were always faster.
+        Raises CommitConflict if the component has another version than expected, or if other writers won every attempt.
         """
         return execute_together([self])[0]
 
     # ---- for execute_together
 
-    def written(self, seen: TableVersion) -> list[WrittenFile]:
-        """Files of the units that remain when all operations are done; written once, for all attempts."""
+    def write_files(self, seen: TableVersion) -> list[WrittenFile]:
+        """Write the units that remain after all operations; once, for all attempts."""
         groups: dict[tuple[Any, ...], Sequence[Row]] = {}
         for operation in self._operations:
             if isinstance(operation, _Overwrite):
@@ -105,20 +105,20 @@ class Modify(Generic[U]):
         return files
 
     def removed(self, seen: TableVersion) -> list[str]:
-        """Files that leave the component."""
+        """The files that the operations remove."""
         return [file.path for file in seen.files if any(self._touches(one, file.partition) for one in self._operations)]
 
     @property
     def expects(self) -> bool:
-        """Whether it depends on what the component is."""
+        """Whether it expects a version."""
         return self._expected is not None
 
     def start(self) -> TableVersion:
-        """What the first attempt builds on."""
+        """The version that the first attempt builds on."""
         return self._expected if isinstance(self._expected, TableVersion) else self._component.see()
 
     def check(self, seen: TableVersion) -> None:
-        """Raise CommitConflict when the component is not what was expected."""
+        """Raise CommitConflict if the component does not have the expected version."""
         expected = self._expected
         if expected is None:
             return
@@ -126,9 +126,9 @@ class Modify(Generic[U]):
         if not same:
             version = expected.version if isinstance(expected, TableVersion) else expected
             raise CommitConflict(
-                f"{self._component.label} was changed by somebody else meanwhile",
-                detail=f"It has version {seen.version}; version {version} was expected.",
-                hint="Read it again, and decide anew.",
+                f"{self._component.label} was changed by another writer",
+                detail=f"Got version {seen.version}, expected {version}.",
+                hint="Read it again and repeat the modification.",
             )
 
     def _touches(self, operation: _Overwrite | _Delete, partition: tuple[Any, ...]) -> bool:
@@ -146,23 +146,23 @@ class Modify(Generic[U]):
 
 
 def execute_together(modifications: Sequence[Modify[Any]], unchanged: Sequence[TableVersion] = ()) -> list[int]:
-    """Execute modifications of different components, all or none; the versions that the components have then.
+    """Execute modifications of different components, all or none; returns the new versions of the components.
 
-    Nothing happens unless all of `unchanged` is still as it was seen. More than one component needs a SQLite catalog.
+    Nothing is applied if any of `unchanged` has changed. More than one component needs a SQLite catalog.
     """
     first = [one.start() for one in modifications]
     files: list[list[WrittenFile]] = []
     try:
         for one, seen in zip(modifications, first, strict=True):
             one.check(seen)
-            files.append(one.written(seen))
+            files.append(one.write_files(seen))
         reached("metastore.files")
     except BaseException:
-        _discard(first, files, "the modification was given up before it was sent")
+        _discard(first, files, "the modification failed before it was sent")
         raise
     try:
         return _Attempts(modifications, files, unchanged).until_done(first)
-    except (CommitConflict, InvalidInput):  # raised only if none of its attempts can have been applied
+    except (CommitConflict, InvalidInput):  # raised only if certainly no attempt was applied
         _discard(first, files, "the modification was not applied")
         raise
 
@@ -173,7 +173,7 @@ def _discard(seen: Sequence[TableVersion], files: Sequence[list[WrittenFile]], w
 
 
 class _Attempts:
-    """Tries until it is done, each time on the newest state."""
+    """Retries until the modifications are applied, each time on the newest state."""
 
     def __init__(
         self,
@@ -185,14 +185,14 @@ class _Attempts:
         self._files = files
         self._unchanged = unchanged
         self._lost: CommitUnknown | None = None
-        """Why it is not known whether an attempt was applied."""
+        """Why the outcome of an attempt is unknown."""
         self._open: list[list[Prepared | None]] = []
-        """Attempts that may have been applied, or may be yet."""
+        """Attempts that may have been applied, or may still be."""
         self._missed: list[str] = []
-        """What was seen when a file was found missing: the second time it is lost."""
+        """The versions at which a file was missing: if they are the same the second time, the file is lost."""
 
     def until_done(self, seen: list[TableVersion]) -> list[int]:
-        """The versions then."""
+        """Returns the new versions."""
         try:
             for _ in range(ATTEMPTS):
                 versions = self._attempt(seen)
@@ -204,16 +204,16 @@ class _Attempts:
                 raise self._lost from conflict
             raise
         raise self._lost or CommitConflict(
-            f"{self._modifications[0].component.label} was changed by others all the time",
-            detail=f"Other writers were faster {ATTEMPTS} times.",
+            f"{self._modifications[0].component.label} could not be modified",
+            detail=f"Other writers won all {ATTEMPTS} attempts.",
             hint="Try again.",
         )
 
     def _attempt(self, seen: list[TableVersion]) -> list[int] | None:
-        """The versions, or None when another attempt is to be made."""
+        """One attempt: returns the versions, or None if it has to be retried."""
         if any(_landed(prepared, seen) for prepared in self._open):
             return [one.version for one in seen]
-        prepared = self._prepared(seen)
+        prepared = self._prepare(seen)
         if prepared is None:
             return None
         idle = [(m, s) for m, s, p in zip(self._modifications, seen, prepared, strict=True) if p is None and m.expects]
@@ -234,8 +234,8 @@ class _Attempts:
             return None
         return [p.draft.sequence_number if p else s.version for p, s in zip(prepared, seen, strict=True)]
 
-    def _prepared(self, seen: Sequence[TableVersion]) -> list[Prepared | None] | None:
-        """A snapshot for each modification that changes something; None when what was seen expired meanwhile."""
+    def _prepare(self, seen: Sequence[TableVersion]) -> list[Prepared | None] | None:
+        """Write a snapshot for each modification that changes something; None if files of `seen` expired meanwhile."""
         prepared: list[Prepared | None] = []
         try:
             with trying(f"reading {self._modifications[0].component.label}"):

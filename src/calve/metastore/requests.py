@@ -1,4 +1,4 @@
-"""What is asked of the component `tables` most often, without writing filters."""
+"""Common queries of the component `tables`, without writing filters."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class UnitRef:
 
 @dataclass(frozen=True)
 class TableStanding:
-    """A table as the metastore knew it at one version."""
+    """Whether the metastore had a table at one version, and when the table was modified."""
 
     table: TableId
     last_modified_time: int | None
@@ -33,7 +33,7 @@ class TableStanding:
 
 @dataclass(frozen=True)
 class TableParts:
-    """Units of several types."""
+    """Units of several types, grouped by type."""
 
     tables: tuple[TableUnit, ...] = ()
     segments: tuple[TableUnit, ...] = ()
@@ -43,7 +43,7 @@ class TableParts:
 
     @classmethod
     def of(cls, units: Iterable[TableUnit]) -> "TableParts":
-        """Sorted by type."""
+        """Group units by type."""
         found: dict[MetadataType | None, list[TableUnit]] = {}
         for unit in units:
             found.setdefault(unit.metadata_type, []).append(unit)
@@ -51,7 +51,7 @@ class TableParts:
 
 
 class TableRequests:
-    """Questions to a component of tables. A list that is empty does not restrict."""
+    """Queries of the component of tables. An empty list does not restrict the result."""
 
     def __init__(self, tables: Component[TableUnit]) -> None:
         self._tables = tables
@@ -59,13 +59,13 @@ class TableRequests:
     # ---- tables
 
     def standing(self, table: TableId) -> TableStanding:
-        """Whether a table is known, and when it was modified."""
+        """Whether the metastore has a table, and when the table was modified."""
         version = self._tables.metadata().version
         unit = self._general(table.condition(), ("last_modified_time",))
         return TableStanding(table, unit.last_modified_time if unit else None, unit is not None, version)
 
     def has_changed(self, standing: TableStanding) -> bool:
-        """Whether a table is not what it was. While the component's version stays, nothing changed."""
+        """Whether a table has changed since. Cheap while the component's version is the same."""
         if self._tables.metadata().version == standing.version:
             return False
         now = self.standing(standing.table)
@@ -80,7 +80,7 @@ class TableRequests:
         return _single(self.tables(table.condition()), str(table))
 
     def interesting_columns_and_partition_keys(self, table: TableId) -> TableUnit | None:
-        """These two columns of the general information, nothing else."""
+        """Only these two columns of the general information."""
         return self._general(table.condition(), ("interesting_columns", "partition_keys"))
 
     # ---- segments
@@ -91,7 +91,7 @@ class TableRequests:
         return self._ask([MetadataType.SEGMENT], where)
 
     def segments_by_column(self, table: TableId, locations: Sequence[str], column: str) -> list[TableUnit]:
-        """Segments at some locations that stand for values of a column."""
+        """Segments at some locations that represent values of a column."""
         return self._ask([MetadataType.SEGMENT], _where(table.condition(), location=locations, column=column))
 
     def segments(self, table: TableId, refs: Sequence[UnitRef]) -> list[TableUnit]:
@@ -99,7 +99,7 @@ class TableRequests:
         return self._referred(table, refs, MetadataType.SEGMENT)
 
     def segments_last_modified(self, table: TableId, locations: Sequence[str]) -> dict[str, int | None]:
-        """When segments were modified, by metadata key; the newest of a key."""
+        """The last modification time of segments by metadata key; the latest per key."""
         where = _where(table.condition(), location=locations)
         return _times(self._ask([MetadataType.SEGMENT], where, ("metadata_key", "last_modified_time")), "metadata_key")
 
@@ -119,7 +119,7 @@ class TableRequests:
         return _single(self.files(table, metadata_key, [path]), path)
 
     def files_last_modified(self, table: TableId, metadata_key: str, locations: Sequence[str]) -> dict[str, int | None]:
-        """When files were modified, by path."""
+        """The last modification time of files by path."""
         where = _where(table.condition(), metadata_key=metadata_key, location=locations)
         return _times(self._ask([MetadataType.FILE], where, ("path", "last_modified_time")), "path")
 
@@ -135,7 +135,7 @@ class TableRequests:
         return self._referred(table, refs, MetadataType.ROW_GROUP)
 
     def partitions(self, table: TableId, metadata_keys: Sequence[str], column: str) -> list[TableUnit]:
-        """Partitions by a column."""
+        """Partitions of a column."""
         where = _where(table.condition(), metadata_key=metadata_keys, column=column)
         return self._ask([MetadataType.PARTITION], where)
 
@@ -151,7 +151,7 @@ class TableRequests:
         where = _where(table.condition(), metadata_key=metadata_keys, location=locations)
         return TableParts.of(self._tables.read(*types, where=where))
 
-    # ---- how
+    # ---- private
 
     def _general(self, condition: Filter, columns: Sequence[str]) -> TableUnit | None:
         where = _where(condition, metadata_key=GENERAL_INFO)
@@ -185,7 +185,7 @@ def _where(condition: Filter | None, **given: Value | Sequence[str]) -> Filter:
 
 def _single(found: Sequence[T], what: str) -> T | None:
     if len(found) > 1:
-        raise TerminalError(f"the metastore holds {len(found)} units for {what}", detail="One was expected.")
+        raise TerminalError(f"the metastore holds {len(found)} units for {what}", detail="Expected one.")
     return found[0] if found else None
 
 

@@ -1,7 +1,7 @@
-"""Statistics: of a column (nulls, values, least, greatest) and of a unit (rows, bytes, ...), typed and mergeable.
+"""Statistics of a column (nulls, values, least, greatest) and of a unit (rows, bytes, ...), typed and mergeable.
 
-The statistics of a segment are those of its files merged, of a file those of its row groups. Whatever one part does
-not know, the whole does not know: a merge never claims more than its parts.
+The statistics of a segment are merged from its files, those of a file from its row groups. A value that is unknown in
+one part is unknown in the merge.
 """
 
 import json
@@ -20,7 +20,7 @@ Bound = bool | int | float | str | Decimal | date | datetime | bytes
 
 
 class StatisticsType(StrEnum):
-    """Types of columns, as far as their bounds are concerned."""
+    """Types of columns, as far as bounds need them."""
 
     BOOLEAN = "boolean"
     WHOLE = "long"
@@ -32,11 +32,11 @@ class StatisticsType(StrEnum):
     TIMESTAMP = "timestamp"
     LOCAL_TIMESTAMP = "timestamp_ntz"
     OTHER = "other"
-    """Has no bounds: a list, a map, a struct; or parts of different types."""
+    """Without bounds: a list, a map, a struct, or a merge of different types."""
 
 
 _NUMBERS = (StatisticsType.WHOLE, StatisticsType.DECIMAL, StatisticsType.FRACTION)
-"""Each holds the values of those before it, as far as bounds need it."""
+"""Each can hold the bounds of those before it."""
 
 _PYTHON: dict[StatisticsType, tuple[type[Any], ...]] = {
     StatisticsType.BOOLEAN: (bool,),
@@ -66,22 +66,22 @@ _READ: dict[StatisticsType, Callable[[Any], Bound]] = {
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """What is known of the values of a column; None where it is not known."""
+    """What is known about the values of a column; None if unknown."""
 
     type: StatisticsType
     nulls: int | None = None
     values: int | None = None
-    """How many are not null."""
+    """The number of values that are not null."""
     least: Bound | None = None
     greatest: Bound | None = None
 
     def __post_init__(self) -> None:
         for bound in (self.least, self.greatest):
             if bound is not None and not _bounds(self.type, bound):
-                raise InvalidInput(f"{bound!r} is no bound of a column of type {self.type}")
+                raise InvalidInput(f"{bound!r} is not a valid bound for a column of type {self.type}")
 
     def merged(self, other: "ColumnStatistics") -> "ColumnStatistics":
-        """What is known of the values of both."""
+        """The statistics of both sets of values together."""
         kind = _common(self.type, other.type)
         return ColumnStatistics(
             kind,
@@ -107,8 +107,8 @@ class ColumnStatistics:
             "type": str(self.type),
             "nulls": self.nulls,
             "values": self.values,
-            "least": _written(self.least),
-            "greatest": _written(self.greatest),
+            "least": _to_json(self.least),
+            "greatest": _to_json(self.greatest),
         }
         return json.dumps({name: value for name, value in found.items() if value is not None})
 
@@ -122,24 +122,24 @@ class ColumnStatistics:
 
 
 class StatisticKind(StrEnum):
-    """What a number about a unit means."""
+    """The meaning of a statistic of a unit."""
 
     ROWS = "rows"
     ESTIMATED_ROWS = "estimated_rows"
     BYTES = "bytes"
     FILES = "files"
     LEVEL = "level"
-    """How deep a table was analysed."""
+    """The level down to which a table was analyzed."""
 
     @property
     def adds_up(self) -> bool:
-        """Whether that of the whole is the sum of the parts."""
+        """Whether the value of the whole is the sum of its parts."""
         return self is not StatisticKind.LEVEL
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """One number, or one word, about a unit."""
+    """One number or word that describes a unit."""
 
     kind: StatisticKind
     value: int | str
@@ -157,14 +157,14 @@ class Statistic:
 
 
 def merge_columns(parts: Iterable[dict[str, ColumnStatistics]]) -> dict[str, ColumnStatistics]:
-    """Statistics of the columns of a whole; those that a part lacks are not known of the whole."""
+    """Merge the column statistics of parts; a column that a part lacks is dropped."""
     given = list(parts)
     common = [name for name in (given[0] if given else {}) if all(name in part for part in given)]
     return {name: reduce(ColumnStatistics.merged, (part[name] for part in given)) for name in common}
 
 
 def merge_statistics(parts: Iterable[Iterable[Statistic]]) -> tuple[Statistic, ...]:
-    """Statistics of a whole: sums, and what all parts agree on."""
+    """Merge the statistics of parts: sums, and values that are the same in all parts."""
     given = [{one.kind: one for one in part} for part in parts]
     merged: list[Statistic] = []
     for kind in given[0] if given else {}:
@@ -206,7 +206,7 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def _written(bound: Bound | None) -> Any:
+def _to_json(bound: Bound | None) -> Any:
     match bound:
         case bytes():
             return bound.hex()

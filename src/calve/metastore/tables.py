@@ -1,8 +1,8 @@
 """The component `tables`: tables of other systems with their segments, files, row groups and partitions.
 
-One file holds the general information of a table (one row), one file each of its top-level segments: the segment, the
-segments in it, their files, row groups and partitions. A table without folders has one segment, the default one. So a
-part of a table that changed is replaced without writing the rest again.
+One file holds the general information of a table (one row). Each top-level segment has another file: the segment, its
+nested segments, their files, row groups and partitions. A table without folders has one segment, the default one. So a
+changed part of a table is replaced without rewriting the rest.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from calve.metastore.units import Role, unit_field
 NAME: Final = "tables"
 
 GENERAL_INFO: Final = "GENERAL_INFO"
-"""Metadata key of the one unit that is about the whole table."""
+"""The metadata key of the unit that describes the whole table."""
 DEFAULT_SEGMENT: Final = "DEFAULT_SEGMENT"
-"""Metadata key of the segment of a table that is not divided into folders."""
+"""The metadata key of the only segment of a table without folders."""
 
 
 class MetadataType(StrEnum):
-    """What a unit is about."""
+    """What a unit describes."""
 
     TABLE = "TABLE"
     SEGMENT = "SEGMENT"
@@ -81,7 +81,7 @@ class TableId:
 
     @classmethod
     def of(cls, unit: TableUnit) -> "TableId":
-        """The table that a unit is about."""
+        """The table that a unit belongs to."""
         return cls(unit.storage_plugin or "", unit.workspace or "", unit.table_name or "")
 
     def condition(self) -> Filter:
@@ -92,5 +92,5 @@ class TableId:
 
 
 def open_tables(metastore: Metastore) -> Component[TableUnit]:
-    """The component of a metastore."""
+    """The component of tables of a metastore."""
     return metastore.component(NAME, TableUnit)

@@ -1,4 +1,4 @@
-"""Units: one row of a component, declared as a frozen dataclass whose fields carry their scope and their role.
+"""Units: the rows of a component, declared as a frozen dataclass whose fields have a scope and a role.
 
     @dataclass(frozen=True, kw_only=True)
     class TableUnit:
@@ -6,9 +6,9 @@
         metadata_type: MetadataType | None = unit_field(role=Role.TYPE)
         path: str | None = unit_field(MetadataType.FILE, MetadataType.ROW_GROUP)
 
-The Iceberg schema and partitions of the component follow from the class. Kinds of fields: text, enumerations, classes
-with `to_text` and `from_text`, whole numbers, fractions, truth values; tuples of these; mappings from text to these.
-Every field may be None (not partition keys, once a unit is written); an empty tuple, mapping or text is not None.
+The Iceberg schema and partitions of the component are derived from the class. Fields may be strings, enumerations,
+classes with `to_text` and `from_text`, integers, floats and booleans; tuples of these; mappings from strings to these.
+Every field may be None (except partition keys of a written unit); an empty tuple, mapping or string is not None.
 """
 
 import dataclasses
@@ -27,15 +27,15 @@ _DECLARED = "calve.metastore"
 
 
 class Role(Enum):
-    """What a field is for, beyond its value."""
+    """The role of a field beyond its value."""
 
     NONE = auto()
     TYPE = auto()
-    """Tells the metadata type of a unit."""
+    """Holds the metadata type of a unit."""
     PARTITION_KEY = auto()
-    """Units with the same partition keys are one file, written and deleted together."""
+    """Units with the same partition keys share a file and are written and deleted together."""
     STORAGE_KEY = auto()
-    """A partition key that is also a level of the folder of that file."""
+    """A partition key that is also a folder level in the location of that file."""
 
     @property
     def partitions(self) -> bool:
@@ -44,13 +44,13 @@ class Role(Enum):
 
 
 def unit_field(*scope: StrEnum, role: Role = Role.NONE) -> Any:
-    """A field of a unit that units of these metadata types have; of all types when none is given."""
+    """Declare a field that units of these metadata types have; units of all types if none is given."""
     return dataclasses.field(default=None, metadata={_DECLARED: (frozenset(scope), role)})
 
 
 @dataclasses.dataclass(frozen=True)
 class _Codec:
-    """How values of one Python type are kept."""
+    """How values of one Python type are stored."""
 
     kind: Kind
     encode: Callable[[Any], Any]
@@ -68,16 +68,16 @@ class UnitField:
 
     @property
     def kind(self) -> Kind:
-        """How its values are kept."""
+        """How its values are stored."""
         return self.codec.kind
 
     def within(self, metadata_type: StrEnum) -> bool:
-        """Whether units of a type have it."""
+        """Whether units of a type have this field."""
         return not self.scope or metadata_type in self.scope
 
 
 class UnitLayout(Generic[U]):
-    """What follows from a unit class."""
+    """The columns, keys and codecs of a unit class."""
 
     def __init__(self, unit: type[U]) -> None:
         self.unit = unit
@@ -87,7 +87,7 @@ class UnitLayout(Generic[U]):
         self.partition_keys = tuple(field.name for field in self.fields if field.role.partitions)
         self.storage_keys = tuple(field.name for field in self.fields if field.role is Role.STORAGE_KEY)
         if not self.partition_keys:
-            raise InvalidInput(f"{unit.__name__} has no partition key", hint="Give a field a role.")
+            raise InvalidInput(f"{unit.__name__} has no partition key", hint="Give a field the role PARTITION_KEY.")
         self.type_column = next((field.name for field in self.fields if field.role is Role.TYPE), None)
 
     @property
@@ -104,10 +104,10 @@ class UnitLayout(Generic[U]):
         return tuple(field.name for field in self.fields if field.within(metadata_type))
 
     def to_row(self, unit: U) -> dict[str, Any]:
-        """A unit as it is written. Raises InvalidInput for what cannot be written."""
+        """Encode a unit. Raises InvalidInput for invalid values."""
         if not isinstance(unit, self.unit):
-            raise InvalidInput(f"a unit has to be a {self.unit.__name__}", detail=f"Got {type(unit).__name__}.")
-        row = {field.name: self._encoded(field, getattr(unit, field.name)) for field in self.fields}
+            raise InvalidInput(f"a unit must be a {self.unit.__name__}", detail=f"Got {type(unit).__name__}.")
+        row = {field.name: self._encode(field, getattr(unit, field.name)) for field in self.fields}
         for name in self.partition_keys:
             if row[name] is None:
                 raise InvalidInput(
@@ -119,7 +119,7 @@ class UnitLayout(Generic[U]):
         return row
 
     def from_row(self, row: Mapping[str, Any]) -> U:
-        """The unit of a row; columns that the row lacks are None."""
+        """Decode the unit of a row; columns that the row lacks are None. Raises TerminalError."""
         values = {}
         for name, value in row.items():
             try:
@@ -128,7 +128,7 @@ class UnitLayout(Generic[U]):
                 raise TerminalError(
                     f'column "{name}" of a {self.unit.__name__} cannot be read',
                     detail=f"It holds {value!r}: {error}",
-                    hint="Somebody else wrote it, or a newer calve.",
+                    hint="Another program or a newer calve wrote it.",
                 ) from error
         return self.unit(**values)
 
@@ -137,7 +137,7 @@ class UnitLayout(Generic[U]):
         return tuple(row[name] for name in self.partition_keys)
 
     def check_columns(self, names: tuple[str, ...]) -> None:
-        """Raise InvalidInput for a column that there is not."""
+        """Raise InvalidInput for an unknown column."""
         for name in names:
             if name not in self._by_name:
                 raise InvalidInput(
@@ -145,7 +145,7 @@ class UnitLayout(Generic[U]):
                 )
 
     def check_filter(self, condition: Filter) -> None:
-        """Raise InvalidInput for a filter that does not fit the columns."""
+        """Raise InvalidInput for a filter with unknown columns or values of a wrong type."""
         for leaf in condition.leaves():
             self.check_columns((leaf.column,))
             kind = self._by_name[leaf.column].kind
@@ -154,21 +154,21 @@ class UnitLayout(Generic[U]):
                     raise InvalidInput(
                         f'column "{leaf.column}" cannot be compared with {value!r}',
                         detail=f"It is of type {kind}.",
-                        hint="" if isinstance(kind, Plain) else "Lists and maps are null or not null, no more.",
+                        hint="" if isinstance(kind, Plain) else "For lists and maps, use only is_null and not_null.",
                     )
 
     def check_delete(self, condition: Filter) -> None:
-        """Raise InvalidInput for a filter that does not decide by partition keys alone."""
+        """Raise InvalidInput for a filter that uses other columns than partition keys."""
         self.check_filter(condition)
         others = sorted(condition.columns() - set(self.partition_keys))
         if others:
             raise InvalidInput(
-                f"a delete cannot look at {', '.join(others)}",
+                f"a delete cannot filter by {', '.join(others)}",
                 detail=f"Partitions are deleted whole, by {', '.join(self.partition_keys)}.",
                 hint="Use partition keys only; to change a part of a partition, overwrite it.",
             )
 
-    def _encoded(self, field: UnitField, value: Any) -> Any:
+    def _encode(self, field: UnitField, value: Any) -> Any:
         if value is None:
             return None
         try:
@@ -197,7 +197,7 @@ def _field(unit: type[Any], field: dataclasses.Field[Any], hint: Any) -> UnitFie
     scope, role = field.metadata[_DECLARED]
     codec = _codec(_given(hint))
     if codec is None or (role is not Role.NONE and codec.kind is not Plain.TEXT):
-        raise InvalidInput(f'field "{field.name}" of {unit.__name__} has a type that it cannot have', detail=str(hint))
+        raise InvalidInput(f'field "{field.name}" of {unit.__name__} has an unsupported type', detail=f"Got {hint}.")
     return UnitField(field.name, scope, role, codec)
 
 
@@ -223,7 +223,7 @@ def _codec(hint: Any) -> _Codec | None:
 def _list_codec(element: _Codec) -> _Codec:
     def encoded(values: Any) -> list[Any]:
         if isinstance(values, str):
-            raise TypeError("a text is no list")
+            raise TypeError("a string is not a list")
         return [element.encode(value) for value in values]
 
     return _Codec(ListOf(_plain_kind(element)), encoded, lambda values: tuple(map(element.decode, values)))
@@ -260,7 +260,7 @@ def _same(value: Any) -> Any:
 def _checked(kind: Plain) -> Callable[[Any], Any]:
     def encoded(value: Any) -> Any:
         if not _fits(kind, value):
-            raise TypeError(f"{value!r} is no {kind}")
+            raise TypeError(f"{value!r} is not a {kind}")
         return _text(value) if kind is Plain.TEXT else value
 
     return encoded
@@ -268,8 +268,8 @@ def _checked(kind: Plain) -> Callable[[Any], Any]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    value.encode()  # half of a surrogate pair is no text either
+        raise TypeError(f"{value!r} is not a string")
+    value.encode()  # fails for half of a surrogate pair
     return str(value)
 
 

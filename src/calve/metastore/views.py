@@ -14,7 +14,7 @@ NAME: Final = "views"
 
 
 class ViewType(StrEnum):
-    """What a unit is about."""
+    """What a unit describes."""
 
     VIEW = "VIEW"
 
@@ -30,15 +30,15 @@ class ViewUnit:
     owner: str | None = unit_field()
     sql: str | None = unit_field()
     schema: str | None = unit_field()
-    """Columns and types, as JSON, where they are known."""
+    """Columns and types as JSON, if known."""
     workspace_path: tuple[str, ...] | None = unit_field()
     """Where names in the query are looked up."""
     uid: str | None = unit_field()
     version: int | None = unit_field()
     uses: tuple[str, ...] | None = unit_field()
-    """Uids or names of what the query reads."""
+    """Uids or names of the objects that the query reads."""
     position: int | None = unit_field()
-    """Orders views by when they were created."""
+    """Orders views by their creation."""
     last_modified_time: int | None = unit_field()
     additional_metadata: str | None = unit_field()
 
@@ -62,7 +62,7 @@ class ViewId:
 
 
 class ViewRequests:
-    """Questions to a component of views."""
+    """Queries of the component of views."""
 
     def __init__(self, views: Component[ViewUnit]) -> None:
         self._views = views
@@ -71,7 +71,7 @@ class ViewRequests:
         """One view."""
         found = self._views.read(ViewType.VIEW, where=view.condition())
         if len(found) > 1:
-            raise TerminalError(f"the metastore holds {len(found)} units for {view}", detail="One was expected.")
+            raise TerminalError(f"the metastore holds {len(found)} units for {view}", detail="Expected one.")
         return found[0] if found else None
 
     def views(self, storage_plugin: str, workspace: str | None = None) -> list[ViewUnit]:
@@ -83,5 +83,5 @@ class ViewRequests:
 
 
 def open_views(metastore: Metastore) -> Component[ViewUnit]:
-    """The component of a metastore."""
+    """The component of views of a metastore."""
     return metastore.component(NAME, ViewUnit)

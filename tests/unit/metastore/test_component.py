@@ -244,9 +244,9 @@ def test_a_version_that_is_gone_is_a_conflict_and_nothing_is_done(tables: Tables
     version = tables.modify().overwrite(GENERAL).execute()
     tables.modify().overwrite(SEGMENT).execute()
     files = files_below(tmp_path)
-    with pytest.raises(CommitConflict, match='component "tables" was changed by somebody else') as caught:
+    with pytest.raises(CommitConflict, match='component "tables" was changed by another writer') as caught:
         tables.modify().overwrite(segment("late")).expecting(version).execute()
-    assert caught.value.detail == "It has version 2; version 1 was expected."
+    assert caught.value.detail == "Got version 2, expected 1."
     assert files_below(tmp_path) == files
     assert tables.modify().overwrite(segment("in time")).expecting(2).execute() == 3
 

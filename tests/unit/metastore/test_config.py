@@ -81,7 +81,7 @@ def test_an_empty_text_takes_a_property_away(tmp_path: Path) -> None:
     [
         ("calve.metastore.iceberg.location.basepath = 'x'", 'no setting "iceberg.location.basepath"'),
         ("calve.metastore.iceberg.components.tables.place = 'x'", "no setting"),
-        ("metastore.iceberg.location.base_path = 'x'", "is no setting of the metastore"),
+        ("metastore.iceberg.location.base_path = 'x'", "is not a setting of the metastore"),
         ("calve.metastore.iceberg.location.base_path = [1]", "cannot be a list"),
         ("calve.metastore.iceberg.location.base_path = ''", "has no value"),
         ("calve.metastore.iceberg.components.mine.properties.a = 1", "components.mine.location"),

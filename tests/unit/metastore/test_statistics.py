@@ -51,7 +51,7 @@ def test_bounds_of_another_type_are_refused() -> None:
         (StatisticsType.DATE, NOON),
         (StatisticsType.OTHER, 1),
     ):
-        with pytest.raises(InvalidInput, match="is no bound of a column of type"):
+        with pytest.raises(InvalidInput, match="is not a valid bound for a column of type"):
             ColumnStatistics(kind, least=bound)
 
 

@@ -89,7 +89,7 @@ def test_filters_have_to_fit_the_columns() -> None:
 
 
 def test_a_delete_that_looks_beyond_partition_keys_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="a delete cannot look at location, path") as caught:
+    with pytest.raises(InvalidInput, match="a delete cannot filter by location, path") as caught:
         TABLES.check_delete(f.eq("table_name", "x") & (f.eq("path", "y") | f.is_null("location")))
     assert "metadata_key" in caught.value.detail
 
@@ -114,8 +114,8 @@ def test_classes_that_cannot_be_units_are_refused() -> None:
     for unit, problem in (
         (Keyless, "has no partition key"),
         (Plainly, "is not declared"),
-        (Odd, "has a type that it cannot have"),
-        (NumberKey, "has a type that it cannot have"),
+        (Odd, "has an unsupported type"),
+        (NumberKey, "has an unsupported type"),
     ):
         with pytest.raises(InvalidInput, match=problem):
             UnitLayout(unit)
