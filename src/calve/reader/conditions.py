@@ -1,8 +1,8 @@
-"""What of a Spark condition the planner can use, and which columns it needs.
+"""Extracts from a Spark condition the part that the planner can use, and the columns that it needs.
 
-Spark itself parses, types and folds the condition; this module reads the result off Spark's plan, and is the only one
-of this stage that touches Spark's internals. What it does not understand counts as true: the rows are filtered by
-Spark anyway.
+Spark itself parses, types and folds the condition; this module reads the result from Spark's plan, and is the only one
+of this package that touches Spark's internals. Expressions that it does not support count as true: Spark filters the
+rows anyway.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _COMPARISONS = {
     "GreaterThan": (ComparisonOperator.GREATER, ComparisonOperator.LESS),
     "GreaterThanOrEqual": (ComparisonOperator.GREATER_OR_EQUAL, ComparisonOperator.LESS_OR_EQUAL),
 }
-"""Spark's nodes: the operator, and the same with the sides exchanged."""
+"""Spark's nodes: the operator, and the operator with the operands swapped."""
 
 _NULL_TESTS = {"IsNull": ComparisonOperator.IS_NULL, "IsNotNull": ComparisonOperator.NOT_NULL}
 
@@ -43,19 +43,19 @@ _VALUES: Mapping[str, Callable[[Any], Any]] = {
     "timestamp_ntz": int,
     "string": lambda value: value.toString(),
 }
-"""Spark's own form of a value -> ours, by type."""
+"""Spark's internal representation of a value -> ours, by type."""
 
 
 @dataclass(frozen=True)
 class Understood:
-    """A condition as far as it is understood, and every column that it speaks of."""
+    """The supported part of a condition, and every column that the condition refers to."""
 
     condition: Condition
     columns: tuple[str, ...]
 
 
 def understand(frame: DataFrame, where: Where) -> Understood:
-    """Read a condition on `frame`, whose columns are c0, c1, ... under their names. Raises what Spark raises."""
+    """Read a condition on `frame`, whose columns are c0, c1, ... renamed. Raises Spark's exceptions."""
     analyzed = frame.where(where)._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no Python API
     references = analyzed.condition().references().toSeq()
     columns = tuple(str(references.apply(i).name()) for i in range(references.size()))
@@ -63,9 +63,9 @@ def understand(frame: DataFrame, where: Where) -> Understood:
 
 
 def filter_of(frame: DataFrame, names: Sequence[str]) -> Condition:
-    """The condition on the rows of the frame that a query reads, whose columns c0, c1, ... have these names.
+    """The condition of a query on the rows of its input, whose columns c0, c1, ... have these names.
 
-    Below anything but projections a condition says nothing of single rows: it counts as true.
+    A condition below anything but projections does not apply to single rows: it counts as true.
     """
     node = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the same
     while node.nodeName() == "Project":
@@ -77,7 +77,7 @@ def filter_of(frame: DataFrame, names: Sequence[str]) -> Condition:
 
 
 def unread_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """A frame without rows whose conditions can be understood."""
+    """An empty frame on which conditions can be analyzed."""
     by_place = StructType([StructField(f"c{place}", field.dataType) for place, field in enumerate(schema.fields)])
     return spark.range(0).mapInArrow(_same, by_place).toDF(*schema.fieldNames())
 
@@ -87,7 +87,7 @@ def _same(batches: Iterable[RecordBatch]) -> Iterable[RecordBatch]:
 
 
 class _Reader:
-    """Turns Spark's expressions into conditions; None for what is not understood."""
+    """Converts Spark's expressions to conditions; None for unsupported ones."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names

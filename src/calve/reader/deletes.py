@@ -1,11 +1,7 @@
-"""The deletes of one task: loaded when first needed, each file once, keys without repetition.
+"""The deletes of one task: loaded on first use, each file once, keys without duplicates.
 
-Deletion vectors: a blob of a Puffin file -> positions.
-
-The blob is a length (big endian), a magic number, a roaring bitmap of 64 bits in its portable form (little endian), and
-a checksum of the last two (big endian). The bitmap is a count of pieces, each with the upper 32 bits of its positions
-and a roaring bitmap of 32 bits, whose containers have the upper 16 bits in common and hold the lower 16 as a sorted
-array, as 65,536 bits, or as runs.
+A deletion vector is a blob of a Puffin file: a length (big endian), a magic number, a 64-bit roaring bitmap in its
+portable form (little endian), and a checksum of the last two (big endian).
 """
 
 import struct
@@ -21,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyroaring import BitMap64
 
 from calve.errors import TerminalError
 from calve.iceberg.files.store import open_input
@@ -32,28 +29,24 @@ from calve.reader.projection import Projection
 Positions = NDArray[np.int64]
 
 _MAGIC = bytes.fromhex("d1d33964")
-_WITH_RUNS, _WITHOUT_RUNS = 12347, 12346
-_ARRAY_LIMIT = 4096
-"""A container with more values than this is a bit set."""
-_NO_OFFSETS_BELOW = 4
-"""Bitmaps with runs and fewer containers than this have no offsets."""
 
 NOTHING: Positions = np.empty(0, np.int64)
 
 
 def positions_of_vector(blob: bytes) -> Positions:
-    """The positions in a blob, ascending. Raises TerminalError for one that is not whole."""
+    """The positions in a blob, ascending. Raises TerminalError if it is damaged."""
     if len(blob) < 20 or blob[4:8] != _MAGIC:
-        raise _damaged("It does not begin like one.")
+        raise _damaged("Its magic number is wrong.")
     (length,) = struct.unpack_from(">I", blob)
     if length + 8 != len(blob):
-        raise _damaged(f"It says that it has {length + 8} bytes; got {len(blob)}.")
+        raise _damaged(f"Got {len(blob)} bytes, expected {length + 8}.")
     if zlib.crc32(blob[4:-4]) != struct.unpack_from(">I", blob, len(blob) - 4)[0]:
         raise _damaged("Its checksum is wrong.")
     try:
-        return _bitmap64(_Bytes(blob[8:-4]))
-    except (struct.error, ValueError) as error:
+        found = BitMap64.deserialize(blob[8:-4]).to_array()
+    except ValueError as error:
         raise _damaged(f"{error}.") from error
+    return np.frombuffer(found, np.uint64).astype(np.int64)
 
 
 def _damaged(detail: str) -> TerminalError:
@@ -62,77 +55,16 @@ def _damaged(detail: str) -> TerminalError:
     )
 
 
-@dataclass
-class _Bytes:
-    """A buffer that is read from front to back."""
-
-    content: bytes
-    at: int = 0
-
-    def number(self, form: str) -> int:
-        value: int = struct.unpack_from(form, self.content, self.at)[0]
-        self.at += struct.calcsize(form)
-        return value
-
-    def numbers(self, form: str, count: int) -> NDArray[np.int64]:
-        found = np.frombuffer(self.content, form, count, self.at)
-        self.at += found.nbytes
-        return found.astype(np.int64)
-
-
-def _bitmap64(source: _Bytes) -> Positions:
-    pieces = []
-    for _ in range(source.number("<Q")):
-        high = source.number("<I")
-        pieces.append(_bitmap32(source) + (high << 32))
-    return np.concatenate(pieces) if pieces else NOTHING
-
-
-def _bitmap32(source: _Bytes) -> Positions:
-    cookie = source.number("<I")
-    if cookie & 0xFFFF == _WITH_RUNS:
-        containers = (cookie >> 16) + 1
-        flags = np.frombuffer(source.content, np.uint8, (containers + 7) // 8, source.at)
-        source.at += flags.nbytes
-        runs = np.unpackbits(flags, bitorder="little")[:containers].astype(bool)
-        offsets = containers >= _NO_OFFSETS_BELOW
-    elif cookie == _WITHOUT_RUNS:
-        containers = source.number("<I")
-        runs = np.zeros(containers, bool)
-        offsets = True
-    else:
-        raise ValueError(f"A bitmap begins with {cookie}")
-    header = source.numbers("<u2", 2 * containers)
-    keys, counts = header[::2], header[1::2] + 1
-    source.at += 4 * containers if offsets else 0
-    found = [
-        _container(source, int(count), is_runs=bool(run)) + (int(key) << 16)
-        for key, count, run in zip(keys, counts, runs, strict=True)
-    ]
-    return np.concatenate(found) if found else NOTHING
-
-
-def _container(source: _Bytes, count: int, *, is_runs: bool) -> Positions:
-    if is_runs:
-        pairs = source.numbers("<u2", 2 * source.number("<H"))
-        return np.concatenate([np.arange(first, first + more + 1) for first, more in pairs.reshape(-1, 2)])
-    if count <= _ARRAY_LIMIT:
-        return source.numbers("<u2", count)
-    bits = np.frombuffer(source.content, np.uint8, 8192, source.at)
-    source.at += bits.nbytes
-    return np.flatnonzero(np.unpackbits(bits, bitorder="little")).astype(np.int64)
-
-
 _PATH, _POSITION = "file_path", "pos"
 _LOADS = 8
-"""Files that are loaded at a time; matters for object stores only."""
+"""Files loaded in parallel; matters for object stores only."""
 _Group = tuple[tuple[int, ...], tuple[Any, ...] | None]
-"""Equality deletes that are tested together: the same fields, the same reach."""
+"""Equality deletes that are tested together: the same fields and the same scope."""
 
 
 @dataclass(frozen=True)
 class FileDeletes:
-    """What is deleted of one file."""
+    """The deletes of one file."""
 
     positions: Positions
     """Ascending."""
@@ -142,11 +74,11 @@ class FileDeletes:
 
     @property
     def key_ids(self) -> list[int]:
-        """Fields that are compared, each once."""
+        """The compared fields, without duplicates."""
         return list(dict.fromkeys(number for ids, _ in self.keys for number in ids))
 
     def of(self, first: int, rows: int, read_keys: Callable[[], tuple[Projection, pa.Table]]) -> NDArray[np.bool_]:
-        """Which of `rows` rows from position `first` on are deleted. `read_keys` reads the compared columns."""
+        """Which of the `rows` rows from position `first` on are deleted. `read_keys` reads the compared columns."""
         deleted = np.zeros(rows, bool)
         low, high = np.searchsorted(self.positions, [first, first + rows])
         deleted[self.positions[low:high] - first] = True
@@ -182,14 +114,14 @@ class TaskDeletes:
         )
 
     def keys_of(self, file: ScanFile) -> tuple[tuple[tuple[int, ...], KeySet], ...]:
-        """The deletes of one of the files by key: ids of fields, and their values. Raises OSError."""
+        """The key deletes of one of the files: field ids, and their values. Raises OSError."""
         groups = dict.fromkeys(_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
         return tuple((group[0], self._set(group)) for group in groups)
 
     def key_columns_of(self, file: ScanFile, *more: int) -> list[pa.ChunkedArray]:
-        """The deletes of one of the files by key, where all have the same fields and reach. Raises OSError.
+        """The key columns of the deletes of one of the files, if all have the same fields and scope. Raises OSError.
 
-        `more` are other fields that the files of keys have.
+        `more` are other fields of the key files.
         """
         (group,) = {_group(delete) for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
         keys = self._read_keys((*group[0], *more), list(self._members[group]))
@@ -198,10 +130,10 @@ class TaskDeletes:
     def _set(self, group: _Group) -> KeySet:
         known = self._sets.get(group)
         if known is None:
-            known = self._sets[group] = self._loaded(group[0], list(self._members[group]))
+            known = self._sets[group] = self._load(group[0], list(self._members[group]))
         return known
 
-    def _loaded(self, ids: tuple[int, ...], files: Sequence[DeleteFile]) -> KeySet:
+    def _load(self, ids: tuple[int, ...], files: Sequence[DeleteFile]) -> KeySet:
         keys = self._read_keys(ids, files)
         sequence_numbers = np.repeat([file.sequence_number for file in files], [len(columns[0]) for columns in keys])
         return KeySet(_joined(keys), sequence_numbers)
@@ -220,7 +152,7 @@ class TaskDeletes:
         return [projection.key(table, number) for number in ids]
 
     def positions_in(self, delete: DeleteFile, path: str) -> Positions:
-        """What a file of position deletes, or a vector, deletes of one of the files. Raises OSError, TerminalError."""
+        """The positions that a delete file or vector deletes in one of the files. Raises OSError, TerminalError."""
         if delete.kind is DeleteKind.VECTOR:
             with open_input(delete.path, self._target.io_properties) as source:
                 return positions_of_vector(source.read_at(delete.length, delete.offset))
@@ -237,7 +169,7 @@ class TaskDeletes:
 def positions_by_path(
     location: str, io_properties: Mapping[str, str], wanted: Sequence[str] | None = None
 ) -> dict[str, Positions]:
-    """The positions in a file of position deletes by data file, for some of these or for all. Raises OSError."""
+    """The positions in a position delete file by data file, for `wanted` data files or all. Raises OSError."""
     with _opened(location, io_properties, read_dictionary=[_PATH]) as parquet:
         table = parquet.read([_PATH, _POSITION])
     positions, paths = table.column(_POSITION).to_numpy(), table.column(_PATH)
@@ -248,14 +180,14 @@ def positions_by_path(
 
 
 def paths_named(location: str, io_properties: Mapping[str, str]) -> frozenset[str]:
-    """The data files that a file of position deletes is about. Raises OSError."""
+    """The data files that a position delete file refers to. Raises OSError."""
     with _opened(location, io_properties, read_dictionary=[_PATH]) as parquet:
         paths = parquet.read([_PATH]).column(_PATH)
     return frozenset(path for chunk in paths.chunks for path in chunk.dictionary.to_pylist())
 
 
 def _file_numbers(paths: pa.ChunkedArray, wanted: Sequence[str]) -> NDArray[np.int64]:
-    """The place of each path among the wanted ones, -1 for others; looked up once for each path."""
+    """The index of each path in `wanted`, -1 for others; each distinct path is looked up once."""
     known = pa.array(wanted, pa.string())
     chunks = [
         pc.index_in(chunk.dictionary.cast(pa.string()), value_set=known).fill_null(-1).take(chunk.indices)
@@ -277,7 +209,7 @@ def _opened(
 
 
 def _joined(keys: Sequence[Sequence[pa.ChunkedArray]]) -> list[pa.ChunkedArray]:
-    """Columns of several files as one."""
+    """Concatenate the columns of several files."""
     return [
         pa.chunked_array([chunk for columns in keys for chunk in columns[at].chunks], type=first.type)
         for at, first in enumerate(keys[0])

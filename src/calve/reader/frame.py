@@ -1,16 +1,15 @@
 """A table as a DataFrame.
 
-    plan ──► tasks ──► range of task numbers, one per partition ──► mapInArrow ──► columns
+    plan ──► files ──► splits of about equal size ──► tasks
+    tasks ──► range of task numbers, one per partition ──► mapInArrow ──► columns
 
-`columns` and `where` are arguments because Spark tells Python nothing of a later `select` or `where`. Its Python Data
-Source API does in part, and was tried (PySpark 4.1.4): a reader always gets the whole schema; it gets filters where
-the session sets `spark.sql.python.filterPushdown.enabled`, and fails elsewhere (4.0 has no filters); and every
-query is planned by a Python process of its own, so that the same 2.6M generated rows took 1.0 s where `mapInArrow` took
-0.5 s (medians of eight runs, in turns). A later `where` on the frame is right as well; it only reads more.
+A task reads splits whose files are adjacent by sequence number, because they share most deletes.
 
-Files -> splits of about equal size -> tasks (pure).
-
-A task reads splits whose files are neighbours by sequence number, for they have most deletes in common.
+`columns` and `where` are arguments because Spark does not push a later `select` or `where` down to Python. Its Python
+Data Source API does in part, and was tried (PySpark 4.1.4): a reader always gets the whole schema; it gets filters only
+if the session sets `spark.sql.python.filterPushdown.enabled`, and fails otherwise (4.0 has no filters); and a separate
+Python process plans every query, so that the same 2.6M generated rows took 1.0 s where `mapInArrow` took 0.5 s (medians
+of eight alternating runs). A later `where` on the frame is correct as well; it only reads more.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,13 +24,13 @@ from calve.reader.conditions import Where, understand
 from calve.reader.worker import TaskList
 
 TASK_BYTES = 128 << 20
-"""What a task reads at most, unless one row group is larger."""
+"""The most bytes that a task reads, unless one row group is larger."""
 OPEN_COST = 4 << 20
-"""Opening a file takes as long as reading so many bytes, about."""
+"""Opening a file takes about as long as reading this many bytes."""
 
 
 def read_tasks(files: Sequence[ScanFile], parallelism: int) -> tuple[ReadTask, ...]:
-    """Tasks that read all files once: as many as run at a time or a multiple of that, of about equal length."""
+    """Tasks that read each file once: `parallelism` or a multiple of it, of about equal cost."""
     total = sum(file.size + OPEN_COST for file in files)
     size = min(TASK_BYTES, max(OPEN_COST, total // max(1, parallelism)))
     ordered = sorted(files, key=lambda file: (file.sequence_number, file.path))
@@ -46,7 +45,7 @@ def whole(file: ScanFile) -> ReadTask:
 
 
 def _splits(file: ScanFile, size: int) -> Iterator[FileSplit]:
-    """Parts of a file of about `size` bytes, cut where row groups begin as far as that is known."""
+    """Parts of a file of about `size` bytes, cut at row groups if their offsets are known."""
     if file.size <= size:
         yield FileSplit(file, 0, file.size)
         return
@@ -60,7 +59,7 @@ def _splits(file: ScanFile, size: int) -> Iterator[FileSplit]:
 
 
 def _shared(splits: Sequence[FileSplit], tasks: int) -> Iterator[list[FileSplit]]:
-    """Neighbours together, in at most so many lists of about equal cost."""
+    """Distribute splits, in order, to at most `tasks` lists of about equal cost."""
     costs = [split.end - split.start + OPEN_COST for split in splits]
     total, before = sum(costs), 0
     lists: dict[int, list[FileSplit]] = {}
@@ -72,14 +71,14 @@ def _shared(splits: Sequence[FileSplit], tasks: int) -> Iterator[list[FileSplit]
 
 @dataclass(frozen=True)
 class PlannedFrame:
-    """A frame, and what reading it takes."""
+    """A frame and its scan plan."""
 
     frame: DataFrame
     plan: ScanPlan
 
 
 def frame_of(spark: SparkSession, scan: Scan, columns: Sequence[str] | None, where: Where | None) -> PlannedFrame:
-    """The rows of a scan, of the columns asked for, that meet the condition. Planned now, read by every action."""
+    """The requested columns of the rows that match the condition. Planned now, read by every action."""
     wanted = scan if columns is None else scan.select(columns)
     if where is None:
         plan = wanted.plan(EVERYTHING)
@@ -96,7 +95,7 @@ def frame_of(spark: SparkSession, scan: Scan, columns: Sequence[str] | None, whe
 
 def _frame(spark: SparkSession, scan: Scan, tasks: TaskList) -> DataFrame:
     schema = StructType.fromJson(scan.spark_schema)
-    # mapInArrow fails for names with a dot: columns are named by place on the way.
+    # mapInArrow fails for names with a dot: columns are renamed by index meanwhile.
     by_place = [StructField(f"c{i}", f.dataType, f.nullable, f.metadata) for i, f in enumerate(schema)]
     count = len(tasks.tasks)
     numbers = spark.range(0, count, 1, max(1, count))

@@ -1,8 +1,8 @@
-"""Positions of live rows that have one of a set of keys.
+"""Finds the positions of live rows that have one of a set of keys.
 
-Keys are those of the equality deletes of a scan file, whether they are in the table or only about to be. Of each row
-group whose statistics the keys may meet, the key columns alone are read; what position deletes and vectors delete
-already is left out.
+The keys are those of a scan file's equality deletes, whether these are in the table or only about to be added. Only the
+key columns are read, and only of row groups whose statistics the keys may meet. Rows that position deletes and vectors
+already delete are skipped.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -35,16 +35,16 @@ _Columns = dict[int, pa.ChunkedArray]
 
 @dataclass
 class _Gone:
-    """Deleted rows of one file, by the deletes that were looked at so far."""
+    """The deleted rows of one file, by the deletes that were applied so far."""
 
     rows: NDArray[np.bool_]
     applied: set[tuple[str, int]] = field(default_factory=set)
-    """Path and offset of deletes: files of deletes never change."""
+    """Path and offset of the applied deletes; delete files never change."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """A row group: where it begins in the file, its first row, its rows, and bounds of its key columns."""
+    """A row group: its offset in the file, its first row, its row count, and the bounds of its key columns."""
 
     offset: int
     first: int
@@ -54,7 +54,7 @@ class _Group:
 
 @dataclass
 class _Known:
-    """What is remembered of one file."""
+    """What is remembered about one file."""
 
     groups: tuple[_Group, ...] = ()
     columns: dict[tuple[int, tuple[int, ...]], _Columns] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class MemoryLimits:
-    """How much is remembered."""
+    """How much `KeyMemory` may hold."""
 
     key_bytes: int = 0
     deleted_rows: int = 0
@@ -74,10 +74,10 @@ NOTHING_KEPT = MemoryLimits()
 
 
 class KeyMemory:
-    """What searches learn of data files, for the next one; files never change. Several threads may use it.
+    """Caches what searches learn about data files, which never change. Several threads may use it.
 
-    Key columns of the first files that fit are kept, and dropped only with their files: a table that is larger than
-    memory is better off with a part than with whatever was read last.
+    Key columns of the first files that fit are kept, and dropped only with their files: for a table larger than memory
+    a constant part is better than whatever was read last.
     """
 
     def __init__(self, limits: MemoryLimits = NOTHING_KEPT) -> None:
@@ -100,7 +100,7 @@ class KeyMemory:
             return self._known.setdefault(path, _Known())
 
     def keep_columns(self, known: _Known, name: tuple[int, tuple[int, ...]], columns: _Columns) -> None:
-        """Remember key columns of a row group, if there is room."""
+        """Remember the key columns of a row group if there is room."""
         size = _size(columns)
         with self._lock:
             if name not in known.columns and self._key_bytes + size <= self._limits.key_bytes:
@@ -112,7 +112,7 @@ class KeyMemory:
         wanted = {(d.path, d.offset): d for d in file.deletes if d.kind is not DeleteKind.EQUALITY}
         known = self.of(file.path)
         with self._lock:
-            gone, known.gone = known.gone, None  # nobody else changes it meanwhile
+            gone, known.gone = known.gone, None  # taken out, so that no other thread changes it
             self._deleted_rows -= len(gone.rows) if gone else 0
         if gone is None or not gone.applied <= wanted.keys():
             gone = _Gone(np.zeros(file.rows, bool))
@@ -136,7 +136,7 @@ def _size(columns: _Columns) -> int:
 
 
 class PositionFinder:
-    """Looks into the files of one task. Several threads may ask, once `prepare` was called."""
+    """Searches the files of one task. Several threads may use it after `prepare`."""
 
     def __init__(self, target: ReadTarget, files: Sequence[ScanFile], remembered: KeyMemory) -> None:
         self._target = target
@@ -144,16 +144,16 @@ class PositionFinder:
         self._remembered = remembered
 
     def keys_of(self, file: ScanFile) -> _Keys:
-        """The keys that are looked for in a file; loaded when first asked for. Raises OSError."""
+        """The keys to look for in a file; loaded on first use. Raises OSError."""
         return self._deletes.keys_of(file)
 
     def prepare(self, files: Iterable[ScanFile]) -> None:
-        """Load everything that files share. Raises OSError."""
+        """Load everything that the files share. Raises OSError."""
         for file in files:
             self.keys_of(file)
 
     def key_columns_of(self, file: ScanFile, *more: int) -> list[pa.ChunkedArray]:
-        """The keys that are looked for in the files, where they are the same for all, and other fields beside them.
+        """The key columns to look for, if they are the same for all files, and other fields of the key files.
 
         Raises TransientError.
         """
@@ -166,7 +166,7 @@ class PositionFinder:
             return self._remembered.deleted(file, self._deletes)
 
     def look_ahead(self, file: ScanFile) -> None:
-        """Go on with what is remembered of the deletes of a file. Raises TransientError, TerminalError."""
+        """Update the remembered deletes of a file, if there are any. Raises TransientError, TerminalError."""
         if self._remembered.of(file.path).gone is not None:
             self.deleted(file)
 
@@ -211,7 +211,7 @@ def key_columns(
 
 
 def key_columns_at(target: ReadTarget, found: RowPositions, ids: tuple[int, ...]) -> list[pa.ChunkedArray]:
-    """The columns of a key at positions of a file, which are in order. Raises TransientError."""
+    """The key columns at positions of a file, which are ascending. Raises TransientError."""
     parts: list[list[pa.ChunkedArray]] = []
     with _searching(found.file), ExitStack() as stack:
         groups = _FileGroups(target, found.file, [ids], KeyMemory(), stack)
@@ -224,7 +224,7 @@ def key_columns_at(target: ReadTarget, found: RowPositions, ids: tuple[int, ...]
 
 
 def _matching(groups: "_FileGroups", number: int, keys: _Keys, sequence_number: int) -> Positions:
-    """Places in a row group of the rows with a key."""
+    """The positions, relative to the row group, of rows with a key."""
     group = groups.all()[number]
     matching = np.zeros(group.rows, bool)
     for ids, wanted in keys:
@@ -236,7 +236,7 @@ def _matching(groups: "_FileGroups", number: int, keys: _Keys, sequence_number: 
 
 
 class _FileGroups:
-    """Row groups of one file and their key columns; the file is opened when something of it is not remembered."""
+    """Row groups of one file and their key columns; opens the file only if something is not remembered."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class _FileGroups:
             first += group.num_rows
 
     def columns(self, number: int, ids: tuple[int, ...]) -> _Columns:
-        """The columns of a key in a row group. Raises OSError."""
+        """The key columns of a row group. Raises OSError."""
         known = self._known.columns.get((number, ids))
         if known is not None and all(known[n].type == self._target.keys[n].kind for n in ids):
             return known

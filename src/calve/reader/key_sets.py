@@ -1,11 +1,11 @@
-"""Sets of deleted keys: any number of columns of any type that can be a key, null equal to null.
+"""Sets of deleted keys: any number of columns of any type that can be a key; null equals null.
 
-Every column is replaced by the number of its value among the deleted ones; numbers of two columns become the number of
-their pair, and so on to the last column. Each step is one pass of a vectorised operation, and values that no delete
-has drop out on the way. For each key the newest delete counts: rows with a lower sequence number are gone.
+Every value is replaced by its number among the deleted values of its column; the numbers of two columns become the
+number of their pair, and so on to the last column. Each step is one vectorized pass, and values that no delete has drop
+out on the way. The newest delete of a key counts: it deletes rows with a lower sequence number.
 
-Whole numbers, dates and timestamps are looked up in a sorted array behind a filter of hashes, which is made once. Texts
-have such a filter, too, before Arrow's lookup, which takes every type and is several times as slow.
+Integers, dates and timestamps are looked up in a sorted array behind a hash filter, which is built once. Strings have
+such a filter in front of Arrow's lookup, which supports every type and is several times slower.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ Columns = Sequence[pa.ChunkedArray]
 
 
 class KeySet:
-    """Keys of deletes. `sequence_numbers` has one number for each row of `columns`."""
+    """The keys of deletes. `sequence_numbers` has one number for each row of `columns`."""
 
     def __init__(self, columns: Columns, sequence_numbers: Numbers) -> None:
         if not columns:
             raise ValueError("a key has at least one column")
         self._values = [_values_of(column) for column in columns]
         self._pairs: list[Numbers] = []
-        """From the second column on: the different pairs of (number so far, number in this column), sorted."""
+        """From the second column on: the distinct pairs of (number so far, number in this column), sorted."""
         numbers = self._values[0].places(columns[0])
         for column, values in zip(columns[1:], self._values[1:], strict=True):
             joined = numbers * len(values) + values.places(column)
@@ -55,7 +55,7 @@ class KeySet:
         return deleted
 
     def numbers(self, columns: Columns) -> Numbers:
-        """For each row the number of its key, from 0 to less than there are keys; -1 for one that is not there."""
+        """For each row the number of its key, from 0 to len(self) - 1; -1 for unknown keys."""
         if not len(self):
             return np.full(len(columns[0]), _MISSING, np.int64)
         numbers = self._values[0].places(columns[0])
@@ -68,32 +68,32 @@ class KeySet:
         return numbers
 
     def values(self, place: int) -> pa.Array:
-        """The different values of the column at `place`, in its type."""
+        """The distinct values of the column at `place`, in its type."""
         return self._values[place].distinct()
 
     def reaches(self, place: int, bounds: tuple[Any, Any]) -> bool:
-        """False when no key has a value between the bounds in its column at `place`; numbers for dates and times."""
+        """False if no key has a value within the bounds in its column at `place`; dates and times are integers."""
         try:
             return bool(len(self)) and self._values[place].reaches(*bounds)
         except TypeError:
-            return True  # the column had another type when that was written
+            return True  # the column had a different type when the file was written
 
 
 class _Values(Protocol):
-    """The different values of one column of deletes."""
+    """The distinct values of one column of deletes."""
 
     def __len__(self) -> int: ...
 
     def distinct(self) -> pa.Array:
-        """Each value once, in no order."""
+        """The distinct values, unordered."""
         ...
 
     def reaches(self, low: Any, high: Any) -> bool:
-        """False when all values lie outside of [low, high]."""
+        """False if all values are outside of [low, high]."""
         ...
 
     def places(self, column: pa.ChunkedArray) -> Numbers:
-        """The place of each value, null among them; -1 for one that is not there."""
+        """The number of each value, null included; -1 for unknown values."""
         ...
 
 
@@ -105,7 +105,7 @@ def _values_of(column: pa.ChunkedArray) -> _Values:
 
 
 class _AnyValues:
-    """By Arrow's hash table."""
+    """Values in Arrow's hash table."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         self._values = pc.unique(column)
@@ -136,7 +136,7 @@ class _AnyValues:
 
 
 class _Filter:
-    """Knows most hashes that are not there; a table of bits, eight times as long as there are hashes."""
+    """Rejects most unknown hashes; a table of about eight flags per hash."""
 
     def __init__(self, hashes: Hashes) -> None:
         bits = min(_MAX_FILTER_BITS, max(6, len(hashes).bit_length() + 3))
@@ -150,7 +150,7 @@ class _Filter:
 
 
 class _Texts(_AnyValues):
-    """Texts and bytes behind a filter of their ends and lengths: Arrow's hash table is asked for what passes."""
+    """Strings and bytes behind a filter of their ends and lengths; Arrow's hash table decides on what passes."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         super().__init__(column)
@@ -170,7 +170,7 @@ class _Texts(_AnyValues):
 
 
 class _Integers:
-    """Sorted, behind a filter that knows most values that are not there. Null has the last place, if it has one."""
+    """Sorted integers behind a filter that rejects most unknown values. Null, if present, has the last number."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         self._kind = column.type
@@ -189,7 +189,7 @@ class _Integers:
 
     def reaches(self, low: Any, high: Any) -> bool:
         if not isinstance(low, int) or not isinstance(high, int):
-            raise TypeError("bounds of whole numbers are whole numbers")
+            raise TypeError("bounds of integers must be integers")
         at = int(np.searchsorted(self._sorted, low))
         return self._null_place != _MISSING or (at < len(self._sorted) and bool(self._sorted[at] <= high))
 
@@ -209,26 +209,26 @@ def _spread(numbers: Numbers) -> Hashes:
 
 
 def _hashes_of_ends(values: pa.Array) -> Hashes:
-    """Hashes of the first eight bytes, the last eight, and the length of texts; anything for nulls."""
+    """Hashes of the first eight bytes, the last eight bytes and the length; arbitrary for nulls."""
     if not len(values):
         return np.empty(0, np.uint64)
     _, offsets_buffer, data = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32, len(values) + 1, 4 * values.offset).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
-    bytes_of_all = np.zeros(last - first + 16, np.uint8)  # with room around, to read eight bytes anywhere
+    bytes_of_all = np.zeros(last - first + 16, np.uint8)  # padded, to read eight bytes anywhere
     if last > first:
         bytes_of_all[8:-8] = np.frombuffer(data, np.uint8, last - first, first)
     words: Hashes = np.ndarray((len(bytes_of_all) - 7,), "<u8", bytes_of_all, strides=(1,))
     starts, ends = offsets[:-1] - first + 8, offsets[1:] - first
     lengths = np.diff(offsets)
-    missing = (np.maximum(8 - lengths, 0) * 8).astype(np.uint64)  # bits that belong to others; 64 shift out all
+    missing = (np.maximum(8 - lengths, 0) * 8).astype(np.uint64)  # bits of neighbors; a shift by 64 gives zero
     heads, tails = words[starts] & (_ALL >> missing), words[ends] >> missing
     hashes: Hashes = (heads * _SPREAD ^ tails ^ lengths.view(np.uint64) << np.uint64(48)) * _SPREAD
     return hashes
 
 
 def _integers(column: pa.ChunkedArray) -> tuple[Numbers, NDArray[np.bool_] | None]:
-    """The values as 64-bit numbers, and which of them are null (None: none is)."""
+    """The values as 64-bit integers, and which of them are null (None if there are no nulls)."""
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
     whole = column.cast(pa.int64())
@@ -243,7 +243,7 @@ def _as(kind: pa.DataType, numbers: pa.Array) -> pa.Array:
 
 
 def distinct(numbers: Numbers) -> Numbers:
-    """Ascending, each once. `np.unique` hashes whole numbers, which takes many times as long as sorting them."""
+    """Sort and remove duplicates. `np.unique` hashes integers, which is many times slower than sorting."""
     ascending = np.sort(numbers)
     first = np.ones(len(ascending), bool)
     np.not_equal(ascending[1:], ascending[:-1], out=first[1:])

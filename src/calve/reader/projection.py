@@ -1,7 +1,7 @@
-"""Columns of a file as the table has them now: found by field id, renamed, widened, filled in.
+"""Projects the columns of a file to the table's current columns: by field id, renamed, widened, filled in.
 
 A field that a file lacks has the value of its identity partition, else its initial default, else null. A file without
-any id is resolved by the table's name mapping or, failing that, by the order of its columns.
+field ids is resolved by the table's name mapping or, without one, by the order of its columns.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ def field_id(field: pa.Field) -> int | None:
 
 
 def with_ids(schema: pa.Schema, names: Names | None) -> pa.Schema:
-    """The schema of a file with an id on every field that has a counterpart."""
+    """The schema of a file, with an id on every field that the table has."""
     if any(_has_id(field) for field in schema):
         return schema
     if names is not None:
@@ -60,7 +60,7 @@ def _named(field: pa.Field, names: Names) -> pa.Field:
 
 
 def _named_type(kind: pa.DataType, names: Names) -> pa.DataType:
-    """The fields of lists and maps are called `element`, `key` and `value` in a mapping, whatever the file says."""
+    """A mapping calls the fields of lists and maps `element`, `key` and `value`, whatever the file calls them."""
     if pa.types.is_struct(kind):
         return pa.struct([_named(child, names) for child in kind])
     if pa.types.is_map(kind):
@@ -72,7 +72,7 @@ def _named_type(kind: pa.DataType, names: Names) -> pa.DataType:
 
 
 class Projection:
-    """Turns columns of one file into those of a target."""
+    """Converts the columns of one file to those of a target."""
 
     def __init__(self, file_schema: pa.Schema, target: ReadTarget, constants: Constants) -> None:
         self._source = with_ids(file_schema, target.names)
@@ -81,26 +81,26 @@ class Projection:
         self._places = {number: place for place, f in enumerate(self._source) if (number := field_id(f)) is not None}
 
     def needed(self, ids: Iterable[int]) -> list[str]:
-        """Names, in the file, of those columns that it has."""
+        """The file's names of those columns that it has."""
         return [self._source.field(self._places[number]).name for number in ids if number in self._places]
 
     def source(self, number: int) -> str:
-        """The name, in the file, of a column; empty when it has none."""
+        """The file's name of a column; empty if the file lacks it."""
         return self._source.field(self._places[number]).name if number in self._places else ""
 
     @property
     def sources(self) -> dict[str, str]:
-        """The file's name of each of the target's columns that it has."""
+        """The file's names of the target's columns, for those that the file has."""
         named = ((field.name, field_id(field)) for field in self._target.schema)
         return {name: self._source.field(self._places[n]).name for name, n in named if n in self._places}
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch with the columns of the target."""
+        """Convert a batch to the columns of the target."""
         schema = self._target.schema
         return pa.RecordBatch.from_arrays([self._column(batch, field) for field in schema], schema=schema)
 
     def key(self, table: pa.Table, number: int) -> pa.ChunkedArray:
-        """The values of a key field, as deletes compare them."""
+        """The values of a key field, in the type that deletes compare."""
         key = self._target.keys[number]
         column, *inner = key.path
         place = self._places.get(column)
@@ -124,7 +124,7 @@ class Projection:
         return self._converted(batch.column(batch.schema.get_field_index(source.name)), source.type, field.type)
 
     def _filled(self, number: int | None, kind: pa.DataType, length: int) -> pa.Array:
-        """A column that the file does not have."""
+        """The values of a column that the file lacks."""
         if number is not None and number in self._constants:
             value = self._constants[number]
             plain = not isinstance(value, UUID) or isinstance(kind, pa.BaseExtensionType)
@@ -168,7 +168,7 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 
 
 def _offsets(array: pa.Array) -> tuple[pa.Array, slice]:
-    """Offsets that begin at zero, and the values that they speak of: a batch may be a part of something larger."""
+    """Offsets that start at zero, and the values that they refer to: a batch may be a slice of larger arrays."""
     offsets = array.offsets.to_numpy(zero_copy_only=False)
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     return pa.array(offsets - first, pa.int32()), slice(first, last)
@@ -183,5 +183,5 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.array([None if v is None else str(UUID(bytes=v)) for v in array.to_pylist()], target)
     if pa.types.is_null(target):
         return pa.nulls(len(array))
-    # Timestamps of other writers may be finer than the table's: the rest is cut off, as everywhere.
+    # Timestamps of other writers may be finer than the table's: they are truncated, as other readers do.
     return pc.cast(array, target, safe=not pa.types.is_timestamp(target))

@@ -26,7 +26,7 @@ from calve.spark.version import arrow_schema_of, quiet_analysis
 
 
 class TimeTravel(TypedDict, total=False):
-    """As of when a table is read; give one of the first three. A sink goes with a frontier, by name or id."""
+    """The moment to read a table at: at most one of the first three. `sink`, by name or id, requires a frontier."""
 
     snapshot_id: int | None
     as_of_frontier: int | None
@@ -42,12 +42,12 @@ def read(
     where: Where | None = None,
     **at: Unpack[TimeTravel],
 ) -> DataFrame:
-    """The rows of a table, deletes applied; no jar is needed.
+    """Read the rows of a table, with deletes applied. No jar is needed.
 
     The snapshot is chosen now: the newest, or by `snapshot_id`, by `as_of_frontier` (milliseconds: the newest snapshot
-    with nothing in it from that time on; with several sinks in the table, `sink` says which), or by `ref`, a branch or
-    tag. Only `columns` are read, and of `where`, a condition of Spark SQL, what partitions and bounds of columns can
-    tell decides which files are read.
+    that holds only earlier times; `sink` selects the sink if several write to the table), or by `ref`, a branch or tag.
+    Only `columns` are read. `where` is a condition of Spark SQL; files that cannot match it, by their partitions and
+    column bounds, are skipped.
     """
     refuse_connect(spark)
     given: tuple[object, object] = (spark, table)
@@ -65,7 +65,7 @@ def read(
 
 @dataclass(frozen=True)
 class LocalRead:
-    """A scan that this process does by itself."""
+    """A scan in this process."""
 
     scan: Scan
     plan: ScanPlan
@@ -76,7 +76,7 @@ class LocalRead:
         return self.scan.target(self.plan).schema
 
     def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows; with a limit no more of them, and no more is read than that takes."""
+        """The rows, at most `limit` of them; reads no more than that needs."""
         target = self.scan.target(self.plan)
         tasks = read_tasks(self.plan.files, 1)
         if limit is not None:  # the newest files have the fewest deletes
@@ -93,7 +93,7 @@ class LocalRead:
 
 
 def read_here(table: TableRef, *, columns: Sequence[str] | None = None, **at: Unpack[TimeTravel]) -> LocalRead:
-    """The same rows as `read` has, without Spark."""
+    """The same rows as `read`, without Spark."""
     scan = _scan(table, at)
     chosen = scan if columns is None else scan.select(columns)
     return LocalRead(chosen, chosen.plan())
@@ -101,7 +101,7 @@ def read_here(table: TableRef, *, columns: Sequence[str] | None = None, **at: Un
 
 @dataclass(frozen=True)
 class FrameRead:
-    """Rows of a frame, brought to this process as they are asked for."""
+    """The rows of a frame, brought to this process on demand."""
 
     frame: DataFrame
 
@@ -132,13 +132,13 @@ def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class FilteredRead(FrameRead):
-    """Rows of a table that meet a condition."""
+    """The rows of a table that match a condition."""
 
     plan: ScanPlan
 
 
 def read_filtered(spark: SparkSession, table: TableRef, where: Where, **at: Unpack[TimeTravel]) -> FilteredRead:
-    """The rows of a table that meet a condition of Spark SQL, and what reading them takes. Raises InvalidInput."""
+    """The rows of a table that match a condition of Spark SQL, with the scan plan. Raises InvalidInput."""
     check_executors(spark)
     try:
         with quiet_analysis():
@@ -149,8 +149,8 @@ def read_filtered(spark: SparkSession, table: TableRef, where: Where, **at: Unpa
 
 
 def not_understood(error: PySparkException) -> InvalidInput:
-    """The error of a condition that Spark refuses."""
-    return InvalidInput("the condition is not understood", detail=str(error).strip().splitlines()[0])
+    """The error for a condition that Spark rejects."""
+    return InvalidInput("the condition is invalid", detail=str(error).strip().splitlines()[0])
 
 
 def _scan(table: TableRef, at: TimeTravel) -> Scan:

@@ -1,6 +1,6 @@
-"""Which row groups of a file can hold a row that meets a condition, by the statistics in its footer.
+"""Skips row groups of a file that cannot hold a matching row, by the statistics in its footer.
 
-What the statistics do not say, or say of a type whose order is not plain (floats have NaN), counts as possible.
+Missing statistics, and those of types without a plain order (floats have NaN), exclude nothing.
 """
 
 import datetime as dt
@@ -17,7 +17,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class GroupTest:
-    """Tests row groups of one file. `columns` has the file's name of each of the table's columns."""
+    """Tests the row groups of one file. `columns` maps the table's column names to the file's."""
 
     def __init__(self, parquet: pq.ParquetFile, columns: Mapping[str, str], condition: Condition) -> None:
         self._metadata = parquet.metadata
@@ -30,7 +30,7 @@ class GroupTest:
         }
 
     def may_match(self, group: int) -> bool:
-        """False when no row of the group can meet the condition."""
+        """False if no row of the group can match the condition."""
         return self._may(self._condition, self._metadata.row_group(group))
 
     def _may(self, condition: Condition, group: pq.RowGroupMetaData) -> bool:
@@ -46,7 +46,7 @@ class GroupTest:
 
 
 class GroupBounds:
-    """What the values of columns lie between in the row groups of one file. `columns` are the file's names."""
+    """The bounds of columns in the row groups of one file. `columns` are the file's names."""
 
     def __init__(self, parquet: pq.ParquetFile, columns: Sequence[str]) -> None:
         self._metadata = parquet.metadata
@@ -57,7 +57,7 @@ class GroupBounds:
         ]
 
     def of(self, group: int) -> list[tuple[Any, Any] | None]:
-        """For each column; None where that is not known. Dates and timestamps are numbers, as in conditions."""
+        """The bounds of each column; None if unknown. Dates and timestamps are integers, as in conditions."""
         return [
             None if leaf is None else _ends(self._metadata.row_group(group).column(leaf).statistics)
             for leaf in self._leaves
@@ -70,7 +70,7 @@ def _ends(statistics: Any) -> tuple[Any, Any] | None:
     try:
         return _plain(statistics.min), _plain(statistics.max)
     except (OverflowError, TypeError, ValueError):
-        return None  # a year that Python does not have
+        return None  # a year outside of Python's range
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
@@ -93,7 +93,7 @@ def _may_hold(statistics: Any, operator: ComparisonOperator, value: Any) -> bool
         low, high = _plain(statistics.min), _plain(statistics.max)
         return _in_range(low, high, operator, value)
     except (OverflowError, TypeError, ValueError):
-        return True  # a year that Python does not have, a value of another type
+        return True  # a year outside of Python's range, or a value of another type
 
 
 def _in_range(low: Any, high: Any, operator: ComparisonOperator, value: Any) -> bool:
@@ -117,7 +117,7 @@ def _in_range(low: Any, high: Any, operator: ComparisonOperator, value: Any) -> 
 
 
 def _plain(value: Any) -> Any:
-    """Dates as days and instants as microseconds since 1970, as conditions have them."""
+    """Dates as days and timestamps as microseconds since 1970, as in conditions."""
     if isinstance(value, dt.datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
         return (aware - _EPOCH) // _MICROSECOND

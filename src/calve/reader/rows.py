@@ -1,7 +1,7 @@
-"""The rows of a part of a data file, as a stream of record batches.
+"""Reads the rows of a part of a data file as a stream of record batches.
 
-Of each row group the columns that deletes compare are read first, and only if a row is left the columns that are asked
-for, in batches. So memory is bounded by one row group's keys and, compressed, its columns.
+Of each row group, the columns that deletes compare are read first; the requested columns follow, in batches, only if
+rows remain. So memory is bounded by the keys of one row group and, compressed, its columns.
 """
 
 import sys
@@ -22,13 +22,13 @@ from calve.reader.projection import Projection, field_id
 from calve.reader.row_groups import GroupTest
 
 BATCH_BYTES = 16 << 20
-"""Decoded size of a batch, about."""
+"""The approximate decoded size of a batch."""
 MAX_BATCH_ROWS = 65_536
 MIN_BATCH_ROWS = 256
 
 
 def read_split(split: FileSplit, target: ReadTarget, deletes: TaskDeletes) -> Iterator[pa.RecordBatch]:
-    """The rows that are left of a split, in file order. Raises OSError, TerminalError."""
+    """The live rows of a split, in file order. Raises OSError, TerminalError."""
     file_deletes = deletes.of(split.file)
     with (
         open_input(split.file.path, target.io_properties) as source,
@@ -45,18 +45,18 @@ def read_split(split: FileSplit, target: ReadTarget, deletes: TaskDeletes) -> It
 
 @dataclass(frozen=True)
 class LiveRows:
-    """The rows of a file that are left."""
+    """The live rows of a file."""
 
     positions: NDArray[np.int64]
     """Ascending."""
     rows: int
-    """Of the file, deleted ones included."""
+    """Rows of the file, including deleted ones."""
     row_bytes: int
-    """What one takes in memory, about."""
+    """The approximate size of one row in memory."""
 
 
 def live_rows(file: ScanFile, target: ReadTarget, deletes: TaskDeletes) -> LiveRows:
-    """Where `read_split` of a whole file finds its rows. Raises OSError, TerminalError."""
+    """The positions of the rows that `read_split` returns for the whole file. Raises OSError, TerminalError."""
     split = whole(file)
     file_deletes = deletes.of(file)
     with (
@@ -74,7 +74,7 @@ def live_rows(file: ScanFile, target: ReadTarget, deletes: TaskDeletes) -> LiveR
 
 
 def whole(file: ScanFile) -> FileSplit:
-    """All of a file."""
+    """A split that covers a whole file."""
     return FileSplit(file, 0, sys.maxsize)
 
 
@@ -115,7 +115,7 @@ class _FileReader:
             size = _batch_rows(self._parquet.metadata.row_group(group), rows)
             yield from self._parquet.iter_batches(size, row_groups=[group], columns=self._columns)
             return
-        for start in range(0, rows, MAX_BATCH_ROWS):  # nothing of the file is needed but its length
+        for start in range(0, rows, MAX_BATCH_ROWS):  # only the length of the file is needed
             yield _rows_without_columns(min(MAX_BATCH_ROWS, rows - start))
 
     def _keys(self, group: int, rows: int) -> tuple[Projection, pa.Table]:
@@ -134,7 +134,7 @@ def _batch_rows(group: pq.RowGroupMetaData, rows: int) -> int:
 
 
 def group_offset(group: pq.RowGroupMetaData) -> int:
-    """Where a row group begins in its file."""
+    """The offset of a row group in its file."""
     first = group.column(0)
     offsets = [first.data_page_offset]
     if first.has_dictionary_page and first.dictionary_page_offset:

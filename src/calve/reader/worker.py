@@ -1,4 +1,4 @@
-"""What runs in Spark's Python tasks: a read task -> record batches. In this process it is the same."""
+"""A read task -> record batches. Runs in Spark's Python tasks, and in this process."""
 
 import pickle
 from collections.abc import Iterable, Iterator
@@ -26,24 +26,24 @@ def rows_of_task(task: ReadTask, target: ReadTarget) -> Iterator[pa.RecordBatch]
                 error,
                 "a file of the table, or one of its deletes, could not be read",
                 split.file.path,
-                hint="Older snapshots lose their files when they expire; the store may be out of reach.",
+                hint="The files of expired snapshots are removed; otherwise the store may be unreachable.",
             ) from error
 
 
 @dataclass(frozen=True)
 class TaskList:
-    """All tasks of a scan. Every one is pickled by itself, so that a Spark task unpacks its own alone."""
+    """All tasks of a scan, each pickled separately, so that a Spark task unpickles only its own."""
 
     target: ReadTarget
     tasks: tuple[bytes, ...] = field(repr=False)
 
     @classmethod
     def of(cls, target: ReadTarget, tasks: tuple[ReadTask, ...]) -> "TaskList":
-        """Tasks by number."""
+        """Pickle the tasks; their numbers are their indexes."""
         return cls(target, tuple(pickle.dumps(task) for task in tasks))
 
     def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: numbers of tasks come in, their rows go out, columns named by place."""
+        """For `mapInArrow`: task numbers -> rows, with columns named by index."""
         names = [f"c{place}" for place in range(len(self.target.schema))]
         for batch in numbers:
             for number in batch.column(0).to_pylist():

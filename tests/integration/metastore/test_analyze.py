@@ -266,7 +266,7 @@ def test_files_of_another_kind_are_read_as_what_they_are(place: Workplace, tmp_p
 
 def test_a_condition_that_spark_refuses_is_told(place: Workplace, tmp_path: Path) -> None:
     put(tmp_path / "in" / "0.parquet", [1, 2])
-    with pytest.raises(InvalidInput, match="the condition is not understood"):
+    with pytest.raises(InvalidInput, match="the condition is invalid"):
         read_folder(place, str(tmp_path / "in"), "nothing = 2")
 
 

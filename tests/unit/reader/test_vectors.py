@@ -62,14 +62,14 @@ def test_a_vector_that_was_cut_is_refused() -> None:
     blob = blob_of(serialized({1, 2, 3}, runs=False))
     with pytest.raises(TerminalError) as refused:
         positions_of_vector(blob[:-1])
-    assert refused.value.detail == f"It says that it has {len(blob)} bytes; got {len(blob) - 1}."
+    assert refused.value.detail == f"Got {len(blob) - 1} bytes, expected {len(blob)}."
 
 
 @pytest.mark.parametrize("blob", [b"", b"PFA1" * 6])
 def test_what_is_no_vector_is_refused(blob: bytes) -> None:
     with pytest.raises(TerminalError) as refused:
         positions_of_vector(blob)
-    assert refused.value.detail == "It does not begin like one."
+    assert refused.value.detail == "Its magic number is wrong."
 
 
 @pytest.mark.parametrize("bitmap", [struct.pack("<QII", 1, 0, 99), struct.pack("<QIII", 1, 0, 12346, 500)])
