@@ -157,7 +157,7 @@ def test_a_stage_that_is_lost_while_rows_of_it_are_in_the_table_is_refused(items
     items.upserts((4, "d", 6000))
     (result,) = items.pipelines.run()
     assert result.ending is Ending.FAILED
-    assert "partly committed are no longer in the state location" in str(result.cause)
+    assert "the state location no longer contains checkpoints that are partly committed" in str(result.cause)
     assert items.rows() == [(1, "a")]
 
 

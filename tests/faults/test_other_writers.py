@@ -89,7 +89,7 @@ def test_a_foreign_change_of_rows_halts_the_sink_and_names_the_snapshot(
 
     at("commit.before", 3, interfere)  # after the first batch: pyiceberg refuses tables with equality deletes
     query = definition(lake, where).start()
-    with pytest.raises(ForeignCommit, match="is not from this sink"):
+    with pytest.raises(ForeignCommit, match="was not committed by this sink"):
         completed(query)
     assert (query.status().health, exit_code(query)) == ("halted", 1)
 

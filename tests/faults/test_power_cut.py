@@ -59,8 +59,8 @@ class Writer:
         index = IndexedSearch(KeyIndex(LocalState(home / "index"), self._ids), SPEC.key_index)
         resolver = PositionResolver(self._table, SparkJobs(no_session, "cut"), self._ids, index)
         monitor = RunMonitor(SPEC, clock, home / "status" / "cut.json", signals.wake)
-        outside = RunPorts(clock, self._ids, monitor, signals, resolver)
-        self._run = SinkRun(SPEC, self._table, Journal(LocalState(home / "state")), outside, lambda _: True)
+        ports = RunPorts(clock, self._ids, monitor, signals, resolver)
+        self._run = SinkRun(SPEC, self._table, Journal(LocalState(home / "state")), ports, lambda _: True)
 
     def work(self) -> None:
         """Go on where the records end, until all batches are in the table."""

@@ -336,7 +336,7 @@ class Driver:
         if start != int(self.run.end or 0):
             if not self.run.claimed:
                 try:
-                    self.run.look_again()
+                    self.run.recheck_table()
                 except TransientError:
                     return False
             if start != int(self.run.end or 0):
@@ -457,7 +457,7 @@ class Driver:
                 if self.run.frontier.sealed:
                     return
             elif not self.close_due():
-                self.run.beat()
+                self.run.record_heartbeat()
 
     def upkeep(self) -> None:
         """Compactions of the run: planned on one state of the table, committed on a later one."""

@@ -117,7 +117,7 @@ MUTATIONS = [
         (
             (
                 run,
-                "position = self.suspiciously(lambda: self._take_over(progress))",
+                "position = self.retry_checking_fence(lambda: self._take_over(progress))",
                 "position = self._position; self._journal.adopt(self.fence, position.to_adoption())",
             ),
         ),
@@ -208,7 +208,13 @@ MUTATIONS = [
     ),
     Mutation(
         "rows are taken over without a look at them",
-        ((run, "self.patiently(lambda: self._existing.check(self._attempts.held(), claim.snapshot_id))", "pass"),),
+        (
+            (
+                run,
+                "self._existing.check(self._attempts.load_fenced(), claim.snapshot_id)",
+                "None",
+            ),
+        ),
         only("load", "dirty", adopt=True),
     ),
     Mutation(
@@ -253,14 +259,14 @@ MUTATIONS = [
             ),
             (
                 run,
-                """            self._closing.disturbed()
+                """            self._closing.reset_idle()
             self._lag.read(""",
                 """            self._lag.read(""",
             ),
             (
                 run,
                 """while (room := self._room()) is not Room.FREE:
-            self.disturbed()""",
+            self.reset_idle()""",
                 "while (room := self._room()) is not Room.FREE:",
             ),
         ),

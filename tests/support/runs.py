@@ -68,8 +68,8 @@ class Run:
         state = LocalState(home / "state" / spec.sink_id)
         index = IndexedSearch(KeyIndex(state, self.ids, inline=True), spec.key_index)
         self.resolver = PositionResolver(self.table, SparkJobs(no_session, spec.sink_id), self.ids, index)
-        outside = RunPorts(clock, self.ids, self.monitor, self.signals, self.resolver)
-        self.run = SinkRun(spec, self.table, Journal(state), outside, lambda _: True)
+        ports = RunPorts(clock, self.ids, self.monitor, self.signals, self.resolver)
+        self.run = SinkRun(spec, self.table, Journal(state), ports, lambda _: True)
         self.run.boot()
         self.checkpoint = self.run.next_checkpoint
 

@@ -1,8 +1,8 @@
 """One attempt against the table: a claim or a commit.
 
-Every attempt starts from a fresh load and checks in this order: uuid and rollback (belief), commit id (an earlier
-attempt may have landed), fence, frontier, files. Then the rows that a batch deletes by position are looked up in
-exactly that state, and one snapshot is proposed on it. Nothing is retried here and nothing is ever deleted.
+Every attempt loads the table again and checks, in this order: UUID and rollback (belief), commit id (an earlier
+attempt may have succeeded), fence, frontier, files. It then looks up the rows that a batch deletes by position in
+exactly that state, and proposes one snapshot on top of it. Attempts never retry and never delete table files.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from calve.model.table import Proposal, TableState
 
 @dataclass(frozen=True)
 class _Resolution:
-    """The last deletes that were looked up: for which batch, in which snapshot."""
+    """The most recent lookup of deletes: for which batch, in which snapshot."""
 
     commit_id: str
     head: int | None
@@ -29,7 +29,7 @@ class _Resolution:
 
 
 class Attempts:
-    """What one run may do to its table. `fence` is set once, when the run took its epoch."""
+    """Everything that one run may do to its table. The run sets `fence` once, when it takes its epoch."""
 
     def __init__(self, spec: SinkSpec, table: TableStore, journal: Journal, resolver: Resolver) -> None:
         self._spec = spec
@@ -40,7 +40,7 @@ class Attempts:
         self.fence = Fence(spec.version, 0, "")
 
     def observe(self) -> tuple[TableState, Progress | None]:
-        """The table as it is, and the progress to believe."""
+        """Load the table and decide which progress to trust. Raises ProgressUnprovable when that is not possible."""
         state = self._table.load()
         claimed = state.stated is not None or not self._spec.adopts or self._journal.has_claimed()
         trust = Trust.of(self._spec, self.fence.run_id, claimed=claimed)
@@ -57,10 +57,10 @@ class Attempts:
         return state, progress.with_offsets(offsets)
 
     def claim(self, begin: Offsets = None) -> tuple[TableState, Progress]:
-        """Put this run's fence into the table by an empty snapshot, unless the table is sealed.
+        """Write this run's fence into the table with an empty snapshot, unless the table is sealed.
 
-        What it built on, and the progress that is in the table now. A sink that never claimed begins to read at
-        `begin`.
+        Returns the state it was built on, and the progress that the table now has. A sink that never claimed the table
+        starts reading at `begin`.
         """
         state, progress = self.observe()
         if progress:
@@ -79,13 +79,13 @@ class Attempts:
         return state, claimed
 
     def _retired(self, state: TableState) -> tuple[Progress, ...]:
-        """Who loses the table: where one sink alone may change rows, that is every other one."""
+        """Other sinks that lose the table: all of them, unless foreign commits are accepted."""
         if self._spec.on_foreign_commit is OnForeignCommit.ACCEPT:
             return ()
         return tuple(other.retire() for other in state.others if not other.fence.retired)
 
     def record_adopted(self) -> Progress:
-        """State in the table that the rows which were taken over are checked: batches may follow."""
+        """Record in the table that the adopted rows have been checked, so that batches may follow."""
         state, progress = self.observe()
         if progress is None:
             raise ProgressUnprovable("the table shows no commit of this sink, although this run claimed it")
@@ -94,9 +94,9 @@ class Attempts:
         return progress if progress.adopting is None else self._table.commit(state, Proposal(progress.checked()))
 
     def commit(self, committable: Committable, *, catching_up: bool = False) -> Progress:
-        """Bring a committable into the table, or find it there.
+        """Commit a committable, unless the table already contains it.
 
-        `catching_up`: rows that were taken over may be newer than what was read so far.
+        `catching_up`: adopted rows may be newer than what has been read so far.
         """
         state, progress = self.observe()
         if progress is None:
@@ -108,20 +108,20 @@ class Attempts:
             return progress
         if progress.next_lower(committable.generation) != committable.batch.lower:
             raise CheckpointGap(
-                "the table is not where this batch begins",
+                "the batch does not start at the table's frontier",
                 detail=f"The table's frontier is {progress.frontier}; the batch is {committable.batch}.",
-                hint="Start the sink again: it goes on from the table's progress.",
+                hint="Restart the sink: it continues from the table's progress.",
             )
         gone = self.missing(committable)
         if gone:
             raise CheckpointGap(
-                "files of a batch that is not committed yet are gone",
-                detail=f"{len(gone)} missing, among them {gone[0]}.",
-                hint="Start the sink again: what the source still has is read again.",
+                "files of an uncommitted batch are missing",
+                detail=f"{len(gone)} missing, including {gone[0]}.",
+                hint="Restart the sink: it reads the changes again if the source still has them.",
             )
         replaces = committable.generation > progress.generation
         if progress.adopting is not None and not replaces:
-            raise ProgressUnprovable("the rows that this sink took over are not checked yet")
+            raise ProgressUnprovable("the adopted rows have not been checked yet")
         deletes = ResolvedDeletes() if replaces else self._deletes_of(committable, state)
         proposal = Proposal(
             replace(
@@ -138,7 +138,7 @@ class Attempts:
         return self._table.commit(state, proposal)
 
     def _deletes_of(self, committable: Committable, state: TableState) -> ResolvedDeletes:
-        """Positions hold in one snapshot only: those of an earlier attempt serve if it built on the same one."""
+        """Positions are valid in one snapshot only: reuse those of an earlier attempt if it built on the same one."""
         if not committable.keys:
             return ResolvedDeletes()
         known = self._resolution
@@ -151,15 +151,15 @@ class Attempts:
         self._resolution = _Resolution(committable.commit_id, state.head, deletes)
         return deletes
 
-    def counted(self, committable: Committable) -> Committable:
-        """A committed one with the deletes that were looked up for it, as far as this run did that."""
+    def with_delete_totals(self, committable: Committable) -> Committable:
+        """Add the deletes to the totals of a committed committable, if this run looked them up."""
         known = self._resolution
         if known.commit_id != committable.commit_id:
             return committable
         return replace(committable, totals=committable.totals.plus(known.deletes.totals))
 
     def remove_keys(self, committed: Committable) -> None:
-        """Remove the keys of a batch that is in the table: no attempt needs them any more, and no reader ever did."""
+        """Remove the key files of a committed batch: no attempt needs them any more, and no reader ever did."""
         if committed.keys:
             self._table.remove_keys(committed.keys)
 
@@ -179,8 +179,8 @@ class Attempts:
             ahead=committable.ahead,
         )
 
-    def held(self) -> TableState:
-        """The table as it is, if this run still holds the fence."""
+    def load_fenced(self) -> TableState:
+        """Load the table. Raises FencedError if this run no longer holds the fence."""
         state, progress = self.observe()
         if progress and progress.fence.run_id != self.fence.run_id:
             raise self.fenced_by(progress)
@@ -193,17 +193,17 @@ class Attempts:
             self._table.merge_manifests(state)
 
     def missing(self, committable: Committable) -> tuple[str, ...]:
-        """Files of a committable that no longer exist."""
+        """Return the files of a committable that no longer exist."""
         named = committable.manifests + committable.keys
         return self._table.missing_files(named) if named else ()
 
     def check_fence(self) -> None:
-        """Raise FencedError if another run owns the table: that wins over every other error."""
-        self.held()
+        """Raise FencedError if another run owns the table. That takes precedence over every other error."""
+        self.load_fenced()
 
     def fenced_by(self, progress: Progress, *, landed: bool = False) -> FencedError:
-        """The error of a run that finds another one in the table."""
-        note = " The last batch of this run was committed before." if landed else ""
+        """Build the error of a run that finds another run's fence in the table."""
+        note = " The last batch of this run was committed before that." if landed else ""
         return FencedError(
             f'sink "{self._spec.name}" lost its fence',
             detail=f"{progress.fence} committed snapshot {progress.snapshot_id}; this run holds {self.fence}.{note}",

@@ -1,10 +1,9 @@
-"""Whether there is room for more of the source, or reading has to wait for commits.
+"""Backpressure: whether to read more of the source, or to wait for commits. Also the lag, which is only reported.
 
-Reading waits only for what goes away without it. Batches that are ready wait for the catalog alone. Stages of a sink by
-the clock can always be closed. Rows with times of their own may be complete only after more was read: there staged
-bytes never make reading wait, and a limit that the user set ends the sink once nothing more can be closed or committed.
-
-How far a table is behind its source, for reports. Nothing is decided by it.
+Reading waits only for work that can finish without reading more. Ready batches wait for nothing but the catalog. A sink
+that assigns times by the clock can always close its stage. Rows with event times may become complete only after more
+input is read: there staged bytes never block reading, and a limit set by the user ends the sink once nothing more can
+be closed or committed.
 """
 
 from collections.abc import Callable
@@ -17,19 +16,23 @@ from calve.model.spec import SinkSpec
 
 
 class Room(Enum):
-    """What to do before the next checkpoint is read."""
+    """Whether the next checkpoint may be read."""
 
     FREE = auto()
     WAIT = auto()
-    """For closing and committing, which need nothing of the source."""
+    """Wait for batches to be closed and committed, which needs no further input."""
     NONE = auto()
-    """Waiting does not help: what is staged is complete only after more was read."""
+    """Waiting does not help: the staged rows become complete only after more input is read."""
 
 
 def room_for_more(
     spec: SinkSpec, position: RunPosition, is_due: Callable[[RunPosition], object], *, catching_up: bool
 ) -> Room:
-    """`is_due` tells of a batch that can be closed. `catching_up`: all that the source has is read, then closed."""
+    """Decide whether to read more.
+
+    `is_due` returns a batch that can be closed now, if there is one. `catching_up`: read everything that the source
+    has, then close it.
+    """
     if position.ready >= spec.max_pending_batches:
         return Room.WAIT
     limit = spec.staged_limit
@@ -40,39 +43,39 @@ def room_for_more(
     return Room.FREE if catching_up else Room.NONE
 
 
-def stage_is_full(spec: SinkSpec, position: RunPosition) -> TerminalError:
-    """Why a sink whose rows have times of their own cannot go on."""
+def stage_full_error(spec: SinkSpec, position: RunPosition) -> TerminalError:
+    """Build the error of a sink with event times whose stage is full."""
     return TerminalError(
-        "the stage is full, and none of its rows can be committed before more is read",
+        "the stage is full, and none of its rows can be committed before more input is read",
         detail=f"{position.held_bytes:,} bytes wait for their times to be complete; MAX STAGED SIZE is "
         f"{spec.staged_limit or 0:,} bytes.",
-        hint="Raise MAX STAGED SIZE, or commit what is there, complete or not: calve run --until-caught-up.",
+        hint="Raise MAX STAGED SIZE, or commit the staged rows as they are: calve run --until-caught-up.",
     )
 
 
 class Lag:
-    """Remembers when checkpoints left nothing of the source behind, until they are in the table."""
+    """Tracks until when the table is current: checkpoints that read everything the source had, once committed."""
 
     def __init__(self) -> None:
         self._read: list[tuple[Offsets, int | None]] = []
         self.unread: int | None = None
-        """Of what the source had when it was asked last; None before that."""
+        """How much the source still had when it was last polled; None before the first poll."""
         self.current_ms: int | None = None
-        """The table shows all that the source had at this time; None when that is not known."""
+        """The table shows everything that the source had at this time; None if unknown."""
 
     def read(self, end: Offsets, asked_ms: int, unread: int) -> None:
-        """A checkpoint up to `end` is being read, and leaves so much behind."""
+        """Note that a checkpoint up to `end` is being read, which leaves `unread` behind."""
         self.unread = unread
         self._read.append((end, None if unread else asked_ms))
 
     def found_nothing(self, asked_ms: int, *, pending: bool) -> None:
-        """The source had nothing more; `pending`: not all that was read is in the table."""
+        """Note that the source had nothing more; `pending`: some of what was read is not committed yet."""
         self.unread = 0
         if not pending:
             self.current_ms = asked_ms
 
     def committed(self, offsets: Offsets) -> None:
-        """All up to `offsets` is in the table."""
+        """Note that everything up to `offsets` is committed."""
         ends = [end for end, _ in self._read]
         if offsets not in ends:
             return

@@ -1,7 +1,8 @@
-"""Which statement of progress to believe.
+"""Decides which progress stated in a table can be trusted.
 
-The newest own ancestor of the branch's head wins. The table property serves where that ancestor has expired, and shows
-rollbacks where it is ahead. Whatever cannot be proven halts the sink: it never starts from scratch in silence.
+The sink's newest snapshot among the ancestors of the branch head wins. The table property is used if that snapshot has
+expired, and reveals a rollback if it is ahead. The sink halts if progress cannot be proven: it never silently starts
+from scratch.
 """
 
 from collections.abc import Sequence
@@ -16,44 +17,44 @@ from calve.model.table import REPLACE, SnapshotInfo, TableState
 
 @dataclass(frozen=True)
 class Trust:
-    """What a sink may take for granted, because its user said so."""
+    """What the definition of a sink allows it to accept."""
 
     policy: OnForeignCommit = OnForeignCommit.HALT
     generation: int = 0
-    """What lies below the first batch of a new generation does not matter: that batch replaces it."""
+    """The first batch of a new generation replaces the table's contents, so earlier snapshots do not matter."""
     accepted: int | None = None
-    """A snapshot that the user vouched for, until a run of this version has been in the table."""
+    """A snapshot that the user accepted, valid until a run of this version has committed."""
     version: int = 1
     run_id: str = ""
-    """Of the run that asks; empty before it has one."""
+    """The current run; empty before it has an id."""
     adopts: bool = False
-    """The rows of a table that this sink never claimed count as the collection so far."""
+    """Whether the sink adopts the rows of a table that it has never claimed."""
 
     @classmethod
     def of(cls, spec: SinkSpec, run_id: str = "", *, claimed: bool = True) -> "Trust":
-        """As the sink's definition says. `claimed`: its records say that it wrote to the table."""
+        """Build it from a sink's definition. `claimed`: its records show that it has written to the table."""
         adopts = spec.adopts and not claimed
         return cls(spec.on_foreign_commit, spec.generation, spec.accepted_snapshot, spec.version, run_id, adopts)
 
     def will_check(self, last: Progress) -> bool:
-        """Whether foreign rows do not matter, since the next claim takes them over and they are checked after it."""
+        """Whether foreign rows may be ignored for now: the next claim adopts them, and they are checked after it."""
         return last.adopting is not None and last.fence.run_id != self.run_id
 
     def accepts(self, snapshots: Sequence[SnapshotInfo], last: Progress | None) -> bool:
-        """Whether the user vouched for one of these snapshots, and no commit was made on that word yet."""
+        """Whether the user accepted one of these snapshots, and no commit has been based on that yet."""
         fresh = last is None or last.fence.version < self.version
         return fresh and any(s.snapshot_id == self.accepted for s in snapshots)
 
     def newer(self, snapshots: Sequence[SnapshotInfo]) -> list[SnapshotInfo]:
-        """Those that came after the one that the user vouched for."""
+        """Return the snapshots after the accepted one."""
         return list(takewhile(lambda s: s.snapshot_id != self.accepted, snapshots))
 
 
 def believe(state: TableState, known_uuid: str | None, trust: Trust) -> Progress | None:
-    """Progress of the sink in `state`, None for a table nobody has written to.
+    """Return the sink's progress in `state`, or None for a table without commits.
 
-    `known_uuid` is the table's uuid as the state location remembers it. The offsets of the result are filled in from
-    the property where it speaks of the same commit; otherwise `offsets_known` is False.
+    `known_uuid` is the table's UUID as recorded in the state location. The offsets come from the table property if it
+    describes the same commit; otherwise `offsets_known` is False.
     """
     stated = state.stated
     _check_identity(state, known_uuid)
@@ -61,7 +62,7 @@ def believe(state: TableState, known_uuid: str | None, trust: Trust) -> Progress
         if stated:
             raise TableRecreated(
                 "the table states progress but has no snapshot",
-                detail=f"The table property names snapshot {stated.snapshot_id}.",
+                detail=f"The table property refers to snapshot {stated.snapshot_id}.",
                 hint="The table was replaced or emptied. Restore it, or start a new sink into a new table.",
             )
         return None
@@ -89,14 +90,14 @@ def _check_identity(state: TableState, known_uuid: str | None) -> None:
         if expected and expected != state.uuid:
             raise TableRecreated(
                 "the table was dropped and created again",
-                detail=f"It has uuid {state.uuid}; this sink wrote to {expected}.",
+                detail=f"Its UUID is {state.uuid}; this sink wrote to {expected}.",
                 hint="Start a new sink under another name to fill the new table, or restore the old one.",
             )
     if state.stated and state.stated.fence.retired:
         raise FencedError(
             "another sink took over the table",
-            detail=f"It retired sink {state.stated.sink_id}, which committed snapshot {state.stated.snapshot_id} last.",
-            hint="Stop this process, and drop its sink.",
+            detail=f"It retired sink {state.stated.sink_id}, which last committed snapshot {state.stated.snapshot_id}.",
+            hint="Stop this process and drop the sink.",
         )
 
 
@@ -117,9 +118,9 @@ def _check_foreign(since: Sequence[SnapshotInfo], trust: Trust) -> None:
         first = foreign[-1]
         raise ForeignCommit(
             "another writer changed the rows of the table",
-            detail=f"Snapshot {first.snapshot_id} ({first.operation}) is not from this sink.",
+            detail=f"Snapshot {first.snapshot_id} ({first.operation}) was not committed by this sink.",
             hint="Roll the table back to the snapshot before it. To keep its rows: ALTER SINK ... ACCEPT SNAPSHOT "
-            f"{since[0].snapshot_id}, or on_foreign_commit='accept' for all that follow.",
+            f"{since[0].snapshot_id}, or on_foreign_commit='accept' for all later ones too.",
         )
 
 

@@ -1,7 +1,7 @@
-"""The committer thread of a sink: brings pending committables into the table, in order, whatever the stream does.
+"""The committer thread of a sink: commits pending committables in order, independently of the stream.
 
-It wakes when something was recorded, and by itself while work is pending or the sink is idle: a source that stands
-still must not keep pending commits from being tried again, nor a rollback from being noticed.
+It wakes up when something is recorded, and on a timer while work is pending or the sink is idle: pending commits are
+retried and rollbacks noticed even if the source delivers nothing.
 """
 
 import logging
@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calve.commit.ports import Stopped, Tending
+from calve.commit.ports import Stopped, TableMaintenance
 from calve.commit.run import SinkRun
 from calve.errors import CalveError, TransientError
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Signals:
-    """How a run is woken and stopped. Fits the port `Waiter`."""
+    """Wakes and stops the threads of a run. Implements the port `Waiter`."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -31,39 +31,39 @@ class Signals:
 
     @property
     def stopping(self) -> bool:
-        """True once a stop was asked for."""
+        """True once a stop was requested."""
         return self._stopping
 
     def stop(self) -> None:
-        """Ask everything that waits to end."""
+        """Request a stop, and wake everything that waits."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
 
     def wake(self) -> None:
-        """There is new work."""
+        """Signal new work."""
         with self._condition:
             self._work += 1
             self._condition.notify_all()
 
     def pause(self, seconds: float) -> None:
-        """Wait; raises Stopped when a stop was asked for."""
+        """Sleep. Raises Stopped when a stop was requested."""
         with self._condition:
             if self._condition.wait_for(lambda: self._stopping, timeout=seconds):
                 raise Stopped
 
     @property
     def calls(self) -> int:
-        """How often `wake` was called: look at it before looking for work."""
+        """The number of calls of `wake`. Read it before looking for work."""
         return self._work
 
     def await_call(self, after: int, seconds: float) -> None:
-        """Wait until `calls` is above `after`, a stop, or the time to pass."""
+        """Wait until `calls` exceeds `after`, a stop is requested, or the time has passed."""
         with self._condition:
             self._condition.wait_for(lambda: self._stopping or self._work > after, timeout=seconds)
 
     def await_last_call(self, after: int, seconds: float) -> None:
-        """As `await_call`, after a stop was asked for."""
+        """Like `await_call`, for use after a stop was requested."""
         with self._condition:
             self._condition.wait_for(lambda: self._work > after, timeout=seconds)
 
@@ -74,30 +74,30 @@ class Signals:
 
 @dataclass(frozen=True)
 class CommitHooks:
-    """What is done between two commits."""
+    """Called between two commits."""
 
     close_due: Callable[[], bool]
-    """Closes a window that is over, and tells whether it did."""
+    """Closes a window that has ended; returns whether there was one."""
     look_ahead: Callable[[], None]
-    """Called when nothing waits after a commit: it learns what the next one will need of the table."""
-    upkeep: Tending
+    """Called after a commit when nothing else is pending: loads what the next commit will need of the table."""
+    upkeep: TableMaintenance
 
 
 class Committer:
-    """One thread. `failure` is why it ended, None after a stop or a seal."""
+    """One thread. `failure` is the reason why it ended, None after a stop or a seal."""
 
     def __init__(
         self,
         run: SinkRun,
         signals: Signals,
-        between: CommitHooks,
+        hooks: CommitHooks,
         *,
         idle_check_seconds: float,
     ) -> None:
         self._run = run
-        self._close_due, self._look_ahead, self._upkeep = between.close_due, between.look_ahead, between.upkeep
+        self._close_due, self._look_ahead, self._upkeep = hooks.close_due, hooks.look_ahead, hooks.upkeep
         self._busy = False
-        """From the begin of a commit until everything that follows it was looked at."""
+        """True from the start of a commit until its follow-up work is done."""
         self._signals = signals
         self._idle_check = idle_check_seconds
         self._thread = threading.Thread(target=self._main, name="calve-committer", daemon=True)
@@ -105,19 +105,19 @@ class Committer:
         self.failure: BaseException | None = None
 
     def start(self) -> None:
-        """Begin to commit."""
+        """Start the thread."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Commit what is recorded, then end. To be called after a stop, once nothing more is recorded."""
+        """Commit what is recorded, then end. Call it after a stop, once nothing more is being recorded."""
         self._finishing = True
         self._signals.wake()
         self._thread.join()
         self._upkeep.close(failed=self.failure is not None)
 
     @property
-    def tending(self) -> bool:
-        """True while the table is worked on beside its batches."""
+    def maintaining(self) -> bool:
+        """True while maintenance, or the follow-up work of a commit, is in progress."""
         return self.alive and (self._busy or self._upkeep.busy)
 
     @property
@@ -133,7 +133,7 @@ class Committer:
         except CalveError as error:
             self.failure = error
         except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
-            _log.exception("the committer broke")
+            _log.exception("the committer failed unexpectedly")
             self.failure = error
         finally:
             self._signals.wake()
@@ -143,7 +143,7 @@ class Committer:
         while not self._run.frontier.sealed:
             calls = self._signals.calls
             if not self._signals.stopping:
-                self._upkeep.tend()
+                self._upkeep.maintain()
             if not self._run.ready:
                 delay = FIRST_WAIT
                 if not self._signals.stopping and self._close_due():
@@ -153,7 +153,7 @@ class Committer:
                 if self._signals.stopping:
                     self._signals.await_last_call(calls, FIRST_WAIT)
                 elif self._busy:
-                    self._trying("a look ahead", self._look_ahead)
+                    self._warn_if_transient("look-ahead after a commit", self._look_ahead)
                     self._busy = False
                     self._signals.wake()
                 else:
@@ -163,23 +163,23 @@ class Committer:
             if self._run.commit_next() is not None:
                 delay = FIRST_WAIT
                 self._signals.wake()
-            else:  # absorbed: the work stays pending and goes out later, in order
+            else:  # the batch stays pending and is retried later, in order
                 self._signals.pause(delay)
                 delay = min(delay * 2, LONGEST_WAIT)
 
     def _idle(self, calls: int) -> None:
         due = self._run.until_due()
-        longest = min(self._idle_check, max(self._run.until_beat, FIRST_WAIT))
+        longest = min(self._idle_check, max(self._run.until_heartbeat, FIRST_WAIT))
         self._signals.await_call(calls, longest if due is None else min(due, longest))
         if self._run.pending or self._signals.stopping or self._signals.calls > calls:
             return
-        self._trying("an idle look at the table", self._look)
+        self._warn_if_transient("idle check of the table", self._check_idle_table)
 
-    def _look(self) -> None:
-        if not self._run.beat() and self._run.claimed:
-            self._run.look_again()
+    def _check_idle_table(self) -> None:
+        if not self._run.record_heartbeat() and self._run.claimed:
+            self._run.recheck_table()
 
-    def _trying(self, what: str, action: Callable[[], None]) -> None:
+    def _warn_if_transient(self, what: str, action: Callable[[], None]) -> None:
         try:
             action()
         except TransientError as error:

@@ -1,14 +1,14 @@
-"""Records of runs in the state location, fenced by where they are.
+"""Records of runs in the state location. Each run has its own directory, which is what fences them.
 
-    table.json                      uuid of the table, from the first start on
+    table.json                      UUID of the table, written at the first start
     runs/<epoch>-<run id>           an epoch that was taken
-    rec/<epoch>-<run id>/adopt      what the run took over, before anything of its own
-    rec/<epoch>-<run id>/<number>   its entries in order
-    stage/<epoch>-<run id>/...      changes of checkpoints that wait for their window; named by the entries
+    rec/<epoch>-<run id>/adopt      what the run took over, written before its own entries
+    rec/<epoch>-<run id>/<number>   its entries, in order
+    stage/<epoch>-<run id>/...      changes of checkpoints that wait for their window; the entries refer to them
 
-A run writes below its own directory only, so a run that lost its fence can spoil nothing. Entries are never
-overwritten with other contents. A directory counts once it has an adoption record. A damaged record counts as a
-missing one: what it held is read from the source again, or named in an error where the source cannot.
+A run writes to its own directory only, so a run that lost its fence cannot do any damage. Entries are never overwritten
+with different contents. A directory is valid once it contains an adoption record. A damaged record is treated as
+missing: its changes are read from the source again, or an error names them if the source cannot go back.
 """
 
 import json
@@ -40,47 +40,47 @@ _ADOPT = "adopt"
 
 @dataclass(frozen=True)
 class RunRecords:
-    """A predecessor's adoption, and its entries as far as they are numbered without a hole."""
+    """A predecessor's adoption record, and its entries up to the first gap in their numbers."""
 
     adoption: Adoption
     entries: tuple[Entry, ...]
 
 
 class Journal:
-    """Reads all runs' records, writes those of one run."""
+    """Reads the records of all runs; each method that writes takes the fence of the run that writes."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
 
     def known_uuid(self) -> str | None:
-        """Uuid of the table as it was at the first start."""
+        """Return the table's UUID as recorded at the first start."""
         body = self._read("table.json")
         return None if body is None else str(body["uuid"])
 
     def remember_uuid(self, uuid: str) -> None:
-        """Keep the table's uuid unless one is kept already."""
+        """Record the table's UUID, unless one is recorded already."""
         if self.known_uuid() is None:
             self._put("table.json", {"format": FORMAT, "uuid": uuid})
 
     def newest_epoch(self) -> int:
-        """The highest epoch that any run took, 0 without runs."""
+        """Return the highest epoch that any run has taken, 0 without runs."""
         names = [*self._store.list("runs"), *self._store.list("rec")]
         return max((_epoch(name) for name in names), default=0)
 
     def has_claimed(self) -> bool:
-        """Whether any run claimed the table: each writes an adoption record right after that."""
+        """Whether any run has claimed the table: each writes its adoption record right after the claim."""
         return any(name.endswith(f"/{_ADOPT}") for name in self._store.list("rec"))
 
     def take_epoch(self, fence: Fence) -> None:
-        """Make the epoch of a run visible to later ones."""
+        """Make the epoch of a run visible to later runs."""
         self._put_new(f"runs/{_directory(fence)}", {"format": FORMAT, "version": fence.version})
 
     def newest(self) -> RunRecords | None:
-        """Records of the newest run that adopted its own predecessor."""
+        """Return the records of the newest run that has an adoption record."""
         return self.predecessor(self.newest_epoch() + 1)
 
     def predecessor(self, epoch: int) -> RunRecords | None:
-        """Records of the newest run below `epoch` that adopted its own predecessor."""
+        """Return the records of the newest run below `epoch` that has an adoption record."""
         adopted = [n.split("/")[1] for n in self._store.list("rec") if n.endswith(f"/{_ADOPT}") and _epoch(n) < epoch]
         if not adopted:
             return None
@@ -101,7 +101,7 @@ class Journal:
             yield entry_from_json(body)
 
     def adopt(self, fence: Fence, adoption: Adoption) -> None:
-        """Write the first record of a run."""
+        """Write the adoption record, the first record of a run."""
         self._put(f"rec/{_directory(fence)}/{_ADOPT}", adoption_to_json(adoption))
 
     def append(self, fence: Fence, number: int, entry: Entry) -> None:
@@ -109,39 +109,39 @@ class Journal:
         self._put_new(f"rec/{_directory(fence)}/{number:08d}", entry_to_json(entry))
 
     def forget(self, fence: Fence, numbers: Iterable[int]) -> None:
-        """Remove own entries that nothing needs any more; in order, so that no hole can be seen."""
+        """Remove a run's entries that are no longer needed; in order, so that no gap is ever visible."""
         for number in sorted(numbers):
             self._store.delete(f"rec/{_directory(fence)}/{number:08d}")
 
     def forget_predecessors(self, fence: Fence) -> None:
-        """Remove directories of older runs; by the holder only, after its first commit."""
+        """Remove the directories of older runs. Only the fence holder may call it, after its first commit."""
         for name in [*self._store.list("rec"), *self._store.list("runs")]:
             if _epoch(name) < fence.epoch:
                 self._store.delete(name)
 
-    def staging(self, fence: Fence) -> str:
-        """The folder of the state location for what a run stages."""
+    def stage_folder(self, fence: Fence) -> str:
+        """Return the folder of the state location in which a run stages changes."""
         return f"stage/{_directory(fence)}"
 
     def staged(self) -> frozenset[str]:
-        """All staged files that exist, of whichever run."""
+        """List the staged files of all runs."""
         return frozenset(self._store.list("stage"))
 
-    def unstage(self, committed: Iterable[Staged]) -> None:
-        """Remove staged files whose batch is in the table."""
+    def remove_staged(self, committed: Iterable[Staged]) -> None:
+        """Remove staged files that are no longer needed."""
         for staged in committed:
             for name in staged.files:
                 self._store.delete(name)
 
     def forget_stages(self, fence: Fence, kept: Iterable[Staged]) -> None:
-        """Remove what older runs staged and nobody took over; by the holder only, after its first commit."""
+        """Remove what older runs staged, except `kept`. Only the fence holder may call it, after its first commit."""
         needed = {name for staged in kept for name in staged.files}
         for name in self._store.list("stage"):
             if _epoch(name) < fence.epoch and name not in needed:
                 self._store.delete(name)
 
     def offsets_with(self, digest: str) -> tuple[bool, Offsets]:
-        """Offsets whose digest a snapshot states, looked up in every record: (found, offsets)."""
+        """Search all records for the offsets with this digest: (found, offsets)."""
         for name in self._store.list("rec"):
             body = self._read(name)
             if body is None:

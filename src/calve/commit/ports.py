@@ -1,4 +1,4 @@
-"""What a run needs of the outside: a table, a monitor, a way to wait. Real ones and simulated ones fit alike."""
+"""Interfaces to everything a run depends on: table, monitor, waiting. The simulation implements them too."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -16,169 +16,168 @@ class TableStore(Protocol):
     """One Iceberg table, one attempt at a time."""
 
     def load(self) -> TableState:
-        """The table as the catalog has it now. Raises TransientError when it cannot be loaded."""
+        """Load the table from the catalog. Raises TransientError when that fails."""
         ...
 
     def commit(self, state: TableState, proposal: Proposal) -> Progress:
         """Add one snapshot on top of exactly `state`.
 
-        Raises CommitConflict when it was certainly not applied, CommitUnknown when that is not known, and
-        TransientError when nothing was sent. Returns the progress with snapshot id, sequence number and table uuid
-        filled in.
+        Raises CommitConflict when it was certainly not applied, CommitUnknown when its outcome is unknown, and
+        TransientError when nothing was sent. Returns the progress with snapshot id, sequence number and table UUID.
         """
         ...
 
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
-        """Manifests, and files they name, that no longer exist."""
+        """Return the manifests, and the files listed in them, that no longer exist."""
         ...
 
     def remove_keys(self, keys: Sequence[Manifest]) -> None:
-        """Remove files of keys, and their manifests, that nobody needs any more; those that are gone are fine."""
+        """Remove key files and their manifests; files that are already gone are ignored."""
         ...
 
     def merge_manifests(self, state: TableState) -> bool:
-        """Rewrite many small manifests into few by a `replace` snapshot on `state`; False without need."""
+        """Merge small manifests with a `replace` snapshot on `state`; returns False if there is no need."""
         ...
 
 
 class Resolver(Protocol):
-    """Keys whose rows are to be deleted -> deletes by position. May take long, and may run Spark jobs."""
+    """Turns the keys of deleted rows into position deletes. May take long, and may run Spark jobs."""
 
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest]
     ) -> ResolvedDeletes:
-        """Deletes of the live rows that have these keys in exactly `state`, written and ready to be committed.
+        """Write deletes of the live rows that have these keys in exactly `state`, ready to be committed.
 
-        `added` are the rows that come with them. Raises TransientError, also where a file of `state` is gone, since the
-        table may have moved on.
+        `added` are the rows that are committed with them. Raises TransientError, also if a file of `state` is missing,
+        since the table may have changed.
         """
         ...
 
 
 class ExistingRows(Protocol):
-    """Rows that are in a table before its sink's first commit, and the changes that follow them."""
+    """Rows that a table contains before its sink's first commit, and where the changes after them start."""
 
     def begin(self) -> Offsets:
-        """Where the sink begins to read, the same answer every time. Raises TransientError."""
+        """Return where the sink starts reading; always the same offsets. Raises TransientError."""
         ...
 
     def check(self, state: TableState, snapshot_id: int) -> None:
-        """Whether the rows of a snapshot can be the collection so far: no key is null, or there twice.
+        """Check that a sink can build on the rows of a snapshot: no key is null or duplicated.
 
-        May take long. Raises TransientError, and KeyViolation or InvalidInput when they cannot.
+        May take long. Raises TransientError, and KeyViolation or InvalidInput if the rows cannot be adopted.
         """
         ...
 
 
 class NoExistingRows:
-    """For sinks that take over nothing."""
+    """For sinks that adopt no rows."""
 
     def begin(self) -> Offsets:
-        """At the beginning."""
+        """Start at the beginning of the source."""
         return None
 
     def check(self, state: TableState, snapshot_id: int) -> None:
-        """Nobody is here to look at them."""
+        """Fail: such a sink has no rows to check."""
         raise RuntimeError(f"rows of snapshot {snapshot_id} of table {state.uuid} cannot be checked")
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What is recorded and not in the table, and the frontiers that lead to it."""
+    """Recorded work that is not committed yet, and the frontiers."""
 
     ready: int
     """Committables that wait to be committed."""
     staged: int
     """Checkpoints that wait for their window."""
     input: Frontier
-    """No smaller time is expected from the source."""
+    """The source is not expected to deliver smaller times."""
     minted: Frontier
-    """Up to here batches are recorded."""
+    """Upper end of the last recorded batch."""
 
 
 class Monitor(Protocol):
-    """Hears what happens. It must not raise."""
+    """Observes a run. Its methods must not raise."""
 
     def recorded(self, committable: Committable) -> None:
-        """A checkpoint became durable."""
+        """A batch was recorded: its committable is durable."""
         ...
 
     def waiting(self, work: Waiting) -> None:
-        """What waits, and how far time is."""
+        """The amount of uncommitted work, or a frontier, may have changed."""
         ...
 
     def lag(self, current_ms: int | None, unread: int | None) -> None:
-        """The table shows all that the source had at `current_ms`, and `unread` of it was not read; None: not known."""
+        """The table shows everything the source had at `current_ms`; `unread` is still to be read; None: unknown."""
         ...
 
     def late(self, rows: int) -> None:
-        """Rows came behind the closed frontier and were dropped, or advanced to it."""
+        """Rows arrived with times below the closed frontier, and were dropped or moved up to it."""
         ...
 
     def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None:
-        """A committable is in the table."""
+        """A committable was committed."""
         ...
 
     def failed_attempt(self, error: BaseException) -> None:
-        """An attempt to commit or claim failed and will be repeated."""
+        """An attempt to commit or claim failed and will be retried."""
         ...
 
     def stalled(self, cause: str) -> None:
-        """Work waits for something outside."""
+        """The run waits for an external system."""
         ...
 
     def running(self) -> None:
-        """Nothing is in the way."""
+        """The run is no longer stalled."""
         ...
 
     def warned(self, what: str, error: BaseException) -> None:
-        """Something that can wait did not work."""
+        """Something failed that is not urgent, such as a clean-up."""
         ...
 
 
-class Tending(Protocol):
-    """Work on the table beside its batches, which is committed between two of them."""
+class TableMaintenance(Protocol):
+    """Maintenance in the background, whose results are committed between two batches."""
 
     @property
     def busy(self) -> bool:
-        """Whether there is such work."""
+        """Whether maintenance is in progress, or ready to be committed."""
         ...
 
-    def tend(self) -> None:
-        """Called between two batches, and now and then while there are none. Takes a moment.
+    def maintain(self) -> None:
+        """Start due maintenance, or commit its result. Called between batches and while idle; takes a moment.
 
         Raises FencedError when another run owns the table, nothing else.
         """
         ...
 
     def close(self, *, failed: bool) -> None:
-        """End it, once there will be no batch any more. A run that failed commits nothing here either."""
+        """End maintenance after the last batch. It commits nothing if the run failed."""
         ...
 
 
-class NothingToTend:
-    """For sinks that leave their tables to others."""
+class NoMaintenance:
+    """For sinks that do not maintain their tables."""
 
     busy = False
 
-    def tend(self) -> None:
-        """Nothing."""
+    def maintain(self) -> None:
+        """Do nothing."""
 
     def close(self, *, failed: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Waiter(Protocol):
-    """Sleeping that a stop can end, and locks that fit to it."""
+    """Interruptible sleep, and the locks that go with it."""
 
     def pause(self, seconds: float) -> None:
-        """Wait; raises Stopped when the run is asked to stop meanwhile."""
+        """Sleep. Raises Stopped when a stop is requested meanwhile."""
         ...
 
     def lock(self) -> AbstractContextManager[Any]:
-        """A new reentrant lock."""
+        """Create a reentrant lock."""
         ...
 
 
 class Stopped(Exception):
-    """The run was asked to stop while it waited."""
+    """A stop was requested while the run waited."""

@@ -1,8 +1,8 @@
 """One run of one sink: its fence, its records, its pending work.
 
-Two threads call it. The stream's thread asks `decide`, claims, and records checkpoints; the committer's thread
-attempts the pending committables in order. Taking a time and putting its record is one critical section, so the order
-of entries is the order of times and of batches. Nothing computed before the claim is used after it.
+Two threads call it. The feed's thread calls `decide`, claims the table, and records checkpoints; the committer's thread
+commits the pending committables in order. Assigning a time and writing its record is one critical section, so entries
+are in the order of times and of batches. Nothing computed before the claim is used after it.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,10 +17,10 @@ from typing import Final, TypeVar
 from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.attempt import Attempts
-from calve.commit.backpressure import Lag, Room, room_for_more, stage_is_full
+from calve.commit.backpressure import Lag, Room, room_for_more, stage_full_error
 from calve.commit.journal import Journal, RunRecords
 from calve.commit.ports import ExistingRows, Monitor, NoExistingRows, Resolver, TableStore, Waiter, Waiting
-from calve.commit.takeover import KNOWN_KEPT, CanReread, RunPosition, adopt, anywhere, extend, is_staged
+from calve.commit.takeover import KNOWN_KEPT, CanReread, RunPosition, adopt, can_reread_anywhere, extend, is_staged
 from calve.commit.waiting import check_waiting
 from calve.commit.windows import Closing
 from calve.errors import CheckpointGap, TransientError
@@ -34,19 +34,19 @@ from calve.model.table import TableState
 T = TypeVar("T")
 
 ATTEMPTS: Final = 5
-"""Attempts of one committable before its failure is absorbed."""
+"""Attempts to commit one committable before the committer backs off; it stays pending."""
 
 MERGE_EVERY: Final = 100
-"""Commits between two looks at the number of manifests."""
+"""Commits between two checks of the number of manifests."""
 
 SETTLE_SECONDS: Final = 0.05
-"""Seconds between two looks at whether all that was recorded is committed."""
+"""Seconds between two checks whether recorded work is committed."""
 
 LONGEST_WAIT: Final = 10.0
-"""Seconds between two tries of something that has to work before anything else can."""
+"""Longest delay in seconds between two retries of something that blocks everything else."""
 
 FULL_SECONDS: Final = 10.0
-"""Seconds that a stage stays full before the sink ends: somebody may ask for all that is there, or raise the limit."""
+"""Seconds that a stage stays full before the sink ends: a caller may ask to catch up meanwhile."""
 
 
 class Decision(Enum):
@@ -55,16 +55,16 @@ class Decision(Enum):
     ACCEPT = auto()
     """It starts where the records end."""
     REPLAY = auto()
-    """It is recorded already: return, nothing to do."""
+    """It is already recorded: nothing to do."""
     REPOSITION = auto()
-    """It starts elsewhere: the source has to go to `end` first."""
+    """It starts elsewhere: the source has to seek to `end` first."""
     SEALED = auto()
-    """The sink is complete: nothing is taken any more."""
+    """The sink is complete and accepts nothing more."""
 
 
 @dataclass(frozen=True)
 class RunPorts:
-    """What a run needs beside its table and its records."""
+    """What a run depends on, besides its table and its records."""
 
     clock: Clock
     ids: IdSource
@@ -76,7 +76,7 @@ class RunPorts:
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """The files of a checkpoint, complete in the store, under the commit id they were written for."""
+    """The files of a batch, completely written, and the commit id they were written for."""
 
     commit_id: str
     manifests: tuple[Manifest, ...]
@@ -85,28 +85,28 @@ class CheckpointFiles:
 
 
 class SinkRun:
-    """State machine of one run. `can_reread` says whether the source can start at given offsets."""
+    """State machine of one run. `can_reread` returns whether the source can start at given offsets."""
 
     def __init__(
-        self, spec: SinkSpec, table: TableStore, journal: Journal, outside: RunPorts, can_reread: CanReread
+        self, spec: SinkSpec, table: TableStore, journal: Journal, ports: RunPorts, can_reread: CanReread
     ) -> None:
         self._spec = spec
         self._journal = journal
-        self._attempts = Attempts(spec, table, journal, outside.resolver)
-        self._clock, self._ids = outside.clock, outside.ids
-        self._monitor, self._waiter = outside.monitor, outside.waiter
-        self._existing = outside.existing
+        self._attempts = Attempts(spec, table, journal, ports.resolver)
+        self._clock, self._ids = ports.clock, ports.ids
+        self._monitor, self._waiter = ports.monitor, ports.waiter
+        self._existing = ports.existing
         self._can_reread = can_reread
-        self._memory = self._waiter.lock()  # guards what follows
+        self._memory = self._waiter.lock()  # guards the fields below
         self._claiming = self._waiter.lock()  # one claim at a time
-        self._recording = self._waiter.lock()  # taking a time and putting its record
+        self._recording = self._waiter.lock()  # assigning a time and writing its record
         self._committing = self._waiter.lock()  # one change of the table at a time
         self._claimed = False
         self._position = RunPosition()
-        self._records: list[tuple[int, Entry]] = []  # own entries that exist in the state location
+        self._records: list[tuple[int, Entry]] = []  # entries of this run in the state location
         self._next_number = 1
         self._has_predecessors = True
-        """As far as this run knows, records and stages of older runs exist."""
+        """Whether records or staged files of older runs may exist."""
         self._merge_turn = 0
         self._has_data = True
         self._table_seen = False
@@ -115,9 +115,9 @@ class SinkRun:
         self._lag = Lag()
         self._committed_at = self._clock.monotonic()
         self._overlap: list[Entry] | None = None
-        """What was recorded and not committed when the source had nothing more, of a sink that took over rows."""
+        """For a sink that adopted rows: what was recorded and not committed when it first reached the source's end."""
 
-    # ---- what others look at
+    # ---- state that others read
 
     @property
     def fence(self) -> Fence:
@@ -126,7 +126,7 @@ class SinkRun:
 
     @property
     def sink_id(self) -> str:
-        """The sink's uuid."""
+        """The sink's UUID."""
         return self._spec.sink_id
 
     @property
@@ -136,7 +136,7 @@ class SinkRun:
 
     @property
     def end(self) -> Offsets:
-        """Where reading goes on."""
+        """Where reading continues."""
         with self._memory:
             return self._position.end
 
@@ -148,19 +148,19 @@ class SinkRun:
 
     @property
     def frontier(self) -> Frontier:
-        """Committed frontier as this run knows it."""
+        """Committed frontier, as far as this run knows."""
         with self._memory:
             return self._position.frontier
 
     @property
     def pending(self) -> int:
-        """What is recorded and not in the table: committables, and checkpoints that none of them holds yet."""
+        """Number of recorded items that are not committed: committables, and checkpoints without a batch yet."""
         with self._memory:
             return self.ready + len(self._position.staged)
 
     @property
     def ready(self) -> int:
-        """Committables that wait to be committed."""
+        """Number of committables that wait to be committed."""
         with self._memory:
             return self._position.ready
 
@@ -172,13 +172,13 @@ class SinkRun:
 
     @property
     def sealed(self) -> bool:
-        """True when the seal is recorded or committed: nothing more is accepted."""
+        """True once the seal is recorded or committed: nothing more is accepted."""
         with self._memory:
             return self._position.minted.sealed
 
     @property
     def needs_deletes(self) -> bool:
-        """False only while no live row can exist: nothing in the table, nothing pending, no foreign rows allowed."""
+        """False only while no live row can exist: table and pending work are empty, foreign rows not allowed."""
         with self._memory:
             if self._spec.append:
                 return False
@@ -193,77 +193,80 @@ class SinkRun:
 
     @property
     def _occupied(self) -> bool:
-        """Whether batches that were written for an empty table come too late. Not known before the claim."""
+        """Whether batches that were written for an empty table are unusable. Unknown before the claim."""
         return self._table_seen and not self._spec.append and (self._has_data or self._open_to_others)
 
     @property
     def starts_over(self) -> bool:
-        """True while nothing of a new generation is recorded: the next checkpoint is to hold all of the source."""
+        """True until a new generation has its first record: the next checkpoint has to contain the whole source."""
         with self._memory:
             return self._position.generation < self._spec.generation
 
     @property
     def _replacing(self) -> bool:
-        """True until the batch that replaces the table's contents is in the table."""
+        """True until the batch that replaces the table's contents is committed."""
         committed = self._position.committed
         return self._spec.generation > (committed.generation if committed else 0)
 
     @property
     def committed_offsets(self) -> Offsets:
-        """Offsets of the last commit: what lies before them is not read again."""
+        """Offsets of the last commit: nothing before them is read again."""
         with self._memory:
             return self._position.committed.offsets if self._position.committed else None
 
     @property
     def last_query_id(self) -> str:
-        """Query id of the last recorded checkpoint, empty when there is none."""
+        """Query id of the last recorded checkpoint, empty if there is none."""
         with self._memory:
             known, committed = self._position.known, self._position.committed
             return next(reversed(known)).query_id if known else committed.query_id if committed else ""
 
     def knows(self, identity: CheckpointIdentity) -> bool:
-        """True when a checkpoint is recorded already."""
+        """True if a checkpoint is already recorded."""
         with self._memory:
             return self._position.knows(identity)
 
     # ---- start
 
     def boot(self) -> None:
-        """Look at the table and the records, and take an epoch. Nothing that counts is written before the claim."""
+        """Load the table and the records, and take an epoch. Nothing that matters is written before the claim."""
         state, progress = self._attempts.observe()
         if progress and progress.fence.version > self._spec.version:
             raise self._attempts.fenced_by(progress)
         epoch = 1 + max(progress.fence.epoch if progress else 0, self._journal.newest_epoch())
         self._attempts.fence = Fence(self._spec.version, epoch, self._ids.new_id())
         if progress and progress.is_sealed(self._spec.generation):
-            self._stand_on(progress)
+            self._resume_sealed(progress)
             return
         self._journal.take_epoch(self.fence)
         self._journal.remember_uuid(state.uuid)
-        self._view(progress)
+        self._preview(progress)
 
-    def look_again(self) -> None:
-        """Before the claim the predecessor may have gone on; later this notices a rollback or a lost fence."""
+    def recheck_table(self) -> None:
+        """Load the table again: before the claim the predecessor may have continued.
+
+        After the claim this detects a rollback or a lost fence.
+        """
         with self._committing:
             _, progress = self._attempts.observe()
         if not self._claimed:
-            self._view(progress)
+            self._preview(progress)
         elif progress and progress.fence.run_id != self.fence.run_id:
             raise self._attempts.fenced_by(progress)
 
-    def _view(self, progress: Progress | None) -> None:
+    def _preview(self, progress: Progress | None) -> None:
         records = self._journal.predecessor(self.fence.epoch)
-        position = self._adopted(progress, records, anywhere)
+        position = self._adopt(progress, records, can_reread_anywhere)
         with self._memory:
             if not self._claimed:
-                self._stand_at(position)
+                self._move_to(position)
 
-    def _stand_at(self, position: RunPosition) -> None:
+    def _move_to(self, position: RunPosition) -> None:
         if position.end != self._position.end:
-            self._closing.disturbed()  # what the source said to another question does not count
+            self._closing.reset_idle()  # the source was polled for other offsets
         self._position = position
 
-    def _adopted(self, progress: Progress | None, records: RunRecords | None, can_reread: CanReread) -> RunPosition:
+    def _adopt(self, progress: Progress | None, records: RunRecords | None, can_reread: CanReread) -> RunPosition:
         spec = self._spec
         own_times = spec.times is not None
         missing = partial(self._missing, cache(self._journal.staged))
@@ -280,38 +283,38 @@ class SinkRun:
         return found
 
     def _missing(self, there: Callable[[], AbstractSet[str]], entry: Entry) -> tuple[str, ...]:
-        """Files of an entry that no longer exist; `there` lists the staged ones, once for all entries."""
+        """Return the files of an entry that no longer exist; `there` lists all staged files and is cached."""
         if entry.committable:
             return self._attempts.missing(entry.committable)
         staged = entry.staged if isinstance(entry, CheckpointEntry) else None
         return tuple(name for name in staged.files if name not in there()) if staged else ()
 
-    def _stand_on(self, progress: Progress) -> None:
+    def _resume_sealed(self, progress: Progress) -> None:
         with self._memory:
-            self._position = self._adopted(progress, None, anywhere)
+            self._position = self._adopt(progress, None, can_reread_anywhere)
 
     # ---- the claim
 
     def claim(self) -> None:
-        """Make this run the only one that may commit, and take over the records. Waits for the catalog."""
+        """Make this run the only one that may commit, and take over the records. Waits for the catalog if needed."""
         with self._claiming:
             if self._claimed:
                 return
             progress = self.retry_until_stopped(self._claim_table)
             if progress.is_sealed(self._spec.generation):
-                self._stand_on(progress)
+                self._resume_sealed(progress)
                 return
             position = self.retry_checking_fence(lambda: self._take_over(progress))
             if progress.adopting is not None and progress.generation >= self._spec.generation:
                 position.committed = self._check_existing(progress)
             with self._memory:
-                self._stand_at(position)
+                self._move_to(position)
                 self._claimed = True
             self._monitor.running()
 
     def _claim_table(self) -> Progress:
         fresh = self._spec.adopts and self._position.committed is None
-        begin = self._existing.begin() if fresh else None  # before the table is loaded: what comes later is read
+        begin = self._existing.begin() if fresh else None  # before the load, so that no later change is missed
         faults.reached("claim.before")
         state, progress = self._attempts.claim(begin)
         self._table_seen = True
@@ -320,26 +323,26 @@ class SinkRun:
         return progress
 
     def _check_existing(self, claim: Progress) -> Progress:
-        """Look at the rows that the claim took over; batches wait for that. A failure leaves it to the next start."""
+        """Check the rows that the claim adopted; batches wait for it. After a failure the next start checks again."""
         faults.reached("rows.before")
-        self.retry_until_stopped(lambda: self._existing.check(self._attempts.held(), claim.snapshot_id))
+        self.retry_until_stopped(lambda: self._existing.check(self._attempts.load_fenced(), claim.snapshot_id))
         faults.reached("rows.after")
         return self.retry_until_stopped(self._attempts.record_adopted)
 
     def adopt_rows(self) -> None:
-        """A sink that takes over the rows of its table does so before it reads anything."""
+        """Claim the table at once if the sink adopts its rows: that has to happen before it reads anything."""
         committed = self._position.committed
         if self._spec.adopts if committed is None else committed.adopting is not None:
             self.claim()
 
     def _take_over(self, progress: Progress) -> RunPosition:
         records = self._journal.predecessor(self.fence.epoch)
-        position = self._adopted(progress, records, self._can_reread)
+        position = self._adopt(progress, records, self._can_reread)
         if progress.ahead and not position.reaches(progress.ahead):
             raise CheckpointGap(
-                "checkpoints that are partly committed are no longer in the state location",
-                detail=f"Their rows below {progress.frontier} are in the table, the others were staged there.",
-                hint="Restore the state location, or fill the table anew: WITH (SNAPSHOT = true).",
+                "the state location no longer contains checkpoints that are partly committed",
+                detail=f"Their rows below {progress.frontier} are in the table; the others were staged there.",
+                hint="Restore the state location, or refill the table: WITH (SNAPSHOT = true).",
             )
         faults.reached("adopt.before")
         self._journal.adopt(self.fence, position.to_adoption())
@@ -347,7 +350,7 @@ class SinkRun:
         return position
 
     def retry_until_stopped(self, action: Callable[[], T]) -> T:
-        """Repeat what must work before anything else can, until it does or the run is stopped."""
+        """Retry on TransientError until the action succeeds or the run is stopped."""
         delay, failed = 0.1, False
         while True:
             try:
@@ -357,14 +360,14 @@ class SinkRun:
                 return found
             except TransientError as error:
                 failed = True
-                self.disturbed()
+                self.reset_idle()
                 self._monitor.failed_attempt(error)
                 self._monitor.stalled(str(error))
             self._waiter.pause(delay * self._ids.jitter())
             delay = min(delay * 2, LONGEST_WAIT)
 
     def retry_checking_fence(self, action: Callable[[], T]) -> T:
-        """As `patiently`; where something is missing, a successor may have removed it: then this run is fenced."""
+        """Like `retry_until_stopped`. Raises FencedError if a successor removed what is missing."""
 
         def checked() -> T:
             try:
@@ -376,21 +379,21 @@ class SinkRun:
         return self.retry_until_stopped(checked)
 
     def between_batches(self, change: Callable[[TableState], None]) -> None:
-        """Change the table itself: between two commits, once no batch is ready, and under this run's fence."""
-        while not self._changed(change):
+        """Change the table's metadata between two commits, once no batch is ready, while this run holds the fence."""
+        while not self._try_change(change):
             self._waiter.pause(SETTLE_SECONDS)
 
-    def _changed(self, change: Callable[[TableState], None]) -> bool:
+    def _try_change(self, change: Callable[[TableState], None]) -> bool:
         with self._committing:
             if not self.ready:
-                self.retry_until_stopped(lambda: change(self._attempts.held()))
+                self.retry_until_stopped(lambda: change(self._attempts.load_fenced()))
                 return True
         return False
 
     # ---- checkpoints
 
     def decide(self, identity: CheckpointIdentity) -> Decision:
-        """Whether a checkpoint is new, a replay, or not where the records end."""
+        """Decide whether a checkpoint is new, a replay, or does not start where the records end."""
         with self._memory:
             if self._position.knows(identity):
                 return Decision.REPLAY
@@ -399,14 +402,14 @@ class SinkRun:
             return Decision.ACCEPT if identity.start == self._position.end else Decision.REPOSITION
 
     def next_time(self, now_ms: int) -> int:
-        """No time is given twice, nor one below a batch that was closed."""
+        """Return the next time to assign: no time is assigned twice, or below a batch that was closed."""
         with self._memory:
             return max(now_ms, self._position.last_time + 1)
 
     def record(self, identity: CheckpointIdentity, written: CheckpointFiles, time: int, *, final: bool = False) -> bool:
-        """Make a checkpoint durable: close its batch, put the record. `final` seals the sink.
+        """Make a checkpoint durable: close its batch and write the record. `final` seals the sink.
 
-        What is staged has to be closed before. False when its time is behind what was closed meanwhile.
+        Staged checkpoints have to be closed before. Returns False if its time was closed meanwhile.
         """
         with self._recording:
             self._check_nothing_staged()
@@ -429,80 +432,80 @@ class SinkRun:
 
     @property
     def stage_folder(self) -> str:
-        """Where this run stages, in the state location."""
-        return self._journal.staging(self.fence)
+        """Folder in the state location where this run stages changes."""
+        return self._journal.stage_folder(self.fence)
 
     @property
     def closed(self) -> int:
-        """Rows with a smaller time of their own are late."""
+        """Rows with a smaller event time are late."""
         with self._memory:
             return self._position.closed
 
     def stage(self, identity: CheckpointIdentity, staged: Staged, batch_ms: int) -> bool:
-        """Make a checkpoint durable whose changes wait in the state location for their window.
+        """Make a checkpoint durable whose changes are staged in the state location until their window closes.
 
-        False when rows of it became late meanwhile: it has to be staged again.
+        Returns False if rows of it became late meanwhile: it has to be staged again.
         """
         with self._recording:
             if staged.frontier is None:
                 entry = CheckpointEntry(identity, self.next_time(batch_ms), None, staged, self._spec.generation)
             elif staged.rows and staged.low < self.closed:
-                self._journal.unstage([staged])
+                self._journal.remove_staged([staged])
                 return False
             else:
-                told = replace(staged, frontier=max(staged.frontier, self._position.input))
-                entry = CheckpointEntry(identity, staged.high, None, told, self._spec.generation)
+                advanced = replace(staged, frontier=max(staged.frontier, self._position.input))
+                entry = CheckpointEntry(identity, staged.high, None, advanced, self._spec.generation)
             self._append(entry)
-            self.disturbed()
+            self.reset_idle()
         if staged.late:
             self._monitor.late(staged.late)
         return True
 
     def flush(self, *, seal: bool = False) -> None:
-        """Close what is staged without waiting for its window: the source has nothing more for now, or (seal) ever."""
+        """Close what is staged without waiting for its window. `seal`: the source has ended."""
         self._closing.flush(seal=seal)
 
     def reading_failed(self) -> None:
-        """Nothing more is read: what a sink by the clock has staged is closed without waiting for its window."""
+        """Flush, since nothing more is read. Rows with event times stay staged until their times are complete."""
         if self._spec.times is None:
             self.flush()
 
     @property
     def committable(self) -> bool:
-        """Whether something can be committed, or closed, without reading more."""
+        """Whether something can be committed or closed without reading more."""
         with self._memory:
             return self.ready > 0 or self._closing.next_batch(self._position) is not None
 
     @property
     def final(self) -> bool:
-        """True when the input said that nothing follows."""
+        """True once the input stated that it is complete."""
         with self._memory:
             return self._position.final
 
     def due(self) -> BatchDescription | None:
-        """The batch that is to be closed now, if one is. From now on no checkpoint gets a time below its end."""
+        """Return the batch that is due, if there is one. From now on no checkpoint gets a time below its end."""
         with self._recording, self._memory:
             batch = self._closing.next_batch(self._position)
             if batch and batch.upper.time is not None:
                 self._position.last_time = max(self._position.last_time, batch.upper.time - 1)
-            self._closing.flushed(self._position)
+            self._closing.end_flush(self._position)
             return batch
 
     def until_due(self) -> float | None:
-        """Seconds until a batch may be due; None when that is not a matter of time."""
+        """Return the seconds until a batch may become due; None if waiting alone does not make it due."""
         with self._memory:
             return self._closing.until_due(self._position)
 
     def await_room(self) -> None:
-        """Wait until more of the source may be read. Raises TerminalError where waiting does not help."""
+        """Wait until more input may be read. Raises TerminalError if waiting does not help."""
         full_since: float | None = None
         while (room := self._room()) is not Room.FREE:
-            self.disturbed()
+            self.reset_idle()
             now = self._clock.monotonic()
             full_since = None if room is Room.WAIT else now if full_since is None else full_since
             if full_since is not None and now - full_since >= FULL_SECONDS:
                 with self._memory:
-                    raise stage_is_full(self._spec, self._position)
+                    raise stage_full_error(self._spec, self._position)
             self._waiter.pause(SETTLE_SECONDS)
 
     def _room(self) -> Room:
@@ -512,7 +515,7 @@ class SinkRun:
 
     @contextmanager
     def catching_up(self) -> Iterator[None]:
-        """Somebody waits for all that the source has now: limits of what is staged wait until that is closed."""
+        """Suspend the limits on staged data while a caller waits for everything that the source has now."""
         with self._memory:
             self._catching_up += 1
         try:
@@ -522,16 +525,16 @@ class SinkRun:
                 self._catching_up -= 1
 
     def reads(self, identity: CheckpointIdentity, asked_ms: int, unread: int) -> None:
-        """A checkpoint is about to be read; `unread` of what the source had then is left behind."""
+        """Note that a checkpoint is about to be read, which leaves `unread` of the source's data behind."""
         with self._memory:
-            self._closing.disturbed()
+            self._closing.reset_idle()
             self._lag.read(identity.end, asked_ms, unread)
         self._monitor.lag(self._lag.current_ms, self._lag.unread)
 
     def found_nothing(self, end: Offsets, asked_ms: int) -> None:
-        """The source was asked at that time for what follows `end`, and had nothing.
+        """Note that the source was polled at that time for what follows `end`, and had nothing.
 
-        That counts only where the records end: a claim may have moved that, since others read other checkpoints.
+        Ignored unless the records still end there: a claim may have taken over other checkpoints.
         """
         with self._memory:
             if end != self._position.end:
@@ -540,15 +543,15 @@ class SinkRun:
             self._lag.found_nothing(asked_ms, pending=bool(self.pending))
         self._monitor.lag(self._lag.current_ms, self._lag.unread)
 
-    def disturbed(self) -> None:
-        """The source has something, or cannot be asked now: it is not idle."""
+    def reset_idle(self) -> None:
+        """Restart the idle timeout: the source has data, or cannot be polled now."""
         with self._memory:
-            self._closing.disturbed()
+            self._closing.reset_idle()
 
     def close(self, batch: BatchDescription, written: CheckpointFiles) -> None:
-        """Record the files that were made of everything staged for a batch.
+        """Record the files that were written from everything staged for a batch.
 
-        The offsets are those of the last checkpoint before which none has rows that are not in the table then.
+        Its offsets are those of the last checkpoint such that it, and all before it, have no rows above the batch.
         """
         with self._recording:
             position = self._position
@@ -570,17 +573,17 @@ class SinkRun:
             self._append(FrontierEntry(time, committable))
         self._monitor.recorded(committable)
 
-    def beat(self) -> bool:
-        """Show that time went on: an empty snapshot, when nothing was committed for long; False when none is due."""
-        if self.until_beat > 0 or not self._may_beat(self._beat_time):
+    def record_heartbeat(self) -> bool:
+        """Record an empty batch that advances the frontier, if nothing was committed for long; False if not due."""
+        if self.until_heartbeat > 0 or not self._heartbeat_possible(self._heartbeat_time):
             return False
-        return self._record_beat()
+        return self._append_heartbeat()
 
-    def _record_beat(self) -> bool:
+    def _append_heartbeat(self) -> bool:
         self.claim()
         with self._recording:
-            time = self._beat_time
-            if not self._may_beat(time):
+            time = self._heartbeat_time
+            if not self._heartbeat_possible(time):
                 return False
             committable = self._without_rows(Frontier(time + 1))
             self._append(FrontierEntry(time, committable))
@@ -588,18 +591,18 @@ class SinkRun:
         return True
 
     def read_through(self) -> None:
-        """The source had nothing more: a sink that took over rows has read what they may contain already."""
+        """Note that the source had nothing more: a sink that adopted rows has now read past what they may contain."""
         with self._memory:
             committed = self._position.committed
             if committed is None or not committed.catching_up:
                 return
             if self._overlap is None:
                 self._overlap = list(self._position.entries)
-        if self._may_beat(self._beat_time):
-            self._record_beat()
+        if self._heartbeat_possible(self._heartbeat_time):
+            self._append_heartbeat()
 
     def _overlaps(self, committable: Committable) -> bool:
-        """Whether changes that the table may contain already are still to come after this batch."""
+        """Whether later batches may contain changes that the adopted rows already reflect."""
         with self._memory:
             if self._overlap is None or committable.batch.upper.sealed:
                 return not committable.batch.upper.sealed
@@ -608,23 +611,23 @@ class SinkRun:
             return any(entry in self._overlap for entry in left)
 
     @property
-    def until_beat(self) -> float:
-        """Seconds until an idle sink shows that time went on."""
+    def until_heartbeat(self) -> float:
+        """Seconds until an idle sink commits a heartbeat."""
         return self._spec.heartbeat_ms / 1000 - (self._clock.monotonic() - self._committed_at)
 
     @property
-    def _beat_time(self) -> int:
+    def _heartbeat_time(self) -> int:
         return (
             self.next_time(self._clock.now_ms())
             if self._spec.times is None
             else self._closing.input(self._position) - 1
         )
 
-    def _may_beat(self, time: int) -> bool:
+    def _heartbeat_possible(self, time: int) -> bool:
         return not self.pending and self._position.minted < Frontier(time + 1)
 
     def seal(self) -> None:
-        """The input is complete and everything of it is recorded: the next frontier is []."""
+        """Record the seal, since the input is complete and recorded: the next frontier is []."""
         self.claim()
         with self._recording:
             if self._position.minted.sealed:
@@ -634,7 +637,7 @@ class SinkRun:
         self._monitor.recorded(committable)
 
     def empty_table(self, now_ms: int) -> None:
-        """A new generation begins with a source that holds nothing: so shall the table."""
+        """Record a batch that empties the table, since the source of a new generation is empty."""
         self.claim()
         with self._recording:
             if not self.starts_over or self._position.minted.sealed:
@@ -658,7 +661,7 @@ class SinkRun:
 
     def _check_nothing_staged(self) -> None:
         if self.staged:
-            raise RuntimeError("what is staged has to be closed first")
+            raise RuntimeError("staged checkpoints have to be closed first")
 
     def _append(self, entry: Entry) -> None:
         number = self._next_number
@@ -673,9 +676,9 @@ class SinkRun:
             self._next_number = number + 1
             self._records.append((number, entry))
             extend(self._position, entry)
-        self._tell_waiting()
+        self._report_waiting()
 
-    def _tell_waiting(self) -> None:
+    def _report_waiting(self) -> None:
         with self._memory:
             position = self._position
             frontier = Frontier(self._closing.input(position))
@@ -685,11 +688,11 @@ class SinkRun:
     # ---- commits
 
     def commit_next(self) -> Receipt | None:
-        """Bring the oldest pending committable into the table; None when five attempts failed: still pending."""
+        """Commit the oldest pending committable; None if all attempts failed and it is still pending."""
         if not self.pending:
             return None
         self.claim()
-        committable = self._oldest()  # after the claim: what was seen before it does not count
+        committable = self._oldest()  # after the claim: it may have replaced the position
         if committable is None:
             return None
         with self._committing:
@@ -704,7 +707,7 @@ class SinkRun:
             except TransientError as error:
                 self._monitor.failed_attempt(error)
                 if attempt == ATTEMPTS:
-                    self.disturbed()
+                    self.reset_idle()
                     self._monitor.stalled(str(error))
                     return None
                 self._waiter.pause(delay * self._ids.jitter())
@@ -718,7 +721,7 @@ class SinkRun:
             return next((e.committable for e in self._position.entries if e.committable), None)
 
     def _acknowledge(self, landed: Progress, committable: Committable, seconds: float) -> Receipt:
-        """The only place where progress moves: the table has the committable."""
+        """Advance progress, since the table contains the committable. Nothing else advances it."""
         receipt = Receipt(
             committable.commit_id,
             committable.batch.upper,
@@ -736,10 +739,10 @@ class SinkRun:
             self._committed_at = self._clock.monotonic()
         self._monitor.running()
         self._monitor.lag(self._lag.current_ms, self._lag.unread)
-        self._monitor.committed(receipt, self._attempts.counted(committable), seconds)
-        self._tell_waiting()
+        self._monitor.committed(receipt, self._attempts.with_delete_totals(committable), seconds)
+        self._report_waiting()
         try:
-            self._journal.unstage(entry.staged for entry in consumed if entry.staged)
+            self._journal.remove_staged(entry.staged for entry in consumed if entry.staged)
             self._tidy(receipt)
         except TransientError as error:
             self._monitor.warned("clean-up after a commit", error)
@@ -757,7 +760,7 @@ class SinkRun:
             self._monitor.warned("removal of keys after a commit", error)
 
     def _tidy(self, receipt: Receipt) -> None:
-        """Drop records nothing needs any more, and keep the manifest list short. All of it can fail and wait."""
+        """Remove records that are no longer needed, and merge manifests. A failure here is harmless."""
         with self._memory:
             waiting = {id(e) for e in self._position.entries}
             waiting_entries = [e for e in self._position.entries if is_staged(e)]
@@ -766,7 +769,7 @@ class SinkRun:
             keep = KNOWN_KEPT + len(self._position.entries)
             self._position.known = dict.fromkeys(list(self._position.known)[-keep:])
         self._journal.forget(self.fence, old)
-        with self._memory:  # not before: one that stays has to go before later ones, or there would be a hole
+        with self._memory:  # only after removal: one that remains must go before later ones, or there would be a gap
             del self._records[: len(old)]
         if self._has_predecessors:
             self._journal.forget_predecessors(self.fence)

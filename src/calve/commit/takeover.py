@@ -1,8 +1,9 @@
-"""What a run takes over: the part of its predecessor's records that the table does not have yet.
+"""What a run takes over: those records of its predecessor that are not in the table yet.
 
-Pure apart from the question whether files still exist. The records form a chain: every checkpoint starts where the one
-before it ended, every committable where the one before it closed, and the first follows the table's own progress. What
-follows a break cannot be used; it is read again where the source can, else it is a gap.
+Pure, except for checking whether files still exist. The records form a chain: every checkpoint starts where the one
+before it ended, every committable where the one before it ended, and the first follows the table's own progress.
+Entries after a break in the chain are unusable: their changes are read again if the source can go back, else this is a
+gap.
 """
 
 from bisect import bisect_left
@@ -27,7 +28,7 @@ from calve.model.frontier import START, Frontier
 from calve.model.progress import Progress
 
 KNOWN_KEPT = 2
-"""Identities of committed checkpoints that are kept, to recognise Spark's replay of the last one."""
+"""Number of committed checkpoints whose identity is kept, to recognise Spark's replay of the last one."""
 
 Missing = Callable[[Entry], tuple[str, ...]]
 """Files of an entry that no longer exist."""
@@ -36,13 +37,13 @@ CanReread = Callable[[Offsets], bool]
 """Whether the source can start at these offsets."""
 
 
-def anywhere(_offsets: Offsets) -> bool:
-    """A source that can start at all offsets, or a view that leaves the question open."""
+def can_reread_anywhere(_offsets: Offsets) -> bool:
+    """For sources that can start at any offsets, and where the answer is not needed yet."""
     return True
 
 
 class _Tally:
-    """What waits of the entries of a position, counted once for each: in a long window they are tens of thousands."""
+    """Running totals over the entries of a position. Each is added once: a long window has tens of thousands."""
 
     def __init__(self, entries: list[Entry], minted: Frontier) -> None:
         self._entries, self._minted = entries, minted
@@ -52,18 +53,18 @@ class _Tally:
         self.staged: list[CheckpointEntry] = []
         self.times: list[int] = []
         self.alike: list[CheckpointEntry] = []
-        """The first ones with rows, all of one kind."""
+        """The first checkpoints with rows, up to the first one of another kind."""
         self.rest: list[CheckpointEntry] = []
-        """Those with rows from the first one of another kind on."""
+        """The checkpoints with rows from there on."""
 
     def fits(self, entries: list[Entry], minted: Frontier) -> bool:
-        """Whether nothing but more entries came since."""
+        """Whether entries were only appended since the last update."""
         if entries is not self._entries or minted != self._minted or len(entries) < self._count:
             return False
         return not self._count or entries[self._count - 1] is self._last
 
     def follow(self) -> None:
-        """Count what was added."""
+        """Add the new entries."""
         for entry in self._entries[self._count :]:
             self._add(entry)
             self._count, self._last = self._count + 1, entry
@@ -89,35 +90,35 @@ class _Tally:
 
 @dataclass
 class RunPosition:
-    """Where a run stands: what is in the table, what is recorded, what comes next. Only the run changes it."""
+    """Position of a run: what is committed, what is recorded, what comes next. Only the run changes it."""
 
     frontier: Frontier = START
-    """Committed."""
+    """Committed frontier."""
     minted: Frontier = START
     """Upper end of the last recorded batch."""
     last_time: int = -1
-    """No time up to this one is given again."""
+    """Highest time that was assigned; later ones are larger."""
     base: Offsets = None
     """Offsets of the table when its progress was taken over."""
     end: Offsets = None
-    """End offsets of the last recorded checkpoint: where reading goes on."""
+    """End offsets of the last recorded checkpoint: reading continues there."""
     checkpoint: int = -1
     """Batch id of the last recorded checkpoint."""
     entries: list[Entry] = field(default_factory=list)
-    """Recorded, not in the table."""
+    """Recorded and not committed."""
     known: dict[CheckpointIdentity, None] = field(default_factory=dict)
-    """Recorded, in order; a replay of one is recognised."""
+    """Recorded checkpoints in order, to recognise replays."""
     committed: Progress | None = None
     generation: int = 0
-    """Of the last recorded entry, else of the table."""
+    """Generation of the last recorded entry, else of the table."""
     spent: list[Committable] = field(default_factory=list)
-    """Of the predecessor, in the table already; their keys may still be there."""
+    """Committables of the predecessor that are committed; their key files may still exist."""
     input: int = 0
-    """Where rows have times of their own: no smaller time is expected."""
+    """Input frontier of rows with event times: no smaller time is expected."""
     final: bool = False
-    """The input said that nothing follows."""
+    """The input is complete: no further rows will come."""
     occupied: bool = False
-    """Others may have brought rows into the table since it was empty."""
+    """Other writers may have added rows to the table since it was empty."""
     _tally: _Tally | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -129,17 +130,17 @@ class RunPosition:
 
     @property
     def staged(self) -> Sequence[CheckpointEntry]:
-        """Checkpoints that no recorded batch holds yet, in order."""
+        """Checkpoints that are not part of a recorded batch yet, in order."""
         return self._waiting.staged
 
     @property
     def staged_bytes(self) -> int:
-        """Of the checkpoints that no recorded batch holds yet."""
+        """Size of the checkpoints that are not part of a recorded batch yet."""
         return self._waiting.staged_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Of all staged checkpoints that are not in the table, whether a batch holds them or not."""
+        """Size of all staged checkpoints that are not committed, whether part of a recorded batch or not."""
         return self._waiting.held_bytes
 
     @property
@@ -149,14 +150,14 @@ class RunPosition:
 
     @property
     def waiting_times(self) -> Sequence[int]:
-        """The times of staged rows that no recorded batch holds yet, in order."""
+        """Sorted times of staged rows that are not part of a recorded batch yet."""
         return self._waiting.times
 
     def split(self, *, own_times: bool) -> int | None:
-        """Where the first waiting rows must end a batch: those behind them are of another kind; None where none are.
+        """Return the time where a batch must end because rows of another kind follow; None if there are none.
 
-        Rows with times of their own may share a batch whatever they are. Where the rows to come have such times, rows
-        without wait for nothing more.
+        Rows with event times of any kind may share a batch. Rows without are closed at once if later rows have event
+        times (`own_times`).
         """
         alike, rest = self._waiting.alike, self._waiting.rest
         if not alike or alike[0].timed:
@@ -167,44 +168,44 @@ class RunPosition:
 
     @property
     def closed(self) -> int:
-        """Rows of a smaller time are late: a batch that holds it is recorded, or about to be."""
+        """Rows with a smaller time are late: its batch is recorded, or about to be."""
         return max(self.minted.time or 0, self.last_time + 1)
 
     def whole_below(self, upper: Frontier) -> list[CheckpointEntry]:
-        """The first recorded checkpoints, up to one that has rows which are not below `upper`."""
+        """Return the leading recorded checkpoints whose rows are all below `upper`."""
         checkpoints = (e for e in self.entries if isinstance(e, CheckpointEntry))
         return list(takewhile(lambda e: e.committable or Frontier(e.time) < upper, checkpoints))
 
     def offsets_below(self, committable: Committable) -> Offsets:
-        """The offsets that a committable should state, by what was taken over before it."""
+        """Return the offsets that a committable should state, given the entries before it."""
         whole = self.whole_below(committable.batch.upper)
         return whole[-1].identity.end if whole else self.base
 
     def ahead_of(self, upper: Frontier) -> str:
-        """Digest of the end of the last checkpoint that is partly below `upper`; empty without one."""
+        """Return the digest of the end of the last checkpoint that is partly below `upper`; empty if none is."""
         rest = [e for e in self.entries if isinstance(e, CheckpointEntry)][len(self.whole_below(upper)) :]
         partly = [e for e in rest if e.staged and e.timed and e.staged.rows and Frontier(e.staged.low) < upper]
         return offsets_digest(partly[-1].identity.end) if partly else ""
 
     def drop_committed(self, committable: Committable) -> list[CheckpointEntry]:
-        """Forget what a commit brought into the table; the staged checkpoints among it."""
+        """Drop the entries that a commit completed; returns the staged checkpoints among them."""
         gone = [e for e in self.whole_below(committable.batch.upper) if is_staged(e)]
         ids = {id(e) for e in gone}
         self.entries = [e for e in self.entries if id(e) not in ids and e.committable is not committable]
         return gone
 
     def reaches(self, ahead: str) -> bool:
-        """Whether the checkpoint that is partly in the table is among what was taken over."""
+        """Whether the checkpoint that is partly committed was taken over."""
         ends = (e.identity.end for e in self.entries if isinstance(e, CheckpointEntry))
         return any(offsets_digest(end) == ahead for end in ends)
 
     def remember(self, identity: CheckpointIdentity) -> None:
-        """Recognise a replay of it."""
+        """Remember a checkpoint, to recognise its replay."""
         self.known.pop(identity, None)
         self.known[identity] = None
 
     def knows(self, identity: CheckpointIdentity) -> bool:
-        """True for a replay: the same four values are recorded, or are those of the last commit."""
+        """True for a replay: this identity is recorded, or is that of the last commit."""
         if identity in self.known:
             return True
         last = self.committed
@@ -215,7 +216,7 @@ class RunPosition:
         )
 
     def to_adoption(self) -> Adoption:
-        """The record a run writes of what it took over."""
+        """Build the record of what this run took over."""
         uncommitted = {e.identity for e in self.entries if isinstance(e, CheckpointEntry)}
         known = [i for i in self.known if i not in uncommitted]
         return Adoption(tuple(self.entries), tuple(known[-KNOWN_KEPT:]), self.last_time, self.end)
@@ -231,10 +232,11 @@ def adopt(  # noqa: PLR0913 - three are options by name
     own_times: bool = False,
     occupied: bool = False,
 ) -> RunPosition:
-    """The position of a run that builds on `progress` and takes over `records`; `own_times`: rows have their own.
+    """Return the position of a run that builds on `progress` and takes over `records`.
 
-    A new generation reads from the beginning, and takes over nothing of older ones. `occupied`: the table may have rows
-    that a batch has to replace, so one that was written for an empty table cannot be used.
+    A new generation reads from the beginning, and takes over nothing of older ones. `own_times`: rows have event times.
+    `occupied`: the table may contain rows that a batch has to replace, so a batch written for an empty table is
+    unusable.
     """
     position = RunPosition(committed=progress, occupied=occupied)
     if progress:
@@ -251,37 +253,37 @@ def adopt(  # noqa: PLR0913 - three are options by name
         recorded = [e for e in recorded if generation_of(e) == generation]
     else:
         position.known = dict.fromkeys(records.adoption.known)
-    if not own_times:  # else no run gives times, and rows that are read again have theirs
+    if not own_times:  # else runs assign no times, and rows that are read again keep theirs
         position.last_time = max(position.last_time, records.adoption.last_time, *(e.time for e in recorded), -1)
-    _take(position, recorded, missing, can_reread)
+    _apply_records(position, recorded, missing, can_reread)
     return position
 
 
-def _take(position: RunPosition, recorded: Iterable[Entry], missing: Missing, can_reread: CanReread) -> None:
+def _apply_records(position: RunPosition, recorded: Iterable[Entry], missing: Missing, can_reread: CanReread) -> None:
     unusable: list[tuple[Entry, str]] = []
     for entry in recorded:
         if _committed(position, entry) and not _continues(position, entry):
             if isinstance(entry, CheckpointEntry):
                 position.remember(entry.identity)
-                if not unusable:  # else what it said comes again with the rows before it
-                    _hear(position, entry)
+                if not unusable:  # else its frontier comes again with the rows before it
+                    _advance_input(position, entry)
             if entry.committable and entry.committable.keys:
                 position.spent.append(entry.committable)
             continue
-        reason = "it follows one that is missing" if unusable else _break(position, entry, missing)
+        reason = "it follows one that is missing" if unusable else _why_unusable(position, entry, missing)
         if reason and isinstance(entry, FrontierEntry):
-            continue  # what was staged for it is closed again, under a new commit id
+            continue  # its staged rows are closed again, under a new commit id
         if reason:
             unusable.append((entry, reason))
             continue
         extend(position, entry)
     _drop_idle_frontiers(position)
     if unusable and not can_reread(position.end):
-        raise _gap(unusable)
+        raise _gap_error(unusable)
 
 
 def _drop_idle_frontiers(position: RunPosition) -> None:
-    """A frontier that moved without rows is no work to take over, unless it seals or empties the table."""
+    """Drop trailing frontiers without rows: there is nothing to take over, unless they seal or empty the table."""
     empties_above = position.committed.generation if position.committed else 0
     while position.entries and isinstance(position.entries[-1], FrontierEntry):
         last = position.entries[-1].committable
@@ -299,14 +301,14 @@ def extend(position: RunPosition, entry: Entry) -> None:
     if isinstance(entry, CheckpointEntry):
         position.remember(entry.identity)
         position.end, position.checkpoint = entry.identity.end, entry.identity.batch_id
-        _hear(position, entry)
+        _advance_input(position, entry)
     position.generation = generation_of(entry)
     if entry.committable:
         position.minted = entry.committable.batch.upper
 
 
-def _hear(position: RunPosition, entry: CheckpointEntry) -> None:
-    """What a checkpoint said of the times to come."""
+def _advance_input(position: RunPosition, entry: CheckpointEntry) -> None:
+    """Apply what a checkpoint states about future times."""
     if entry.staged:
         position.input = max(position.input, entry.staged.frontier or 0)
         position.final = position.final or entry.staged.final
@@ -318,29 +320,32 @@ def is_staged(entry: Entry) -> TypeGuard[CheckpointEntry]:
 
 
 def _alike(one: CheckpointEntry, other: CheckpointEntry) -> bool:
-    """Whether rows of two checkpoints that have the times of these may share a batch."""
+    """Whether rows of two checkpoints may share a batch."""
     kinds = [entry.staged.kind if entry.staged else None for entry in (one, other)]
     return one.timed == other.timed and kinds[0] == kinds[1]
 
 
 def generation_of(entry: Entry) -> int:
-    """The generation that an entry belongs to."""
+    """Return the generation that an entry belongs to."""
     return entry.committable.generation if entry.committable else getattr(entry, "generation", 0)
 
 
 def _committed(position: RunPosition, entry: Entry) -> bool:
-    """Whether the table has what an entry holds."""
+    """Whether the table contains the rows of an entry."""
     if entry.committable is not None:
         return not position.frontier < entry.committable.batch.upper
     return Frontier(entry.time) < position.frontier
 
 
 def _continues(position: RunPosition, entry: Entry) -> bool:
-    """Whether the table has all rows of a checkpoint, but not those of one before it, or no offsets of it yet."""
+    """Whether a checkpoint continues the chain although all its rows are committed.
+
+    The table does not state its offsets yet, or lacks rows of a checkpoint before it.
+    """
     return is_staged(entry) and entry.timed and entry.identity.start == position.end
 
 
-def _break(position: RunPosition, entry: Entry, missing: Missing) -> str:
+def _why_unusable(position: RunPosition, entry: Entry, missing: Missing) -> str:
     if isinstance(entry, CheckpointEntry) and entry.identity.start != position.end:
         return "a checkpoint before it is missing"
     if entry.committable and entry.committable.batch.lower != position.minted:
@@ -350,23 +355,23 @@ def _break(position: RunPosition, entry: Entry, missing: Missing) -> str:
     if entry.committable and isinstance(entry, CheckpointEntry) and position.staged:
         return "checkpoints before it are staged and not committed"
     if position.occupied and _is_blind(position, entry):
-        return "it was written for an empty table, which has rows of others now"
+        return "it was written for an empty table, which now contains rows of other writers"
     gone = () if _committed(position, entry) else missing(entry)
-    return f"{gone[0]} is gone" if gone else ""
+    return f"{gone[0]} is missing" if gone else ""
 
 
 def _is_blind(position: RunPosition, entry: Entry) -> bool:
-    """Whether rows of an entry would stand beside older ones with their keys: it deletes nothing, nor all there is."""
+    """Whether an entry would duplicate keys that are in the table: it adds rows and deletes none."""
     batch, generation = entry.committable, position.committed.generation if position.committed else 0
     if batch is None or not batch.totals.data_rows or batch.generation > generation:
         return False
     return not batch.keys and not batch.totals.equality_deletes
 
 
-def _gap(unusable: list[tuple[Entry, str]]) -> CheckpointGap:
+def _gap_error(unusable: list[tuple[Entry, str]]) -> CheckpointGap:
     names = [str(e.identity) for e, _ in unusable if isinstance(e, CheckpointEntry)]
     return CheckpointGap(
-        "recorded checkpoints cannot be committed, and their source cannot be read again",
+        "recorded checkpoints cannot be committed, and the source cannot read them again",
         detail=f"Checkpoints {', '.join(names)}: {unusable[0][1]}.",
         hint="Restore the missing files, or start a new sink into a new table.",
     )

@@ -1,7 +1,7 @@
-"""Rows that wait for a time of their own, and what must not change until a batch holds them.
+"""Refuses changes of a definition that would reinterpret staged rows with event times.
 
-Such a row was given its place in time by the time column, the key and the envelope of its day. Under others it would
-be late, or come before rows that it followed, so a definition that changes them has to wait.
+The time column, the key and the envelope at the time of staging determined where such a row belongs in time. Under
+different ones it could be late, or come before rows that it followed, so the change has to wait until they are closed.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from calve.model.frontier import START, Frontier
 
 
 def check_waiting(staged: Sequence[CheckpointEntry], now: RowKind, sink: str) -> None:
-    """Raise InvalidInput if staged rows cannot be closed by a sink that stages rows of the kind `now`."""
+    """Raise InvalidInput if a sink that stages rows of kind `now` cannot close the rows that are staged."""
     for entry in staged:
         kind = entry.staged.kind if entry.staged and entry.staged.rows else None
         if kind is None:
@@ -27,7 +27,7 @@ def check_waiting(staged: Sequence[CheckpointEntry], now: RowKind, sink: str) ->
 
 
 def check_change(records: RunRecords | None, before: RowKind, after: RowKind, sink: str) -> None:
-    """Raise InvalidInput if a definition changes what rows wait by, as far as records alone can tell that they wait."""
+    """Raise InvalidInput if a definition changes how staged rows are interpreted, as far as the records show any."""
     changed = {name: value for name, value in before.fixed.items() if after.fixed[name] != value}
     entries = [*records.adoption.entries, *records.entries] if records else []
     minted = max((e.committable.batch.upper for e in entries if e.committable), default=START)
@@ -41,7 +41,7 @@ def _refusal(sink: str, former: dict[str, Any], entry: CheckpointEntry) -> Inval
     return InvalidInput(
         f'{" and ".join(former)} of sink "{sink}" cannot change while rows wait for their time',
         detail=f"{', '.join(values)} when checkpoint {entry.identity} was staged.",
-        hint="Let the former definition catch up first: calve run --until-caught-up.",
+        hint="Catch up with the previous definition first: calve run --until-caught-up.",
     )
 
 

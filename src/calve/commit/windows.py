@@ -1,13 +1,11 @@
-"""When the batch that is open is closed: by the clock, by times that are complete, by size, or because all is there.
+"""Decides when a batch is closed and where it ends: by the clock, by complete event times, by size, or by a flush.
 
-Looks at a run's position and changes nothing of it. The run calls it with its memory locked.
+`Closing` reads a run's position and never changes it; the run calls it with its memory lock held. `mint` is pure.
 
-Where batches begin and end. Pure: what is recorded and how far time is complete in, the next batch out.
-
-Windows end at multiples of their length since 1970. A batch begins where the one before it ended and ends with the last
-window that is over, so windows that were closed while nobody looked, or while the committer was behind, become one
-batch (after a restart: the catch-up batch), and windows without changes become part of the next one. Batches tile time:
-none overlaps another, and nothing lies between two of them.
+Windows end at multiples of their length since 1970. A batch starts where the previous one ended and ends with the last
+window that is over. So windows that ended while the sink was stopped or the committer was behind become one batch
+(after a restart: the catch-up batch), and windows without changes become part of the next one. Batches tile time: no
+overlaps, no gaps.
 """
 
 from collections.abc import Sequence
@@ -29,11 +27,11 @@ def mint(
     coalesce: bool = True,
     short: bool = False,
 ) -> BatchDescription | None:
-    """The batch to be closed now, if one is due.
+    """Return the batch that is due now, if there is one.
 
-    `minted` is the upper end of the last batch, `times` are those of staged rows from there on, in order. All times
-    below `reach` are complete. Without a window everything below it is closed; with `short` the last window, too, is
-    closed there instead of at its end. Without `coalesce` a batch holds one window, or one time.
+    `minted` is the upper end of the last batch; `times` are the sorted times of the rows staged since. All times below
+    `reach` are complete. Without a window the batch ends at `reach`; with `short` even the last window is cut off
+    there. Without `coalesce` a batch contains one window, or one time.
     """
     if not times or minted.sealed or times[0] >= reach:
         return None
@@ -45,65 +43,65 @@ def mint(
 
 
 def window_end(time: int, window_ms: int) -> int:
-    """The end of the window that a time lies in."""
+    """Return the end of the window that contains a time."""
     return (time // window_ms + 1) * window_ms
 
 
 def wait_ms(times: Sequence[int], now_ms: int, *, window_ms: int) -> int | None:
-    """How long until the window of the first time is over; None without times."""
+    """Return how long until the window of the first time is over; None without times."""
     return max(0, window_end(times[0], window_ms) - now_ms) if times else None
 
 
 _LEAST_WAIT_MS = 1000
 
 LONGEST_SILENCE: Final = 10.0
-"""Seconds between two answers of a source, beside the sink's pace, that are no break: more means that nobody asked."""
+"""Seconds between two polls of a source, in addition to the sink's pace, that still count as continuous polling."""
 
 
 @dataclass(frozen=True)
 class Quiet:
-    """A source that was asked again and again and had nothing. Times are monotonic, but for `asked_ms`."""
+    """A period in which the source was polled continuously and had nothing. Times are monotonic except `asked_ms`."""
 
     first: float
     last: float
     asked_ms: int
-    """When it was asked last, by the clock: what came later was not looked for."""
+    """Wall-clock time of the last poll: later data was not looked for."""
 
     @property
     def milliseconds(self) -> float:
-        """How long, without a break."""
+        """Length of the period."""
         return (self.last - self.first) * 1000
 
 
 class Closing:
-    """The rules of one sink, and what a run knows of its source beside the records."""
+    """Closing rules of one sink, and what its run knows of the source beyond the records."""
 
     def __init__(self, spec: SinkSpec, clock: Clock) -> None:
         self._spec, self._clock = spec, clock
         self._flushing = self._sealing = False
         self._quiet: Quiet | None = None
 
-    def disturbed(self) -> None:
-        """The source has something, or could not be asked: it is not idle, and the time-out starts over."""
+    def reset_idle(self) -> None:
+        """Restart the idle timeout: the source has data, or could not be polled."""
         self._quiet = None
 
     def found_nothing(self, asked_ms: int) -> None:
-        """The source was asked at that time, and had nothing."""
+        """Note that the source was polled at that time and had nothing."""
         now, quiet = self._clock.monotonic(), self._quiet
         unbroken = quiet is not None and now - quiet.last <= LONGEST_SILENCE + 2 * self._spec.pace.every
         self._quiet = Quiet(quiet.first if quiet and unbroken else now, now, asked_ms)
 
     def flush(self, *, seal: bool) -> None:
-        """Everything that is there now is to be closed; with `seal` nothing follows."""
+        """Close everything that is staged now; with `seal` no further input is expected."""
         self._flushing = True
         self._sealing = self._sealing or seal
 
-    def flushed(self, position: RunPosition) -> None:
-        """Windows count again once nothing is left of what was to be flushed."""
+    def end_flush(self, position: RunPosition) -> None:
+        """Return to closing by windows once nothing is staged any more."""
         self._flushing = self._flushing and bool(position.staged)
 
     def input(self, position: RunPosition) -> int:
-        """No time below it is expected: told by what was recorded or, if the source is idle, by when it was asked."""
+        """Return the input frontier, from the records or, if the source is idle, from the time of the last poll."""
         times, quiet = self._spec.times, self._quiet
         if times is None:
             return position.last_time + 1
@@ -112,7 +110,7 @@ class Closing:
         return max(position.input, quiet.asked_ms - times.delay_ms)
 
     def next_batch(self, position: RunPosition) -> BatchDescription | None:
-        """The batch that is to be closed now, if one is."""
+        """Return the batch that is due now, if there is one."""
         times = position.waiting_times
         if not times:
             return None
@@ -136,7 +134,7 @@ class Closing:
         return max(self._clock.now_ms(), times[-1])  # this clock may be behind the one that gave the times
 
     def until_due(self, position: RunPosition) -> float | None:
-        """Seconds until a batch may be due; None when that is not a matter of time."""
+        """Return the seconds until a batch may become due; None if waiting alone does not make it due."""
         times, own, now = position.waiting_times, self._spec.times, self._clock.now_ms()
         if not times:
             return None

@@ -120,7 +120,7 @@ class Query:
     def await_maintained(self, timeout: float) -> None:
         """Wait until no maintenance is under way, or time ran out; what is not done then is left for another time."""
         deadline = self._clock.monotonic() + timeout
-        while self.active and self._committer.tending and self._clock.monotonic() < deadline:
+        while self.active and self._committer.maintaining and self._clock.monotonic() < deadline:
             self._await_call()
 
     def _await_call(self) -> None:

@@ -261,7 +261,7 @@ class SparkFeed:
         if current is not None and self._fits(position, run):
             return SparkLog(current)
         if not run.claimed:  # the predecessor may have gone on since this run looked
-            run.look_again()
+            run.recheck_table()
             if current is not None and self._fits(position, run):
                 return SparkLog(current)
         fresh = run.end is None and position is None

@@ -13,7 +13,7 @@ from calve.catalog.connect import location_of
 from calve.clock import Clock, IdSource, RandomIds, SystemClock
 from calve.commit.committer import CommitHooks, Committer, Signals
 from calve.commit.journal import Journal
-from calve.commit.ports import NothingToTend, Tending
+from calve.commit.ports import NoMaintenance, TableMaintenance
 from calve.commit.run import RunPorts, SinkRun
 from calve.envelope.envelopes import check_envelope, table_schema
 from calve.envelope.log import LOG_FIELDS
@@ -195,8 +195,8 @@ class Start:
         feed = self._feed(source)
         resolver = self._resolver(table)
         existing = TableRows(spec, table, source, self._jobs)
-        outside = RunPorts(self._clock, self._ids, monitor, self._signals, resolver, existing)
-        run = SinkRun(spec, table, Journal(self._state), outside, feed.can_reread)
+        ports = RunPorts(self._clock, self._ids, monitor, self._signals, resolver, existing)
+        run = SinkRun(spec, table, Journal(self._state), ports, feed.can_reread)
         letters = self._letters(monitor)
         around = PipelineParts(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
         pipeline = Pipeline(spec, reading.intake, run, around)
@@ -247,11 +247,13 @@ class Start:
     def _jobs(self) -> SparkJobs:
         return SparkJobs(lambda: self._spark, self._spec.sink_id)
 
-    def _upkeep(self, run: SinkRun, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver) -> Tending:
+    def _upkeep(
+        self, run: SinkRun, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver
+    ) -> TableMaintenance:
         """With a client of its own: it works beside the commits."""
         spec, lake = self._spec, self._sink.lake
         if spec.maintenance is Maintenance.OFF:
-            return NothingToTend()
+            return NoMaintenance()
         scope, tools = (
             CompactionScope(spec.table, spec.branch, spec.write),
             ConversionTools(lambda: self._spark, self._clock, self._ids),

@@ -54,7 +54,7 @@ class Learner(Protocol):
 
 
 class Upkeep:
-    """Fits the port `Tending`. `wake` wakes the committer."""
+    """Fits the port `TableMaintenance`. `wake` wakes the committer."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Upkeep:
         """Of this run: before its first one the table is not its own."""
         return self._monitor.status.commits - self._commits_before
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Commit what is ready, or begin to look. Raises FencedError, and nothing that concerns maintenance alone."""
         if self._off or self._working or self._clock.monotonic() < self._not_before:
             return

@@ -121,7 +121,7 @@ def test_time_alone_makes_no_source_idle(time: Time) -> None:
 def test_whatever_disturbs_starts_the_time_out_over(time: Time) -> None:
     closing, position = Closing(TIMED, time), RunPosition(input=7)
     asked(closing, time, 4)
-    closing.disturbed()
+    closing.reset_idle()
     asked(closing, time, 4)
     assert closing.input(position) == 7
     asked(closing, time, 0)

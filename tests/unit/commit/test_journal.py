@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from calve.commit.journal import Journal
-from calve.commit.takeover import adopt, anywhere
+from calve.commit.takeover import adopt, can_reread_anywhere
 from calve.errors import CheckpointGap
 from calve.model.checkpoint import Adoption, CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, offsets_digest
 from calve.model.files import Committable, Content, Manifest
@@ -112,7 +112,7 @@ def test_offsets_are_found_by_their_digest(journal: Journal) -> None:
 
 
 def test_a_run_takes_over_what_the_table_does_not_have(journal: Journal) -> None:
-    position = adopt(progress(1), filled(journal, 1, 2, 3).predecessor(9), all_there, anywhere)
+    position = adopt(progress(1), filled(journal, 1, 2, 3).predecessor(9), all_there, can_reread_anywhere)
     assert position.entries == [entry(2), entry(3)]
     assert (position.end, position.minted, position.frontier) == ("3", Frontier(30), Frontier(10))
     assert position.last_time == 29
@@ -121,7 +121,7 @@ def test_a_run_takes_over_what_the_table_does_not_have(journal: Journal) -> None
 
 
 def test_a_replay_of_the_last_commit_is_known_even_without_records() -> None:
-    position = adopt(progress(1), None, all_there, anywhere)
+    position = adopt(progress(1), None, all_there, can_reread_anywhere)
     assert position.knows(CheckpointIdentity("q", 1, None, "1"))
     assert not position.knows(CheckpointIdentity("q", 1, None, "2"))
 
@@ -133,7 +133,7 @@ def test_a_batch_whose_files_are_gone_is_read_again_with_all_that_follow(journal
     def missing(one: Entry) -> tuple[str, ...]:
         return (f"m{gone}",) if one.committable and one.committable.commit_id == f"c{gone}" else ()
 
-    position = adopt(progress(1), records, missing, anywhere)
+    position = adopt(progress(1), records, missing, can_reread_anywhere)
     assert position.end == str(gone - 1)
     with pytest.raises(CheckpointGap, match=f"q/{gone}.*m{gone} is gone"):
         adopt(progress(1), records, missing, lambda _: False)
@@ -147,16 +147,16 @@ def test_a_missing_checkpoint_is_a_gap_that_names_those_behind_it(journal: Journ
 def test_a_seal_is_taken_over_and_a_moved_frontier_is_not(journal: Journal) -> None:
     filled(journal, 1)
     journal.append(RUN, 2, FrontierEntry(50, replace(committable(2), manifests=(), offsets="1")))
-    position = adopt(None, journal.predecessor(9), all_there, anywhere)
+    position = adopt(None, journal.predecessor(9), all_there, can_reread_anywhere)
     assert position.entries == [entry(1)]
     assert position.last_time == 50
     journal.forget(RUN, [2])
     journal.append(RUN, 2, FrontierEntry(50, replace(committable(2, upper=SEALED), offsets="1")))
-    assert adopt(None, journal.predecessor(9), all_there, anywhere).minted == SEALED
+    assert adopt(None, journal.predecessor(9), all_there, can_reread_anywhere).minted == SEALED
 
 
 def test_a_batch_whose_checkpoints_are_lost_is_not_taken_over(journal: Journal) -> None:
     journal.adopt(RUN, NOTHING)
     journal.append(RUN, 2, FrontierEntry(50, replace(committable(1), offsets="7")))
-    position = adopt(None, journal.predecessor(9), all_there, anywhere)
+    position = adopt(None, journal.predecessor(9), all_there, can_reread_anywhere)
     assert (position.entries, position.end) == ([], None)

@@ -72,8 +72,8 @@ def test_a_run_that_takes_over_a_long_window_lists_the_state_location_a_few_time
         return real(prefix)
 
     monkeypatch.setattr(outer, "list", counting)
-    outside = RunPorts(outer, outer, outer, outer, outer)
-    successor = SinkRun(SPEC, outer, Journal(outer), outside, lambda _: True)
+    ports = RunPorts(outer, outer, outer, outer, outer)
+    successor = SinkRun(SPEC, outer, Journal(outer), ports, lambda _: True)
     successor.boot()
     successor.claim()
     assert len(successor.staged) == MANY

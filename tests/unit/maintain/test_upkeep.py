@@ -33,7 +33,7 @@ def ready(run: Run, upkeep: Upkeep) -> None:
     """Commit until the upkeep has new files that wait for their commit."""
     for number in range(12):
         run.commit({number: "a"})
-    upkeep.tend()
+    upkeep.maintain()
     assert upkeep._thread is not None
     upkeep._thread.join(PATIENCE)
     assert upkeep.busy
@@ -52,14 +52,14 @@ def test_the_upkeep_of_a_sink_keeps_up_with_fast_commits(tmp_path: Path, monkeyp
     monkeypatch.setattr(compact, "rewrite", slow)
     for number in range(12):
         run.commit({number: "a"})
-    upkeep.tend()
+    upkeep.maintain()
     assert begun.wait(PATIENCE)
     for number in range(MANY):
         run.commit({number: f"b{number}"})
     go_on.set()
     assert upkeep._thread is not None
     upkeep._thread.join(PATIENCE)
-    upkeep.tend()
+    upkeep.maintain()
     upkeep.close(failed=False)
     assert run.monitor.status.compactions == 1
     assert not [name for name in run.now.metadata.refs if name.startswith(PREFIX)]
@@ -75,7 +75,7 @@ def test_a_fenced_run_commits_no_compaction_even_before_it_knows(tmp_path: Path)
     successor.run.claim()
     before, files = successor.now.metadata.current_snapshot_id, parquet_files(successor)
     with pytest.raises(FencedError):
-        upkeep.tend()
+        upkeep.maintain()
     upkeep.close(failed=True)
     assert successor.now.metadata.current_snapshot_id == before
     assert "replace" not in operations(successor)
@@ -130,7 +130,7 @@ def test_a_table_that_does_not_say_who_owns_it_is_compacted_later(tmp_path: Path
     upkeep = run.upkeep()
     ready(run, upkeep)
     run.now.transaction().remove_properties(property_key("s")).commit_transaction()
-    upkeep.tend()
+    upkeep.maintain()
     assert "replace" not in operations(run)
     run.commit({1: "b"})
     upkeep.close(failed=False)
@@ -145,7 +145,7 @@ def test_a_fenced_run_plans_no_compaction(tmp_path: Path) -> None:
     successor = Run(tmp_path, spec_of("s"))
     successor.run.claim()
     refs, files = successor.now.metadata.refs, parquet_files(successor)
-    upkeep.tend()
+    upkeep.maintain()
     upkeep.close(failed=False)
     assert successor.now.metadata.refs == refs
     assert parquet_files(successor) == files
@@ -164,10 +164,10 @@ def test_new_files_whose_keys_cannot_be_read_are_removed_at_the_end(
         raise TerminalError("a file cannot be read")
 
     monkeypatch.setattr(run.resolver, "prepared", broken)
-    upkeep.tend()
+    upkeep.maintain()
     assert upkeep._thread is not None
     upkeep._thread.join(PATIENCE)
-    upkeep.tend()
+    upkeep.maintain()
     upkeep.close(failed=False)
     assert parquet_files(run) == files
     assert not [name for name in run.now.metadata.refs if name.startswith(PREFIX)]
