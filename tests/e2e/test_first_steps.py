@@ -70,7 +70,7 @@ def test_one_name_is_not_given_to_two_tables_at_once(tmp_path: Path, spark: Spar
     endless = calve.orders(rows=10, changes=None, per_checkpoint=10)
     first = calve.sink(endless, name="r", into=lake.table("shop.a"), key=["id"]).start()
     try:
-        with pytest.raises(InvalidInput, match='there is another sink "r" at work') as raised:
+        with pytest.raises(InvalidInput, match='another sink "r" is running') as raised:
             calve.sink(calve.orders(rows=1), name="r", into=lake.table("shop.b"), key=["id"]).start()
         assert raised.value.detail == "It writes to table shop.a, this one to shop.b."
     finally:

@@ -63,7 +63,7 @@ def test_a_start_that_was_given_up_says_so(spark: SparkSession, tmp_path: Path) 
         faults.install(None)
     assert len(loads) == START_TRIES
     assert failed.value.detail == f"ReadTimeout. Tried {START_TRIES} times."
-    assert failed.value.hint == "This one does not run: call start() again."
+    assert failed.value.hint == "The sink is not running: call start() again."
 
 
 def test_a_second_bounded_frame_is_refused_and_the_remedy_works(spark: SparkSession, tmp_path: Path) -> None:

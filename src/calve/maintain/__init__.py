@@ -1,6 +1,6 @@
-"""Keeps tables in shape. Each job has a plan, a run and a commit, and gives way to whoever commits in between.
+"""Table maintenance. Each job plans, rewrites and commits; commits of others in between take precedence.
 
-convert   equality deletes, of any writer -> position deletes
-compact   small files, and files with many deleted rows -> fewer and larger ones
-rewrite   one group of such files; tasks: many, on a cluster
+convert   converts equality deletes, of any writer, to position deletes
+compact   compacts small files, and files with many deleted rows
+rewrite   rewrites one group of files in this process, or many with Spark tasks
 """

@@ -1,13 +1,13 @@
-"""Small data files, and files with many deleted rows -> fewer and larger ones, in one snapshot that changes no row.
+"""Compacts small data files, and files with many deleted rows, with a snapshot that changes no row.
 
-    plan ──► rewrite ──► commit        `plan` and `rewrite` take their time, `commit` a moment
+    plan ──► rewrite ──► commit        `plan` and `rewrite` take long, `commit` a moment
 
-The table may be written to meanwhile. Files that others replaced are left to them; rows that were deleted since the
-plan are deleted in the new files, by the same snapshot. A commit that meets another one is tried again on what it
-finds: so there is no lock that a crash could leave behind, and two compactions at a time are a waste and no danger.
+Others may write to the table meanwhile. Files that they replaced are left out; rows that they deleted since the plan
+are deleted in the new files, by the same snapshot. A commit that conflicts with another is retried on the new state. So
+there is no lock that a crash could leave behind, and concurrent compactions are wasteful but harmless.
 
-From `rewrite` until `commit` or `abandon` a hold (`iceberg/snapshot/holds.py`) keeps the history of the branch since
-the plan, however many commits come meanwhile: without it the commit could not prove that it builds on the plan.
+From `rewrite` until `commit` or `abandon` a hold (`iceberg/snapshot/holds.py`) preserves the history of the branch
+since the plan, however many commits follow: without it the commit could not prove that it builds on the plan.
 """
 
 import logging
@@ -36,32 +36,32 @@ from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_sets import distinct
 
 ATTEMPTS = 20
-"""Of a commit: each takes a moment."""
+"""Attempts of a commit: each takes a moment."""
 HERE_ROWS = 20_000_000
-"""Rows that this process writes anew by itself."""
+"""Rows up to which this process rewrites files itself, without Spark."""
 ROUNDS = 5
-"""Plans in a row that come to nothing before they are given up."""
+"""Plans that others may invalidate before a compaction gives up."""
 
 RENEW_SECONDS = 60.0
-"""Between two moves of a hold: history before it may go."""
+"""Interval at which a hold is moved forward: history before it may expire."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What was done."""
+    """Result of a compaction."""
 
     snapshot_id: int
-    """The last one."""
+    """The last snapshot it committed."""
     files_before: int
     files_after: int
     rows_before: int
-    """Deleted ones included."""
+    """Including deleted rows."""
     rows_after: int
 
     def plus(self, later: "Compacted") -> "Compacted":
-        """Both together."""
+        """Add a later result."""
         return Compacted(
             later.snapshot_id,
             self.files_before + later.files_before,
@@ -73,7 +73,7 @@ class Compacted:
 
 @dataclass(frozen=True)
 class CompactionScope:
-    """What is compacted, and how its new files are written."""
+    """What to compact, and how to write the new files."""
 
     name: TableName
     branch: str = "main"
@@ -82,17 +82,17 @@ class CompactionScope:
 
 @dataclass
 class RewrittenFiles:
-    """New files that wait to be committed."""
+    """New files that are not committed yet."""
 
     plan: CompactionPlan
     groups: tuple[Rewritten, ...]
     hold: Hold
     unknown: bool = False
-    """Whether a commit of them ended in any other way than by a conflict: then they may be in the table."""
+    """Whether a commit of them failed without a conflict: then they may be in the table."""
 
 
 class Compactor:
-    """Compacts one branch of one table, again and again. Not for two threads at a time."""
+    """Compacts one branch of one table, repeatedly. Not thread-safe."""
 
     def __init__(
         self,
@@ -108,11 +108,11 @@ class Compactor:
         self._compactions = Compactions(tools.clock, tools.ids, scope.branch, scope.options, owner)
 
     def plan(self, policy: Policy) -> CompactionPlan | None:
-        """What is due; None for nothing. Raises TransientError, InvalidInput, FencedError."""
+        """Plan what is due; None if nothing is. Raises TransientError, InvalidInput, FencedError."""
         return self._compactions.plan(load_table(self._catalog, self._scope.name), policy)
 
     def rewrite(self, plan: CompactionPlan, check: Callable[[], None], here_rows: int = HERE_ROWS) -> RewrittenFiles:
-        """Write new files; more rows than `here_rows` by Spark tasks. `check` raises to end what is done here.
+        """Write new files; with Spark tasks above `here_rows` rows. `check` raises to cancel work in this process.
 
         Raises TransientError, TerminalError.
         """
@@ -129,34 +129,36 @@ class Compactor:
                     check()
                     done.append(rewrite(work, check))
             except BaseException:
-                _forget(plan, done, "the compaction ended before it was complete")
+                _discard_files(plan, done, "the compaction ended before it was complete")
                 raise
             return RewrittenFiles(plan, tuple(done), hold)
 
     def commit(self, ready: RewrittenFiles, attempts: int = ATTEMPTS) -> Compacted | None:
-        """Bring new files into the table; None when what they were made of is not in it any more.
+        """Commit the new files; None if the table no longer contains the files that they replace.
 
-        Raises CommitConflict when others commit again and again, CommitUnknown, TransientError, FencedError.
+        Raises CommitConflict when other commits win every time, CommitUnknown, TransientError, FencedError.
         """
         for attempt in range(1, attempts + 1):
             table = load_table(self._catalog, self._scope.name)
             head = self._compactions.head(ready.plan, table, ready.hold.snapshot_id)
             if head is None:
                 return None
-            self._leave_stale(ready, head)
+            self._drop_stale(ready, head)
             if not ready.groups and ready.plan.groups.groups:
                 return None
             try:
                 return self._attempt(ready, head)
             except CommitConflict as error:
-                _log.info("attempt %d to commit a compaction of %s: %s", attempt, self._scope.name, error.primary)
+                _log.info(
+                    "attempt %d to commit a compaction of %s failed: %s", attempt, self._scope.name, error.primary
+                )
                 if attempt == attempts:
                     raise
         return None
 
     @contextmanager
     def _held(self, plan: CompactionPlan) -> Iterator[Hold]:
-        """Hold what was planned on, and move the hold along while the work goes on. A failure ends it."""
+        """Hold the planned snapshot, and move the hold forward during the work. A failure releases it."""
         sink_id = self._owner.sink_id if self._owner else ""
         place = HoldPlace(self._catalog, self._scope.name, self._tools.clock, self._scope.branch, sink_id)
         hold = Hold(place, self._tools.ids.new_id(), plan.table, plan.snapshot_id)
@@ -172,30 +174,30 @@ class Compactor:
         _end(thread, done)
 
     def _renew(self, hold: Hold, done: threading.Event) -> None:
-        """The catalog is this thread's alone meanwhile: writing new files does not ask it."""
+        """Move the hold periodically. Only this thread uses the catalog meanwhile: writing files does not need it."""
         while not done.wait(self._renew_seconds):
             try:
                 hold.renew()
-            except (TransientError, InvalidInput) as error:  # the commit tells whether that did any harm
+            except (TransientError, InvalidInput) as error:  # the commit detects whether that did any harm
                 _log.info("tag %s of %s was not moved: %s", hold.tag, self._scope.name, error)
 
     def abandon(self, ready: RewrittenFiles) -> None:
-        """Remove new files that were not committed, and end their hold."""
+        """Remove new files that were not committed, and release their hold."""
         ready.hold.release()
         if not ready.unknown:
-            _forget(ready.plan, ready.groups, "the compaction that made them was given up")
+            _discard_files(ready.plan, ready.groups, "their compaction was abandoned")
 
-    def _leave_stale(self, ready: RewrittenFiles, head: CompactionBase) -> None:
-        """Files that others replaced meanwhile need no new ones."""
+    def _drop_stale(self, ready: RewrittenFiles, head: CompactionBase) -> None:
+        """Drop groups whose input files others have replaced meanwhile."""
         stale = [group for group in ready.groups if not head.has(group.inputs)]
         ready.groups = tuple(group for group in ready.groups if group not in stale)
         if stale and not ready.unknown:
-            _forget(ready.plan, stale, "others replaced the files that they were made of")
+            _discard_files(ready.plan, stale, "others replaced the files that they were made of")
 
     def _attempt(self, ready: RewrittenFiles, head: CompactionBase) -> Compacted:
         inputs = tuple(file for group in ready.groups for file in group.inputs)
         files = tuple(file for group in ready.groups for file in group.files)
-        exchange = Exchange(inputs, files, *self._later(ready, head))
+        exchange = Exchange(inputs, files, *self._carry_over_deletes(ready, head))
         before, ready.unknown = ready.unknown, True
         try:
             snapshot_id = self._compactions.commit(ready.plan, head, exchange, ready.hold)
@@ -206,15 +208,18 @@ class Compactor:
             snapshot_id, len(inputs), len(files), sum(f.rows for f in inputs), sum(f.record_count for f in files)
         )
         _log.info(
-            "compacted %d files of %s with %d rows to %d with %d",
+            "compacted %d files of %s with %d rows to %d files with %d rows",
             *(done.files_before, self._scope.name, done.rows_before, done.files_after, done.rows_after),
         )
         return done
 
-    def _later(
+    def _carry_over_deletes(
         self, ready: RewrittenFiles, head: CompactionBase
     ) -> tuple[tuple[WrittenFile, ...], dict[str, frozenset[str]]]:
-        """Deletes of rows in new files that were deleted in old ones since the plan; and what all deletes are about."""
+        """Write deletes for rows of new files that were deleted in the old ones since the plan.
+
+        Also returns the data files that each position delete file of the inputs refers to.
+        """
         found: list[RowPositions] = []
         named = {path: about for group in ready.groups for path, about in group.named.items()}
         properties = ready.plan.reading.io_properties
@@ -233,10 +238,9 @@ class Compactor:
 def compact(
     catalog: Catalog, scope: CompactionScope, tools: ConversionTools, policy: Policy = BY_HAND
 ) -> Compacted | None:
-    """Write everything anew that is due; None when nothing was.
+    """Compact everything that is due; None if nothing is.
 
-    Raises CommitConflict when others replaced the same files again and again; CommitUnknown, TransientError,
-    InvalidInput.
+    Raises CommitConflict when others replaced the same files every time; CommitUnknown, TransientError, InvalidInput.
     """
     compactor, done, failed = Compactor(catalog, scope, tools), None, 0
     while (plan := compactor.plan(policy)) is not None:
@@ -250,8 +254,8 @@ def compact(
             compactor.abandon(ready)
             failed += 1
             if failed == ROUNDS:
-                raise CommitConflict(f'files of "{scope.name}" were replaced by others while they were compacted')
-            _log.info("the compaction of %s is planned again", scope.name)
+                raise CommitConflict(f'other writers replaced files of "{scope.name}" while they were compacted')
+            _log.info("planning the compaction of %s again: its files were replaced", scope.name)
             continue
         done = committed if done is None else done.plus(committed)
         if not plan.groups.more:
@@ -260,7 +264,7 @@ def compact(
 
 
 def due(catalog: Catalog, scope: CompactionScope, tools: ConversionTools, policy: Policy = BY_HAND) -> Groups | None:
-    """What `compact` would write anew in its first round; None for nothing."""
+    """Return the groups that `compact` would rewrite in its first round; None if nothing is due."""
     plan = Compactor(catalog, scope, tools).plan(policy)
     return None if plan is None else plan.groups
 
@@ -270,12 +274,12 @@ def _end(thread: threading.Thread, done: threading.Event) -> None:
     thread.join()
 
 
-def _forget(plan: CompactionPlan, groups: Sequence[Rewritten], why: str) -> None:
+def _discard_files(plan: CompactionPlan, groups: Sequence[Rewritten], why: str) -> None:
     discard(plan.table.io, [file.path for group in groups for file in group.files], why)
 
 
 def _joined(found: Sequence[RowPositions]) -> list[RowPositions]:
-    """Deletes of each new file together: its rows may come from several old ones."""
+    """Join the deletes of each new file: its rows may come from several old ones."""
     by_path: dict[str, list[RowPositions]] = {}
     for one in found:
         by_path.setdefault(one.file.path, []).append(one)

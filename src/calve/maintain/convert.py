@@ -1,7 +1,7 @@
-"""Equality deletes of a table -> position deletes, in one snapshot that changes no row.
+"""Converts the equality deletes of a table to position deletes, with a snapshot that changes no row.
 
-Equality deletes make every reader compare every row; after this none has to. The table may be written to meanwhile: the
-stream wins, and the conversion is planned again on what it finds then.
+Equality deletes make every reader compare every row; position deletes do not. Others may write to the table meanwhile:
+their commits win, and the conversion is planned again on the new state.
 """
 
 import logging
@@ -22,14 +22,14 @@ from calve.reader.key_positions import KeyMemory, PositionFinder
 
 ATTEMPTS = 5
 HERE_ROWS = 30_000_000
-"""Rows that this process searches by itself."""
+"""Rows up to which this process searches by itself, without Spark."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ConversionTools:
-    """What a job works with; Spark is started when it is needed."""
+    """What a maintenance job depends on; Spark is started when it is needed."""
 
     session: Callable[[], SparkSession]
     clock: Clock
@@ -38,19 +38,19 @@ class ConversionTools:
 
 @dataclass(frozen=True)
 class Converted:
-    """What was done."""
+    """Result of a conversion."""
 
     snapshot_id: int
     equality_delete_files: int
-    """That left the table."""
+    """Files that were removed from the table."""
     position_delete_files: int
     position_deletes: int
 
 
 def convert_deletes(catalog: Catalog, name: TableName, tools: ConversionTools) -> Converted | None:
-    """Convert all equality deletes of a table; None when it has none.
+    """Convert all equality deletes of a table; None if it has none.
 
-    Raises CommitConflict when others committed again and again meanwhile, CommitUnknown, TransientError, InvalidInput.
+    Raises CommitConflict when other commits won every time, CommitUnknown, TransientError, InvalidInput.
     """
     attempt = 1
     while True:
@@ -64,13 +64,13 @@ def convert_deletes(catalog: Catalog, name: TableName, tools: ConversionTools) -
             if attempt == ATTEMPTS:
                 raise
             attempt += 1
-            _log.info("the conversion of deletes of %s is planned again: %s", name, error.primary)
+            _log.info("planning the conversion of deletes of %s again: %s", name, error.primary)
         else:
             return Converted(snapshot_id, len(plan.equality), len(files), sum(f.record_count for f in files))
 
 
 def positions_of(plan: ConversionPlan, tools: ConversionTools) -> tuple[WrittenFile, ...]:
-    """Files of position deletes of all rows that equality deletes hide."""
+    """Write position deletes of all rows that equality deletes hide."""
     if not plan.files:
         return ()
     search = Search(plan.files, plan.target, plan.place, tools.ids.new_id())

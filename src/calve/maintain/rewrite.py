@@ -1,13 +1,11 @@
-"""The rows of some data files -> new files, sorted, deletes applied; and where every row went.
+"""Rewrites groups of data files, sorted and with deletes applied, and keeps track of where every row goes.
 
     files ──► live positions ──► order by key ──► slices of rows, read along ──► rolling files
                                      └──► places: old position -> new position
 
-Files of calve are sorted already, so they are read as streams and merged, a slice at a time. One that is not is held in
-memory; where these are too large, rows stay in the order that they have. Memory: keys and places of the rows of a
-group, and a slice.
-
-Groups of files written anew by Spark tasks, one group each: for tables that are too large for one process.
+Files of calve are sorted already, so they are streamed and merged, a slice at a time. An unsorted file is held in
+memory; if these are too large, rows keep their current order. Memory: keys and places of the rows of a group, and a
+slice. Tables that are too large for one process are rewritten by Spark tasks, one group each.
 """
 
 import itertools
@@ -36,9 +34,9 @@ from calve.spark.tasks import Tasks
 from calve.write.data_files import FileKind, FileNames, RollingFiles, partitioner_for
 
 SORTED_ROWS = 40_000_000
-"""Rows of a group whose keys are sorted in memory."""
+"""Rows of a group up to which their keys are sorted in memory."""
 HELD_BYTES = 512 << 20
-"""Rows of files that are not sorted."""
+"""Size up to which rows of unsorted files are held in memory."""
 SLICE_BYTES = 64 << 20
 SLICE_ROWS = 1 << 18
 
@@ -47,35 +45,35 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GroupWork:
-    """One group of files of one partition, and all it takes to write them anew."""
+    """One group of files of one partition, and everything needed to rewrite them."""
 
     inputs: tuple[ScanFile, ...]
-    """With their deletes."""
+    """The files, with their deletes."""
     reading: ReadTarget
     sort_ids: tuple[int, ...]
     target: WriteTarget
     name: str
-    """Nobody else's: names of new files are derived from it."""
+    """Unique: names of new files are derived from it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rewritten:
-    """New files of a group."""
+    """Result of rewriting a group."""
 
     inputs: tuple[ScanFile, ...]
     files: tuple[WrittenFile, ...]
     places: tuple[NDArray[np.int32], ...]
-    """Of each input: for each row its place among the rows of all new files, -1 for a row that was deleted."""
+    """For each input: each row's place among the rows of all new files, -1 for a deleted row."""
     named: Mapping[str, frozenset[str]]
-    """Files of position deletes of the inputs -> all data files that they are about."""
+    """Position delete files of the inputs -> all data files that they refer to."""
 
     @property
     def rows(self) -> int:
-        """In the new files."""
+        """Number of rows in the new files."""
         return sum(file.record_count for file in self.files)
 
     def moved(self, number: int, positions: Numbers) -> list[RowPositions]:
-        """Where rows of an input are now, which were deleted after it was read; those that were before are left out."""
+        """Map positions of an input that were deleted after it was read to the new files; skips deleted rows."""
         places = self.places[number]
         now = places[positions[positions < len(places)]]
         now = np.sort(now[now >= 0]).astype(np.int64)
@@ -92,16 +90,16 @@ class Rewritten:
 
 
 def rewrite(work: GroupWork, check: Callable[[], None]) -> Rewritten:
-    """Write a group anew. `check` is called now and then, and raises to end it.
+    """Rewrite a group. `check` is called periodically, and raises to cancel.
 
-    What was written is removed when it fails. Raises TransientError; TerminalError when rows would be lost.
+    Removes its files if it fails. Raises TransientError; TerminalError if rows would be lost.
     """
     names = FileNames(work.target, work.name, "compaction")
-    with names.removed_on_failure(), _working(work):
-        return _rewritten(work, names, check)
+    with names.removed_on_failure(), _translate_failures(work):
+        return _rewrite_files(work, names, check)
 
 
-def _rewritten(work: GroupWork, names: FileNames, check: Callable[[], None]) -> Rewritten:
+def _rewrite_files(work: GroupWork, names: FileNames, check: Callable[[], None]) -> Rewritten:
     deletes = TaskDeletes(work.reading, work.inputs)
     live: list[LiveRows] = []
     for file in work.inputs:
@@ -134,7 +132,7 @@ def _rewritten(work: GroupWork, names: FileNames, check: Callable[[], None]) -> 
 
 
 def _order(work: GroupWork, live: Sequence[LiveRows]) -> Numbers:
-    """The rows of all files, numbered as they come, in the order in which they are written."""
+    """Return the numbers of all rows, counted across the files, in the order in which to write them."""
     total = sum(len(one.positions) for one in live)
     as_they_are = np.arange(total)
     if not work.sort_ids or not total or total > SORTED_ROWS:
@@ -173,12 +171,12 @@ class _Source(Protocol):
     """Live rows of one file."""
 
     def rows(self, numbers: Numbers) -> pa.Table:
-        """Those with these numbers, which were not asked for before."""
+        """Return the rows with these numbers; each row is requested once."""
         ...
 
 
 class _Stream:
-    """Rows that are asked for in their order."""
+    """Rows that are requested in the order of the file."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
         self._batches, self._rest = batches, schema.empty_table()
@@ -196,7 +194,7 @@ class _Stream:
 
 
 class _Held:
-    """Rows of a file that is not sorted: all in memory, once one is asked for."""
+    """Rows of an unsorted file: all are loaded into memory on the first request."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
         self._batches, self._schema = batches, schema
@@ -234,7 +232,7 @@ def _by_position(rows: int, positions: Numbers, places: NDArray[np.int32]) -> ND
 
 
 def _named(work: GroupWork) -> dict[str, frozenset[str]]:
-    """A file that is about one data file says so in its bounds; others are looked into."""
+    """Return the data files that each position delete file refers to."""
     files: dict[str, DeleteFile] = {
         delete.path: delete for file in work.inputs for delete in file.deletes if delete.kind is DeleteKind.POSITION
     }
@@ -253,14 +251,14 @@ def _check_counts(work: GroupWork, live: Sequence[LiveRows], files: Sequence[Wri
     if (listed, left) != (read, found):
         raise TerminalError(
             "a compaction would have changed the number of rows",
-            detail=f"{len(work.inputs)} files have {listed:,} rows by their manifests and {read:,} by themselves; "
+            detail=f"{len(work.inputs)} files have {listed:,} rows according to their manifests and {read:,} in fact; "
             f"{left:,} of them are not deleted, {found:,} were written.",
             hint="Nothing was committed.",
         )
 
 
 @contextmanager
-def _working(work: GroupWork) -> Iterator[None]:
+def _translate_failures(work: GroupWork) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -269,7 +267,7 @@ def _working(work: GroupWork) -> Iterator[None]:
 
 
 def rewrite_by_tasks(works: Sequence[GroupWork], spark: SparkSession) -> tuple[Rewritten, ...]:
-    """In the same order. What tasks wrote that were killed, or ran twice, is an orphan.
+    """Rewrite groups with Spark tasks; results are in the same order. Killed or duplicate tasks leave orphan files.
 
     Raises TransientError, TerminalError.
     """

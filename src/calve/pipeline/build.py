@@ -1,6 +1,6 @@
-"""Connections to Kafka and sources from it, as they are planned -> as they are read: secrets are looked up here.
+"""Builds a sink that can be started from a planned one, out of the same parts as the Python interface.
 
-A planned sink -> a sink that can be started: the same parts that the Python interface puts together.
+Secrets are looked up here: plans contain only references to them.
 """
 
 from dataclasses import replace
@@ -39,7 +39,7 @@ _PEM = "-----BEGIN"
 
 
 def topic_of(found: KafkaInput, envelope: Envelope, reveal: Reveal) -> Kafka:
-    """The source of a topic."""
+    """Build the source of a topic."""
     avro = None
     if found.format == "avro":
         avro = Avro(found.avro_schema, _registry(found.registry, reveal) if found.registry else None)
@@ -57,9 +57,9 @@ def topic_of(found: KafkaInput, envelope: Envelope, reveal: Reveal) -> Kafka:
 
 
 def check_topic(found: KafkaInput, envelope: Envelope, reveal: Reveal) -> None:
-    """Whether a source can work: where it begins, its schema and, unless its connection is not to be tried, its topic.
+    """Check the start offsets and the schema of a topic and, unless checks are disabled, the topic itself.
 
-    Raises InvalidInput, and TransientError where nobody answers.
+    Raises InvalidInput, and TransientError if the brokers do not respond.
     """
     topic = topic_of(found, envelope, reveal)
     if found.avro_schema:
@@ -69,12 +69,12 @@ def check_topic(found: KafkaInput, envelope: Envelope, reveal: Reveal) -> None:
 
 
 def try_brokers(connection: KafkaConnection, reveal: Reveal) -> None:
-    """Whether the brokers answer. Raises TransientError."""
+    """Check that the brokers respond. Raises TransientError."""
     Brokers(access_of(connection, reveal)).check()
 
 
 def access_of(connection: KafkaConnection, reveal: Reveal) -> Access:
-    """A connection in the words of librdkafka, which takes certificates and keys as texts: executors need no files."""
+    """Translate a connection to librdkafka's options. Certificates and keys are inlined: executors need no files."""
     options = {
         "security.protocol": connection.security_protocol,
         "sasl.mechanism": connection.mechanism.upper() if connection.mechanism else None,
@@ -104,7 +104,7 @@ def _registry(registry: SchemaRegistry, reveal: Reveal) -> RegistryClient:
 
 
 def revealing(definitions: Definitions, vault: Vault) -> Reveal:
-    """Looks up the texts of secrets."""
+    """Return a function that looks up the values of secrets."""
 
     def reveal(reference: SecretRef) -> str:
         definition = definitions.by_uid(reference.uid)
@@ -118,12 +118,12 @@ def revealing(definitions: Definitions, vault: Vault) -> Reveal:
 def lake_of(
     home: Path, catalog: CatalogConnection, store: AwsConnection | None, definitions: Definitions, vault: Vault
 ) -> Lake:
-    """The catalog of a connection."""
+    """Open the lake of a planned catalog connection."""
     return Lake(home, catalog_properties(catalog, store, revealing(definitions, vault)))
 
 
 def connected_lake(home: Path, name: str) -> Lake:
-    """The catalog of a connection by its name."""
+    """Open the lake of a catalog connection by its name."""
     place = workplace(home, lambda: embedded_session(home))
     definitions = place.definitions()
     found = required_connection(definitions, Identifier.exact(name), ConnectionKind.ICEBERG_CATALOG)
@@ -134,14 +134,14 @@ def connected_lake(home: Path, name: str) -> Lake:
 
 
 def store_of_sinks(connection: Definition, definitions: Definitions) -> AwsConnection | None:
-    """The credentials that sinks use for the files of a catalog's tables, if all of them use the same."""
+    """Return the credentials that all sinks of a catalog connection use for table files; None if they differ."""
     sinks = [d for d in definitions.of(ObjectKind.SINK) if connection.uid in d.uses]
     stores = [plan_target(d.statement, definitions)[1] for d in sinks if isinstance(d.statement, CreateSink)]
     return stores[0] if stores and all(store == stores[0] for store in stores) else None
 
 
 def static_tables(home: Path, definitions: Definitions, vault: Vault) -> Resolve:
-    """Tables of connected catalogs, for views that join them: `connection.namespace.table`."""
+    """Resolve `connection.namespace.table` to tables of connected catalogs, for views that join them."""
 
     def resolve(parts: tuple[str, ...]) -> DataFrame | None:
         found = definitions.find(Identifier.exact(parts[0]), ObjectKind.CONNECTION) if len(parts) > 2 else None
@@ -157,7 +157,7 @@ def static_tables(home: Path, definitions: Definitions, vault: Vault) -> Resolve
 
 
 def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) -> Sink:
-    """The sink of a plan, ready to start."""
+    """Build the sink of a plan, ready to start."""
     source = source_of(plan.source, revealing(definitions, vault))
     spec = plan.spec
     if plan.source.envelope is None:
@@ -168,7 +168,7 @@ def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) 
 
 
 def source_of(plan: SourcePlan, reveal: Reveal) -> SourceDefinition:
-    """The source of a plan, not open yet."""
+    """Build the source of a plan; it is not opened yet."""
     match plan.input:
         case FilesInput() as found:
             return files(

@@ -1,9 +1,9 @@
-"""ON BAD ROW = 'dead letter': records that cannot become changes are kept in a table of their own, first.
+"""ON BAD ROW = 'dead letter': records that cannot be converted to changes go to a dead letter table.
 
-A checkpoint with bad rows is recorded only after its letters are in their table, so that none is lost; one that is
-read again adds none twice, whatever its bounds are then (see `iceberg.dead_letters`).
+A checkpoint with bad rows is recorded only after its dead letters are committed, so none is lost. A checkpoint that is
+read again adds no duplicates, even if its bounds have changed (see `iceberg.small_tables.dead_letters`).
 
-The changes of a checkpoint are kept by Spark while they are sifted and written: they are computed once.
+Spark caches the changes of a checkpoint while bad rows are separated from them, so they are computed once.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,12 +23,12 @@ from calve.spark.failures import CAUGHT, failure_of
 
 T = TypeVar("T")
 
-AT_ONCE = 10_000
-"""Letters that are held in memory, and go into one file."""
+LETTERS_PER_FILE = 10_000
+"""Dead letters that are held in memory and written to one file."""
 
 
 class DeadLetters:
-    """Those of one run. Used by the feed's thread."""
+    """Dead letters of one run. Used by the feed's thread."""
 
     def __init__(self, table: LetterTable, monitor: RunMonitor) -> None:
         self._table = table
@@ -36,25 +36,25 @@ class DeadLetters:
         self._kept: list[DataFrame] = []
 
     def sift(self, changes: DataFrame, identity: CheckpointIdentity) -> DataFrame:
-        """The changes without the bad rows, which are in their table when this returns. Raises TransientError.
+        """Commit bad rows to the dead letter table, and return the changes without them. Raises TransientError.
 
-        A bad row that brings no record (a view has several rows of a key) stays: it is an error of the definition.
+        A bad row without a record (a view that yields several rows per key) stays: the definition is at fault.
         """
         kept = changes.persist(StorageLevel.MEMORY_AND_DISK)
         self._kept.append(kept)
-        buried = F.col(BAD).contains(ORIGIN_OPEN)
-        found = _computed(lambda: kept.where(buried).select(BAD).toLocalIterator())
-        while letters := _computed(lambda: list(islice(_letters(found), AT_ONCE))):
+        is_letter = F.col(BAD).contains(ORIGIN_OPEN)
+        found = _run_spark(lambda: kept.where(is_letter).select(BAD).toLocalIterator())
+        while letters := _run_spark(lambda: list(islice(_letters(found), LETTERS_PER_FILE))):
             added = self._table.add(letters, str(identity))
-            self._monitor.buried(added, letters[0].error)
-        return kept.where(F.coalesce(~buried, F.lit(True)))  # noqa: FBT003 - a literal
+            self._monitor.dead_lettered(added, letters[0].error)
+        return kept.where(F.coalesce(~is_letter, F.lit(True)))  # noqa: FBT003 - a literal
 
     def add_file(self, path: str, error: UnreadableFile, identity: CheckpointIdentity) -> None:
-        """One letter for a file that cannot be read, without a record. Raises TransientError."""
-        self._monitor.buried(self._table.add([Letter(Origin(file=path), error)], str(identity)), error)
+        """Add one dead letter for an unreadable file, without a record. Raises TransientError."""
+        self._monitor.dead_lettered(self._table.add([Letter(Origin(file=path), error)], str(identity)), error)
 
     def release(self) -> None:
-        """The checkpoint is recorded, or is computed again: nothing of it is needed any more."""
+        """Release Spark's cache, once the checkpoint is recorded or before it is computed again."""
         while self._kept:
             self._kept.pop().unpersist()
 
@@ -63,8 +63,8 @@ def _letters(rows: Iterator[Row]) -> Iterator[Letter]:
     return (letter for row in rows if (letter := letter_of(row[0])))
 
 
-def _computed(action: Callable[[], T]) -> T:
-    """What Spark computes, with its failures in calve's terms."""
+def _run_spark(action: Callable[[], T]) -> T:
+    """Run a Spark action; its failures become calve's errors."""
     try:
         return action()
     except CalveError:

@@ -1,7 +1,7 @@
-"""Taking over a table that has rows: whether a sink can, where it begins to read, and whether the rows are right.
+"""Adopting a table that contains rows: whether a sink can, where it starts reading, and whether the rows are valid.
 
-The rows count as the collection so far, so each must be found by its key: none is null, none is there twice. That is
-looked at in one snapshot, the one that the sink's claim made, with all deletes applied, by Spark tasks.
+The sink builds on these rows, so each has to be unique by its key, and no key may be null. Spark tasks check that in
+the snapshot of the sink's claim, with all deletes applied.
 """
 
 from collections.abc import Sequence
@@ -28,21 +28,21 @@ from calve.write.changes import quoted
 if TYPE_CHECKING:
     from calve.pipeline.sink import Sink
 
-NAMED = 10
-"""Keys that an error names."""
+KEYS_IN_ERROR = 10
+"""Number of keys that an error lists."""
 _LONGEST = 60
 _ROWS = "_calve_rows"
 
 
 def check_adoption(sink: "Sink") -> None:
-    """Whether a sink can take over rows, by its definition alone. Raises InvalidInput."""
+    """Check by its definition alone whether a sink can adopt rows. Raises InvalidInput."""
     spec, changes = sink.spec, sink.changes
     if not spec.adopts:
         return
     if isinstance(changes, DataFrame) and changes.isStreaming:
         raise InvalidInput(
             f'sink "{spec.name}" cannot take over a table from a streaming DataFrame',
-            detail="Where it begins to read is not known before it was started.",
+            detail="Its start offsets are not known before it is started.",
             hint="Read the topic with calve.kafka(...), or the folder with calve.files(...).",
         )
     if spec.append and not (isinstance(changes, Kafka) and changes.beginning.offsets):
@@ -54,17 +54,17 @@ def check_adoption(sink: "Sink") -> None:
 
 
 def check_adopted_view(spec: SinkSpec, view: ViewPlan) -> None:
-    """Whether rows of a view can be there before the sink. Raises InvalidInput."""
+    """Check whether a sink on this view can adopt rows. Raises InvalidInput."""
     if spec.adopts and view.mode is Mode.GROUP:
         raise InvalidInput(
-            f'totals of view "{view.name}" cannot be taken over',
-            detail="They are computed from all rows of their source.",
+            f'a sink on view "{view.name}" cannot take over a table, since the view aggregates',
+            detail="Its totals are computed from all rows of the source.",
             hint="Use WITH (SNAPSHOT = true): the table becomes equal to the view.",
         )
 
 
 class TableRows:
-    """Fits the port `ExistingRows`."""
+    """Implements the port `ExistingRows`."""
 
     def __init__(self, spec: SinkSpec, table: IcebergTable, source: Source | None, jobs: SparkJobs) -> None:
         self._spec, self._table, self._source, self._jobs = spec, table, source, jobs
@@ -73,41 +73,41 @@ class TableRows:
         return self._source.begin() if self._source else None
 
     def check(self, state: TableState, snapshot_id: int) -> None:
-        """With ADOPT = 'trust', and where there is no key, only whether the files can be read at all."""
+        """Check the keys; with ADOPT = 'trust', or without a key, only whether the files are readable."""
         scan = self._table.scan_keys(state, snapshot_id)
         plan = scan.plan()
         if not plan.files or not self._spec.key or self._spec.adopt is Adopt.TRUST:
             return
         try:
             frame = frame_of(self._jobs.session(), scan, None, None).frame
-            wrong = _wrong_keys(frame)
-            count = wrong.count()
-            found = wrong.orderBy(*map(quoted, frame.columns)).take(NAMED) if count else []
+            invalid = _invalid_keys(frame)
+            count = invalid.count()
+            found = invalid.orderBy(*map(quoted, frame.columns)).take(KEYS_IN_ERROR) if count else []
         except (PySparkException, Py4JError) as error:
             raise failure_of(error, "the rows of the table could not be read") from error
         if found:
             raise self._violation(snapshot_id, frame.columns, found, count)
 
     def _violation(self, snapshot_id: int, key: Sequence[str], found: Sequence[Row], count: int) -> KeyViolation:
-        named = "; ".join(_words(key, row) for row in found)
+        named = "; ".join(_describe(key, row) for row in found)
         more = f"; and {count - len(found)} more" if count > len(found) else ""
         return KeyViolation(
-            f'the rows of table "{self._spec.table}" cannot be taken over: keys are null, or there more than once',
+            f'the rows of table "{self._spec.table}" cannot be taken over: keys are null or duplicated',
             detail=f"Key ({', '.join(key)}), snapshot {snapshot_id}: {named}{more}.",
-            hint="Correct these rows with the tool that wrote them, and start the sink again: it looks again.",
+            hint="Correct these rows with the tool that wrote them, then restart the sink: it checks again.",
         )
 
 
-def _wrong_keys(frame: DataFrame) -> DataFrame:
-    """Keys that are null or there more than once, and how many rows have them."""
+def _invalid_keys(frame: DataFrame) -> DataFrame:
+    """Return keys that are null or duplicated, with their number of rows."""
     keys = [quoted(name) for name in frame.columns]
-    wrong = F.col(_ROWS) > 1
+    invalid = F.col(_ROWS) > 1
     for key in keys:
-        wrong = wrong | key.isNull()
-    return frame.groupBy(*keys).agg(F.count(F.lit(1)).alias(_ROWS)).where(wrong)
+        invalid = invalid | key.isNull()
+    return frame.groupBy(*keys).agg(F.count(F.lit(1)).alias(_ROWS)).where(invalid)
 
 
-def _words(key: Sequence[str], row: Row) -> str:
+def _describe(key: Sequence[str], row: Row) -> str:
     values = ", ".join(f"{name} = {_value(row[name])}" for name in key)
     return f"{values} ({row[_ROWS]} row{'s' if row[_ROWS] > 1 else ''})"
 

@@ -1,7 +1,7 @@
-"""What brings checkpoints to a sink: Spark's streaming engine, or a source that calve drives itself.
+"""Feeds deliver checkpoints to a sink, from Spark's streaming engine or from a source that calve drives itself.
 
-Both hand over the same thing: an identity, a static frame, a time. A feed never decides whether a checkpoint counts; it
-asks `take` and goes where the run's records end.
+Both deliver the same: an identity, a static frame, a time. A feed never decides whether a checkpoint is accepted; it
+calls `take` and continues where the run's records end.
 """
 
 import threading
@@ -22,7 +22,7 @@ from calve.source.files.definition import FileSource
 from calve.source.port import Source
 
 LEAST_POLL: Final = 0.2
-"""Seconds between two questions to a source that has nothing."""
+"""Seconds between two polls of a source that has nothing."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,20 @@ class Checkpoint:
     size: SizeHint
     final: bool = False
     unread: int = 0
-    """What the source had then, beside this checkpoint."""
+    """How much the source had beyond this checkpoint."""
     files: "FilesToRead | None" = None
-    """Where the records come from files."""
+    """Set if the records come from files."""
 
 
 class FilesToRead(Protocol):
     """The files of one checkpoint."""
 
     def check_unchanged(self) -> None:
-        """Raise SourceLost if one of them is not what it was when the frame was made."""
+        """Raise SourceLost if one of them has changed since the frame was created."""
         ...
 
     def without(self, spark_path: str) -> tuple[str, Checkpoint] | None:
-        """A file by its path, and the checkpoint without its records; None for a file that is not known."""
+        """Return the file's path and the checkpoint without its records; None for an unknown file."""
         ...
 
 
@@ -63,7 +63,7 @@ class Feed(Protocol):
         ...
 
     def start(self, run: SinkRun, take: Take) -> None:
-        """Begin to read where the records end."""
+        """Start reading where the records end."""
         ...
 
     def stop(self) -> None:
@@ -81,21 +81,21 @@ class Feed(Protocol):
         ...
 
     def ask(self) -> int:
-        """Ask the source for all that it has now; the number of the question."""
+        """Request everything that the source has now; returns the number of the request."""
         ...
 
     def await_idle(self, asked: int, timeout: float) -> bool:
-        """Wait until all that was there when it was asked for was handed over.
+        """Wait until everything that the source had at request `asked` has been delivered.
 
-        False when time ran out or the feed ended before. A question stays until it is answered: who waits for it again
-        and again in short turns has its answer, however long a look at the source takes.
+        Returns False if time ran out or the feed ended before. A request stays open until it is fulfilled, so a caller
+        may wait for it repeatedly in short intervals, however long a poll of the source takes.
         """
         ...
 
 
 @dataclass(frozen=True)
 class FilesRead:
-    """A checkpoint of a file source, without some of its files."""
+    """A checkpoint of a file source, possibly without some of its files."""
 
     source: FileSource
     spark: SparkSession
@@ -104,7 +104,7 @@ class FilesRead:
 
     @property
     def whole(self) -> Checkpoint:
-        """The checkpoint, with the files behind it."""
+        """The checkpoint, with a reference to its files."""
         return replace(self.checkpoint, files=self)
 
     def check_unchanged(self) -> None:
@@ -122,12 +122,12 @@ class FilesRead:
 
 
 def use_pool(spark: SparkSession, sink_id: str) -> None:
-    """Jobs of this thread share the cluster fairly with those of other sinks, whatever their number."""
+    """Run this thread's jobs in the sink's scheduler pool, so that sinks share the cluster fairly."""
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", sink_id)
 
 
 class SourceFeed:
-    """Drives a source of calve's own: asks what is new, and takes it checkpoint by checkpoint."""
+    """Drives one of calve's own sources: polls it, and delivers what is new checkpoint by checkpoint."""
 
     def __init__(self, spark: SparkSession, source: Source, signals: Signals, clock: Clock, pace: Pace) -> None:
         self._spark = spark
@@ -141,7 +141,7 @@ class SourceFeed:
         self._thread: threading.Thread | None = None
 
     def can_reread(self, offsets: Offsets) -> bool:
-        """These sources can start anywhere they have been."""
+        """These sources can go back to any offsets that they have reached."""
         del offsets
         return True
 
@@ -219,7 +219,7 @@ class SourceFeed:
                 self._rest(run, started)
 
     def _rest(self, run: SinkRun, started: float, *, least: float = 0.0) -> None:
-        """Wait for the time of the next checkpoint, unless somebody waits for all that is there."""
+        """Wait until the next checkpoint is due, unless a request is open."""
         now = self._clock.monotonic()
         until = now + max(least, self._pace.rest(started, now, self._clock.now_ms()))
         while not self._signals.stopping and not run.sealed and self._answered >= self._asked:

@@ -1,7 +1,7 @@
-"""What happens in a run, as metrics, as log lines and as a status that other processes can read.
+"""Reports what happens in a run: metrics, log lines, and a status that other processes can read.
 
-The status is a small JSON file under the home folder, replaced atomically; `calve status` reads it. It is a report, not
-state: nothing is decided by it.
+The status is a small JSON file under the home folder, replaced atomically; `calve status` reads it. It is only a
+report: no decision depends on it.
 """
 
 import json
@@ -30,14 +30,14 @@ _log = logging.getLogger("calve")
 
 WRITE_EVERY_MS = 500
 LAG_EVERY_MS = 10_000
-"""How often the lag of a sink is written while nothing else changes."""
+"""Interval at which the lag of a sink is written while nothing else changes."""
 RECENT_COMMITS = 100
 _TYPES = {name: kind for name, kind in get_type_hints(Status).items() if name != "health"}
-"""Types of a status's fields, as JSON has them."""
+"""Types of a status's fields in JSON."""
 
 
 class RunMonitor:
-    """Fits the port `Monitor`. Called by both threads of a run."""
+    """Implements the port `Monitor`. Called by both threads of a run."""
 
     def __init__(
         self, spec: SinkSpec, clock: Clock, file: Path, on_record: Callable[[], None], *, counts: str = "rows"
@@ -55,7 +55,7 @@ class RunMonitor:
 
     @property
     def status(self) -> Status:
-        """One look at the sink."""
+        """Current status of the sink."""
         with self._lock:
             return replace(self._status, lag_ms=self._lag_ms(self._clock.now_ms()))
 
@@ -97,7 +97,7 @@ class RunMonitor:
         metrics.LATE.labels(self._sink).inc(rows)
         with self._lock:
             self._set(late=self._status.late + rows)
-        _log.warning("%d rows of sink %s came late", rows, self._sink)
+        _log.warning("%d rows of sink %s arrived late", rows, self._sink)
 
     def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None:
         totals, sink = committable.totals, self._sink
@@ -134,7 +134,7 @@ class RunMonitor:
                 last_snapshot_id=receipt.snapshot_id,
                 last_commit_ms=self._clock.now_ms(),
             )
-        _log.info("committed snapshot %d of sink %s up to %s", receipt.snapshot_id, sink, receipt.frontier)
+        _log.info("sink %s committed snapshot %d up to %s", sink, receipt.snapshot_id, receipt.frontier)
 
     def failed_attempt(self, error: BaseException) -> None:
         metrics.COMMIT_FAILURES.labels(self._sink, type(error).__name__).inc()
@@ -160,21 +160,21 @@ class RunMonitor:
                 self._set(health=Health.RUNNING, cause="")
 
     def warned(self, what: str, error: BaseException) -> None:
-        _log.warning("%s of sink %s did not work: %s", what, self._sink, error)
+        _log.warning("%s of sink %s failed: %s", what, self._sink, error)
 
     # ---- the query
 
     def started(self, epoch: int, frontier: str, pending: int) -> None:
-        """The run looked at its table; `pending` committables of its predecessor wait."""
+        """The run loaded its table; `pending` committables of its predecessor are to be committed."""
         with self._lock:
             self._set(epoch=epoch, frontier=frontier, pending=pending)
 
     def wrote(self, seconds: float) -> None:
-        """The files of a checkpoint are there."""
+        """The files of a batch were written."""
         metrics.WRITE_SECONDS.labels(self._sink).observe(seconds)
 
     def compacted(self, done: Compacted) -> None:
-        """Files of the table became fewer."""
+        """A compaction was committed."""
         metrics.COMPACTIONS.labels(self._sink).inc()
         metrics.COMPACTED_FILES.labels(self._sink).inc(done.files_before)
         metrics.COMPACTED_ROWS.labels(self._sink).inc(done.rows_after)
@@ -190,23 +190,23 @@ class RunMonitor:
             )
 
     def violated(self, keys: int, sample: str) -> None:
-        """A checkpoint has keys with more than one last row."""
+        """A checkpoint contains conflicting rows for some keys."""
         metrics.KEY_VIOLATIONS.labels(self._sink).inc(keys)
         with self._lock:
             self._set(key_violations=self._status.key_violations + keys)
         _log.warning("%d keys of sink %s have different rows in one checkpoint: %s", keys, self._sink, sample)
 
-    def buried(self, letters: int, first: CalveError) -> None:
-        """Records of a checkpoint could not become changes, and are kept in their own table."""
+    def dead_lettered(self, letters: int, first: CalveError) -> None:
+        """Records of a checkpoint could not be converted and were added to the dead letter table."""
         metrics.DEAD_LETTERS.labels(self._sink).inc(letters)
         with self._lock:
             self._set(dead_letters=self._status.dead_letters + letters)
         if letters:
             what = f"{first.primary} ({first.detail})"
-            _log.warning("%d records of sink %s are dead letters, among them: %s", letters, self._sink, what)
+            _log.warning("%d records of sink %s became dead letters, the first: %s", letters, self._sink, what)
 
     def ended(self, failure: BaseException | None, *, sealed: bool, pending: int) -> None:
-        """The run is over."""
+        """The run has ended."""
         if isinstance(failure, FencedError):
             metrics.FENCED.labels(self._sink).inc()
             health = Health.FENCED
@@ -215,7 +215,7 @@ class RunMonitor:
             health = Health.HALTED
         else:
             health = Health.SEALED if sealed else Health.STOPPED
-        cause = "" if failure is None else _words_of(failure)
+        cause = "" if failure is None else _describe(failure)
         with self._lock:
             self._set(health=health, cause=cause, pending=pending)
             self._write()
@@ -231,7 +231,7 @@ class RunMonitor:
             self._write()
 
     def _lag_ms(self, now: int) -> int | None:
-        """How long ago the source had nothing that the table does not show."""
+        """Age of the newest state of the source that the table shows completely."""
         return None if self._current_ms is None else max(0, now - self._current_ms)
 
     def _write(self) -> None:
@@ -240,7 +240,7 @@ class RunMonitor:
 
 
 def report_start(home: Path, sink: str, health: Health, cause: str) -> None:
-    """Say of a sink that its run did not come so far as to report by itself; what it said before stays."""
+    """Report that a run did not start; the other fields of the sink's last status are kept."""
     file = status_file(home, sink)
     known = read_status(file)
     now = SystemClock().now_ms()
@@ -249,7 +249,7 @@ def report_start(home: Path, sink: str, health: Health, cause: str) -> None:
 
 
 def write_status(file: Path, status: Status) -> None:
-    """Replace what a sink said last."""
+    """Replace the status of a sink."""
     part = file.with_suffix(".part")
     try:
         make_private(file.parent)
@@ -260,15 +260,15 @@ def write_status(file: Path, status: Status) -> None:
 
 
 def read_statuses(home: Path) -> list[Status]:
-    """What all sinks of a home folder said last."""
+    """Return the last status of every sink of a home folder."""
     found = [read_status(file) for file in sorted((home / "status").glob("*.json"))]
     return [status for status in found if status is not None]
 
 
 def read_status(file: Path) -> Status | None:
-    """What a sink said last; None if it said nothing. A file that cannot be read is a status that says so.
+    """Return the last status of a sink, None without one. For an unreadable file its cause says so.
 
-    Fields of another version of calve are left out, or have their defaults.
+    Unknown fields, of another version of calve, are ignored; missing ones get their defaults.
     """
     sink = name_of_segment(file.stem)
     try:
@@ -287,7 +287,7 @@ def read_status(file: Path) -> Status | None:
 
 
 def forget_status(home: Path, sink: str) -> None:
-    """The sink is gone."""
+    """Remove the status of a dropped sink."""
     try:
         status_file(home, sink).unlink(missing_ok=True)
     except OSError as error:
@@ -295,7 +295,7 @@ def forget_status(home: Path, sink: str) -> None:
 
 
 def status_file(home: Path, sink: str) -> Path:
-    """Where the status of a sink is."""
+    """Return the path of a sink's status file."""
     return home / "status" / f"{path_segment(sink)}.json"
 
 
@@ -303,5 +303,5 @@ def _number(frontier: Frontier) -> int:
     return -1 if frontier.time is None else frontier.time
 
 
-def _words_of(failure: BaseException) -> str:
+def _describe(failure: BaseException) -> str:
     return str(failure) if isinstance(failure, CalveError) else f"{type(failure).__name__}: {failure}"

@@ -3,7 +3,7 @@
 feed ──► take ──► envelope ──► view ─┬─► files ──► manifests ──► record        (the feed's thread)
                                      └─► stage ──► record        │
                                            │                     │
-                   committer: a window is over ──► files ──► record, claim, commit, receipt   (its own thread)
+                   committer: a window closes ──► files ──► record, claim, commit, receipt    (its own thread)
 """
 
 import threading
@@ -51,18 +51,18 @@ from calve.write.timed import TimeRule
 
 @dataclass(frozen=True)
 class Intake:
-    """From records to changes of the table: the envelope, and the view above it if there is one."""
+    """Converts records to changes of the table: the envelope, then the view if there is one."""
 
     envelope: Envelope
     key: tuple[str, ...]
-    """Of the records; the view may have another."""
+    """Key of the records; that of the view may differ."""
     view: View | None = None
     time_field: str | None = None
-    """Of the records, where it is their time."""
+    """Field of the records that is their event time, if any."""
     log: bool = False
     """Whether every change becomes a row."""
     ordered_globally: bool = False
-    """Whether rows keep what orders them."""
+    """Whether the table stores the order of its rows."""
 
     def changes(
         self,
@@ -73,9 +73,9 @@ class Intake:
         epoch: int = 0,
         needs: ColumnNeeds = NO_NEEDS,
     ) -> DataFrame:
-        """The changes of one checkpoint; bad rows are taken out of them where they are kept elsewhere.
+        """Return the changes of one checkpoint; with `letters`, bad rows go to the dead letter table.
 
-        `needs` is what the table asks of its columns, which are not those of the records where a view is between.
+        `needs` are the table's requirements on its columns. They do not apply to the records if there is a view.
         """
         before = self.view.plan.needs_before if self.view else self.log and isinstance(self.envelope, Debezium)
         of_records = NO_NEEDS if self.view else needs
@@ -93,14 +93,14 @@ class Intake:
         return log_of(changes) if self.log else changes
 
     def committed(self, offsets: Offsets, *, epoch: int) -> None:
-        """What lies before these offsets is in the table."""
+        """Let the view clean up: everything before these offsets is committed."""
         if self.view is not None:
             self.view.committed(offsets, epoch=epoch)
 
 
 @dataclass(frozen=True)
 class PipelineParts:
-    """What a pipeline works with."""
+    """What a pipeline depends on."""
 
     spark: SparkSession
     state: StateStore
@@ -112,35 +112,35 @@ class PipelineParts:
 
 
 @dataclass(frozen=True)
-class _Made:
-    """A batch on its way to its record."""
+class _WrittenBatch:
+    """The files of a batch that is not recorded yet."""
 
     written: CheckpointFiles
     files: tuple[str, ...]
     target: WriteTarget
 
     def remove(self) -> None:
-        """Remove its files, which no record names, and none will."""
+        """Remove its files; no record refers to them."""
         remove_new(self.files, self.target.io_properties, "their batch was not recorded")
 
 
 class Pipeline:
-    """Makes checkpoints durable: staged, or as a batch of its own where every checkpoint closes one."""
+    """Makes checkpoints durable: stages them, or records each as its own batch."""
 
-    def __init__(self, spec: SinkSpec, intake: Intake, run: SinkRun, around: PipelineParts) -> None:
+    def __init__(self, spec: SinkSpec, intake: Intake, run: SinkRun, parts: PipelineParts) -> None:
         self._spec = spec
         self._intake = intake
         self._run = run
-        self._spark, self._state, self._table = around.spark, around.state, around.table
-        self._monitor, self._clock, self._ids = around.monitor, around.clock, around.ids
-        self._letters = around.letters
+        self._spark, self._state, self._table = parts.spark, parts.state, parts.table
+        self._monitor, self._clock, self._ids = parts.monitor, parts.clock, parts.ids
+        self._letters = parts.letters
         self._closing = threading.Lock()
 
     def take(self, checkpoint: Checkpoint) -> Decision:
-        """Record one checkpoint, unless it is a replay or not where the records end.
+        """Make one checkpoint durable, unless it is a replay or does not start where the records end.
 
-        Identity and position are looked at before the claim, so that a replay claims nothing, and again after it, since
-        the claim may have taken over records that were not seen before.
+        This decides before the claim, so that a replay claims nothing, and again after it, since the claim may have
+        taken over records that were not visible before.
         """
         decision = self._run.decide(checkpoint.identity)
         if decision is Decision.ACCEPT and not self._run.claimed:
@@ -148,15 +148,15 @@ class Pipeline:
             decision = self._run.decide(checkpoint.identity)
         if decision is Decision.SEALED and not checkpoint.frame.isEmpty():
             raise TerminalError(
-                "rows came after the end of the input",
+                "rows arrived after the end of the input",
                 detail=f"Checkpoint {checkpoint.identity} follows a progress row that ended it.",
-                hint="To go on with other contents: ALTER SINK ... SET FROM ... WITH (SNAPSHOT = true).",
+                hint="To continue with other contents: ALTER SINK ... SET FROM ... WITH (SNAPSHOT = true).",
             )
         if decision is not Decision.ACCEPT:
             return decision
         self._run.reads(checkpoint.identity, checkpoint.batch_ms, checkpoint.unread)
         self._run.await_room()
-        self._fit_the_table()
+        self._evolve_table()
         while True:
             try:
                 self._make_durable(checkpoint)
@@ -172,24 +172,26 @@ class Pipeline:
     def _changes(self, checkpoint: Checkpoint) -> DataFrame:
         epoch = self._run.fence.epoch
         if self._letters is not None:
-            self._letters.release()  # of an attempt that failed
+            self._letters.release()  # from a failed attempt
         needs = self._table.needs
         return self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters, epoch=epoch, needs=needs)
 
     def _make_durable(self, checkpoint: Checkpoint) -> None:
         if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
-            self._run.retry_until_stopped(lambda: self._look_for_violations(checkpoint))
+            self._run.retry_until_stopped(lambda: self._check_key_violations(checkpoint))
         try:
-            while not (self._staged(checkpoint) if self._spec.stages else self._recorded(checkpoint)):
-                continue  # time went on meanwhile
+            while not (
+                self._stage_checkpoint(checkpoint) if self._spec.stages else self._record_checkpoint(checkpoint)
+            ):
+                continue  # its time was closed meanwhile
         finally:
             if self._letters is not None:
                 self._letters.release()
 
     def _without_file(self, checkpoint: Checkpoint, error: UnreadableFile) -> Checkpoint:
-        """ON BAD ROW = 'dead letter': a file that cannot be read is one letter, which names it; none of its rows count.
+        """ON BAD ROW = 'dead letter': add a dead letter for an unreadable file, and leave out all of its rows.
 
-        Nothing of the checkpoint is recorded yet, so it is computed again without the file. The letter comes first.
+        Nothing of the checkpoint is recorded yet, so it is computed again without the file. The letter is added first.
         """
         letters, files = self._letters, checkpoint.files
         found = files.without(error.file) if letters and files and error.file else None
@@ -199,7 +201,7 @@ class Pipeline:
         self._run.retry_until_stopped(lambda: letters.add_file(path, error, checkpoint.identity))
         return rest
 
-    def _staged(self, checkpoint: Checkpoint) -> bool:
+    def _stage_checkpoint(self, checkpoint: Checkpoint) -> bool:
         staged = self._run.retry_checking_fence(lambda: self._stage(checkpoint))
         try:
             self._check_unchanged(checkpoint)
@@ -212,8 +214,8 @@ class Pipeline:
         if checkpoint.files is not None:
             self._run.retry_until_stopped(checkpoint.files.check_unchanged)
 
-    def _recorded(self, checkpoint: Checkpoint) -> bool:
-        while self._run.staged:  # of a run that staged
+    def _record_checkpoint(self, checkpoint: Checkpoint) -> bool:
+        while self._run.staged:  # by a predecessor with another definition
             self.close_due()
         time = self._run.next_time(checkpoint.batch_ms)
         made = self._run.retry_checking_fence(lambda: self._write(checkpoint, time))
@@ -224,15 +226,15 @@ class Pipeline:
             raise
         if self._run.record(checkpoint.identity, made.written, time, final=checkpoint.final):
             return True
-        made.remove()  # nothing was put: it is written again with another time
+        made.remove()  # not recorded: it is written again with another time
         return False
 
-    def _fit_the_table(self) -> None:
-        """A table that lacks columns or partitions gets them between two batches; staged rows keep what they have."""
+    def _evolve_table(self) -> None:
+        """Add missing columns and partition fields between two batches; staged rows keep their columns."""
         if self._table.behind:
             self._run.between_batches(self._table.evolve)
 
-    def _look_for_violations(self, checkpoint: Checkpoint) -> None:
+    def _check_key_violations(self, checkpoint: Checkpoint) -> None:
         intake = self._intake
         found = key_violations(checkpoint.frame, intake.envelope, intake.key, time=intake.time_field)
         if found is None:
@@ -240,18 +242,18 @@ class Pipeline:
         self._monitor.violated(found.count, found.sample)
         if self._spec.on_key_violation is OnKeyViolation.HALT:
             raise KeyViolation(
-                "a key has different rows, and nothing tells which is the last",
-                detail=f"{found.count} in one checkpoint, among them {found.sample}.",
-                hint="Order the changes by a field that grows with each of them, or set ON KEY VIOLATION = 'warn'.",
+                "conflicting rows for one key: their order is not known",
+                detail=f"{found.count} in one checkpoint, including {found.sample}.",
+                hint="Order the changes by a field that increases with every change, or set ON KEY VIOLATION = 'warn'.",
             )
 
     def close_due(self) -> bool:
-        """Make one batch of what was staged for windows that are over; False when there are none."""
+        """Close a batch of what was staged for windows that are over; False if there are none."""
         with self._closing:
             if self._run.due() is None:
                 return self._seal_if_final()
             self._run.claim()
-            batch = self._run.due()  # what was seen before the claim does not count
+            batch = self._run.due()  # again: the claim may have replaced the position
             if batch is None:
                 return False
             entries = [e for e in self._run.staged if e.reaches_into(batch)]
@@ -260,7 +262,7 @@ class Pipeline:
             return True
 
     def _seal_if_final(self) -> bool:
-        """The input said that nothing follows, and everything of it is closed."""
+        """Seal the sink if the input is complete and all of it is closed."""
         if not self._run.final or self._run.staged or self._run.sealed:
             return False
         self._run.seal()
@@ -287,10 +289,10 @@ class Pipeline:
         if kinds[-1].envelope == Diff.__name__:
             changes = log_rows(changes) if self._spec.append else last_rows(changes, key_names(target))
         size = size_of([entry.staged for entry in entries if entry.staged])
-        return self._written(changes, size, target).written
+        return self._write_files(changes, size, target).written
 
     def _kind_of(self, staged: Staged) -> RowKind:
-        """What the rows of a record are; those of an older version say it by the columns of their files."""
+        """Return the kind of staged rows; for records of older versions, derive it from the columns of their files."""
         if staged.kind is not None:
             return staged.kind
         found = schema_of(self._state, staged.files[0])
@@ -299,41 +301,41 @@ class Pipeline:
         beside = StructType([field for field in found.fields if field.name not in names])
         return RowKind.of(self._spec, columns, beside.json())
 
-    def _write(self, checkpoint: Checkpoint, time: int) -> "_Made":
+    def _write(self, checkpoint: Checkpoint, time: int) -> "_WrittenBatch":
         changes = self._changes(checkpoint)
         if self._spec.append:
             changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
-        return self._written(changes, checkpoint.size, self._table.write_target(self._spec.write))
+        return self._write_files(changes, checkpoint.size, self._table.write_target(self._spec.write))
 
-    def _written(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> "_Made":
+    def _write_files(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> "_WrittenBatch":
         started = self._clock.monotonic()
         faults.reached("files.before")
         result = write_batch(changes, target, deletes=self._run.needs_deletes, size=size, ids=self._ids)
         files = [file.path for file in result.files]
         try:
             faults.reached("files.after")
-            written = self._described(result, self._ids.new_id(), files)
+            written = self._write_manifests(result, self._ids.new_id(), files)
             faults.reached("manifests.after")
         except BaseException:
             remove_new(files, target.io_properties, "their batch was not recorded")
             raise
         self._monitor.wrote(self._clock.monotonic() - started)
-        return _Made(written, tuple(files), target)
+        return _WrittenBatch(written, tuple(files), target)
 
-    def _described(self, result: WriteResult, commit_id: str, made: list[str]) -> CheckpointFiles:
-        """Manifests of the files of a batch. Keys become deletes of the table as they are, or are resolved later."""
+    def _write_manifests(self, result: WriteResult, commit_id: str, made: list[str]) -> CheckpointFiles:
+        """Write the manifests of a batch. Key files are equality deletes as they are, or are resolved at commit."""
 
-        def described(files: tuple[WrittenFile, ...], stem: str) -> tuple[Manifest, ...]:
+        def manifests_of(files: tuple[WrittenFile, ...], stem: str) -> tuple[Manifest, ...]:
             manifests = self._table.write_manifests(files, stem) if files else ()
             made.extend(manifest.path for manifest in manifests)
             return manifests
 
         if self._spec.deletes is Deletes.EQUALITY:
-            return CheckpointFiles(commit_id, described(result.files, commit_id), FileTotals.of(result))
+            return CheckpointFiles(commit_id, manifests_of(result.files, commit_id), FileTotals.of(result))
         data, keys = result.data_files, result.delete_files
         return CheckpointFiles(
             commit_id,
-            described(data, commit_id),
+            manifests_of(data, commit_id),
             FileTotals.of(replace(result, files=data)),
-            described(keys, f"{commit_id}-keys"),
+            manifests_of(keys, f"{commit_id}-keys"),
         )

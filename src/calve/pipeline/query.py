@@ -1,7 +1,7 @@
 """A running sink: the handle that `start` returns."""
 
 import atexit
-import concurrent.futures.thread  # noqa: F401 - its end is registered here, so that the end of sinks comes before it
+import concurrent.futures.thread  # noqa: F401 - registers its exit hook, so that ours, registered later, runs before it
 import threading
 from weakref import WeakSet
 
@@ -16,16 +16,16 @@ from calve.pipeline.pipeline import Pipeline
 from calve.pipeline.registration import TableRegistration
 
 EXIT_SECONDS = 30.0
-"""How long a program that ends waits for its sinks to stop."""
+"""How long an exiting program waits for its sinks to stop."""
 
 _running: "WeakSet[Query]" = WeakSet()
 
 
 def _stop_running() -> None:
-    """Stop the sinks of a program that ends.
+    """Stop the sinks of a program that exits.
 
-    Python aborts a program, and loses its exit code, if a thread comes back from native code while it ends. It has to
-    happen before thread pools end, which a sink needs for its last commit; `atexit` would be after that.
+    Python aborts the program, and loses its exit code, if a thread returns from native code during shutdown. This has
+    to run before thread pools are shut down, which a sink needs for its last commit; `atexit` hooks run after that.
     """
     queries = tuple(_running)
     for query in queries:
@@ -38,9 +38,9 @@ getattr(threading, "_register_atexit", atexit.register)(_stop_running)
 
 
 class Query:
-    """Two threads, the feed and the committer, and one that watches them.
+    """Two threads, the feed and the committer, and a third that watches them.
 
-    A feed that fails does not keep recorded work from being committed; a committer that fails ends the feed.
+    If the feed fails, recorded work is still committed; if the committer fails, the feed ends.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Query:
         self._watcher = threading.Thread(target=self._watch, name="calve-query", daemon=True)
 
     def begin(self, pipeline: Pipeline, registry: TableRegistration | None = None) -> bool:
-        """Look at the table, then start the threads; False for a sink that was sealed before: it has nothing to do."""
+        """Load the table, then start the threads; False for a sink that is already sealed: there is nothing to do."""
         self._registry = registry
         self._run.boot()
         self._monitor.started(self._run.fence.epoch, self._run.frontier.to_json(), self._run.ready)
@@ -75,16 +75,16 @@ class Query:
     # ---- what users call
 
     def status(self) -> Status:
-        """Health, frontier, pending work."""
+        """Return health, frontier and pending work."""
         return self._monitor.status
 
     def recent_commits(self) -> list[CommitReport]:
-        """The last commits of this run, oldest first."""
+        """Return the last commits of this run, oldest first."""
         return self._monitor.recent_commits
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the sink ended, None while it runs and after an orderly end."""
+        """Why the sink failed, None while it runs and after a stop or a seal."""
         return self._failure
 
     @property
@@ -93,11 +93,14 @@ class Query:
         return not self._ended.is_set()
 
     def ask(self) -> int:
-        """Ask for all that the source holds now: `await_caught_up` can be called for that more than once."""
+        """Request everything that the source has now; pass the result to `await_caught_up`, repeatedly if needed."""
         return self._feed.ask()
 
     def await_caught_up(self, timeout: float = 3600.0, *, asked: int | None = None) -> None:
-        """Wait until what the source holds now, or held when it was asked, is in the table. Raises why not."""
+        """Wait until everything that the source has now, or had at request `asked`, is committed.
+
+        Raises TransientError if time runs out, and the sink's failure if it fails.
+        """
         deadline = self._clock.monotonic() + timeout
         asked = self._feed.ask() if asked is None else asked
         with self._run.catching_up():
@@ -118,20 +121,20 @@ class Query:
             )
 
     def await_maintained(self, timeout: float) -> None:
-        """Wait until no maintenance is under way, or time ran out; what is not done then is left for another time."""
+        """Wait until no maintenance is in progress, or time ran out; unfinished maintenance is left for later."""
         deadline = self._clock.monotonic() + timeout
         while self.active and self._committer.maintaining and self._clock.monotonic() < deadline:
             self._await_call()
 
     def _await_call(self) -> None:
-        """Wait a moment; after a stop was asked for, nothing but the end is worth waiting for."""
+        """Wait a moment; after a stop was requested, wait for the end only."""
         if self._signals.stopping:
             self._ended.wait(0.1)
         else:
             self._signals.await_call(self._signals.calls, 0.1)
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False when time ran out. Raises why the sink ended, if not by a stop or a seal."""
+        """Wait for the end; False if time ran out. Raises the failure of the sink if it failed."""
         if not self._ended.wait(timeout):
             return False
         if self._failure:
@@ -144,17 +147,17 @@ class Query:
         return self._run.frontier.sealed
 
     def ask_to_stop(self) -> None:
-        """As `stop`, without waiting for the end."""
+        """Like `stop`, without waiting for the end."""
         self._signals.stop()
 
     def stop(self) -> None:
-        """Finish the checkpoint and the commits in hand, then end. Pending work stays recorded for the next start."""
+        """Finish the current checkpoint and commit, then end. Pending work stays recorded for the next start."""
         self.ask_to_stop()
         if self._watcher.is_alive():
             self._watcher.join()
 
     def await_end(self, timeout: float) -> bool:
-        """Wait until nothing is at work any more, however it ended; False when time ran out."""
+        """Wait for the end without raising its cause; False if time ran out."""
         return self._ended.wait(timeout)
 
     # ---- the watcher
@@ -167,7 +170,7 @@ class Query:
             if not self._feed.alive and self._has_finished_without_feed():
                 break
             if self._registry is not None:
-                self._registry.look(self._monitor.status)
+                self._registry.register_if_due(self._monitor.status)
             self._signals.await_call(calls, 1.0)
         self._signals.stop()
         self._feed.stop()
@@ -175,14 +178,14 @@ class Query:
         self._finish(self._committer.failure or self._feed.failure)
 
     def _has_finished_without_feed(self) -> bool:
-        """Whether all is committed; after a failure, all that is complete: the rest stays staged for the next run."""
+        """Whether everything is committed; after a failure, everything complete: the rest stays staged."""
         if self._feed.failure is None:
             return not self._run.pending
         self._run.reading_failed()
         return not self._run.committable or self._status_is_stuck()
 
     def _status_is_stuck(self) -> bool:
-        """The feed failed and the rest cannot go out now: it stays recorded, and the failure is told."""
+        """Whether the feed failed and the rest cannot be committed now: it stays recorded, and the run fails."""
         return self._feed.failure is not None and self._monitor.status.health is Health.STALLED
 
     def _finish(self, failure: BaseException | None) -> None:

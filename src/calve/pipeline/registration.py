@@ -1,7 +1,7 @@
-"""Tells the metastore of the table that a sink writes: columns, place, key, frontier, rows.
+"""Registers the table of a sink with the metastore: columns, location, key, frontier, rows.
 
-It is done by the thread that watches the sink, now and then and at the end, never on the way of a commit. Whatever is
-wrong with the metastore, the sink goes on.
+The thread that watches the sink does this periodically and at the end, never as part of a commit. If the metastore
+fails, the sink continues.
 """
 
 import json
@@ -28,7 +28,7 @@ from calve.model.spec import SinkSpec
 
 FIRST: Final = 5.0
 EVERY: Final = 60.0
-"""Seconds before the first time, and between two; the end of a run is told at once."""
+"""Seconds before the first registration, and between two; the end of a run is registered at once."""
 ATTEMPTS: Final = 10
 
 _log = logging.getLogger("calve")
@@ -42,35 +42,35 @@ class RegisteredTable:
     table: TableId
     spec: SinkSpec
     standing: Callable[[], TableSummary]
-    """The table as it was seen last."""
+    """Summarizes the table as last loaded."""
 
 
 class TableRegistration:
-    """What one run tells of its table. Called by one thread."""
+    """Registers the table of one run. Called by one thread."""
 
     def __init__(self, written: RegisteredTable, clock: Clock) -> None:
         self._written, self._clock = written, clock
         self._due = clock.monotonic() + FIRST
-        self._told: int | None = None
+        self._registered: int | None = None
 
-    def look(self, status: Status) -> None:
-        """Tell what is new, if it is time."""
-        if self._clock.monotonic() >= self._due and status.commits != self._told:
-            self._tell(status)
+    def register_if_due(self, status: Status) -> None:
+        """Register the table if there are new commits and the interval has passed."""
+        if self._clock.monotonic() >= self._due and status.commits != self._registered:
+            self._register_now(status)
             self._due = self._clock.monotonic() + EVERY
 
     def finish(self, status: Status) -> None:
-        """Tell what is new."""
-        if status.commits != self._told:
-            self._tell(status)
+        """Register the table if there are new commits."""
+        if status.commits != self._registered:
+            self._register_now(status)
 
-    def _tell(self, status: Status) -> None:
+    def _register_now(self, status: Status) -> None:
         try:
             with Metastore(MetastoreConfig.load(self._written.home, os.environ), clock=self._clock) as metastore:
                 _register(open_tables(metastore), self._written, status.frontier)
         except Exception as error:  # noqa: BLE001 - the table is right without its metadata, and the sink goes on
-            _log.warning("the metastore was not told of table %s: %s", self._written.spec.table, error)
-        self._told = status.commits
+            _log.warning("could not register table %s with the metastore: %s", self._written.spec.table, error)
+        self._registered = status.commits
 
 
 def _register(tables: Component[TableUnit], written: RegisteredTable, frontier: str) -> None:
@@ -83,13 +83,13 @@ def _register(tables: Component[TableUnit], written: RegisteredTable, frontier: 
             if known != [unit]:
                 tables.modify().overwrite(unit).expecting(seen).execute()
             return
-        except (CommitConflict, FileNotFoundError):  # somebody else was faster
+        except (CommitConflict, FileNotFoundError):  # another writer was faster
             if attempt == ATTEMPTS - 1:
                 raise
 
 
 def _unit(written: RegisteredTable, known: TableUnit | None, frontier: str) -> TableUnit:
-    """What is known of the table, with what the sink knows better."""
+    """Build the table's metadata: what is known, updated with what the sink knows."""
     standing, spec, names = written.standing(), written.spec, written.table
     before = known or TableUnit(
         storage_plugin=names.storage_plugin,

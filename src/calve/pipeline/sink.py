@@ -43,12 +43,12 @@ from calve.sql.parser import parse_partition_field
 from calve.sql.values import parse_duration, parse_size
 
 START_TRIES = 4
-"""How often a start is tried where a catalog or a store fails."""
+"""Attempts to start a sink while a catalog or a store fails."""
 FIRST_WAIT = 0.5
-"""Seconds between the first two of them, doubled each time."""
+"""Seconds before the second attempt, doubled each time."""
 
 _LEAST_SECONDS, _MOST_SECONDS = 0.001, 1e9
-"""Of durations: times are milliseconds."""
+"""Bounds of durations: times are in milliseconds."""
 _LEAST_HEARTBEAT_MS = 1000
 
 _log = logging.getLogger(__name__)
@@ -67,24 +67,24 @@ def sink(
     envelope: Envelope | None = None,
     mode: str = "upsert",
 ) -> "Sink":
-    """A sink that keeps the table `into` equal to `changes`, by `key`. Nothing happens before `start`.
+    """Define a sink that keeps the table `into` equal to `changes`, by `key`. Nothing happens before `start`.
 
-    `changes` is a streaming or bounded DataFrame, or one of calve's own sources (`calve.files`, `calve.orders`),
-    which bring their envelope with them. With `mode="append"` the table is a log of all changes, with columns
-    `_calve_diff` and `_calve_time`; it has no key then, and `key` is only for envelopes that need one.
+    `changes` is a streaming or bounded DataFrame, or one of calve's own sources (`calve.files`, `calve.kafka`,
+    `calve.orders`), which define their envelope. With `mode="append"` the table is a log of all changes, with columns
+    `_calve_diff` and `_calve_time`; such a table has no key, and `key` is only for envelopes that need one.
     """
     if not isinstance(into, TableRef):
         raise InvalidInput(
-            "into is a table of a lake",
+            "into must be a table of a lake",
             detail=f"Got {into!r}.",
             hint=f'Write into=calve.connect().table("{into}").' if isinstance(into, str) else "Use lake.table(...).",
         )
     refuse_connect(changes)  # before the next check: its frames are of another class in Spark 3.5
     if not isinstance(changes, DataFrame) and not hasattr(changes, "envelope"):
         raise InvalidInput(
-            "changes are a DataFrame or a source",
+            "changes must be a DataFrame or a source",
             detail=f"Got {changes!r}.",
-            hint="Use a DataFrame of Spark, calve.files(...), calve.kafka(...) or calve.orders(...).",
+            hint="Use a Spark DataFrame, calve.files(...), calve.kafka(...) or calve.orders(...).",
         )
     if mode not in ("upsert", "append"):
         raise InvalidInput(f'unknown mode "{mode}"', hint="Use 'upsert' or 'append'.")
@@ -93,7 +93,7 @@ def sink(
     named: object = name
     if not (isinstance(named, str) and _NAME.fullmatch(named)):
         raise InvalidInput(
-            f'"{name}" is not a name for a sink', hint="Use letters, digits, and the characters _ . - after the first."
+            f'"{name}" is not a valid name for a sink', hint="Use letters, digits and _, after the first also . and -."
         )
     _check_key(key)
     if envelope is not None and not isinstance(envelope, Envelope):
@@ -105,7 +105,11 @@ def sink(
     natural = None if isinstance(changes, DataFrame) else changes.envelope
     chosen = envelope or natural or NoEnvelope()
     append = mode == "append"
-    times = RowTimes(_late(append), by_progress=chosen.progress is not None) if isinstance(chosen, Diff) else None
+    times = (
+        RowTimes(_default_late_rows(append), by_progress=chosen.progress is not None)
+        if isinstance(chosen, Diff)
+        else None
+    )
     write = WriteOptions(extensions=extensions_of(changes.schema) if isinstance(changes, DataFrame) else ())
     identity = (name, sink_id_of(name, str(into)), into.name, () if append else tuple(key))
     spec = SinkSpec(*identity, chosen, append=append, times=times, write=write)
@@ -114,9 +118,9 @@ def sink(
 
 def _check_key(key: object) -> None:
     if isinstance(key, str):
-        raise InvalidInput("key is a list of columns", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
+        raise InvalidInput("key must be a list of columns", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
     if not isinstance(key, Sequence) or not all(isinstance(name, str) and name for name in key):
-        raise InvalidInput("key is a list of columns", detail=f"Got {key!r}.", hint='Write key=["id"].')
+        raise InvalidInput("key must be a list of columns", detail=f"Got {key!r}.", hint='Write key=["id"].')
     twice = next((name for name in key if list(key).count(name) > 1), None)
     if twice is not None:
         raise InvalidInput(f'column "{twice}" is in the key twice')
@@ -124,15 +128,15 @@ def _check_key(key: object) -> None:
 
 @dataclass(frozen=True)
 class Sink:
-    """A sink that is defined and not started."""
+    """A sink that is defined but not started."""
 
     changes: Changes
     lake: Lake
     spec: SinkSpec
     view: ViewOver | None = None
-    """What the sink keeps instead of the changes themselves; then `spec.key` may be empty: that of the view."""
+    """The view to keep instead of the changes themselves. `spec.key` may then be empty: the view's key is used."""
     record_key: tuple[str, ...] = ()
-    """Of the records, where the table has none."""
+    """Key of the records, if the table has none."""
 
     def options(  # noqa: PLR0913 - all of them are options by name
         self,
@@ -154,10 +158,10 @@ class Sink:
         max_staged_size: int | str | None = None,
         adopt: bool | str | None = None,
     ) -> "Sink":
-        """The same sink with other options. Dead letters go to the table `<table>_dead_letters`.
+        """Return this sink with other options. Dead letters go to the table `<table>_dead_letters`.
 
-        `adopt=True` takes over a table that has rows: they count as the collection so far, once they were read to see
-        that no key is null or there twice; `adopt="trust"` leaves that out.
+        `adopt=True` takes over a table that contains rows: the sink builds on them, after a check that no key is null
+        or duplicated; `adopt="trust"` skips the check.
         """
         if branch == "":
             raise InvalidInput("branch is empty", hint="Leave it out for main.")
@@ -178,22 +182,22 @@ class Sink:
             max_staged_size=_bytes(SinkOptions.MAX_STAGED_SIZE, max_staged_size) or spec.max_staged_size,
         )
         if on_foreign_commit is not None:
-            policy = _chosen(SinkOptions.ON_FOREIGN_COMMIT, on_foreign_commit)
+            policy = _parse_choice(SinkOptions.ON_FOREIGN_COMMIT, on_foreign_commit)
             spec = replace(spec, on_foreign_commit=policy)
         if deletes is not None:
-            spec = replace(spec, deletes=_chosen(SinkOptions.DELETES, deletes))
+            spec = replace(spec, deletes=_parse_choice(SinkOptions.DELETES, deletes))
         if on_bad_row is not None:
             spec = replace(spec, dead_letters=_dead_letters(spec.table, on_bad_row))
         if key_index is not None:
-            spec = replace(spec, key_index=_chosen(SinkOptions.KEY_INDEX, key_index))
+            spec = replace(spec, key_index=_parse_choice(SinkOptions.KEY_INDEX, key_index))
         if adopt is not None:
-            spec = replace(spec, adopt=_chosen(SinkOptions.ADOPT, str(adopt).lower()))
+            spec = replace(spec, adopt=_parse_choice(SinkOptions.ADOPT, str(adopt).lower()))
         if maintenance is not None:
-            spec = replace(spec, maintenance=_chosen(SinkOptions.MAINTENANCE, maintenance))
+            spec = replace(spec, maintenance=_parse_choice(SinkOptions.MAINTENANCE, maintenance))
         if on_key_violation is not None:
-            spec = replace(spec, on_key_violation=_chosen(SinkOptions.ON_KEY_VIOLATION, on_key_violation))
+            spec = replace(spec, on_key_violation=_parse_choice(SinkOptions.ON_KEY_VIOLATION, on_key_violation))
         if on_schema_change is not None:
-            spec = replace(spec, on_schema_change=_chosen(SinkOptions.ON_SCHEMA_CHANGE, on_schema_change))
+            spec = replace(spec, on_schema_change=_parse_choice(SinkOptions.ON_SCHEMA_CHANGE, on_schema_change))
         return replace(self, spec=spec)
 
     def commits(
@@ -203,10 +207,11 @@ class Sink:
         coalesce: bool = True,
         heartbeat: str | timedelta | float | None = None,
     ) -> "Sink":
-        """The same sink with other rules of when to commit.
+        """Return this sink with other rules for when to commit.
 
-        `size`: as soon as so much is staged. `coalesce=False`: one snapshot for every window, or every time, even when
-        several are complete. `heartbeat`: an empty snapshot so long after the last one (by default an hour).
+        `size`: commit as soon as this much is staged. `coalesce=False`: one snapshot for every window, or every time,
+        even if several are complete. `heartbeat`: commit an empty snapshot this long after the last one (default: an
+        hour).
         """
         beat = HEARTBEAT_MS if heartbeat is None else round(_seconds(SinkOptions.HEARTBEAT, heartbeat) * 1000)
         if beat < _LEAST_HEARTBEAT_MS:
@@ -224,11 +229,11 @@ class Sink:
         idle_timeout: str | timedelta | float | None = None,
         late_rows: str | None = None,
     ) -> "Sink":
-        """The same sink, whose rows have times of their own: those in `column`, or those of the envelope DIFF."""
+        """Return this sink with event times: those in `column`, or those of the envelope DIFF."""
         if isinstance(self.spec.envelope, Diff) == bool(column):
-            raise InvalidInput("a time is either a column's or that of the envelope DIFF")
+            raise InvalidInput("event times come either from a column or from the envelope DIFF")
         times = RowTimes(
-            late=_chosen(SinkOptions.LATE_ROWS, late_rows) if late_rows else _late(self.spec.append),
+            late=_parse_choice(SinkOptions.LATE_ROWS, late_rows) if late_rows else _default_late_rows(self.spec.append),
             field=column,
             by_progress=isinstance(self.spec.envelope, Diff) and self.spec.envelope.progress is not None,
             delay_ms=round(_seconds(SinkOptions.WATERMARK_DELAY, watermark_delay) * 1000),
@@ -239,11 +244,11 @@ class Sink:
         return replace(self, spec=replace(self.spec, times=times))
 
     def partition_by(self, *fields: str) -> "Sink":
-        """The same sink into a table with these partitions, written as in SQL: `"bucket(16, id)"`, `"day(at)"`."""
+        """Return this sink with a partitioned table; fields as in SQL: `"bucket(16, id)"`, `"day(at)"`."""
         return replace(self, spec=replace(self.spec, partition_by=tuple(map(_partition_field, fields))))
 
     def start_once(self, state: str | None = None) -> Query:
-        """As `start`, for those who try again themselves: the first failure is an error."""
+        """Like `start`, without retries: for callers that retry themselves."""
         return Start(self, state).query()
 
     def start(
@@ -254,22 +259,22 @@ class Sink:
         checkpoint_interval: str | timedelta | float | None = None,
         recovery: str | None = None,
     ) -> Query:
-        """Create the table when it is missing, and run until stopped. Returns once the sink knows where to go on.
+        """Create the table if it is missing, and run until stopped. Returns once the sink knows where to continue.
 
-        A catalog or a store that fails is tried a few times, and then an error: a sink that runs keeps on trying.
+        If a catalog or a store fails, this retries a few times and then raises; a running sink keeps retrying.
 
         `state` is a folder or URI for calve's records (default: below the home folder). With a `commit_interval`
-        snapshots are made at its multiples; all that comes before is read at once, and staged checkpoint by checkpoint.
-        `checkpoint_interval`, of which it is a multiple, is the least time between two checkpoints of a source that is
-        read to its end; by default they follow the data. `recovery="replay"` stages nothing: one checkpoint, and one
-        snapshot, for every commit interval.
+        snapshots are made at its multiples; until then changes are read as they arrive, and staged checkpoint by
+        checkpoint. `checkpoint_interval` is the least time between two checkpoints once the source has been read to its
+        end; the commit interval has to be a multiple of it; by default checkpoints follow the data.
+        `recovery="replay"` stages nothing: one checkpoint, and one snapshot, per commit interval.
         """
         commits = _seconds(SinkOptions.COMMIT_INTERVAL, commit_interval)
         every = _seconds(SinkOptions.CHECKPOINT_INTERVAL, checkpoint_interval)
         if commits and every and round(commits * 1000) % round(every * 1000):
             raise InvalidInput(
-                f"the commit interval {commits:g} s is no multiple of the checkpoint interval {every:g} s",
-                hint="Choose a commit interval that is a whole number of checkpoint intervals.",
+                f"the commit interval {commits:g} s is not a multiple of the checkpoint interval {every:g} s",
+                hint="Choose a commit interval that is a multiple of the checkpoint interval.",
             )
         replay = _word(SinkOptions.RECOVERY, recovery) == "replay"
         spec = self.spec
@@ -277,21 +282,23 @@ class Sink:
             window_ms = round(commits * 1000) if commits and not replay else None
             spec = replace(spec, window_ms=window_ms, pace=Pace.of(commits, every, replay=replay))
         if spec.commit_bytes is not None and spec.window_ms is None:
-            raise InvalidInput("a commit size needs a commit interval", hint="It says how long less may wait.")
+            raise InvalidInput(
+                "a commit size needs a commit interval", hint="The interval limits how long smaller amounts wait."
+            )
         if spec.stages and replay:
             raise InvalidInput(
-                'recovery="replay" stages nothing', hint="Leave out the commit size and times of rows, or recovery."
+                'recovery="replay" stages nothing', hint="Leave out the commit size and event times, or recovery."
             )
-        return _started(replace(self, spec=spec), state)
+        return _start_with_retries(replace(self, spec=spec), state)
 
 
-def _started(sink: Sink, state: str | None) -> Query:
+def _start_with_retries(sink: Sink, state: str | None) -> Query:
     wait = FIRST_WAIT
     for _ in range(START_TRIES - 1):
         try:
             return sink.start_once(state)
         except TransientError as error:
-            _log.warning("sink %s could not start, next try in %g s: %s", sink.spec.name, wait, error)
+            _log.warning("sink %s could not start, retrying in %g s: %s", sink.spec.name, wait, error)
         time.sleep(wait)
         wait *= 2
     try:
@@ -300,7 +307,7 @@ def _started(sink: Sink, state: str | None) -> Query:
         raise TransientError(
             f'sink "{sink.spec.name}" was not started: {error.primary}',
             detail=f"{error.detail} Tried {START_TRIES} times.".strip(),
-            hint=f"{error.hint} This one does not run: call start() again.".strip(),
+            hint=f"{error.hint} The sink is not running: call start() again.".strip(),
         ) from error
 
 
@@ -330,7 +337,7 @@ def _partition_field(text: str) -> PartitionBy:
 C = TypeVar("C", bound=StrEnum)
 
 
-def _chosen(option: Setting[C], value: str) -> C:
+def _parse_choice(option: Setting[C], value: str) -> C:
     try:
         return option.value_type(value)
     except ValueError:
@@ -350,13 +357,13 @@ def _dead_letters(table: TableName, policy: str) -> TableName | None:
     )
 
 
-def _late(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults
-    """A log takes late rows; by key, an old row must not overwrite a newer one."""
+def _default_late_rows(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults
+    """Return the default: a log accepts late rows; by key, an old row must not overwrite a newer one."""
     return LateRows.ADVANCE if append else LateRows.ERROR
 
 
 def _seconds(option: Setting[timedelta], value: object) -> float:
-    """A duration in seconds: zero (also for None), or at least a millisecond."""
+    """Parse a duration to seconds: zero (also for None), or at least a millisecond."""
     if value is None:
         return 0.0
     duration = parse_duration(value) if isinstance(value, str) else value

@@ -1,12 +1,12 @@
 """Feeds a sink from a streaming DataFrame through Spark's `foreachBatch`.
 
-Spark's checkpoint lives in numbered folders on the driver's disk; `current` names the one in use. Whenever it is not
-where the run's records end (lost, rewound, put back, foreign, or ahead), a new folder is started there if the
-source's offsets allow it, and otherwise the sink stops and says why. A folder is never changed by calve once Spark
-uses it.
+Spark's checkpoint lives in numbered folders on the driver's disk; the file `current` names the one in use. If it is not
+where the run's records end (lost, rewound, restored, foreign, or ahead), the feed starts a new folder there if the
+source's offsets allow it; otherwise the sink stops with the reason. calve never changes a folder once Spark uses it.
 
-Spark ends a query whose source, or whose checkpoint folder, fails once. If that may go away, the query is started again
-where the records end, with growing pauses; it counts as running once it has handed over a batch or waits for data.
+Spark ends a query as soon as its source or its checkpoint folder fails. If the failure is transient, the feed restarts
+the query where the records end, with growing delays; it counts as running once it has delivered a batch or waits for
+data.
 """
 
 import threading
@@ -41,25 +41,25 @@ from calve.storage import durable
 from calve.storage.filesystems import make_private
 
 _STATISTICS_LIMIT = 1 << 50
-"""Spark reports absurd sizes for plans whose size it does not know."""
+"""Spark reports huge sizes for plans of unknown size."""
 
 
 POLL_MS: Final = 100
-"""How often Spark asks a source that has nothing."""
+"""Interval at which Spark polls a source that has nothing."""
 
 LOOK_SECONDS: Final = 1
-"""How often it is looked whether Spark waits for data."""
+"""Interval at which the feed checks whether Spark waits for data."""
 
 _DATA_LOSS = ("some data may have been missed", "failOnDataLoss", "KAFKA_DATA_LOSS")
-"""Words of Kafka's connector for offsets that a topic does not have any more."""
+"""Messages of the Kafka connector about offsets that a topic no longer has."""
 
 
-class _Moved(Exception):
-    """Ends a query whose position is wrong, so that it is started again elsewhere."""
+class _Repositioned(Exception):
+    """Ends a query whose position is wrong, so that it is restarted elsewhere."""
 
 
 class SparkFeed:
-    """One streaming DataFrame. The thread here starts Spark's query and starts it again where the records end."""
+    """Feeds one streaming DataFrame. Its thread starts Spark's query, and restarts it where the records end."""
 
     def __init__(
         self, frame: DataFrame, folder: Path, signals: Signals, clock: Clock, ids: IdSource, pace: Pace
@@ -72,12 +72,12 @@ class SparkFeed:
         self._query: StreamingQuery | None = None
         self._log = SparkLog(folder)
         self._read_to: Offsets = None
-        """Where Spark asks the source for more."""
+        """End of the last delivered batch: Spark polls the source from there."""
         self._failure: BaseException | None = None
         self._broken: TransientError | None = None
-        """Why Spark ended the last query, until that was told."""
+        """Why Spark ended the last query, until it is reported."""
         self._called = False
-        """Whether the query has handed over a batch."""
+        """Whether the query has delivered a batch."""
         self._moved = False
         self._stopping = False
         self._state = threading.Condition()
@@ -110,7 +110,7 @@ class SparkFeed:
         return self._failure
 
     def ask(self) -> int:
-        return 0  # Spark itself is asked, by whoever waits
+        return 0  # `await_idle` asks Spark itself
 
     def await_idle(self, asked: int, timeout: float) -> bool:
         del asked
@@ -133,7 +133,7 @@ class SparkFeed:
             try:
                 query.processAllAvailable()
             except PySparkException:
-                continue  # the query ended: for good, or to be started elsewhere
+                continue  # the query ended: for good, or to be restarted elsewhere
             if query is self._query and not self._moved:
                 return True
         return False
@@ -144,7 +144,7 @@ class SparkFeed:
         try:
             use_pool(self._frame.sparkSession, run.sink_id)
             while not self._signals.stopping and not self._stopping and not run.sealed:
-                query = run.retry_until_stopped(partial(self._started, run, take))
+                query = run.retry_until_stopped(partial(self._start_query, run, take))
                 try:
                     self._watch(run, query)
                 except TransientError as error:
@@ -156,10 +156,10 @@ class SparkFeed:
         finally:
             self._signals.wake()
 
-    def _started(self, run: SinkRun, take: Take) -> StreamingQuery:
-        """A query that works, or has ended. Raises TransientError when it failed before it did any work."""
+    def _start_query(self, run: SinkRun, take: Take) -> StreamingQuery:
+        """Start a query, and return it once it works or has ended. Raises TransientError if it failed before that."""
         broken, self._broken = self._broken, None
-        if broken is not None:  # the last one did some: it is told, and waited for, like a failure of any other source
+        if broken is not None:  # the last one had worked: report and delay its failure like that of any other source
             raise broken
         self._log = self._folder_for(run)
         self._moved = self._called = False
@@ -168,7 +168,7 @@ class SparkFeed:
             self._on_batch(frame, batch_id, run, take)
 
         writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", self._log.folder.as_uri())
-        if self._pace.every > 0:  # rests are taken in the callback: a trigger's would slow down a backlog, too
+        if self._pace.every > 0:  # the callback does the pacing: a slower trigger would also slow down a backlog
             writer = writer.trigger(processingTime=f"{POLL_MS} milliseconds")
         self._read_to = run.end
         query = self._query = writer.start()
@@ -180,11 +180,11 @@ class SparkFeed:
     def _watch(self, run: SinkRun, query: StreamingQuery) -> None:
         asked_ms: int | None = None
         while not self._has_ended(run, query):
-            asked_ms = self._look(run, query, asked_ms)
+            asked_ms = self._notice_idle(run, query, asked_ms)
 
     def _has_ended(self, run: SinkRun, query: StreamingQuery) -> bool:
-        """Whether it has, before the time of the next look. Raises why it failed."""
-        if self._stopping and query.isActive:  # it may have been started meanwhile
+        """Wait until the next check, and return whether the query has ended. Raises its failure."""
+        if self._stopping and query.isActive:  # it may have been started after the stop
             query.stop()
         try:
             return bool(query.awaitTermination(LOOK_SECONDS))
@@ -193,10 +193,10 @@ class SparkFeed:
                 return True
             raise self._failure or _query_failure(error) from error
 
-    def _look(self, run: SinkRun, query: StreamingQuery, asked_ms: int | None) -> int | None:
-        """Notice that Spark asked the source and it had nothing; when that was seen, None when it was not.
+    def _notice_idle(self, run: SinkRun, query: StreamingQuery, asked_ms: int | None) -> int | None:
+        """Report that Spark polled the source and it had nothing; returns the time of this check, None if it had.
 
-        Between two such looks Spark asked at least once, so that the first of them is what is known for sure.
+        Spark polls at least once between two checks, so only the time of the first check is certain.
         """
         if self._busy or not waits_for_data(query.status):
             return None
@@ -213,12 +213,12 @@ class SparkFeed:
         try:
             batch = self._log.batch(batch_id)
             self._check_forward(batch.identity)
-            run.retry_until_stopped(self._log.sync)  # the record of this batch relies on what Spark wrote down
+            run.retry_until_stopped(self._log.sync)  # the record of this batch relies on Spark's log
             decision = take(Checkpoint(batch.identity, frame, batch.batch_ms, _size_of(frame), unread=unread or 0))
         except Stopped:
             raise
         except Exception as error:
-            self._failure = error  # on its way through the JVM the exception becomes a text
+            self._failure = error  # only its text survives the way through the JVM
             raise
         finally:
             with self._state:
@@ -226,19 +226,19 @@ class SparkFeed:
                 self._state.notify_all()
         if decision in {Decision.REPOSITION, Decision.SEALED}:
             self._moved = True
-            raise _Moved
+            raise _Repositioned
         self._read_to = batch.identity.end
         faults.reached("spark-commit.before")
         if not unread and (unread == 0 or self._pace.required):
             self._rest(run, started)
 
     def _unread(self) -> int | None:
-        """What the source had when the batch before this one was planned, beside it; None where it does not say."""
+        """Return how much the source had beyond the previous batch when that was planned; None if unknown."""
         progress = self._query.lastProgress if self._query is not None else None
         return None if progress is None else unread_of(progress["sources"])
 
     def _rest(self, run: SinkRun, started: float) -> None:
-        """Hold back Spark's next batch until its time, unless somebody waits for all that is there."""
+        """Delay Spark's next batch until it is due, unless a caller waits for everything that is there."""
         now = self._clock.monotonic()
         until = now + self._pace.rest(started, now, self._clock.now_ms())
         while not (self._signals.stopping or self._stopping or self._awaited or run.sealed):
@@ -247,7 +247,7 @@ class SparkFeed:
                 return
             self._signals.await_call(calls, rest)
 
-    # ---- where to go on
+    # ---- where to continue
 
     def _folder_for(self, run: SinkRun) -> SparkLog:
         current = self._current()
@@ -260,17 +260,17 @@ class SparkFeed:
                 problem = error.detail
         if current is not None and self._fits(position, run):
             return SparkLog(current)
-        if not run.claimed:  # the predecessor may have gone on since this run looked
+        if not run.claimed:  # the predecessor may have continued since this run loaded the table
             run.recheck_table()
             if current is not None and self._fits(position, run):
                 return SparkLog(current)
         fresh = run.end is None and position is None
         if not fresh and not self.can_reread(run.end):
-            raise self._lost(problem, run.end)
+            raise self._lost_error(problem, run.end)
         return self._new_folder(run.end)
 
     def _fits(self, position: SparkPosition | None, run: SinkRun) -> bool:
-        """Spark's next batch is one that is recorded, or starts where the records end."""
+        """Whether Spark's next batch is already recorded, or starts where the records end."""
         if position is None:
             return False
         if position.planned and run.knows(position.planned.identity):
@@ -298,16 +298,16 @@ class SparkFeed:
         return log
 
     def _check_forward(self, identity: CheckpointIdentity) -> None:
-        """A source that was made anew begins at lower offsets than those that were read."""
+        """Raise SourceLost if offsets go backwards: the source was recreated."""
         gone = behind(identity.start, identity.end)
         if gone:
-            raise _recreated(gone)
+            raise _source_lost(gone)
 
-    def _lost(self, problem: str, offsets: Offsets) -> SourceLost:
+    def _lost_error(self, problem: str, offsets: Offsets) -> SourceLost:
         return SourceLost(
             "Spark's checkpoint cannot be continued, and its source cannot start at the recorded offsets",
             detail=f"{self._folder}: {problem}; the records end at {offsets}.",
-            hint="Put the newest checkpoint directory back, or use calve.files(), which keeps its own position.",
+            hint="Restore the newest checkpoint directory, or use calve.files(), which keeps its own position.",
         )
 
 
@@ -317,18 +317,18 @@ def _size_of(frame: DataFrame) -> SizeHint:
     return SizeHint(bytes=size) if 0 < size < _STATISTICS_LIMIT else UNKNOWN
 
 
-def _recreated(detail: str) -> SourceLost:
+def _source_lost(detail: str) -> SourceLost:
     return SourceLost(
-        "the source no longer has what was read last, or what comes next",
+        "the source no longer has the records that were read last, or the next ones",
         detail=f"{detail}.",
-        hint="It was made anew, or removed records before they were read. To begin again: a new sink into a new table.",
+        hint="It was recreated, or removed records before they were read. To start over: a new sink into a new table.",
     )
 
 
 def _query_failure(error: PySparkException) -> CalveError:
-    """Why Spark ended a query; a TransientError if it may be started again."""
+    """Translate the failure of a query; a TransientError if it can be restarted."""
     lines = str(error).strip().splitlines()
     lost = next((line for line in lines if any(words in line for words in _DATA_LOSS)), None)
     if lost:
-        return _recreated(lost.strip().rstrip("."))
+        return _source_lost(lost.strip().rstrip("."))
     return failure_of(error, "the streaming query failed")

@@ -1,16 +1,15 @@
-"""Spark's streaming checkpoint directory: the only module that knows its formats.
+"""Spark's streaming checkpoint directory and progress reports; no other module knows their formats.
 
     metadata             {"id": "<query id>"}
     offsets/<batch id>   "v1", a JSON object with batchTimestampMs, then one line of offsets per source; before a batch
     commits/<batch id>   "v1", a JSON object; after a batch
 
-The directory is disposable: the table and the state location say where to go on, and a new directory can be made that
-starts there, if the source's offsets say everything about its position (Kafka's do; those of Spark's file source are
-numbers of a list that is in the directory itself).
+The directory is disposable: the table and the state location determine where to continue, and a new directory can start
+there if the source's offsets describe its position completely (Kafka's do; those of Spark's file source are indexes
+into a list that is stored in the directory itself).
 
-What Spark's streaming engine says of a query while it runs: whether it waits for data, and what it left behind.
-
-Spark 3.5 tells offsets as parsed JSON, Spark 4 as text. Sources that do not report their latest offset say nothing.
+The reports show whether a query waits for data, and how much of the source it has not read. Spark 3.5 reports offsets
+as parsed JSON, Spark 4 as text. Some sources do not report their latest offset.
 """
 
 import json
@@ -26,7 +25,7 @@ from calve.storage import durable
 
 
 class DamagedLog(TerminalError):
-    """The directory is there and cannot be read."""
+    """The directory exists and cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class LoggedBatch:
 
 @dataclass(frozen=True)
 class SparkPosition:
-    """Where Spark will go on: after `committed`, beginning with `planned` if a batch was planned and not finished."""
+    """Where Spark will continue: after `committed`, with `planned` if a batch was planned and not finished."""
 
     query_id: str
     committed: Offsets
@@ -54,7 +53,7 @@ class SparkLog:
         self._synced_ns = 0
 
     def sync(self) -> None:
-        """Bring what Spark wrote here since the last time onto the disk: it does not do so. Raises TransientError."""
+        """Fsync what Spark wrote here since the last call: Spark does not do so. Raises TransientError."""
         newest = self._synced_ns
         try:
             for file in [path for path in self.folder.rglob("*") if path.is_file()]:
@@ -68,7 +67,7 @@ class SparkLog:
         self._synced_ns = newest
 
     def position(self) -> SparkPosition | None:
-        """Where Spark stands, None in a directory that was never used. Raises DamagedLog."""
+        """Return Spark's position, None for an unused directory. Raises DamagedLog."""
         query_id = self._query_id()
         if query_id is None:
             return None
@@ -81,13 +80,13 @@ class SparkLog:
         return SparkPosition(query_id, committed, self.batch(last + 1) if last + 1 in planned else None)
 
     def batch(self, batch_id: int) -> LoggedBatch:
-        """A batch that Spark has planned."""
+        """Return a batch that Spark has planned. Raises DamagedLog."""
         start = self._offsets(batch_id - 1)[0] if batch_id > 0 else None
         end, batch_ms = self._offsets(batch_id)
         return LoggedBatch(CheckpointIdentity(self._query_id() or "", batch_id, start, end), batch_ms)
 
     def start_at(self, offsets: Offsets, query_id: str, now_ms: int) -> None:
-        """Make a new directory whose next batch starts at `offsets`."""
+        """Create the directory such that its next batch starts at `offsets`."""
         self.folder.mkdir(parents=True)
         (self.folder / "metadata").write_text(json.dumps({"id": query_id}))
         if offsets is None:
@@ -125,7 +124,7 @@ class SparkLog:
 
 
 def self_describing(offsets: Offsets) -> bool:
-    """True when offsets alone say where every source goes on: Kafka's `{"topic": {"partition": offset}}`."""
+    """Whether offsets alone describe the position of every source: Kafka's `{"topic": {"partition": offset}}`."""
     if offsets is None:
         return False
     sources = json.loads(offsets)
@@ -133,7 +132,7 @@ def self_describing(offsets: Offsets) -> bool:
 
 
 def behind(start: Offsets, end: Offsets) -> str:
-    """What of Kafka's kind of offsets goes back between two positions; empty when nothing does."""
+    """Describe a partition whose Kafka offset goes backwards between two positions; empty if none does."""
     if start is None or end is None or not (self_describing(start) and self_describing(end)):
         return ""
     for before, after in zip(json.loads(start), json.loads(end), strict=False):
@@ -162,12 +161,12 @@ _WAITING = ("Waiting for data to arrive", "Waiting for next trigger")
 
 
 def waits_for_data(status: Mapping[str, Any]) -> bool:
-    """Whether the sources were asked and had nothing; False while they are being asked."""
+    """Whether the sources were polled and had nothing; False during a poll."""
     return not status["isDataAvailable"] and str(status["message"]).startswith(_WAITING)
 
 
 def unread_of(sources: Iterable[Mapping[str, Any]]) -> int | None:
-    """How much the sources had beside a batch: offsets of Kafka, else 1 for something; None where one does not say."""
+    """Return how much the sources had beyond a batch: Kafka offsets, else 1 for anything; None if one does not say."""
     total = 0
     for source in sources:
         end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))

@@ -1,4 +1,4 @@
-"""From a sink that is defined to one that runs: every part of a run, put together."""
+"""Starts a defined sink: assembles all parts of a run."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,12 +67,12 @@ if TYPE_CHECKING:
 _RUNNING: "WeakValueDictionary[tuple[Path, str], Query]" = WeakValueDictionary()
 """Runs of this process by home and name of the sink."""
 IDLE_CHECK_SECONDS = 60.0
-"""How often an idle sink looks at its table, to notice rollback, recreation and a lost fence."""
+"""How often an idle sink loads its table, to detect rollback, recreation and a lost fence."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a sink understands its frames: the specification with its key, the table's columns, records to changes."""
+    """How a sink interprets its frames: the specification with its key, the table's columns, records to changes."""
 
     spec: SinkSpec
     columns: StructType
@@ -80,7 +80,7 @@ class Reading:
 
 
 def reading_of(sink: "Sink", spark: SparkSession, frame_schema: StructType, state: StateStore) -> Reading:
-    """What the table is made of, and how changes of it come out of frames of this schema."""
+    """Determine the table's columns, and how frames of this schema become changes of the table."""
     spec, over = sink.spec, sink.view
     time = spec.times.field if spec.times else None
     if over is None:
@@ -123,19 +123,19 @@ def _check_view(spec: SinkSpec, plan: ViewPlan) -> None:
 
 
 def source_store(state: StateStore, spec: SinkSpec) -> StateStore:
-    """Where a source remembers what it read; a new generation begins to read anew."""
+    """Return where a source records what it has read; a new generation starts from the beginning."""
     return StateFolder(state, f"source-{spec.generation}" if spec.generation else "source")
 
 
-def _reached_by_all(state: str) -> str:
-    """A state location as tables have theirs."""
+def _absolute_location(state: str) -> str:
+    """Write a state location in the form of table locations, which all machines resolve."""
     if not is_local_location(state):
         return state.rstrip("/")
     return location_of(Path(unquote(urlsplit(state).path) if state.startswith("file:") else state))
 
 
 class Start:
-    """Puts the parts of one run together."""
+    """Assembles the parts of one run."""
 
     def __init__(self, sink: "Sink", state: str | None) -> None:
         self._sink, self._spec, self._home = sink, sink.spec, sink.lake.home
@@ -163,11 +163,11 @@ class Start:
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
         columns, spec = reading.columns, reading.spec
-        if reading.intake.view is not None and spec.times is None:  # times of rows that are left out count, too
+        if reading.intake.view is not None and spec.times is None:  # else times of skipped rows are needed, too
             narrow(source, self._sink.changes, reading.intake.view.plan, self._home, self._spark)
         catalog = self._sink.lake.open()
         if spec.adopts:
-            load_table(catalog, spec.table)  # it is not made: there would be nothing to take over
+            load_table(catalog, spec.table)  # it has to exist: a new one would have nothing to take over
         schema = iceberg_schema(columns, spec.key, spec.uuids)
         partitions = partition_spec(schema, spec.partition_by)
         evolves = spec.on_schema_change is OnSchemaChange.EVOLVE
@@ -198,10 +198,10 @@ class Start:
         ports = RunPorts(self._clock, self._ids, monitor, self._signals, resolver, existing)
         run = SinkRun(spec, table, Journal(self._state), ports, feed.can_reread)
         letters = self._letters(monitor)
-        around = PipelineParts(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
-        pipeline = Pipeline(spec, reading.intake, run, around)
-        between = CommitHooks(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver))
-        committer = Committer(run, self._signals, between, idle_check_seconds=IDLE_CHECK_SECONDS)
+        parts = PipelineParts(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
+        pipeline = Pipeline(spec, reading.intake, run, parts)
+        hooks = CommitHooks(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver))
+        committer = Committer(run, self._signals, hooks, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
         _RUNNING[self._home, spec.name] = query
         known = table_id(TableRef(self._sink.lake, spec.table))
@@ -210,21 +210,21 @@ class Start:
         )
         if not begun and isinstance(source, BoundedFrame):
             raise InvalidInput(
-                f'sink "{spec.name}" is complete: it takes in one bounded DataFrame',
-                detail="It took one in before. Nothing of this one was read.",
-                hint="To apply this one to the same table, give the sink another name and options(adopt=True). To take "
-                "in what is new whenever it starts: calve.files(...), or a streaming DataFrame.",
+                f'sink "{spec.name}" is complete: it applies one bounded DataFrame',
+                detail="It applied one before. Nothing of this one was read.",
+                hint="To apply this one to the same table, give the sink another name and options(adopt=True). To "
+                "apply new data at every start: calve.files(...), or a streaming DataFrame.",
             )
         return query
 
     def _check_name_is_free(self) -> None:
-        """Two tables under one name would write over each other's status."""
+        """Raise InvalidInput if a sink of this name writes to another table: both would write the same status file."""
         other = _RUNNING.get((self._home, self._spec.name))
         if other is not None and other.active and other.status().table != str(self._spec.table):
             raise InvalidInput(
-                f'there is another sink "{self._spec.name}" at work',
+                f'another sink "{self._spec.name}" is running',
                 detail=f"It writes to table {other.status().table}, this one to {self._spec.table}.",
-                hint="Give each sink a name of its own.",
+                hint="Give each sink its own name.",
             )
 
     def _resolver(self, table: IcebergTable) -> OrderedResolver | PositionResolver:
@@ -236,9 +236,9 @@ class Start:
 
     @property
     def _keys_at(self) -> KeyPlace:
-        """Where files of keys go if the table's store lets nobody delete: equality deletes are part of the table."""
+        """Where key files go if the table's store forbids deletion. Equality deletes are part of the table instead."""
         return KeyPlace(
-            f"{_reached_by_all(self._state_location)}/{self._spec.sink_id}/keys",
+            f"{_absolute_location(self._state_location)}/{self._spec.sink_id}/keys",
             {k: v for k, v in io_properties_of(self._sink.lake.properties).items() if k != NO_LOCAL_FILES},
             takes_new=self._spec.deletes is not Deletes.EQUALITY,
         )
@@ -250,7 +250,7 @@ class Start:
     def _upkeep(
         self, run: SinkRun, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver
     ) -> TableMaintenance:
-        """With a client of its own: it works beside the commits."""
+        """Build the maintenance, with its own catalog client: it works in parallel with commits."""
         spec, lake = self._spec, self._sink.lake
         if spec.maintenance is Maintenance.OFF:
             return NoMaintenance()
@@ -263,7 +263,7 @@ class Start:
         return Upkeep(compactor, resolver, monitor, self._clock, self._signals.wake)
 
     def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
-        """A client of its own: letters are written by the feed's thread, commits by another."""
+        """Build the dead letters, with their own catalog client: the feed's thread writes them."""
         name = self._spec.dead_letters
         if name is None:
             return None
@@ -283,5 +283,5 @@ class Start:
         if source is not None:
             return SourceFeed(self._spark, source, self._signals, self._clock, self._spec.pace)
         folder = self._home / "spark" / self._spec.sink_id
-        frame = cast("DataFrame", self._sink.changes)  # what is no source is a streaming frame
+        frame = cast("DataFrame", self._sink.changes)  # without a source it is a streaming frame
         return SparkFeed(frame, folder, self._signals, self._clock, self._ids, self._spec.pace)

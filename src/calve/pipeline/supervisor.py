@@ -1,11 +1,11 @@
 """Runs all sinks of a home folder side by side, each in its own thread, until they end or are stopped.
 
     definitions ──► one `SinkRunner` per sink ──► start ──► Query ──► end
-                          ▲        transient failure: again, with backoff
-        ALTER, DROP, PAUSE: noticed by the definitions' revision, stop and start
+                          ▲        transient failure: restart, with backoff
+        ALTER, DROP, PAUSE: detected by the definitions' revision; stop and restart
 
-A sink that fails or stalls blocks no other. Terminal failures stay halted with the reason, a fenced sink is never
-started again by this process.
+A sink that fails or stalls does not block the others. After a terminal failure a sink stays halted with the reason;
+this process never restarts a fenced sink.
 """
 
 import logging
@@ -28,21 +28,21 @@ from calve.sql.statements import ObjectKind
 _log = logging.getLogger("calve")
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks at the definitions."""
+"""Seconds between two checks of the definitions."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
-"""Seconds before a sink is started again after a transient failure: doubled each time."""
+"""Seconds before a sink is restarted after a transient failure: doubled each time."""
 PATIENCE = 120.0
-"""Seconds that a sink may be stalled before `until_caught_up` leaves it with its work pending."""
+"""Seconds that a sink may be stalled before `until_caught_up` gives up on it; its work stays pending."""
 MAINTENANCE_SECONDS = 10.0
-"""Seconds that `until_caught_up` waits for maintenance that a commit gave rise to."""
+"""Seconds that `until_caught_up` waits for maintenance that a commit triggered."""
 
 
 MadeOf = tuple[tuple[str, int], ...]
-"""Versions of a sink and of all that it refers to."""
+"""Versions of a sink and of everything that it refers to."""
 
 
 class Ending(Enum):
-    """Why a runner is over."""
+    """How a runner ended."""
 
     DONE = auto()
     STOPPED = auto()
@@ -59,7 +59,7 @@ class SinkResult:
     cause: BaseException | None = None
     pending: int = 0
     logged: bool = False
-    """Whether the log has the whole cause."""
+    """Whether the cause was logged completely."""
 
     @property
     def exit_code(self) -> int:
@@ -93,16 +93,16 @@ class SinkRunner:
 
     @property
     def query(self) -> Query | None:
-        """The run that is under way."""
+        """The current run."""
         return self._query
 
     @property
     def fenced(self) -> bool:
-        """True once another process took over the sink: it is not started again here, whatever becomes of it."""
+        """True once another process took over the sink: this process never restarts it."""
         return self.result is not None and self.result.ending is Ending.FENCED
 
     def ask_to_stop(self) -> None:
-        """Finish the commit in hand, then end."""
+        """Finish the current commit, then end."""
         self._stop.set()
         query = self._query
         if query is not None:
@@ -113,10 +113,10 @@ class SinkRunner:
         self._thread.join()
 
     def _main(self) -> None:
-        """Whatever happens in this thread, there is a result in the end."""
+        """Run the sink; always sets a result."""
         try:
             self._run()
-        except BaseException as error:  # noqa: BLE001 - nobody else hears of it
+        except BaseException as error:  # noqa: BLE001 - nothing else would report it
             self.result = SinkResult(self.definition.name, Ending.FAILED, error)
             _log.exception("sink %s ended unexpectedly", self.definition.name)
 
@@ -125,37 +125,37 @@ class SinkRunner:
         while True:
             started = self._clock.monotonic()
             try:
-                self.result = self._once()
+                self.result = self._run_once()
                 return
             except FencedError as error:
                 self.result = SinkResult(self.definition.name, Ending.FENCED, error)
                 return
             except (TerminalError, InvalidInput) as error:
-                self._halted(error)
+                self._halt(error)
                 return
-            except Exception as error:  # noqa: BLE001 - the supervisor's last resort: what is not known is tried again
+            except Exception as error:  # noqa: BLE001 - the supervisor's last resort: unknown failures are retried
                 if self._clock.monotonic() - started > LONGEST_WAIT:
                     wait = FIRST_WAIT
                 if self._stop.is_set() or (self._until_caught_up and wait > FIRST_WAIT * 4):
-                    self._halted(error)
+                    self._halt(error)
                     return
-                _log.warning("sink %s is started again in %g s: %s", self.definition.name, wait, _words(error))
-                report_start(self._place.home, self.definition.name, Health.STALLED, _words(error))
+                _log.warning("sink %s restarts in %g s: %s", self.definition.name, wait, _describe(error))
+                report_start(self._place.home, self.definition.name, Health.STALLED, _describe(error))
             if self._stop.wait(wait):
                 self.result = SinkResult(self.definition.name, Ending.STOPPED)
                 return
             wait = min(wait * 2, LONGEST_WAIT)
 
-    def _halted(self, error: BaseException) -> None:
+    def _halt(self, error: BaseException) -> None:
         name = self.definition.name
         pending = self._query.status().pending if self._query else 0
         self.result = SinkResult(name, Ending.FAILED, error, pending, logged=True)
         if self._query is None:
-            report_start(self._place.home, name, Health.HALTED, _words(error))
-        _log.error("sink %s halted: %s", name, _words(error))
+            report_start(self._place.home, name, Health.HALTED, _describe(error))
+        _log.error("sink %s halted: %s", name, _describe(error))
 
-    def _once(self) -> SinkResult:
-        """One run from start to end. Raises why it failed."""
+    def _run_once(self) -> SinkResult:
+        """Run the sink once, from start to end. Raises its failure."""
         self._query = None
         definitions = self._place.definitions()
         plan = plan_sink(self.definition, definitions)
@@ -178,7 +178,7 @@ class SinkRunner:
         return SinkResult(plan.spec.name, Ending.STOPPED if stopped else Ending.DONE, pending=pending)
 
     def _catch_up(self, query: Query) -> TransientError | None:
-        """Wait until what the source holds now is committed, as long as there is progress. Returns why it is not."""
+        """Wait until everything the source has now is committed, as long as there is progress; returns why not."""
         stalled_since: float | None = None
         asked = query.ask()
         while query.active and not self._stop.is_set():
@@ -208,15 +208,15 @@ class Supervisor:
 
     @property
     def runners(self) -> list[SinkRunner]:
-        """What runs now, or ran last."""
+        """The runners of all sinks, running or ended."""
         return list(self._runners.values())
 
     def ask_to_stop(self) -> None:
-        """End all sinks; may be called by a signal handler."""
+        """Stop all sinks; may be called by a signal handler."""
         self._stop.set()
 
     def run(self) -> list[SinkResult]:
-        """Until every sink has ended, or the stop. The results tell how."""
+        """Run until every sink has ended or a stop is requested; returns how they ended."""
         revision = -1
         waiting = 0
         while not self._stop.is_set():
@@ -238,11 +238,11 @@ class Supervisor:
 
     @property
     def _failed(self) -> bool:
-        """Whether a sink ended otherwise than it should: then paused sinks are no reason to stay."""
+        """Whether a sink ended with a failure: then the supervisor does not stay for paused sinks."""
         return any(runner.result and runner.result.exit_code for runner in self._runners.values())
 
     def _reconcile(self, definitions: Definitions) -> int:
-        """Make the runners those of the definitions; the number of sinks that only wait to be resumed."""
+        """Start and stop runners to match the definitions; returns the number of paused sinks."""
         wanted = {d.uid: d for d in definitions.of(ObjectKind.SINK)}
         runnable = {uid: d for uid, d in wanted.items() if not d.standing.paused}
         made_of = {uid: definitions.fingerprint(d) for uid, d in runnable.items()}
@@ -270,5 +270,5 @@ def _without_result(runner: SinkRunner) -> SinkResult:
     return SinkResult(name, Ending.FAILED, TerminalError(f'sink "{name}" ended without a result', hint="See the log."))
 
 
-def _words(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return str(error) if isinstance(error, CalveError) else f"{type(error).__name__}: {error}"

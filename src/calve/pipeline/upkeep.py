@@ -1,12 +1,12 @@
 """Compacts the table of a sink while the sink runs.
 
-    committer: commit, commit, ... tend ──► is it time to look?         a moment
-    a thread:                        plan ──► rewrite ──► ready         takes its time, ends with the sink
-    committer: commit, tend ──► commit what is ready, commit, ...       a moment
+    committer: commit, commit, ... maintain ──► is a plan due?          a moment
+    a thread:                            plan ──► rewrite ──► ready     takes long, ends with the sink
+    committer: commit, maintain ──► commit what is ready, commit, ...   a moment
 
-What is ready is committed by the committer's thread, between two batches: so a sink that never rests does not starve
-it, and it never meets a commit of its own sink. It looks after some commits, and not so often that looking would take
-more than its share of the time.
+The committer's thread commits compactions between two batches: so a busy sink does not starve them, and they never
+conflict with a commit of their own sink. Planning happens after a number of commits, and takes only a small share of
+the time.
 """
 
 import logging
@@ -24,37 +24,37 @@ from calve.model.files import WrittenFile
 from calve.pipeline.monitor import RunMonitor
 
 LOOK_EVERY = AUTOMATIC.fan
-"""Commits between two looks: fewer cannot fill a tier."""
+"""Commits between two plans: fewer cannot fill a tier."""
 PLANS_PER_PAUSE = 20
-"""Seconds until the next look, for each second that the last one took."""
+"""Seconds until the next plan, for each second that the last one took."""
 REST_SECONDS = 30.0
-"""Until something that failed is tried again."""
+"""Delay before a retry, times the number of failures."""
 ATTEMPTS = 3
-"""To commit, in a row: the next batch waits for it."""
+"""Attempts of one commit: the next batch waits for them."""
 TRIES = 10
-"""Times that what is ready is tried again later, before it is given up."""
+"""Commits that fail before a compaction is abandoned."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Ended(Exception):
-    """The sink ends: work that is not done is left."""
+    """The sink ends: unfinished work is dropped."""
 
 
 class Learner(Protocol):
-    """Who looks up rows of the table: it should know new files before a batch waits for that."""
+    """Looks up rows of the table; indexes compacted files early, so that no batch has to wait for that."""
 
     def prepared(self, files: Sequence[WrittenFile]) -> tuple[Run, ...]:
-        """Called by the thread. Raises TransientError."""
+        """Index new files. Called by the thread. Raises TransientError."""
         ...
 
     def adopt(self, runs: Sequence[Run]) -> None:
-        """Called by the committer, when the files are in the table."""
+        """Use the index of files that are committed. Called by the committer."""
         ...
 
 
 class Upkeep:
-    """Fits the port `TableMaintenance`. `wake` wakes the committer."""
+    """Implements the port `TableMaintenance`. `wake` wakes the committer."""
 
     def __init__(
         self,
@@ -75,23 +75,23 @@ class Upkeep:
         self._ready: RewrittenFiles | None = None
         self._failures = 0
         self._look_at = 1
-        """Commits of this run, from which on it looks."""
+        """Number of commits of this run at which the next plan is due."""
         self._not_before = 0.0
         self._off = False
 
     @property
     def busy(self) -> bool:
-        """Whether something is done, or can be committed now."""
+        """Whether a compaction is in progress, or can be committed now."""
         resting = self._off or self._clock.monotonic() < self._not_before
         return self._working or (self._ready is not None and not resting)
 
     @property
     def _commits(self) -> int:
-        """Of this run: before its first one the table is not its own."""
+        """Commits of this run: before the first one it does not own the table."""
         return self._monitor.status.commits - self._commits_before
 
     def maintain(self) -> None:
-        """Commit what is ready, or begin to look. Raises FencedError, and nothing that concerns maintenance alone."""
+        """Commit what is ready, or start planning. Raises FencedError; other failures are only logged."""
         if self._off or self._working or self._clock.monotonic() < self._not_before:
             return
         if self._ready is not None:
@@ -102,7 +102,7 @@ class Upkeep:
             self._thread.start()
 
     def close(self, *, failed: bool) -> None:
-        """End: what is ready is committed, unless the run failed; what is not is left."""
+        """End maintenance: commit what is ready, unless the run failed; drop unfinished work."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
@@ -118,22 +118,22 @@ class Upkeep:
 
     def _main(self) -> None:
         try:
-            self._look()
+            self._find_work()
         except _Ended:
-            _log.info("a compaction for sink %s was not finished; `calve maintain` does it", self._monitor.status.sink)
+            _log.info("sink %s ended before its compaction; `calve maintain` can do it", self._monitor.status.sink)
         except TransientError as error:
             self._monitor.warned("maintenance", error)
-            self._rest()
+            self._back_off()
         except FencedError as error:
             self._off = True
-            _log.info("no more maintenance by this run of sink %s: %s", self._monitor.status.sink, error)
+            _log.info("this run of sink %s stops maintenance: %s", self._monitor.status.sink, error)
         except Exception as error:  # noqa: BLE001 - the thread's last resort
             self._give_up(error)
         finally:
             self._working = False
             self._wake()
 
-    def _look(self) -> None:
+    def _find_work(self) -> None:
         if self._compactor is None:
             self._compactor = self._make()
         began, commits = self._clock.monotonic(), self._commits
@@ -141,19 +141,19 @@ class Upkeep:
         self._not_before = self._clock.monotonic() + PLANS_PER_PAUSE * (self._clock.monotonic() - began)
         self._look_at = commits + (1 if plan is not None and plan.groups.more else LOOK_EVERY)
         if plan is not None:
-            self._ready = self._compactor.rewrite(plan, self._check)
+            self._ready = self._compactor.rewrite(plan, self._check_ending)
             self._learnt = self._learn(self._ready)
             self._not_before = 0.0
 
     def _learn(self, ready: RewrittenFiles) -> tuple[Run, ...]:
-        """What can be known of the new files before they are committed; without it the next batch finds out."""
+        """Index the new files before they are committed; otherwise the next batch has to."""
         try:
             return self._learner.prepared([file for group in ready.groups for file in group.files])
         except TransientError as error:
             self._monitor.warned("reading keys of compacted files", error)
             return ()
 
-    def _check(self) -> None:
+    def _check_ending(self) -> None:
         if self._ending.is_set():
             raise _Ended
 
@@ -165,35 +165,35 @@ class Upkeep:
         try:
             done = self._compactor.commit(ready, ATTEMPTS)
         except TransientError as error:
-            self._monitor.warned("a commit of maintenance", error)
-            self._rest()
+            self._monitor.warned("commit of a compaction", error)
+            self._back_off()
             if self._failures < TRIES:
                 return
             self._compactor.abandon(ready)
         except FencedError:
             self._off = True
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the batches of the sink do not fail for it
+        except Exception as error:  # noqa: BLE001 - no failure of maintenance may fail the sink's batches
             self._give_up(error)
             self._compactor.abandon(ready)
         else:
             if done is None:  # others were faster
                 self._compactor.abandon(ready)
-                self._rest()
+                self._back_off()
             else:
                 self._failures = 0
                 self._learner.adopt(self._learnt)
                 self._monitor.compacted(done)
         self._ready = None
 
-    def _rest(self) -> None:
+    def _back_off(self) -> None:
         self._failures += 1
         self._not_before = self._clock.monotonic() + REST_SECONDS * min(self._failures, TRIES)
 
     def _give_up(self, error: Exception) -> None:
-        """The sink goes on without maintenance: a person has to look, or nothing can be done."""
+        """Turn maintenance off and log an error for the user; the sink continues without it."""
         self._off = True
         if isinstance(error, CalveError):
             _log.error("maintenance of sink %s ended: %s", self._monitor.status.sink, error)
         else:
-            _log.error("maintenance of sink %s broke", self._monitor.status.sink, exc_info=error)
+            _log.error("maintenance of sink %s failed unexpectedly", self._monitor.status.sink, exc_info=error)

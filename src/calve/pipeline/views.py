@@ -1,9 +1,8 @@
-"""Sources of files read only what a view needs, where the metastore knows of the others.
+"""The views between a source and a sink, and which files of a source they let it skip.
 
-That is so for views that take each row by itself from a source of inserts: a row that does not meet the view's
-condition becomes no change. Files have to be Parquet: lines of text may hold bad rows, which must not be passed over.
-
-The views between a source and a sink, as a run opens them.
+A file source skips files that cannot contain rows of the view, by the metastore's statistics. That is possible for
+views that map single rows of a source of inserts: a row that does not meet the view's condition yields no change. The
+files have to be Parquet: text files may contain bad rows, which must not be skipped.
 """
 
 import logging
@@ -40,17 +39,17 @@ _log = logging.getLogger("calve")
 
 @dataclass(frozen=True)
 class Narrowing:
-    """What of a folder a sink needs."""
+    """Selects the files of a folder that a sink needs."""
 
     home: Path
     location: str
     condition: Condition
     schema: str
-    """Of the rows that the condition speaks of."""
+    """Schema of the rows that the condition applies to."""
     spark: SparkSession
 
     def __call__(self, files: list[KnownFile]) -> list[KnownFile]:
-        """Those of these files that may hold rows that the view takes. A metastore that fails leaves nothing out."""
+        """Return the files that may contain rows of the view; all of them if the metastore fails."""
         try:
             with Metastore(MetastoreConfig.load(self.home, os.environ)) as metastore:
                 opened = FileListing.of(absolute(self.location))
@@ -59,15 +58,15 @@ class Narrowing:
                 known = known_of(open_tables(metastore), folder)
                 chosen = {file.path for file in known.choose(self.condition, self.schema).files}
         except Exception as error:  # noqa: BLE001 - whatever is wrong with the metastore, all files can be read
-            _log.warning("the metastore could not be asked of %s: %s", self.location, error)
+            _log.warning("could not query the metastore about %s: %s", self.location, error)
             return files
         if len(chosen) < len(files):
-            _log.info("%d of %d files of %s are left out", len(files) - len(chosen), len(files), self.location)
+            _log.info("skipped %d of %d files of %s", len(files) - len(chosen), len(files), self.location)
         return [file for file in files if file.path in chosen]
 
 
 def narrow(source: object, definition: object, plan: ViewPlan, home: Path, spark: SparkSession) -> None:
-    """Let a source of files leave out what a view does not need, if that can be told."""
+    """Let a file source skip files that a view does not need, if that can be decided."""
     if not isinstance(source, FileSource) or not isinstance(definition, Files) or not definition.typed:
         return
     condition = condition_on_source(spark, plan)
@@ -76,7 +75,7 @@ def narrow(source: object, definition: object, plan: ViewPlan, home: Path, spark
 
 
 def condition_on_source(spark: SparkSession, plan: ViewPlan) -> Condition:
-    """What every row of the source has to meet to be a row of the view, as far as it is understood."""
+    """Return the condition that every source row of the view meets, as far as it can be derived."""
     if plan.mode is not Mode.INSERT or plan.joins:
         return EVERYTHING
     session = spark.newSession()
@@ -89,13 +88,13 @@ def condition_on_source(spark: SparkSession, plan: ViewPlan) -> Condition:
                 frame = session.sql(spark_text(query.text))
                 frame.createOrReplaceTempView(ident(query.name))
             return filter_of(frame, plan.source.schema.names)
-    except (PySparkException, Py4JError):  # it uses what only the user's session has
+    except (PySparkException, Py4JError):  # it refers to objects of the user's session
         return EVERYTHING
 
 
 @dataclass(frozen=True)
 class ViewOver:
-    """Views over a source, in the order of their dependencies; the last one is what a sink reads."""
+    """Views over a source, in order of dependency; the sink reads the last one."""
 
     queries: tuple[ViewQuery, ...]
     source_name: str
@@ -103,13 +102,13 @@ class ViewOver:
     resolve: Resolve | None = None
 
     def record_key(self, envelope: Envelope) -> tuple[str, ...]:
-        """The key by which records become changes; rows that are only inserted need none."""
+        """Return the key by which records become changes; insert-only rows need none."""
         return () if Changes.of(envelope) is Changes.INSERTS else self.source_key
 
     def planned(
         self, spark: SparkSession, schema: StructType, envelope: Envelope, key: Sequence[str] | None
     ) -> ViewPlan:
-        """The view on frames of this schema, for a sink with this key (None: the view's own)."""
+        """Plan the view on frames of this schema, for a sink with this key (None: the view's own)."""
         key_of_records = self.record_key(envelope)
         check_envelope(schema, envelope, key_of_records)
         columns = table_schema(schema, envelope, key_of_records)
@@ -118,6 +117,6 @@ class ViewOver:
 
 
 def view_over(plan: SinkPlan, resolve: Resolve | None = None) -> ViewOver:
-    """The views of a sink."""
+    """Return the views of a sink."""
     relation = plan.source.relation
     return ViewOver(tuple(ViewQuery(v.name, v.query) for v in plan.views), relation.name, relation.key, resolve)

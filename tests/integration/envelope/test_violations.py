@@ -56,9 +56,9 @@ def test_a_sink_counts_violations_and_logs_some_or_halts(
     with caplog.at_level(logging.WARNING, "calve"):
         query = sink.start()
         if policy == "halt":
-            with pytest.raises(KeyViolation, match="a key has different rows") as raised:
+            with pytest.raises(KeyViolation, match="conflicting rows for one key") as raised:
                 query.await_termination(60)
-            assert raised.value.detail == "1 in one checkpoint, among them id = 2."
+            assert raised.value.detail == "1 in one checkpoint, including id = 2."
         else:
             assert query.await_termination(60)
     assert query.status().key_violations == 1

@@ -96,8 +96,8 @@ def test_a_run_that_ends_fenced_commits_no_ready_compaction(tmp_path: Path, *, t
     successor = Run(tmp_path, spec_of("s"))
     successor.run.claim()
     before = successor.now.metadata.current_snapshot_id
-    between = CommitHooks(lambda: False, lambda: None, upkeep)
-    committer = Committer(fenced.run, fenced.signals, between, idle_check_seconds=60)
+    hooks = CommitHooks(lambda: False, lambda: None, upkeep)
+    committer = Committer(fenced.run, fenced.signals, hooks, idle_check_seconds=60)
     fenced.signals.stop()
     committer.start()
     committer.finish()

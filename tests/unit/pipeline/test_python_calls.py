@@ -13,7 +13,7 @@ from calve.lake import connect
 
 
 def test_a_table_by_its_name_alone_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="into is a table of a lake") as raised:
+    with pytest.raises(InvalidInput, match="into must be a table of a lake") as raised:
         calve.sink(calve.orders(rows=1), name="r", into=cast("Any", "shop.r"), key=["id"])
     assert raised.value.hint == 'Write into=calve.connect().table("shop.r").'
 
@@ -46,17 +46,17 @@ def test_changes_are_a_frame_or_a_source(tmp_path: Path) -> None:
     wrong: list[Any] = [None, "in/orders", 5]
     for changes in wrong:
         primary = refused(partial(calve.sink, changes, name="r", into=into, key=["id"]))
-        assert primary == "changes are a DataFrame or a source"
+        assert primary == "changes must be a DataFrame or a source"
 
 
 @pytest.mark.parametrize(
     ("wrong", "primary"),
     [
-        ({"key": 5}, "key is a list of columns"),
-        ({"key": [5]}, "key is a list of columns"),
-        ({"key": [""]}, "key is a list of columns"),
+        ({"key": 5}, "key must be a list of columns"),
+        ({"key": [5]}, "key must be a list of columns"),
+        ({"key": [""]}, "key must be a list of columns"),
         ({"key": ["id", "id"]}, 'column "id" is in the key twice'),
-        ({"name": None}, '"None" is not a name for a sink'),
+        ({"name": None}, '"None" is not a valid name for a sink'),
         ({"mode": ["upsert"]}, "unknown mode \"['upsert']\""),
     ],
 )
