@@ -135,7 +135,7 @@ def test_a_batch_whose_files_are_gone_is_read_again_with_all_that_follow(journal
 
     position = adopt(progress(1), records, missing, can_reread_anywhere)
     assert position.end == str(gone - 1)
-    with pytest.raises(CheckpointGap, match=f"q/{gone}.*m{gone} is gone"):
+    with pytest.raises(CheckpointGap, match=f"q/{gone}.*m{gone} is missing"):
         adopt(progress(1), records, missing, lambda _: False)
 
 
