@@ -1,4 +1,4 @@
-"""Writes docs/options.md out of the table of options: `python scripts/options_page.py [--check]`."""
+"""Writes docs/options.md from the declarations of options: `python scripts/options_page.py [--check]`."""
 
 import sys
 from pathlib import Path
@@ -11,11 +11,11 @@ from calve.plan.settings import AnySetting, SettingGroup
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 HEAD = """# Options
 
-Every option of every statement; `SHOW OPTIONS` prints the same. Names are written in any case, in any order, with or
-without `=`.
+Every option of every statement; `SHOW OPTIONS` prints the same. Names are case-insensitive, in any order,
+and `=` is optional.
 Durations are `'1h 2m 30s'`, `'500ms'` or `'1 minute'`; sizes are `'512MB'` (10^6 bytes) or `'512MiB'`.
 
-This page is made by `make docs`.
+`make docs` generates this page.
 """
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/types.md out of the table of types: `python scripts/types_page.py [--check]`."""
+"""Writes docs/types.md from the table of types: `python scripts/types_page.py [--check]`."""
 
 import sys
 from pathlib import Path
@@ -10,23 +10,23 @@ from calve.model.types import TYPES, ColumnType
 PAGE = Path(__file__).parents[1] / "docs" / "types.md"
 HEAD = """# Types
 
-What a column of a source or a DataFrame becomes in a table (format version 2), what Spark reads back, whether it can be
-a key, and what partitions can be made of it. What cannot be stored is refused when the sink is created, or, for columns
+The type of each column in a table (format version 2), the type that Spark reads back, whether it can be a key, and the
+partition transforms that accept it. Unsupported types are refused when the sink is created or, for columns
 that only the data tells, when it starts; the error names the column.
 
-This page is made by `make docs`.
+`make docs` generates this page.
 
 | type | in the table | read as | key | partitions | |
 |---|---|---|---|---|---|
 """
 TAIL = """
-Every field has an id, on every level: columns, fields of structs, elements of arrays, keys and values of maps. Key
-columns are required and identify rows. All other fields of a table that calve makes are optional, whatever the source
-says: a stream must not stop because a null came after all.
+Every field has an id, at every level: columns, fields of structs, elements of arrays, keys and values of maps. Key
+columns are required and identify rows. All other fields of a table that calve creates are optional, whatever the source
+declares: an unexpected null must not stop a stream.
 
-Debezium's encodings become the declared types by the schema part of a record, also inside of arrays, maps and structs:
-decimals in base64, days, and times and timestamps in milliseconds, microseconds or nanoseconds (cut to microseconds).
-Without a schema part numbers count days for `DATE`; for times and timestamps say `EPOCH UNIT`.
+Debezium's encodings are converted to the declared types with the schema part of a record, also inside arrays, maps and
+structs: decimals in base64, days, and times and timestamps in milliseconds, microseconds or nanoseconds (truncated to
+microseconds). Without a schema part, numbers count days for `DATE`; for times and timestamps set `EPOCH UNIT`.
 """
 PARAMETERS = {"DECIMAL": "(p,s)", "CHAR": "(n)", "VARCHAR": "(n)", "ARRAY": "<...>", "MAP": "<..., ...>"}
 PARAMETERS |= {"STRUCT": "<...>", "INTERVAL": " ..."}

@@ -1,4 +1,4 @@
-"""Names of the special columns of a frame of changes, and dead letters inside of it.
+"""Names of the special columns of a frame of changes, and the encoding of dead letters in it.
 
 A frame of changes has one row per change: the table's columns in table order, followed by these. `envelope/` builds it
 from records, `write/` turns it into files.

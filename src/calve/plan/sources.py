@@ -65,9 +65,7 @@ def column_named(columns: tuple[KnownColumn, ...], name: Identifier, what: str) 
 
 def _generator(statement: CreateSource, used: parts.GeneratorClause) -> SourcePlan:
     if not used.generator.matches("orders"):
-        raise SqlError.at(
-            used.generator.where, f'there is no load generator "{used.generator}"', hint="There is orders."
-        )
+        raise SqlError.at(used.generator.where, f'unknown load generator "{used.generator}"', hint="Expected orders.")
     given = catalogue.GENERATOR.check(used.options, statement.where)
     if statement.columns or statement.envelope:
         what = "columns" if statement.columns else "envelope"

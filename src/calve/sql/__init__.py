@@ -6,9 +6,9 @@
 
 - `parser` is the way in: `parse`, `parse_one`, and `split_complete` for a prompt.
 - `statements`, `parts`, `options`, `names` are the values; they know how to print themselves and nothing else.
-- `values` reads durations and sizes, which the options hold as text.
+- `values` parses durations and sizes, which options hold as text.
 - `errors` points at a place in the text with a caret. Planning may point at places, too: names and options remember
-  theirs (`where`), which takes no part in comparisons.
+  theirs (`where`), which comparisons ignore.
 
 Text inside views, queries and `DELETE WHEN` is Spark's language. It is found, checked for closed quotes and brackets,
 and kept as it was written.

@@ -57,7 +57,7 @@ def _pattern(like: str) -> re.Pattern[str]:
 
 def _secret(found: Definition) -> tuple[str, ...]:
     if is_kept(found):
-        return ("kept in the home folder",)
+        return ("stored in the home folder",)
     statement = found.statement
     return (statement.origin.to_sql() if isinstance(statement, st.CreateSecret) else "",)
 
