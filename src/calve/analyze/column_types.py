@@ -1,4 +1,4 @@
-"""Types, schemas and bounds of columns: Arrow's and Spark's types -> those of statistics; schemas of files -> one."""
+"""Types, schemas and bounds of columns: Arrow and Spark types -> statistics types; merged schemas of files."""
 
 import datetime as dt
 import json
@@ -15,7 +15,7 @@ from calve.errors import InvalidInput
 from calve.metastore.statistics import Bound, ColumnStatistics, StatisticsType
 
 LONGEST: Final = 256
-"""Characters, or bytes, of a bound; longer ones are cut to what bounds them in turn."""
+"""The most characters or bytes of a bound; longer bounds are truncated, upper ones rounded up."""
 
 _KINDS: Final[dict[type[T.DataType], StatisticsType]] = {
     T.BooleanType: StatisticsType.BOOLEAN,
@@ -41,14 +41,14 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def kind_of(data_type: T.DataType) -> StatisticsType:
-    """The type of a column's bounds; OTHER for columns that have none, or an order of their own."""
+    """The type of a column's bounds; OTHER for columns without bounds or with a special order."""
     if getattr(data_type, "collation", _BY_BYTES) != _BY_BYTES:
         return StatisticsType.OTHER
     return _KINDS.get(type(data_type), StatisticsType.OTHER)
 
 
 def columns_of(schema: T.StructType, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
-    """Every column by its path, and every field of a struct."""
+    """Every column and every field of a struct, by its path."""
     for field in schema.fields:
         path = (*prefix, field.name)
         if isinstance(field.dataType, T.StructType):
@@ -68,7 +68,7 @@ def schema_of(text: str) -> T.StructType:
 def bounded(
     kind: StatisticsType, nulls: int | None, values: int | None, least: Any = None, greatest: Any = None
 ) -> ColumnStatistics:
-    """Statistics of a column; bounds that cannot be kept are left out."""
+    """The statistics of a column, without bounds that cannot be represented."""
     try:
         bounds = _bound(kind, least, upper=False), _bound(kind, greatest, upper=True)
         return ColumnStatistics(kind, nulls, values, *bounds)
@@ -77,7 +77,7 @@ def bounded(
 
 
 def instant(micros: int, kind: StatisticsType) -> dt.datetime | None:
-    """A timestamp by its microseconds; None for years that Python does not have."""
+    """A timestamp by its microseconds; None for years outside of Python's range."""
     try:
         found = _EPOCH + dt.timedelta(microseconds=micros)
     except OverflowError:
@@ -108,7 +108,7 @@ def _cut_text(text: str, *, upper: bool) -> str | None:
         return start
     for last in range(LONGEST - 1, -1, -1):
         following = ord(start[last]) + 1
-        following = 0xE000 if 0xD800 <= following < 0xE000 else following  # halves of pairs are no characters
+        following = 0xE000 if 0xD800 <= following < 0xE000 else following  # surrogates are not characters
         if following <= 0x10FFFF:
             return start[:last] + chr(following)
     return None
@@ -128,7 +128,7 @@ def _cut_bytes(value: bytes, *, upper: bool) -> bytes | None:
 
 
 def merged_schema(schemas: Iterable[str], *, text_fits_all: bool) -> str:
-    """One schema of all columns. Where types do not fit it is text, or InvalidInput if files have real types."""
+    """One schema of all columns. If types conflict, the column is a string; if files have real types, InvalidInput."""
     parts = [schema_of(text) for text in dict.fromkeys(schemas)]
     if not parts:
         return T.StructType([]).json()
@@ -146,15 +146,15 @@ def _both(one: T.StructType, other: T.StructType, *, text_fits_all: bool) -> T.S
         if common is None:
             raise InvalidInput(
                 f'column "{field.name}" has different types in different files',
-                detail=f"They are {field.dataType.simpleString()} and {kind.simpleString()}.",
-                hint="Keep them in folders of their own.",
+                detail=f"Got {field.dataType.simpleString()} and {kind.simpleString()}.",
+                hint="Keep these files in separate folders.",
             )
         fields.append(T.StructField(field.name, common))
     return T.StructType([*fields, *(T.StructField(name, kind) for name, kind in theirs.items())])
 
 
 def _common(one: T.DataType, other: T.DataType) -> T.DataType | None:
-    """The type that has the values of both, if there is one."""
+    """The type that can hold the values of both, if there is one."""
     if one == other or isinstance(other, T.NullType):
         return one
     if isinstance(one, T.NullType):
@@ -193,7 +193,7 @@ _ARROW: Final[dict[pa.DataType, T.DataType]] = {
 
 
 def spark_type(kind: pa.DataType) -> T.DataType | None:
-    """The type that Spark reads a Parquet column as; None when it has none."""
+    """The type that Spark reads a Parquet column as; None if Spark cannot read it."""
     if kind in _ARROW:
         return _ARROW[kind]
     if pa.types.is_timestamp(kind):

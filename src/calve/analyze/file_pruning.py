@@ -1,10 +1,10 @@
-"""Which files of an analyzed folder a condition needs.
+"""Chooses the files of an analyzed folder that a condition needs.
 
-    listing ──► files that are as they were analyzed ──► by segment ──► by file ──► by row groups ──► to read
-       └──► new and changed files: nothing is known of them ─────────────────────────────────────────┘
+    listing ──► files unchanged since the analysis ──► by segment ──► by file ──► by row groups ──► to read
+       └──► new and changed files: nothing is known about them ────────────────────────────────────┘
 
-Statistics only ever leave files out. What they do not know, or know of another type than the column is read as, counts
-as a match.
+Statistics only exclude files. Missing statistics, and those of a different type than the column is read as, count as a
+match.
 """
 
 import datetime as dt
@@ -29,39 +29,39 @@ from calve.sql.statements import MetadataLevel
 
 @dataclass(frozen=True)
 class ChosenFiles:
-    """Files that have to be read, and why not the others."""
+    """The files to read, and why the others are skipped."""
 
     files: tuple[ListedFile, ...]
     listed: int
     level: MetadataLevel | None = None
-    """How deep the folder was analyzed; None: not at all, or it is read in another way now."""
+    """The level of the folder's metadata; None if it was not analyzed, or is now read differently."""
     segments: int = 0
     by_segment: int = 0
-    """Files that were left out with their segment."""
+    """Files that were skipped with their segment."""
     by_file: int = 0
     by_row_groups: int = 0
     row_groups: int = 0
-    """Row groups that cannot match, in files that are read all the same."""
+    """Row groups that cannot match, in files that are read anyway."""
     outdated: int = 0
-    """Files that are new, or not as they were analyzed."""
+    """Files that are new or changed since the analysis."""
 
     @property
     def bytes(self) -> int:
-        """Size of the files that are read."""
+        """The size of the files to read."""
         return sum(file.size for file in self.files)
 
 
 def general_of(tables: Component[TableUnit], table: TableId) -> TableUnit | None:
-    """What is known of a whole table."""
+    """The unit that describes a whole table."""
     found = tables.read(MetadataType.TABLE, where=table.condition() & eq("metadata_key", GENERAL_INFO))
     return found[0] if found else None
 
 
 class Knowledge:
-    """What the metastore knew of a folder at one moment, beside what is there now."""
+    """What the metastore knew about a folder at one moment, and the folder's current files."""
 
     def __init__(self, tables: Component[TableUnit], seen: TableVersion, subject: AnalysisSubject) -> None:
-        """Raises FileNotFoundError when that moment expired."""
+        """Read the metadata at `seen`. Raises FileNotFoundError if that version expired."""
         self._tables, self._seen = tables, seen
         self._where = subject.table.condition()
         self.listing = subject.listing()
@@ -72,7 +72,7 @@ class Knowledge:
         self.outdated = self._outdated()
 
     def choose(self, condition: Condition, schema: str) -> ChosenFiles:
-        """The files that a condition needs when they are read with these columns. Raises TransientError."""
+        """The files that a condition needs, if they are read with this schema. Raises TransientError."""
         with trying("reading the metastore"):
             return self._chosen(condition, schema)
 
@@ -111,7 +111,7 @@ class Knowledge:
         return self._of((), segments=1, by_segment=len(self.listing))
 
     def _by_segment(self, sieve: "Sieve") -> ChosenFiles:
-        """Nothing is known of files: a segment is left out as a whole, if it is as it was."""
+        """Nothing is known about single files: a segment is skipped as a whole, if it is unchanged."""
         left_out = {unit.metadata_key for unit in self._tops() if not sieve.may_match(unit.columns_statistics or {})}
         gone = [file for file in self.listing if key_of(file) in left_out and file.name not in self.outdated]
         names = {file.name for file in gone}
@@ -123,7 +123,7 @@ class Knowledge:
         )
 
     def _outdated(self) -> set[str]:
-        """Names of files of which nothing is known as they are now."""
+        """Names of files that are new or changed since the analysis."""
         if self.general is None or self._level is None:
             return {file.name for file in self.listing}
         if reaches(self._level, MetadataLevel.FILE):
@@ -149,7 +149,7 @@ class Knowledge:
         return [unit for unit in units if (unit.metadata_key or "").rstrip("/") == unit.metadata_identifier]
 
     def _by_file(self, sieve: "Sieve", files: Sequence[ListedFile]) -> tuple[list[ListedFile], set[str], int]:
-        """Files that may match; names of those whose row groups cannot; row groups that cannot in all the others."""
+        """Files that may match; names of files without a matching row group; non-matching row groups in the others."""
         keys = sorted({key_of(file) for file in files})
         if not keys:
             return [], set(), 0
@@ -172,7 +172,7 @@ def _may_match(sieve: "Sieve", unit: TableUnit) -> bool:
 
 
 def known_of(tables: Component[TableUnit], subject: AnalysisSubject) -> Knowledge:
-    """What is known now. Raises TransientError."""
+    """The current knowledge. Raises TransientError."""
     with trying("reading the metastore"):
         for _ in range(ATTEMPTS - 1):
             try:
@@ -200,13 +200,13 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True)
 class Sieve:
-    """A condition against statistics. `kinds` are the types that columns are read as."""
+    """Tests a condition against statistics. `kinds` are the types that columns are read as."""
 
     condition: Condition
     kinds: Mapping[str, StatisticsType]
 
     def may_match(self, columns: Columns) -> bool:
-        """False when no row with such columns meets the condition."""
+        """False if no row with such columns matches the condition."""
         return self._holds(self.condition, columns)
 
     def _holds(self, condition: Condition, columns: Columns) -> bool:
@@ -234,7 +234,7 @@ def _may_hold(comparison: ColumnComparison, known: ColumnStatistics) -> bool:
     if operator is ComparisonOperator.IN:
         return any(_compares(ComparisonOperator.EQUAL, value, least, greatest) for value in comparison.value)
     if known.type is StatisticsType.FRACTION and operator in _ABOVE:
-        return True  # bounds leave NaN out, which Spark puts above every number
+        return True  # bounds exclude NaN, which Spark sorts above every number
     return _compares(operator, comparison.value, least, greatest)
 
 
@@ -243,12 +243,12 @@ def _compares(operator: ComparisonOperator, value: Any, least: Any, greatest: An
         return True
     try:
         return _COMPARE[operator](value, least, greatest)
-    except TypeError:  # a value that the column's type cannot have: Spark decides
+    except TypeError:  # a value outside of the column's type: Spark decides
         return True
 
 
 def _plain(bound: Any) -> Any:
-    """Days and microseconds since 1970, as conditions have them."""
+    """Days and microseconds since 1970, as in conditions."""
     match bound:
         case dt.datetime():
             instant = bound if bound.tzinfo else bound.replace(tzinfo=dt.UTC)

@@ -1,9 +1,9 @@
-"""What the footer of a Parquet file tells: columns, rows, and for each row group nulls and bounds of columns.
+"""Statistics of files: Parquet footers, or an aggregation of CSV and JSON records.
 
-It runs in Spark's tasks when there are many files, and in this process when there are few. An error comes back as a
-value: whoever asked raises it.
+A footer gives columns, rows, and for each row group nulls and bounds of columns. Footers are read in Spark tasks if
+there are many files, otherwise in this process. Errors are returned as values; the caller raises them.
 
-Statistics of CSV and JSON files: they tell nothing of themselves, so all is read, in one aggregation by file.
+CSV and JSON files have no statistics, so they are read completely, in one aggregation by file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,33 +28,33 @@ from calve.spark.failures import failure_of, told_as
 from calve.spark.sqltext import ident
 
 FEW: Final = 64
-"""Footers that this process reads by itself: less work than starting tasks."""
+"""The most footers that this process reads itself: that is cheaper than starting tasks."""
 _PER_TASK: Final = 250
 _SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 Open = Callable[[str], Any]
-"""A file for random reads, by its path. Raises OSError."""
+"""Opens a file for random reads by its path. Raises OSError."""
 
 
 @dataclass(frozen=True)
 class Footers:
-    """How footers are read; goes to tasks."""
+    """How to read footers; sent to tasks."""
 
     open: Open
     wanted: WantedFacts
     names: Mapping[int, str] = field(default_factory=dict)
-    """Names of columns by field id, where files may have others."""
+    """Names of columns by field id, if files may have different names."""
 
     def of(self, files: Sequence[ListedFile]) -> list[FileLook] | CalveError:
-        """What is in the files, or why that cannot be told."""
+        """The contents of the files, or the error."""
         found = []
         for file in files:
             try:
                 with self.open(file.path) as source:
                     found.append(self._look(pq.ParquetFile(source)))
             except pa.ArrowInvalid as error:
-                return InvalidInput("a file is no Parquet file", detail=f"{file.path}: {error}")
+                return InvalidInput("a file is not a valid Parquet file", detail=f"{file.path}: {error}")
             except OSError as error:
                 return TransientError("a file could not be read", detail=f"{file.path}: {error}")
         return found
@@ -78,7 +78,7 @@ class Footers:
         physical = {file.schema.column(n).path: file.schema.column(n).physical_type for n in range(len(file.schema))}
         for one in file.schema_arrow:
             kind = T.TimestampType() if physical.get(one.name) == "INT96" else spark_type(one.type)
-            if kind is not None:  # Spark cannot read it, whatever is known of it
+            if kind is not None:  # otherwise Spark cannot read it
                 fields.append(T.StructField(self._name(one), kind))
         return T.StructType(fields)
 
@@ -89,7 +89,7 @@ class Footers:
     def _places(
         self, file: pq.ParquetFile, wanted: Mapping[str, StatisticsType]
     ) -> dict[str, tuple[int, StatisticsType]]:
-        """The wanted columns by the number that they have in the file; lists and maps have no bounds."""
+        """The wanted columns with their index in the file; lists and maps have no bounds."""
         top = {one.name: self._name(one) for one in file.schema_arrow}
         found: dict[str, tuple[int, StatisticsType]] = {}
         for number in range(len(file.schema)):
@@ -116,13 +116,13 @@ def _statistics(chunk: pq.ColumnChunkMetaData, kind: StatisticsType) -> ColumnSt
         return ColumnStatistics(kind, nulls, values)
     try:
         least, greatest = found.min, found.max
-    except (NotImplementedError, ValueError, OverflowError):  # values that Python does not have
+    except (NotImplementedError, ValueError, OverflowError):  # values outside of Python's range
         return ColumnStatistics(kind, nulls, values)
     return bounded(kind, nulls, values, _python(least), _python(greatest))
 
 
 def _python(value: Any) -> Any:
-    """Nanoseconds come as pandas' timestamps, which are cut to microseconds: no bounds."""
+    """Nanoseconds arrive as pandas timestamps, which are truncated to microseconds: they cannot be bounds."""
     return None if hasattr(value, "nanosecond") and value.nanosecond else value
 
 
@@ -131,7 +131,7 @@ def _nullable(schema: T.StructType) -> T.StructType:
 
 
 def read_footers(spark: Callable[[], SparkSession], footers: Footers, files: Sequence[ListedFile]) -> list[FileLook]:
-    """What is in the files, by tasks of Spark when they are many. Raises InvalidInput, TransientError."""
+    """Read the footers of files, in Spark tasks if there are many. Raises InvalidInput, TransientError."""
     if len(files) <= FEW:
         answers = [footers.of(files)]
     else:
@@ -156,7 +156,7 @@ Measured = Mapping[str, tuple[tuple[str, ...], StatisticsType]]
 
 
 def look_at_records(frame: DataFrame, files: Sequence[ListedFile], wanted: WantedFacts) -> list[FileLook]:
-    """What is in the files that a frame reads, in their order. Raises InvalidInput when they cannot be read."""
+    """Aggregate the files that a frame reads, in their order. Raises InvalidInput if they cannot be read."""
     schema = frame.schema
     measured = {
         ".".join(path): (path, kind_of(kind)) for path, kind in columns_of(schema) if wanted.has(".".join(path))
@@ -178,7 +178,9 @@ def _aggregates(measured: Measured) -> list[Any]:
         found.append(F.count(column).alias(f"v{number}"))
         if kind in _ORDERED:
             low, high = F.min(column), F.max(column)
-            micros = F.unix_micros if kind is StatisticsType.TIMESTAMP else _same  # Python's own have no zone
+            micros = (
+                F.unix_micros if kind is StatisticsType.TIMESTAMP else _same
+            )  # Python's timestamps would have no zone
             found += [micros(low).alias(f"l{number}"), micros(high).alias(f"g{number}")]
     return found
 
@@ -188,7 +190,7 @@ def _same(column: Any) -> Any:
 
 
 def _look(row: Row | None, measured: Measured, schema: str) -> FileLook:
-    if row is None:  # no record in it
+    if row is None:  # the file has no records
         return FileLook(schema, 0, {name: ColumnStatistics(kind, 0, 0) for name, (_, kind) in measured.items()})
     columns = {}
     for number, (name, (_, kind)) in enumerate(measured.items()):
@@ -201,7 +203,7 @@ def _look(row: Row | None, measured: Measured, schema: str) -> FileLook:
 
 
 def _path(location: str) -> str:
-    """A path as both sides can write it: Spark's is a URI with percent-encoding, ours a plain path or a URI."""
+    """A comparable path: Spark's is a URI with percent-encoding, ours a plain path or a URI."""
     found = urlsplit(location)
     return unquote(f"{found.netloc}{found.path}") if found.scheme else location
 
@@ -211,7 +213,7 @@ def _unreadable(error: Exception) -> CalveError:
     if isinstance(found, TransientError):
         return found
     return InvalidInput(
-        "files cannot be read as what they seem to be",
+        "files cannot be read in the format of their extension",
         detail=found.detail or found.primary,
         hint="Declare their columns in a source (CREATE SOURCE ... FROM FILES), and analyze the source.",
     )

@@ -1,8 +1,8 @@
-"""Folders of Parquet, CSV or JSON files, and how they are read.
+"""Folders of Parquet, CSV or JSON files, and how to read them.
 
-The format is that of the files' endings unless a source says it. CSV files without a source have a header, and the
-types of their columns are found out by Spark, like those of JSON. Folders named `column=value` all the way down are
-partitions: their values are columns.
+The format follows from the file extensions unless a source declares it. CSV files without a source have a header, and
+Spark infers the types of their columns, as for JSON. Folders named `column=value` at all levels are partitions: their
+values are columns.
 """
 
 import json
@@ -55,7 +55,7 @@ _WHOLE: Final = re.compile(r"0|-?[1-9]\d{0,17}")
 
 @dataclass(frozen=True)
 class FolderFormat:
-    """How the files of a folder are read. No schema: the files have it, or Spark finds it out."""
+    """How to read the files of a folder. Without a schema, the files have one or Spark infers it."""
 
     format: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -64,11 +64,11 @@ class FolderFormat:
 
     @classmethod
     def of_reader(cls, reader: Mapping[str, str]) -> "FolderFormat":
-        """As a folder was analyzed; inverse of `FolderSubject.reader`."""
+        """The format that a folder was analyzed with; inverse of `FolderSubject.reader`."""
         return cls(reader["format"], json.loads(reader["options"]), reader["schema"] or None)
 
     def frame(self, spark: SparkSession, paths: list[str], schema: T.StructType | None, base: str | None) -> DataFrame:
-        """The records of files; with a base, columns for the folders below it. Raises what Spark raises."""
+        """The records of files; with a base, including columns for the folders below it. Raises Spark's exceptions."""
         reader = spark.read.format(self.format).options(**self.options, **spark_options(paths))
         reader = reader.option("basePath", base) if base else reader.option("recursiveFileLookup", "true")
         reader = reader if self.format == "parquet" else reader.option("mode", "FAILFAST")
@@ -79,7 +79,7 @@ class FolderFormat:
 
 @dataclass(frozen=True)
 class FolderSubject:
-    """A folder that is there, with the files that it has now."""
+    """An existing folder with its current files."""
 
     location: str
     reading: FolderFormat
@@ -91,11 +91,11 @@ class FolderSubject:
     def of(
         cls, location: str, spark: Callable[[], SparkSession], reading: FolderFormat | None = None
     ) -> "FolderSubject":
-        """Raises InvalidInput when there are no files, or files of different formats."""
+        """List a folder. Raises InvalidInput if it has no files, or files of different formats."""
         if urlsplit(location).password:
             raise InvalidInput(
-                "a location with a password in it is not kept",
-                hint="Give the store its credentials by the environment.",
+                "a location with a password cannot be stored",
+                hint="Pass the credentials of the store in the environment.",
             )
         opened = FileListing.of(absolute(location))
         files = tuple(sorted(opened.files(), key=lambda file: file.path))
@@ -129,7 +129,7 @@ class FolderSubject:
 
     @cached_property
     def partition_columns(self) -> tuple[str, ...]:
-        """The same in every path, or none."""
+        """The partition columns, if they are the same in every path."""
         found = {
             tuple(match[1] if match else "" for match in map(_PARTITION.fullmatch, self._folders(file)))
             for file in self.files
@@ -154,7 +154,7 @@ class FolderSubject:
         return [self._with_constants(look, file, wanted) for file, look in zip(files, looks, strict=True)]
 
     def schemas(self, files: Sequence[ListedFile]) -> list[str]:
-        """The columns of these files, looking no further. Raises InvalidInput, TransientError."""
+        """Only the schemas of these files. Raises InvalidInput, TransientError."""
         if not files:
             return []
         if self.reading.format == "parquet":
@@ -177,7 +177,7 @@ class FolderSubject:
         return self._frame([self.opened.for_spark(file.path) for file in files], schema_of(schema), base)
 
     def _typed(self, paths: list[str]) -> DataFrame:
-        """Records with the declared columns, or those that Spark finds."""
+        """The records with the declared columns, or with inferred ones."""
         return self._frame(paths, None if self.reading.schema is None else schema_of(self.reading.schema), None)
 
     def _frame(self, paths: list[str], schema: T.StructType | None, base: str | None) -> DataFrame:
@@ -198,7 +198,7 @@ class FolderSubject:
         return tuple(self._name(file).split("/")[:-1])
 
     def _with_constants(self, look: FileLook, file: ListedFile, wanted: WantedFacts) -> FileLook:
-        """The values that its folders stand for are columns of every record."""
+        """Add the values of a file's partition folders, which are columns of every record."""
         if not self.partition_columns:
             return look
         schema = schema_of(look.schema)
@@ -228,21 +228,21 @@ def _opened(listing: FileListing, path: str) -> Any:
 
 
 def ending_of(file: KnownFile) -> str | None:
-    """The format that the ending of a file stands for; None when it says nothing."""
+    """The format of a file by its extension; None if the extension is unknown."""
     name = PurePosixPath(file.path).name.lower()
     return next((form for ending, form in _ENDINGS.items() if name.endswith(ending)), None)
 
 
 def _format_of(location: str, files: Sequence[KnownFile]) -> str:
-    """By the endings of all files."""
+    """The format by the extensions of all files."""
     found: dict[str, str] = {}
     for file in files:
         form = ending_of(file)
         if form is None:
             raise InvalidInput(
-                "a file has an ending that says nothing of its format",
-                detail=file.path,
-                hint=f"Endings are {', '.join(_ENDINGS)}. Or declare a source, and analyze it.",
+                "a file has an unknown extension",
+                detail=f"The file is {file.path}.",
+                hint=f"Known extensions are {', '.join(_ENDINGS)}. Or declare a source, and analyze it.",
             )
         found.setdefault(form, file.path)
     if not found:

@@ -1,10 +1,10 @@
-"""ANALYZE TABLE: what changed since the last time is looked into, and the metastore is modified once.
+"""ANALYZE TABLE: inspects the files that changed since the last time, and modifies the metastore once.
 
     listing ──► the same digest: up to date
-       └──► new, changed and removed files ──► looks ──► segments they are in ──► one modification
-                                                 segments without a change stay as they are ──┘
+       └──► new, changed and removed files ──► inspect ──► their segments ──► one modification
+                                                  unchanged segments stay ──┘
 
-Below the level FILE nothing is known of single files, so a change means to look into all of them again.
+Without the level FILE nothing is known about single files, so any change means that all files are inspected again.
 """
 
 import json
@@ -26,14 +26,14 @@ from calve.metastore.tables import GENERAL_INFO, MetadataType, TableId, TableUni
 from calve.sql.statements import MetadataLevel
 
 ATTEMPTS: Final = 20
-"""Each one that fails means that somebody else changed the metastore meanwhile; files are looked into once."""
+"""Each failed attempt means that another writer changed the metastore; files are inspected only once."""
 
 _NOTHING: Final = tuple(Statistic(k, 0) for k in (StatisticKind.ROWS, StatisticKind.BYTES, StatisticKind.FILES))
 
 
 @dataclass(frozen=True)
 class Request:
-    """What ANALYZE TABLE asks for: columns (None: all), and a level."""
+    """The columns (None for all) and the level that ANALYZE TABLE asks for."""
 
     columns: tuple[str, ...] | None = None
     level: MetadataLevel = MetadataLevel.ALL
@@ -41,7 +41,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Refreshed:
-    """What a refresh found."""
+    """The outcome of a refresh."""
 
     table: TableId
     level: MetadataLevel
@@ -62,11 +62,15 @@ def refresh(tables: Component[TableUnit], subject: AnalysisSubject, request: Req
                 return work.attempt()
             except (CommitConflict, FileNotFoundError):
                 continue
-    raise TransientError(f"the metadata of {subject.location} was changed by others all the time", hint="Try again.")
+    raise TransientError(
+        f"the metadata of {subject.location} could not be refreshed",
+        detail="Other writers kept changing it.",
+        hint="Try again.",
+    )
 
 
 def drop_metadata(tables: Component[TableUnit], table: TableId) -> bool:
-    """Forget a table; False when nothing was known of it."""
+    """Remove the metadata of a table; False if there was none."""
     known = tables.read(where=table.condition(), columns=["metadata_key"])
     if known:
         tables.modify().delete(table.condition()).execute()
@@ -74,23 +78,23 @@ def drop_metadata(tables: Component[TableUnit], table: TableId) -> bool:
 
 
 def level_of(general: TableUnit) -> MetadataLevel:
-    """How deep a table was analyzed."""
+    """The level that a table was analyzed at."""
     found = [str(one.value) for one in general.metadata_statistics or () if one.kind is StatisticKind.LEVEL]
     return MetadataLevel(found[0]) if found else MetadataLevel.TABLE
 
 
 @dataclass(frozen=True)
 class _Goal:
-    """How deep and wide metadata will be, and what can be built upon."""
+    """The level and columns of the new metadata, and whether existing metadata can be reused."""
 
     level: MetadataLevel
     columns: tuple[str, ...] | None
     covered: bool
-    """What is known is as deep and as wide as what is asked for, and stays so."""
+    """Existing metadata already covers the requested level and columns, and stays so."""
 
     @property
     def continues(self) -> bool:
-        """Whether units of files that did not change are kept."""
+        """Whether units of unchanged files are kept."""
         return self.covered and reaches(self.level, MetadataLevel.FILE)
 
 
@@ -102,7 +106,7 @@ class _KnownFile:
 
 @dataclass(frozen=True)
 class _Difference:
-    """What is there now beside what was there then."""
+    """The current files compared with the analyzed ones."""
 
     listing: Sequence[ListedFile]
     known: Mapping[str, _KnownFile]
@@ -124,7 +128,7 @@ class _Difference:
 
 @dataclass(frozen=True)
 class _Part:
-    """What a top-level segment adds to the table."""
+    """What a top-level segment contributes to the table."""
 
     columns: Columns
     statistics: Sequence[Statistic]
@@ -136,8 +140,8 @@ class _Refresh:
         self._asked = subject.deepest if request.level is MetadataLevel.ALL else request.level
         if not reaches(subject.deepest, self._asked):
             raise InvalidInput(
-                f"files of format {subject.kind} have no level {self._asked.value}",
-                hint=f"The deepest is {subject.deepest.value}.",
+                f"files of format {subject.kind} do not support level {self._asked.value}",
+                hint=f"The deepest supported level is {subject.deepest.value}.",
             )
         self._looks: dict[tuple[WantedFacts, str, int, int], AnalyzedFile] = {}
 
@@ -160,7 +164,7 @@ class _Refresh:
             removed=len(found.removed),
         )
 
-    # ---- what is known
+    # ---- existing metadata
 
     def _general(self, seen: TableVersion) -> TableUnit | None:
         where = self._subject.table.condition() & eq("metadata_key", GENERAL_INFO)
@@ -184,7 +188,7 @@ class _Refresh:
         return {one.file.name: one for one in files}
 
     def _kept(self, seen: TableVersion, keys: set[str]) -> dict[str, AnalyzedFile]:
-        """Files of the segments that are written again, as they were looked into before."""
+        """Unchanged files of rewritten segments, with what is known about them."""
         where = self._subject.table.condition() & one_of("metadata_key", sorted(keys))
         units = self._tables.read_at(seen, MetadataType.FILE, MetadataType.ROW_GROUP, where=where)
         return {one.file.name: one for one in looked_again(units)}
@@ -200,10 +204,10 @@ class _Refresh:
             if unit.metadata_key not in touched
         ]
 
-    # ---- what is new
+    # ---- new metadata
 
     def _looked(self, files: Sequence[ListedFile], goal: _Goal) -> dict[str, AnalyzedFile]:
-        """What is in these files; those of an attempt that failed are remembered."""
+        """Inspect these files; results of failed attempts are reused."""
         wanted = WantedFacts(goal.columns, row_groups=reaches(goal.level, MetadataLevel.ROW_GROUP))
         missing = [file for file in files if (wanted, *file.fingerprint) not in self._looks]
         for file, look in zip(missing, self._subject.look(missing, wanted), strict=True):
@@ -282,4 +286,4 @@ def _check_columns(asked: Sequence[str] | None, schema: str) -> None:
     known = [".".join(path) for path, _ in columns_of(schema_of(schema))]
     for name in asked or ():
         if not any(within(column, name) for column in known):
-            raise InvalidInput(f'there is no column "{name}"', hint=f"Columns are {', '.join(known[:20])}.")
+            raise InvalidInput(f'column "{name}" does not exist', hint=f"Columns are {', '.join(known[:20])}.")

@@ -1,4 +1,4 @@
-"""What is analyzed, as values: files that are there, what looking into one found, and whoever can do both."""
+"""What is analyzed: listed files, their inspected contents, and the protocol of subjects that provide both."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from calve.metastore.tables import TableId
 from calve.sql.statements import MetadataLevel
 
 Columns = Mapping[str, ColumnStatistics]
-"""What is known of columns, by name; a field of a struct is `column.field`."""
+"""Statistics by column name; a field of a struct is `column.field`."""
 
 DEPTH: Final = (
     MetadataLevel.TABLE,
@@ -20,36 +20,36 @@ DEPTH: Final = (
     MetadataLevel.FILE,
     MetadataLevel.ROW_GROUP,
 )
-"""Levels, each with all those before it."""
+"""The levels; each includes all those before it."""
 
 
 def reaches(level: MetadataLevel, other: MetadataLevel) -> bool:
-    """Whether metadata of a level has that of another one."""
+    """Whether metadata of one level includes that of another."""
     return DEPTH.index(level) >= DEPTH.index(other)
 
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file as it is now."""
+    """A file at the time of listing."""
 
     name: str
-    """Tells it from all others of the table."""
+    """Unique within the table."""
     path: str
     folders: tuple[str, ...]
-    """The segments it is in, from the top."""
+    """The segments that contain it, from the top."""
     size: int
     stamp: int
-    """Time of its last modification in nanoseconds; 0 where files never change."""
+    """Time of its last modification in nanoseconds; 0 if files never change."""
 
     @property
     def fingerprint(self) -> tuple[str, int, int]:
-        """A file with another one has to be looked into again."""
+        """Changes when the file has to be inspected again."""
         return self.name, self.size, self.stamp
 
 
 @dataclass(frozen=True)
 class GroupLook:
-    """What a row group holds."""
+    """The contents of a row group."""
 
     rows: int
     bytes: int
@@ -58,7 +58,7 @@ class GroupLook:
 
 @dataclass(frozen=True)
 class FileLook:
-    """What a file holds."""
+    """The contents of a file."""
 
     schema: str
     """Spark's, as JSON."""
@@ -66,23 +66,23 @@ class FileLook:
     columns: Columns
     groups: tuple[GroupLook, ...] = ()
     exact: bool = True
-    """False when rows of it may be deleted."""
+    """False if some of its rows may be deleted."""
 
 
 @dataclass(frozen=True)
 class WantedFacts:
-    """What has to be found out: of which columns (None: all), and whether of row groups."""
+    """What to inspect: which columns (None for all), and whether row groups as well."""
 
     columns: tuple[str, ...] | None = None
     row_groups: bool = True
 
     def has(self, column: str) -> bool:
-        """Whether a column, or a struct that it is in, is wanted. Case does not matter, as it does not to Spark."""
+        """Whether a column, or a struct that contains it, is wanted. Ignores case, like Spark."""
         return self.columns is None or any(within(column, one) for one in self.columns)
 
 
 def within(column: str, wanted: str) -> bool:
-    """Whether a column is another one, or a field of it."""
+    """Whether a column equals another one, or is a field of it."""
     return f"{column.lower()}.".startswith(f"{wanted.lower()}.")
 
 
@@ -101,38 +101,38 @@ class AnalysisSubject(Protocol):
 
     @property
     def location(self) -> str:
-        """Where it is."""
+        """Its location."""
         ...
 
     @property
     def reader(self) -> Mapping[str, str]:
-        """How its files are read; metadata of another way is of no use."""
+        """How its files are read; metadata from a different reader cannot be reused."""
         ...
 
     @property
     def deepest(self) -> MetadataLevel:
-        """The deepest level that it has."""
+        """The deepest level that it supports."""
         ...
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """What its folders stand for, from the top; empty for folders that are just names."""
+        """The columns that its folders represent, from the top; empty if folders are not partitions."""
         ...
 
     def listing(self) -> Sequence[ListedFile]:
-        """All files that are there now."""
+        """All current files."""
         ...
 
     def look(self, files: Sequence[ListedFile], wanted: WantedFacts) -> list[FileLook]:
-        """What is in these files, in their order. Raises InvalidInput, TransientError."""
+        """Inspect these files, in order. Raises InvalidInput, TransientError."""
         ...
 
     def schema(self, schemas: Iterable[str]) -> str:
-        """The columns of the whole, out of those of its files. Raises InvalidInput when they do not fit."""
+        """Merge the schemas of its files. Raises InvalidInput if they are incompatible."""
         ...
 
 
 def digest_of(files: Iterable[ListedFile]) -> str:
-    """Equal for equal sets of files."""
+    """A digest of a set of files."""
     listed = json.dumps(sorted(file.fingerprint for file in files))
     return hashlib.sha256(listed.encode(errors="surrogateescape")).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Iceberg tables: manifests tell of columns and files, footers of row groups. Files of a table never change."""
+"""Iceberg tables: manifests describe columns and files, footers describe row groups. Files never change."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class TableSubject:
         return {file.path: file for file in self.facts.files}
 
     def listing(self) -> list[ListedFile]:
-        """The time stamp tells whether rows of a file may be deleted: then it is a change."""
+        """The timestamp encodes whether rows of a file may be deleted, so that new deletes count as a change."""
         return [ListedFile(f.path, f.path, f.partition, f.size, int(f.deletes)) for f in self.facts.files]
 
     def look(self, files: Sequence[ListedFile], wanted: WantedFacts) -> list[FileLook]:

@@ -1,8 +1,8 @@
-"""Looks into files -> units of the component `tables` (pure), and back.
+"""Inspected files -> units of the component `tables` (pure), and back.
 
-A top-level segment with all that is in it is one partition of the component: the segment, the segments in it, and for
-all of these the partitions, files and row groups, as deep as the level goes. Statistics of a whole are those of its
-parts merged. A column that has one value in every file of a top-level segment divides it into partitions.
+A top-level segment with its contents is one partition of the component: the segment, its nested segments, and their
+partitions, files and row groups, down to the analyzed level. Statistics are merged from those of the parts. A column
+that has a single value in each file of a top-level segment divides the segment into partitions.
 """
 
 import json
@@ -22,14 +22,14 @@ _NANOS_PER_MILLI: Final = 1_000_000
 
 @dataclass(frozen=True)
 class AnalyzedFile:
-    """A file and what is in it."""
+    """A file and its contents."""
 
     file: ListedFile
     look: FileLook
 
     @property
     def statistics(self) -> tuple[Statistic, ...]:
-        """Of the unit of the file."""
+        """The statistics of the file's unit."""
         return (
             Statistic(StatisticKind.ROWS, self.look.rows, self.look.exact),
             Statistic(StatisticKind.BYTES, self.file.size),
@@ -59,7 +59,7 @@ class TableFrame:
         )
 
     def folder(self, parts: Sequence[str]) -> str:
-        """The place of a segment."""
+        """The location of a segment."""
         return "/".join([self.location.rstrip("/"), *parts])
 
 
@@ -68,7 +68,7 @@ def key_of(file: ListedFile) -> str:
     if not file.folders:
         return DEFAULT_SEGMENT
     top = file.folders[0]
-    return f"{top}/" if top in _RESERVED else top  # no folder's name ends so
+    return f"{top}/" if top in _RESERVED else top  # folder names never end with a slash
 
 
 def segment_units(frame: TableFrame, key: str, files: Sequence[AnalyzedFile]) -> list[TableUnit]:
@@ -121,7 +121,7 @@ def _segment_value(frame: TableFrame, parts: Sequence[str]) -> str:
 def _partitions(frame: TableFrame, key: str, files: Sequence[AnalyzedFile]) -> list[TableUnit]:
     rows = sum(one.look.rows for one in files)
     if rows <= len(files):
-        return []  # single rows have single values, which means nothing
+        return []  # a single row always has a single value
     units = []
     for column in files[0].look.columns:
         groups: dict[str, list[AnalyzedFile]] = defaultdict(list)
@@ -136,7 +136,7 @@ def _partitions(frame: TableFrame, key: str, files: Sequence[AnalyzedFile]) -> l
 
 
 def _single(found: ColumnStatistics | None) -> str | None:
-    """The one value that a column has in a file, as text."""
+    """The only value of a column in a file, as text; None if there are several."""
     if found is None or found.nulls != 0 or found.least is None or found.least != found.greatest:
         return None
     return str(found.least)
@@ -197,7 +197,7 @@ def _modified(files: Iterable[AnalyzedFile]) -> int:
 
 
 def listed_file(unit: TableUnit) -> ListedFile:
-    """The file as it was when it was analyzed."""
+    """The file as it was analyzed."""
     kept = json.loads(unit.additional_metadata or "{}")
     size = number_of(unit, StatisticKind.BYTES) or 0
     folders = tuple(kept.get("folders", ()))
@@ -205,7 +205,7 @@ def listed_file(unit: TableUnit) -> ListedFile:
 
 
 def looked_again(units: Sequence[TableUnit]) -> list[AnalyzedFile]:
-    """Files and what was in them, out of their units."""
+    """Files and their contents, from their units."""
     groups: dict[str, list[TableUnit]] = defaultdict(list)
     for unit in units:
         if unit.metadata_type is MetadataType.ROW_GROUP:
@@ -237,11 +237,11 @@ def _look(unit: TableUnit, groups: Iterable[TableUnit]) -> FileLook:
 
 
 def number_of(unit: TableUnit, kind: StatisticKind) -> int | None:
-    """A number about a unit."""
+    """A numeric statistic of a unit."""
     return next((int(one.value) for one in unit.metadata_statistics or () if one.kind is kind), None)
 
 
 def kept_in(unit: TableUnit | None) -> dict[str, Any]:
-    """What calve keeps with a unit beside its fields."""
+    """The additional metadata that calve stores with a unit."""
     found: dict[str, Any] = json.loads((unit.additional_metadata if unit else None) or "{}")
     return found

@@ -345,14 +345,14 @@ class IcebergTable:
         """
         table: Table = self._reaching_keys(state.handle, keys)
         lines = self._lines_of(table, head_of(table.metadata, self._branch))
-        with trying(f'planning a look-up of keys in "{self._name}"'):
+        with trying(f'planning a lookup of keys in "{self._name}"'):
             return self._key_scans.plan(table, [line.manifest for line in lines], keys, added)
 
     def plan_all_keys(self, state: TableState, key_ids: tuple[int, ...]) -> KeyScan:
         """Plan how to find rows in `state` by keys of these fields, whatever the keys are. Raises TransientError."""
         table: Table = state.handle
         lines = self._lines_of(table, head_of(table.metadata, self._branch))
-        with trying(f'planning a look-up of keys in "{self._name}"'):
+        with trying(f'planning a lookup of keys in "{self._name}"'):
             return self._key_scans.plan_all(table, [line.manifest for line in lines], key_ids)
 
     def scan_keys(self, state: TableState, snapshot_id: int) -> Scan:

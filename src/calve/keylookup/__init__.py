@@ -1,17 +1,19 @@
-"""Keys -> positions of the rows that have them, in one snapshot; and files of position deletes.
+"""Keys -> positions of the rows that have them, in one snapshot -> position delete files.
 
     state, keys ──► IcebergTable.plan_keys   candidates: by bounds of files                       (driver)
-                         │ resolver.py       by partitions and values of the keys, as far as they fit into memory
-                         ├─► indexed.py      where that costs less: the key index, which takes in files that it lacks
+                         │ resolver.py       by partitions and values of the keys, if these fit into memory
+                         ├─► indexed.py      if it costs less: the key index, which adds the files that it lacks
                          ├─► search.py       few rows to search: threads of this process
-                         └─► search.py       many: Spark tasks, a round of keys at a time
-                         ▼ delete_merging.py with older files of deletes, where there are many of them
-                    files of position deletes ──► manifests of one commit attempt
+                         └─► search.py       many: Spark tasks, one round of keys at a time
+                         ▼ search.py         merged with older delete files, if there are many
+                    position delete files ──► manifests of one commit attempt
 
-Positions hold in one snapshot: whoever commits them asserts that the table is still there. A committable therefore
-holds files of keys, written like equality deletes and with the same names, in the table's data location: executors
-reach it, a batch of any size fits, and data files and keys of a batch are there or gone together. They never become a
-part of the table; the committer removes them after the receipt. What an attempt that failed leaves behind is an orphan.
+`ordered.py` resolves the keys of sinks whose changes are ordered across checkpoints.
 
-Bloom filters of data files are not used: Arrow writes and does not read them.
+Positions are valid in one snapshot only: the commit asserts that the table is still at that snapshot. A committable
+therefore holds key files, written like equality deletes and with the same names, in the table's data location:
+executors can reach it, a batch of any size fits, and data files and keys of a batch exist or vanish together. They
+never become part of the table; the committer removes them after the receipt. Files of a failed attempt are orphans.
+
+Bloom filters of data files are not used: Arrow writes them but cannot read them.
 """

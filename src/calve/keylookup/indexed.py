@@ -1,7 +1,7 @@
-"""Looks up the keys of a batch in the sink's key index, and takes data files in that it lacks.
+"""Looks up the keys of a batch in the sink's key index, and adds the data files that it lacks.
 
-A file that the index has is not opened at all. What the index finds is compared with the deletes of the snapshot, as
-everything that is found. The driver takes files in by itself unless they are many: those are taken in by Spark tasks.
+A file that the index covers is not opened at all. Positions from the index are checked against the deletes of the
+snapshot, like all others. The driver indexes new files itself; if there are many, Spark tasks do.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,21 +25,21 @@ from calve.reader.key_positions import KeyMemory, PositionFinder
 
 @dataclass(frozen=True)
 class IndexLimits:
-    """When an index is worth its while, and what the driver does by itself."""
+    """When an index is worth its cost, and how much the driver does itself."""
 
     rows: int = 3_000_000
-    """Rows to compare, from which on a look-up costs less than to read their keys and to write the index."""
+    """From this many rows on, a lookup costs less than reading their keys, including writing the index."""
     bytes: int = 24 << 20
-    """The same, of key columns."""
+    """The same limit in bytes of key columns."""
     ahead_rows: int = 2_000_000
-    """Rows of new files that are taken in before they are asked for: about half a second."""
+    """The most rows of new files that are indexed ahead of a lookup: about half a second."""
     taken_rows: int = 10_000_000
-    """Rows of files that the driver takes in at a time; more are taken in by tasks."""
+    """The most rows that the driver indexes at a time; Spark tasks index more."""
     keys: int = 5_000_000
-    """Keys of a batch that are looked up in memory."""
+    """The most keys of a batch that are looked up in memory."""
 
     def worthwhile(self, scan: KeyScan) -> bool:
-        """Whether reading the keys of all candidates costs more."""
+        """Whether reading the keys of all candidates would cost more."""
         rows = sum(c.file.rows for c in scan.candidates)
         return rows >= self.rows or sum(c.key_bytes for c in scan.candidates) >= self.bytes
 
@@ -49,25 +49,25 @@ BY_MEASUREMENT = IndexLimits()
 
 @dataclass(frozen=True)
 class IndexAnswer:
-    """What the index found, and what is left to be searched."""
+    """The positions from the index, and what remains to be searched."""
 
     found: tuple[RowPositions, ...]
     rest: KeyScan
     reference: str
-    """The manifest to be named by the snapshot; empty for the one that the table names already."""
+    """The index manifest that the snapshot must name; empty if the index was not used."""
 
 
 class IndexedSearch:
-    """Asks the index of one sink."""
+    """Queries the index of one sink."""
 
     def __init__(self, index: KeyIndex, use: KeyIndexUse, limits: IndexLimits = BY_MEASUREMENT) -> None:
         self._index, self._use, self._limits = index, use, limits
         self._ahead: tuple[Run, ...] = ()
-        """Of files that were taken in before anybody asked for keys in them."""
+        """Runs of files that were indexed ahead of a lookup."""
         self._asked_before = False
 
     def ask(self, scan: KeyScan, state: TableState, asking: "IndexRequest") -> IndexAnswer:
-        """Raises TransientError, TerminalError."""
+        """Look up the keys of a scan. Raises TransientError, TerminalError."""
         nothing = IndexAnswer((), scan, "")
         if self._use is KeyIndexUse.OFF or sum(key.rows for key in scan.keys) > self._limits.keys:
             return nothing
@@ -78,10 +78,10 @@ class IndexedSearch:
             keys = sorted_keys(finder.key_columns_of(scan.candidates[0].file))
         except NotIndexable:
             return nothing
-        return self._asked(scan, _base(scan, state), keys, _Search(finder, asking))
+        return self._look_up(scan, _base(scan, state), keys, _Search(finder, asking))
 
     def look_ahead(self, scan: KeyScan, state: TableState, new: Collection[str], asking: "IndexRequest") -> None:
-        """Take in files that came into the table lately, if it has an index. Raises TransientError."""
+        """Index files that were recently added to the table, if it has an index. Raises TransientError."""
         before = self._index.opened(_base(scan, state)) if self._use is not KeyIndexUse.OFF else None
         if before is None or not before.runs:
             return
@@ -91,7 +91,7 @@ class IndexedSearch:
             self._ahead += self._index.take_in(_reader(scan, asking), files)
 
     def prepared(self, scan: KeyScan, files: Sequence[ScanFile]) -> tuple[Run, ...]:
-        """Keys of files that are about to come into the table, if it has an index. For any thread.
+        """Index files that are about to be added to the table, if it has an index. Any thread may call it.
 
         Raises TransientError.
         """
@@ -100,18 +100,18 @@ class IndexedSearch:
         return self._index.prepared(KeyReader(scan.target, scan.key_ids, KeyMemory(), 1), files)
 
     def adopt(self, runs: Sequence[Run]) -> None:
-        """The files of these runs came into the table."""
+        """Use these runs, whose files were added to the table."""
         self._index.adopt(runs)
         self._ahead += tuple(runs)
 
-    def _asked(self, scan: KeyScan, base: IndexBase, keys: Keys, search: "_Search") -> IndexAnswer:
+    def _look_up(self, scan: KeyScan, base: IndexBase, keys: Keys, search: "_Search") -> IndexAnswer:
         self._asked_before = True
         before = self._index.opened(base)
         found, lost = self._index.lookup(before.runs, keys)
         runs = [run for run in before.runs if run not in lost]
         ahead, self._ahead = self._ahead, ()
         runs_ahead = [run for run in ahead if set(run.files) <= base.live]
-        new = [*runs_ahead, *self._taken_in(scan, [*runs, *runs_ahead], search.asking)]
+        new = [*runs_ahead, *self._index_missing(scan, [*runs, *runs_ahead], search.asking)]
         more, lost = self._index.lookup(new, keys)
         runs += [run for run in new if run not in lost]
         manifest = self._index.publish(base, runs, search.asking.commit_id)
@@ -123,8 +123,8 @@ class IndexedSearch:
         rest = tuple(c for c in scan.candidates if indexed(c.file) not in covered)
         return IndexAnswer(live, replace(scan, candidates=rest), manifest.name)
 
-    def _taken_in(self, scan: KeyScan, runs: Sequence[Run], asking: "IndexRequest") -> tuple[Run, ...]:
-        """Runs of the files that the others lack."""
+    def _index_missing(self, scan: KeyScan, runs: Sequence[Run], asking: "IndexRequest") -> tuple[Run, ...]:
+        """Index the files that these runs lack."""
         covered = {file for run in runs for file in run.files}
         lacking = [c.file for c in scan.candidates if indexed(c.file) not in covered]
         reader = _reader(scan, asking)
@@ -135,7 +135,7 @@ class IndexedSearch:
 
 @dataclass(frozen=True)
 class IndexRequest:
-    """Who asks, and with what."""
+    """The commit that queries the index, and its resources."""
 
     commit_id: str
     remembered: KeyMemory
@@ -144,17 +144,17 @@ class IndexRequest:
 
 @dataclass(frozen=True)
 class _Search:
-    """What one question needs of the table."""
+    """What one lookup needs from the table."""
 
     finder: PositionFinder
     asking: IndexRequest
 
     def live(self, file: ScanFile, positions: Positions) -> RowPositions:
-        """Those of the positions that are not deleted yet."""
+        """The positions that are not deleted yet."""
         return RowPositions(file, positions[~self.finder.deleted(file)[positions]])
 
     def deleted(self, files: Collection[ScanFile], paths: Collection[str]) -> dict[str, NDArray[np.bool_]]:
-        """Flags of deleted rows of those of the files that are asked for; copies, for they are read by a thread."""
+        """Flags of deleted rows of the files at these paths; copies, because another thread reads them."""
         return {file.path: self.finder.deleted(file).copy() for file in files if file.path in paths}
 
 

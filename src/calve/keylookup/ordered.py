@@ -1,13 +1,13 @@
-"""Which of two rows of a key stays, where the order of changes holds across checkpoints.
+"""Decides which of two rows of a key stays, if changes are ordered across checkpoints.
 
-The rows of a batch are in files already when they are compared with the table, and only a commit attempt knows the
-table. So a row that turns out to be older than that of the table is deleted where it is, by position and in the commit
-that adds it, and the row of the table stays. An older delete leaves the row of the table alone. Of two that are equal
-the batch wins, for it came later.
+The rows of a batch are already in files when they are compared with the table, and only a commit attempt knows the
+table's state. So a row that is older than the table's row is deleted by position in the commit that adds it, and the
+table's row stays. An older delete does not affect the table's row. If both are equal, the batch wins, because it came
+later.
 
-A deleted key is forgotten: an older change that comes after the delete brings its row back.
+A deleted key is forgotten: an older change that arrives after the delete restores its row.
 
-All of it is done by the driver, which holds keys and orders of the batch and of the rows that they meet.
+The driver does all of this; it holds the keys and orders of the batch and of the matching rows in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
-from calve.keylookup.resolver import proposed, reached
-from calve.keylookup.search import search_here, written
+from calve.keylookup.resolver import files_matching_keys, propose_deletes
+from calve.keylookup.search import search_here, write_deletes
 from calve.model.files import Manifest, ResolvedDeletes, WrittenFile
 from calve.model.table import TableState
 from calve.reader.key_positions import KeyMemory, PositionFinder, key_columns_at
@@ -33,7 +33,7 @@ Columns = Sequence[pa.ChunkedArray]
 
 
 class OrderedResolver:
-    """Resolves keys of one sink whose changes are ordered across checkpoints. Called by its committer thread alone."""
+    """Resolves keys of one sink whose changes are ordered across checkpoints. Only its committer thread calls it."""
 
     def __init__(self, table: IcebergTable, ids: IdSource) -> None:
         self._table, self._ids = table, ids
@@ -45,27 +45,27 @@ class OrderedResolver:
         if not scan.candidates:
             return ResolvedDeletes()
         finder = PositionFinder(scan.target, [c.file for c in scan.candidates], KeyMemory())
-        found = last_in_order(scan, search_here(reached(scan, finder), finder), finder)
+        found = last_in_order(scan, search_here(files_matching_keys(scan, finder), finder), finder)
         name = f"{commit_id}/{self._ids.new_id()}"
-        return proposed(self._table, scan, written(scan.place, found, name), name)
+        return propose_deletes(self._table, scan, write_deletes(scan.place, found, name), name)
 
     def look_ahead(self) -> None:
-        """Nothing is remembered from one batch to the next."""
+        """Does nothing: nothing is remembered between batches."""
 
     def prepared(self, _files: Sequence[WrittenFile]) -> tuple[Run, ...]:
-        """Nothing, for the same reason."""
+        """Does nothing, for the same reason."""
         return ()
 
     def adopt(self, _runs: Sequence[Run]) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 def last_in_order(scan: KeyScan, found: Sequence[RowPositions], finder: PositionFinder) -> list[RowPositions]:
-    """What to delete, given what the keys of a batch were found in. Raises TransientError."""
+    """The rows to delete, given the rows that have the keys of a batch. Raises TransientError."""
     if not found:
         return []
     comparison = _Comparison(scan, finder)
-    older, beaten = comparison.decided(found)
+    older, beaten = comparison.decide(found)
     return [*older, *comparison.rows_of(beaten)]
 
 
@@ -76,11 +76,11 @@ class _Comparison:
         self._orders = columns[self._width :]
         self._keys = KeySet(columns[: self._width], np.zeros(len(columns[0]), np.int64))
         self._place = np.zeros(len(self._keys), np.int64)
-        """Where the order of a key is."""
+        """The index of each key's order."""
         self._place[self._keys.numbers(columns[: self._width])] = np.arange(len(columns[0]))
 
-    def decided(self, found: Sequence[RowPositions]) -> tuple[list[RowPositions], Numbers]:
-        """Rows that are not newer than the batch, and the numbers of the keys that have one that is."""
+    def decide(self, found: Sequence[RowPositions]) -> tuple[list[RowPositions], Numbers]:
+        """The rows that are not newer than the batch, and the numbers of the keys that have a newer row."""
         ids = (*self._scan.key_ids, *self._scan.order_ids)
         there = [key_columns_at(self._scan.target, part, ids) for part in found]
         numbers = [self._keys.numbers(columns[: self._width]) for columns in there]
@@ -91,7 +91,7 @@ class _Comparison:
         return [part for part in older if len(part.positions)], beaten
 
     def rows_of(self, beaten: Numbers) -> Iterator[RowPositions]:
-        """The rows of the batch with these keys, in the files that are about to be added."""
+        """The batch's rows with these keys, in the files that are about to be added."""
         for file in self._scan.added if len(beaten) else ():
             everywhere = RowPositions(file, np.arange(file.rows))
             numbers = self._keys.numbers(key_columns_at(self._scan.target, everywhere, self._scan.key_ids))
@@ -101,7 +101,7 @@ class _Comparison:
 
 
 def _ranks(parts: Sequence[Columns]) -> list[NDArray[np.int64]]:
-    """For each row of each part its rank among all, equal rows alike; a row without an order comes first."""
+    """For each row of each part its rank among all rows; equal rows have the same rank, nulls come first."""
     joined = [pa.chunked_array([chunk for part in parts for chunk in part[at].chunks]) for at in range(len(parts[0]))]
     compared = [column for values in joined for column in (values.is_valid(), values)]
     table = pa.table(compared, names=[str(at) for at in range(len(compared))])

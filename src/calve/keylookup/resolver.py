@@ -1,4 +1,4 @@
-"""Where the rows of a batch's keys are, in exactly the snapshot that a commit attempt builds on."""
+"""Finds the rows with a batch's keys, in exactly the snapshot that a commit attempt builds on."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,15 @@ from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
 from calve.keylookup.indexed import IndexedSearch, IndexRequest
-from calve.keylookup.search import Search, SparkJobs, merge_deletes, reading, search_by_tasks, search_here, written
+from calve.keylookup.search import (
+    Search,
+    SparkJobs,
+    merge_deletes,
+    reading,
+    search_by_tasks,
+    search_here,
+    write_deletes,
+)
 from calve.model.files import FileTotals, Manifest, ResolvedDeletes, WriteResult, WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
@@ -18,14 +26,14 @@ from calve.reader.key_positions import KeyMemory, MemoryLimits, PositionFinder
 
 @dataclass(frozen=True)
 class DriverLimits:
-    """What the driver searches by itself: it is the fastest for less, but it is one process for all sinks."""
+    """How much the driver searches itself: it is fastest for little work, but it is one process for all sinks."""
 
     rows: int = 30_000_000
     bytes: int = 256 << 20
-    """Of key columns."""
+    """Bytes of key columns."""
     keys: int = 5_000_000
     round_keys: int = 10_000_000
-    """Keys that a task holds in memory at a time; every round searches the files again."""
+    """The most keys that a task holds in memory; every round searches the files again."""
 
     def allow(self, scan: KeyScan) -> bool:
         return (
@@ -37,11 +45,11 @@ class DriverLimits:
 
 BY_MEASUREMENT = DriverLimits()
 MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=50_000_000)
-"""What the driver remembers of the files of one table, a byte for each row that may be deleted."""
+"""What the driver remembers about the files of one table; one byte for each row that may be deleted."""
 
 
 class PositionResolver:
-    """Resolves keys of one sink. Called by its committer thread alone."""
+    """Resolves keys of one sink. Only its committer thread calls it."""
 
     def __init__(
         self,
@@ -59,7 +67,7 @@ class PositionResolver:
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest] = ()
     ) -> ResolvedDeletes:
-        del added  # whatever they hold is newer than all that is there
+        del added  # added rows are newer than all existing ones
         scan = self._table.plan_keys(state, keys)
         if not scan.candidates:
             return ResolvedDeletes()
@@ -68,10 +76,10 @@ class PositionResolver:
         answer = self._index.ask(scan, state, IndexRequest(commit_id, self._remembered, self._jobs))
         name = f"{commit_id}/{self._ids.new_id()}"
         files = self._search(answer.rest, answer.found, name)
-        return replace(proposed(self._table, scan, files, name), key_index=answer.reference)
+        return replace(propose_deletes(self._table, scan, files, name), key_index=answer.reference)
 
     def look_ahead(self) -> None:
-        """Learn of files that the table got since keys were resolved last, before the next ones come.
+        """Index files that were added to the table since the last lookup, before the next one.
 
         Raises TransientError, TerminalError.
         """
@@ -87,25 +95,25 @@ class PositionResolver:
                 finder.look_ahead(candidate.file)
 
     def prepared(self, files: Sequence[WrittenFile]) -> tuple[Run, ...]:
-        """What the next batch will need of files that are about to come into the table; `adopt` it when they did.
+        """Index files that are about to be added to the table; `adopt` the runs once they are.
 
-        For any thread. Raises TransientError.
+        Any thread may call it. Raises TransientError.
         """
         scan = self._last
         return () if scan is None else self._index.prepared(scan, [_scan_file(file) for file in files])
 
     def adopt(self, runs: Sequence[Run]) -> None:
-        """The files that these were prepared of are in the table."""
+        """Use prepared runs, whose files are now in the table."""
         self._index.adopt(runs)
 
     def _search(self, scan: KeyScan, known: Sequence[RowPositions], name: str) -> tuple[WrittenFile, ...]:
-        """Deletes of what is known already, and of what is in the candidates."""
+        """Write deletes of the known positions and of those found in the candidates."""
         if self._limits.allow(scan):
             finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
-            files = reached(scan, finder) if scan.candidates else ()
-            return written(scan.place, [*known, *search_here(files, finder)], name)
+            files = files_matching_keys(scan, finder) if scan.candidates else ()
+            return write_deletes(scan.place, [*known, *search_here(files, finder)], name)
         spark = self._jobs.session()
-        found = list(written(scan.place, known, name))
+        found = list(write_deletes(scan.place, known, name))
         for number, keys in enumerate(rounds(scan.keys, self._limits.round_keys)):
             files = tuple(file for c in scan.candidates if (file := _with_keys(c.file, keys)) is not None)
             search = Search(files, scan.target, scan.place, f"{name}/{number}")
@@ -119,8 +127,8 @@ def _scan_file(file: WrittenFile) -> ScanFile:
     )
 
 
-def proposed(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...], name: str) -> ResolvedDeletes:
-    """Files of deletes, ready to be committed; older ones become few on the way. Raises TransientError.
+def propose_deletes(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...], name: str) -> ResolvedDeletes:
+    """Write the manifests of delete files, ready to commit, and merge older delete files. Raises TransientError.
 
     `name` begins with the id of the commit.
     """
@@ -135,8 +143,8 @@ def proposed(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...],
     )
 
 
-def reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
-    """Files that the keys reach by the values of every key column, and by their partitions. Raises TransientError."""
+def files_matching_keys(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
+    """The files that may hold keys, by the bounds of every key column and by partitions. Raises TransientError."""
     with reading("keys of the batch"):
         ((_, keys),) = finder.keys_of(scan.candidates[0].file)
     within = [
@@ -148,7 +156,7 @@ def reached(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:
 
 
 def rounds(keys: Sequence[DeleteFile], most: int) -> Iterator[frozenset[DeleteFile]]:
-    """Files of keys in groups that fit into memory; one that does not fit alone is a group."""
+    """Group key files so that each group fits into memory; a file that does not fit is a group alone."""
     group: list[DeleteFile] = []
     for key in keys:
         if group and sum(k.rows for k in group) + key.rows > most:
@@ -160,6 +168,6 @@ def rounds(keys: Sequence[DeleteFile], most: int) -> Iterator[frozenset[DeleteFi
 
 
 def _with_keys(file: ScanFile, keys: frozenset[DeleteFile]) -> ScanFile | None:
-    """A file with some of its keys; None where none of them reaches it."""
+    """A file with only those key files that apply to it; None if none does."""
     deletes = tuple(d for d in file.deletes if d.kind is not DeleteKind.EQUALITY or d in keys)
     return replace(file, deletes=deletes) if any(d.kind is DeleteKind.EQUALITY for d in deletes) else None

@@ -1,10 +1,10 @@
-"""Older files of position deletes -> fewer, as a part of a commit that deletes rows anyway.
+"""Searches data files for keys, in threads of the driver or in Spark tasks, and writes position deletes.
 
-Searches data files for keys, by threads of the driver or by Spark tasks, and writes deletes of what it finds.
+The driver searches with all its cores and remembers which rows are already deleted, so that a batch on a table of about
+ten million rows takes tenths of a second and one delete file per partition. Tasks know nothing about earlier searches:
+each loads the keys and the deletes of its own files, and writes its own delete files.
 
-The driver searches with all its cores and remembers which rows are deleted already, so that a batch on a table of some
-ten million rows takes tenths of a second and one file of deletes per partition. Tasks know nothing of earlier searches:
-each loads the keys and the deletes of its own files, and writes its own files.
+A commit that deletes rows also merges older position delete files (`merge_deletes`).
 """
 
 import os
@@ -41,7 +41,7 @@ class SparkJobs:
     pool: str
 
     def session(self) -> SparkSession:
-        """The session, whose jobs of this thread run in the sink's pool from now on."""
+        """The session; jobs of this thread run in the sink's pool from now on."""
         spark = self.make_session()
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
         return spark
@@ -49,17 +49,17 @@ class SparkJobs:
 
 @dataclass(frozen=True)
 class Search:
-    """Files to search, each with its deletes. Everything that is needed goes to tasks by pickle."""
+    """Files to search, each with its deletes. Pickled to tasks."""
 
     files: tuple[ScanFile, ...]
     target: ReadTarget
     place: DeletePlace
     name: str
-    """Nobody else's: names of files of deletes are derived from it."""
+    """Unique: names of delete files are derived from it."""
 
 
 def search_here(files: Sequence[ScanFile], finder: PositionFinder) -> list[RowPositions]:
-    """By threads of this process; nothing is written. Raises TransientError, TerminalError."""
+    """Search in threads of this process, without writing. Raises TransientError, TerminalError."""
     if not files:
         return []
     with reading("keys of the batch"):
@@ -70,7 +70,7 @@ def search_here(files: Sequence[ScanFile], finder: PositionFinder) -> list[RowPo
 
 
 def search_by_tasks(search: Search, spark: SparkSession) -> tuple[WrittenFile, ...]:
-    """By Spark tasks. Raises TransientError, TerminalError."""
+    """Search in Spark tasks, which write the deletes. Raises TransientError, TerminalError."""
     tasks = read_tasks(search.files, spark.sparkContext.defaultParallelism)
     act = _TaskSearch(search.target, search.place, search.name)
     found = Tasks("rows could not be looked up by their keys", act.discard).run(spark, tasks, act.search)
@@ -79,7 +79,7 @@ def search_by_tasks(search: Search, spark: SparkSession) -> tuple[WrittenFile, .
 
 @dataclass(frozen=True)
 class _TaskSearch:
-    """What every task of a search has to know."""
+    """What every task of a search needs."""
 
     target: ReadTarget
     place: DeletePlace
@@ -87,22 +87,22 @@ class _TaskSearch:
 
     def search(self, task: ReadTask, attempt: str) -> tuple[WrittenFile, ...]:
         finder = PositionFinder(self.target, task.files, KeyMemory())
-        return written(self.place, _joined(map(finder.find, task.splits)), f"{self.name}/{attempt}")
+        return write_deletes(self.place, _joined(map(finder.find, task.splits)), f"{self.name}/{attempt}")
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        """Remove what a task wrote whose job failed elsewhere."""
+        """Remove the files of a task after another task of its job failed."""
         remove_new([file.path for file in files], self.place.io_properties, "another task of their search failed")
 
 
-def written(place: DeletePlace, found: Sequence[RowPositions], name: str) -> tuple[WrittenFile, ...]:
-    """Files of deletes of what was found. Raises TransientError."""
+def write_deletes(place: DeletePlace, found: Sequence[RowPositions], name: str) -> tuple[WrittenFile, ...]:
+    """Write position deletes of these rows. Raises TransientError."""
     with _trying("position deletes could not be written"):
         return write_position_deletes(place, found, name)
 
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Say in calve's terms that files could not be read."""
+    """Translate failures to read files to calve's errors."""
     with _trying(f"{what} could not be read"):
         yield
 
@@ -116,7 +116,7 @@ def _trying(failure: str) -> Iterator[None]:
 
 
 def _joined(parts: Iterable[RowPositions]) -> list[RowPositions]:
-    """What was found in parts of one file as one; parts come in the order of the file."""
+    """Join the positions of parts of one file; parts are in file order."""
     by_path: dict[str, list[RowPositions]] = {}
     for part in parts:
         if len(part.positions):
@@ -129,16 +129,17 @@ def _joined(parts: Iterable[RowPositions]) -> list[RowPositions]:
 
 @dataclass(frozen=True)
 class MergedDeletes:
-    """New files of deletes, and those whose place they take."""
+    """New delete files, and those that they replace."""
 
     files: tuple[WrittenFile, ...] = ()
     replaced: tuple[str, ...] = ()
 
 
 def merge_deletes(groups: Sequence[DeleteGroup], place: DeletePlace, live: Collection[str], name: str) -> MergedDeletes:
-    """Deletes of data files that left the table are left out. Raises TransientError."""
+    """Merge delete files; deletes of data files that left the table are dropped. Raises TransientError."""
     found = [one for group in groups for one in _positions(group, place, live)]
-    return MergedDeletes(written(place, found, f"{name}/merged"), tuple(file.path for g in groups for file in g.files))
+    files = write_deletes(place, found, f"{name}/merged")
+    return MergedDeletes(files, tuple(file.path for g in groups for file in g.files))
 
 
 def _positions(group: DeleteGroup, place: DeletePlace, live: Collection[str]) -> list[RowPositions]:
@@ -154,5 +155,5 @@ def _positions(group: DeleteGroup, place: DeletePlace, live: Collection[str]) ->
 
 
 def _data_file(path: str, group: DeleteGroup) -> ScanFile:
-    """As much of a data file as its deletes have to say."""
+    """A data file, with only the values that its deletes need."""
     return ScanFile(path, 0, 0, 0, spec_id=group.spec_id, partition=group.partition)

@@ -15,7 +15,7 @@ from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict
 from calve.iceberg.loading import load_table
 from calve.iceberg.snapshot.conversion import ConversionPlan, commit_conversion, plan_conversion
-from calve.keylookup.search import Search, search_by_tasks, search_here, written
+from calve.keylookup.search import Search, search_by_tasks, search_here, write_deletes
 from calve.model.files import WrittenFile
 from calve.model.spec import TableName
 from calve.reader.key_positions import KeyMemory, PositionFinder
@@ -77,4 +77,4 @@ def positions_of(plan: ConversionPlan, tools: ConversionTools) -> tuple[WrittenF
     if plan.rows > HERE_ROWS:
         return search_by_tasks(search, tools.session())
     found = search_here(search.files, PositionFinder(plan.target, plan.files, KeyMemory()))
-    return written(search.place, found, search.name)
+    return write_deletes(search.place, found, search.name)

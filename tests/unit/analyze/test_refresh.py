@@ -210,7 +210,7 @@ def test_columns_are_found_without_case_and_unknown_ones_are_named(tables: Table
     refreshed(tables, root, Request(("ID",), MetadataLevel.TABLE))
     (general,) = tables.read(MetadataType.TABLE)
     assert set(general.columns_statistics or {}) == {"id"}
-    with pytest.raises(InvalidInput, match='there is no column "i"') as caught:
+    with pytest.raises(InvalidInput, match='column "i" does not exist') as caught:
         refreshed(tables, root, Request(("i",)))
     assert caught.value.hint == "Columns are id."
 
@@ -298,7 +298,7 @@ def test_a_folder_that_cannot_be_analyzed_is_refused(
 def test_a_level_that_the_files_do_not_have_is_refused(tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("id\n1\n")
-    with pytest.raises(InvalidInput, match="CSV have no level ROW_GROUP"):
+    with pytest.raises(InvalidInput, match="CSV do not support level ROW_GROUP"):
         refreshed(tables, tmp_path / "in", Request(level=MetadataLevel.ROW_GROUP))
 
 

@@ -67,7 +67,7 @@ def test_values_of_the_wrong_type_are_refused() -> None:
     ):
         with pytest.raises(InvalidInput, match=f'column "{name}" of a TableUnit cannot hold'):
             TABLES.to_row(replace(GENERAL, **{name: value}))  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="has to be a TableUnit"):
+    with pytest.raises(InvalidInput, match="must be a TableUnit"):
         TABLES.to_row("unit")  # type: ignore[arg-type]
 
 

@@ -1,15 +1,13 @@
-"""Data files -> entries -> runs in the store: their key columns alone are read, each file by itself.
+"""Builds the index: data files -> entries -> runs in the store; merges runs. Only key columns are read.
 
-Takes many data files in, by Spark tasks: each reads the keys of some files and writes parts of its own.
+Spark tasks index many data files: each reads the keys of some files and writes its own parts. A task that runs twice
+writes two sets of parts, of which one is reported. The other is removed, with everything that no manifest names, when a
+process starts to use the index.
 
-A task that runs twice writes two sets of parts, and one of them is reported. The other is removed with everything that
-no manifest names when a process begins to use the index.
-
-Runs become fewer: as soon as several are of about one size, they are merged into one, so there are always few.
-
-A merge goes through the hashes range by range, and holds one range of all its runs in memory. It leaves out entries
-of data files that left the table and, as far as that is known, of rows that are deleted. It takes nothing away: its
-inputs stay until a manifest without them is in the table.
+As soon as several runs have about the same size, they are merged into one, so there are always few. A merge goes
+through the hashes range by range, and holds one range of all its runs in memory. It drops entries of data files that
+left the table and, as far as known, of deleted rows. It removes nothing: its inputs stay until a manifest without them
+is in the table.
 """
 
 import itertools
@@ -35,20 +33,20 @@ from calve.spark.tasks import Tasks
 from calve.storage.state import NewRecords, StateStore
 
 MOST_FILE_ROWS = 20_000_000
-"""The keys of one file are sorted in memory."""
+"""Larger files are not indexed: the keys of one file are sorted in memory."""
 _PARTS_PER_RUN = 4
-"""Of short keys: few runs need no merge, and that many entries are sorted in some hundred megabytes."""
+"""For short keys: fewer runs need fewer merges, and this many entries are sorted in a few hundred megabytes."""
 _NONE: Words = np.empty(0, np.uint64)
 
 
 def indexed(file: ScanFile) -> IndexedFile:
-    """A data file as the index knows it."""
+    """The index's description of a data file."""
     return IndexedFile(file.path, file.size, file.rows)
 
 
 @dataclass(frozen=True)
 class Built:
-    """Entries of some data files, whose numbers are their places in `files`."""
+    """Entries of some data files; the number of a file is its index in `files`."""
 
     files: tuple[ScanFile, ...]
     entries: Entries
@@ -58,7 +56,7 @@ class Built:
 
 @dataclass(frozen=True)
 class KeyReader:
-    """How key columns are read."""
+    """How to read key columns."""
 
     target: ReadTarget
     key_ids: tuple[int, ...]
@@ -68,14 +66,14 @@ class KeyReader:
 
 @dataclass(frozen=True)
 class _Read:
-    """Keys of one file, and their positions; None where they are not for an index."""
+    """The keys of one file and their positions; None if they cannot be indexed."""
 
     file: ScanFile
     keys: tuple[tuple[Keys, int], ...] | None
 
 
 def build(reader: KeyReader, files: Sequence[ScanFile]) -> Iterator[Built]:
-    """Entries of files, a part at a time; files whose keys cannot be indexed are in none of them.
+    """Build the entries of files, group by group; files whose keys cannot be indexed are skipped.
 
     Raises TransientError.
     """
@@ -87,7 +85,7 @@ def build(reader: KeyReader, files: Sequence[ScanFile]) -> Iterator[Built]:
 
 
 def run_of(built: Built, put: Callable[[Entries], Part]) -> Run:
-    """Entries as a run of parts, each of which `put` writes."""
+    """Split entries into the parts of a run; `put` writes each."""
     step = rows_per_part(built.entries.words.shape[1])
     cuts = range(0, len(built.entries), step)
     parts = tuple(put(built.entries.taken(slice(at, at + step))) for at in cuts)
@@ -95,7 +93,7 @@ def run_of(built: Built, put: Callable[[Entries], Part]) -> Run:
 
 
 def file_groups(files: Sequence[ScanFile], target: ReadTarget, key_ids: Sequence[int]) -> Iterator[list[ScanFile]]:
-    """Files whose entries make a run; where keys may be long, no more than a part."""
+    """Group files whose entries form a run; if keys may be long, no more than one part."""
     group: list[ScanFile] = []
     short = all(is_short(target.keys[number].kind) for number in key_ids)
     most = rows_per_part(0) * (_PARTS_PER_RUN if short else 1)
@@ -145,16 +143,16 @@ def _places(number: int, keys: Keys, first: int) -> Words:
 
 @dataclass(frozen=True)
 class BuildTasks:
-    """What every task has to know."""
+    """What every indexing task needs."""
 
     target: ReadTarget
     key_ids: tuple[int, ...]
     store: StateStore
     stem: str
-    """Nobody else's: names of parts are derived from it."""
+    """Unique: names of parts are derived from it."""
 
     def runs(self, files: Sequence[ScanFile], writer: str) -> tuple[Run, ...]:
-        """Runs of some files, by this process. Raises TransientError."""
+        """Index some files in this process. Raises TransientError."""
         reader = KeyReader(self.target, self.key_ids, KeyMemory(), threads=1)
         sequence = itertools.count()
 
@@ -169,28 +167,28 @@ class BuildTasks:
             return tuple(run_of(built, put) for built in build(reader, files))
 
     def task(self, files: Sequence[ScanFile], attempt: str) -> tuple[Run, ...]:
-        """As `runs`, of one attempt of a task."""
+        """As `runs`, for one attempt of a task."""
         return self.runs(files, attempt.replace("/", "-"))
 
     def discard(self, runs: Sequence[Run]) -> None:
-        """Remove what a task wrote whose job failed elsewhere."""
+        """Remove the parts of a task after another task of its job failed."""
         for run in runs:
             for part in run.parts:
                 with suppress(TransientError):
                     self.store.delete(part.name)
 
 
-def taken_in_by_tasks(work: BuildTasks, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
-    """Runs of all files. Raises TransientError, TerminalError."""
+def index_by_tasks(work: BuildTasks, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
+    """Index all files in Spark tasks. Raises TransientError, TerminalError."""
     groups = list(file_groups(files, work.target, work.key_ids))
     found = Tasks("keys could not be indexed", work.discard).run(spark, groups, work.task)
     return tuple(run for runs in found for run in runs)
 
 
 _FAN = 4
-"""Runs of one size that are merged."""
+"""The number of runs in one tier that are merged."""
 _SMALLEST = 65_536
-"""Entries below which sizes do not matter."""
+"""Runs with at most this many entries are all in the lowest tier."""
 _HASHES = 1 << 64
 _POSITION = np.uint64(0xFFFF_FFFF)
 _FILE_SHIFT = np.uint64(32)
@@ -199,7 +197,7 @@ Flags = NDArray[np.bool_]
 
 
 def due(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Runs that are to be merged now; none most of the time."""
+    """The runs to merge now; usually none."""
     tiers: dict[int, list[Run]] = {}
     for run in runs:
         tiers.setdefault(_tier(run.rows), []).append(run)
@@ -215,16 +213,16 @@ def _tier(rows: int) -> int:
 
 @dataclass(frozen=True)
 class Merge:
-    """What is merged, and what is left out of it."""
+    """The runs to merge, and what to drop."""
 
     runs: tuple[Run, ...]
     live: frozenset[IndexedFile]
     """Data files of the snapshot."""
     deleted: Mapping[str, Flags]
-    """By path: rows that are deleted in it. Files that are not here keep all entries."""
+    """Deleted rows by path. Files that are not listed keep all entries."""
 
     def run(self, parts: Parts, fresh_name: Callable[[], str]) -> Run:
-        """The one run that takes their place. Raises DamagedIndex, TransientError."""
+        """Write the run that replaces them. Raises DamagedIndex, TransientError."""
         files = tuple(dict.fromkeys(file for run in self.runs for file in run.files if file in self.live))
         widths = widest(run.widths for run in self.runs if run.parts)
         exact = all(run.exact for run in self.runs)
@@ -255,11 +253,11 @@ class Merge:
 
 @dataclass(frozen=True)
 class _Kept:
-    """Files of the new run, and one flag for each of their rows that may be deleted."""
+    """The files of the new run, and one flag for each of their rows that may be deleted."""
 
     numbers: Mapping[IndexedFile, int]
     starts: NDArray[np.int64]
-    """By number of a file: where its flags begin; -1 where it has none."""
+    """The start of a file's flags, by its number; -1 if it has none."""
     flags: Flags
 
     @classmethod
@@ -271,7 +269,7 @@ class _Kept:
         return cls({file: number for number, file in enumerate(files)}, starts, joined)
 
     def placed(self, places: Words, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], Words]:
-        """Which entries stay, and their places by the new numbers of files."""
+        """The entries that stay, and their places with the new file numbers."""
         new = numbers[(places >> _FILE_SHIFT).astype(np.int64)]
         stays = new >= 0
         positions = (places & _POSITION).astype(np.int64)

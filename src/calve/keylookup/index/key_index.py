@@ -1,8 +1,8 @@
-"""The index of one sink: opened by the name in the table, asked, extended, published under a new name.
+"""The index of one sink: opened by the name in the table, queried, extended, published under a new name.
 
-Called by the committer's thread alone; merges run in a thread of their own, and what they make is taken at the next
-publication. Reading and writing may raise TransientError; damage never does: what is not whole is left out, said in
-the log, and made anew from the data files.
+Only the committer's thread calls it; merges run in a separate thread, and the next publication uses their results.
+Reading and writing may raise TransientError; damage never raises: damaged parts are skipped, logged, and rebuilt from
+the data files.
 """
 
 import logging
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from calve import faults
 from calve.clock import IdSource
 from calve.errors import CalveError, TransientError
-from calve.keylookup.index.build import BuildTasks, Flags, KeyReader, Merge, build, due, run_of, taken_in_by_tasks
+from calve.keylookup.index.build import BuildTasks, Flags, KeyReader, Merge, build, due, index_by_tasks, run_of
 from calve.keylookup.index.manifest import IndexedFile, IndexManifest, IndexOwner, Run
 from calve.keylookup.index.parts import DamagedIndex, Parts
 from calve.keylookup.index.words import Keys
@@ -40,47 +40,47 @@ Positions = NDArray[np.int64]
 
 
 def memory_on(machine: int) -> int:
-    """Bytes of parts that stay in memory, on a machine with so many: it may have several sinks."""
+    """Bytes of parts to keep in memory on a machine with this much memory, which may run several sinks."""
     return min(max(machine // 32, _LEAST_MEMORY), _MOST_MEMORY)
 
 
 @dataclass
 class _Merging:
-    """A merge in the background. `result` is there when it is done, unless it failed."""
+    """A merge in the background. `result` is set when it is done, unless it failed."""
 
     merge: Merge
     snapshot_id: int | None
-    """Deleted rows were left out as of this snapshot."""
+    """Rows that are deleted in this snapshot were dropped."""
     thread: threading.Thread
     result: Run | None = None
 
 
 @dataclass(frozen=True)
 class IndexBase:
-    """The table as the attempt that asks builds on it."""
+    """The state of the table that the attempt builds on."""
 
     owner: IndexOwner
     reference: str
-    """The manifest that the newest own snapshot names; empty where there is none."""
+    """The manifest that the newest own snapshot names; empty if there is none."""
     snapshots: tuple[int, ...]
     """The head first, then its ancestors."""
     live: frozenset[IndexedFile]
 
 
 class KeyIndex:
-    """`inline` merges at once, for whoever cannot wait for a thread."""
+    """The index of one sink. `inline` waits for merges, for tests."""
 
     def __init__(self, store: StateStore, ids: IdSource, *, memory: int = _LEAST_MEMORY, inline: bool = False) -> None:
         self._store, self._ids, self._inline = store, ids, inline
         self._parts = Parts(store, memory)
         self._opened: tuple[str, IndexManifest] | None = None
-        """What was asked for last, and what came of it."""
+        """The reference that was opened last, and its manifest."""
         self._merging: _Merging | None = None
         self._written: set[str] | None = None
-        """Names of this index in the store that may be removed one day; None before they were listed."""
+        """Names of this index in the store that may be removed later; None until they are listed."""
 
     def opened(self, base: IndexBase) -> IndexManifest:
-        """The index that the table names; one without runs where there is none that can be used."""
+        """Open the index that the table names; without runs if there is no usable one."""
         if self._opened is not None and (self._opened[0], self._opened[1].owner) == (base.reference, base.owner):
             return self._opened[1]
         found = IndexManifest("", base.owner)
@@ -88,12 +88,12 @@ class KeyIndex:
             try:
                 found = IndexManifest.decoded(base.reference, self._store.read(base.reference) or b"", base.owner)
             except DamagedIndex as error:
-                _log.warning("the key index is missing or damaged and is made anew: %s", error)
+                _log.warning("the key index is missing or damaged and will be rebuilt: %s", error)
         self._opened = base.reference, found
         return found
 
     def lookup(self, runs: Sequence[Run], keys: Keys) -> tuple[dict[IndexedFile, Positions], tuple[Run, ...]]:
-        """Positions of rows with the keys, which are sorted by hash; and runs that cannot be read, without theirs."""
+        """The positions of rows with the keys, which are sorted by hash; and the runs that cannot be read."""
         found: dict[IndexedFile, list[Positions]] = {}
         lost: list[Run] = []
         with ThreadPoolExecutor(_LOOKUPS) as pool:
@@ -102,7 +102,7 @@ class KeyIndex:
                 try:
                     places = [answer.result() for answer in answers]
                 except DamagedIndex as error:
-                    _log.warning("a part of the key index is missing or damaged and is made anew: %s", error)
+                    _log.warning("a part of the key index is missing or damaged and will be rebuilt: %s", error)
                     lost.append(run)
                     continue
                 for file, positions in _by_file(run, places):
@@ -110,34 +110,34 @@ class KeyIndex:
         return {file: _together(pieces) for file, pieces in found.items()}, tuple(lost)
 
     def take_in(self, reader: KeyReader, files: Sequence[ScanFile]) -> tuple[Run, ...]:
-        """Runs of data files; those whose keys cannot be indexed are in none of them."""
+        """Index data files; those whose keys cannot be indexed are skipped."""
         faults.reached("index.before")
         return tuple(
             run_of(built, lambda entries: self._parts.put(self._fresh(), entries)) for built in build(reader, files)
         )
 
     def prepared(self, reader: KeyReader, files: Sequence[ScanFile]) -> tuple[Run, ...]:
-        """As `take_in`, for files that are not in the table yet: `adopt` the runs when they are. For any thread."""
+        """As `take_in`, for files that are not in the table yet: `adopt` the runs once they are. For any thread."""
         return tuple(
             run_of(built, lambda entries: self._parts.put(f"{_PARTS}/{self._ids.new_id()}", entries))
             for built in build(reader, files)
         )
 
     def adopt(self, runs: Sequence[Run]) -> None:
-        """What was prepared is to be kept as long as it is named, and removed after that."""
+        """Keep prepared runs as long as a manifest names them, and remove them afterwards."""
         for part in (part for run in runs for part in run.parts):
             self._note(part.name)
 
     def take_in_by_tasks(self, reader: KeyReader, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
-        """As `take_in`, by Spark tasks, which write parts by themselves."""
+        """As `take_in`, in Spark tasks, which write the parts themselves."""
         faults.reached("index.before")
         work = BuildTasks(reader.target, reader.key_ids, self._store, f"{_PARTS}/{self._ids.new_id()}")
-        runs = taken_in_by_tasks(work, files, spark)
+        runs = index_by_tasks(work, files, spark)
         self.adopt(runs)
         return runs
 
     def publish(self, base: IndexBase, runs: Sequence[Run], commit_id: str) -> IndexManifest:
-        """Write the manifest for a commit, unless nothing changed. What it names is whole in the store."""
+        """Write the manifest for a commit, unless nothing changed. All parts it names are complete in the store."""
         live = [run for run in self._with_merged(base, runs) if any(f in base.live for f in run.files)]
         before = self.opened(base)
         if tuple(live) == before.runs:
@@ -152,7 +152,7 @@ class KeyIndex:
     def merge_if_due(
         self, base: IndexBase, manifest: IndexManifest, deleted: Callable[[Collection[str]], Mapping[str, Flags]]
     ) -> None:
-        """Begin to merge runs where there are many. `deleted` tells which rows of the files at these paths are."""
+        """Start a merge if there are many runs. `deleted` returns the deleted rows of the files at some paths."""
         runs = due(manifest.runs)
         if self._merging is not None or not runs:
             return
@@ -166,10 +166,10 @@ class KeyIndex:
             thread.join()
 
     def tidy(self, base: IndexBase, manifest: IndexManifest) -> None:
-        """Remove what neither the table's manifest nor the one of this attempt names, nor a merge makes.
+        """Remove objects that neither the table's manifest nor this attempt's names, unless a merge is running.
 
-        What older runs left is listed by one attempt and removed by a later one, whose look at the table came after the
-        listing and showed that this run holds the fence: so nothing in the list is of a successor.
+        One attempt lists what older runs left; a later one removes it. The later attempt loaded the table after the
+        listing and saw that this run holds the fence, so nothing in the list belongs to a successor.
         """
         if self._merging is not None:
             return
@@ -199,7 +199,7 @@ class KeyIndex:
             _log.warning("runs of the key index could not be merged: %s", error)
 
     def _with_merged(self, base: IndexBase, runs: Sequence[Run]) -> list[Run]:
-        """The runs, those that were merged meanwhile replaced; what that left out holds after its snapshot only."""
+        """The runs, with finished merges applied; a merge is only valid in descendants of its snapshot."""
         merging = self._merging
         if merging is None or merging.thread.is_alive():
             return list(runs)
@@ -230,5 +230,5 @@ def _by_file(run: Run, places: Sequence[NDArray[np.uint64]]) -> list[tuple[Index
 
 
 def _together(pieces: Sequence[Positions]) -> Positions:
-    """Ascending, each once; of one run they are that already."""
+    """Ascending positions without duplicates; those of one run already are."""
     return pieces[0] if len(pieces) == 1 else distinct(np.concatenate(pieces))

@@ -1,7 +1,7 @@
-"""Which parts an index has, and of which data files: one small record, checked as a whole.
+"""The manifest of an index: its parts, and the data files that they cover. One small record, verified as a whole.
 
-A run is a set of parts whose entries were sorted together. What a manifest says of itself (its name, the table, the
-key) is compared with what is asked for, so that the record of another table or an older one under its name is noticed.
+A run is a set of parts whose entries were sorted together. A manifest states its name, table and key; they are compared
+with the expected ones, so that the record of another table, or an older one under the same name, is detected.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class IndexedFile:
-    """A data file. One with the same path and another size is another file."""
+    """A data file. The same path with a different size is a different file."""
 
     path: str
     size: int
@@ -28,24 +28,24 @@ class IndexedFile:
 
 @dataclass(frozen=True)
 class Run:
-    """Entries of some data files; the file of a place is the number of one of them."""
+    """The entries of some data files; a place refers to a file by its index in `files`."""
 
     files: tuple[IndexedFile, ...]
     widths: tuple[int, ...]
     """Words of each column of the key."""
     exact: bool
-    """Whether hashes tell keys apart, so that no key is stored."""
+    """Whether hashes are unique per key, so that keys are not stored."""
     parts: tuple[Part, ...]
 
     @property
     def rows(self) -> int:
-        """Entries."""
+        """The number of entries."""
         return sum(part.rows for part in self.parts)
 
 
 @dataclass(frozen=True)
 class IndexOwner:
-    """Whose index it is: the table, and the fields of the key."""
+    """The table and the key fields that an index belongs to."""
 
     table_uuid: str
     key_ids: tuple[int, ...]
@@ -53,7 +53,7 @@ class IndexOwner:
 
 @dataclass(frozen=True)
 class IndexManifest:
-    """An index. `name` is that of its record."""
+    """An index. `name` is the name of its record."""
 
     name: str
     owner: IndexOwner
@@ -61,12 +61,12 @@ class IndexManifest:
 
     @property
     def covered(self) -> frozenset[IndexedFile]:
-        """Data files whose rows are all in it, but for deleted ones."""
+        """The data files whose rows, except for deleted ones, are all in the index."""
         return frozenset(file for run in self.runs for file in run.files)
 
     @property
     def rows(self) -> int:
-        """Entries of all runs."""
+        """The number of entries of all runs."""
         return sum(run.rows for run in self.runs)
 
     @property
@@ -76,11 +76,11 @@ class IndexManifest:
 
     @property
     def part_names(self) -> set[str]:
-        """Of all runs."""
+        """The names of all parts."""
         return {part.name for run in self.runs for part in run.parts}
 
     def encoded(self) -> bytes:
-        """The record: a digest, and the rest compressed."""
+        """The record: a digest, followed by the compressed body."""
         body = {
             "format": _FORMAT,
             "name": self.name,
@@ -93,7 +93,7 @@ class IndexManifest:
 
     @classmethod
     def decoded(cls, name: str, data: bytes, owner: IndexOwner) -> Self:
-        """Inverse of `encoded`. Raises DamagedIndex for what is not whole, or not what it should be."""
+        """Inverse of `encoded`. Raises DamagedIndex if the record is damaged or belongs to something else."""
         packed = data[_DIGEST_BYTES:]
         if hashlib.sha256(packed).digest() != data[:_DIGEST_BYTES]:
             raise DamagedIndex(name)

@@ -3,8 +3,9 @@
     page 0 │ page 1 │ ... │ fences: the first hash of each page │ a checksum of each page
 
 Everything is 64-bit words. A page has PAGE entries, column by column: hashes, places (file << 32 | position), and the
-words of the keys where hashes do not tell keys apart. So a look-up of few keys reads the pages that their fences point
-to, and one of many keys all of them. Checksums depend on the name of the part: another part in its place is noticed.
+words of the keys if hashes are not unique per key. So a lookup of few keys reads only the pages that the fences point
+to, and a lookup of many keys reads all of them. Checksums depend on the name of the part, so that another part in its
+place is detected.
 """
 
 import zlib
@@ -19,29 +20,29 @@ from calve.keylookup.index.words import Keys, Words, same
 from calve.storage.state import StateStore
 
 PAGE = 512
-"""Entries of a page."""
+"""The number of entries in a page."""
 PART_BYTES = 32 << 20
-"""Of a part, about: the memory of whoever merges is some times as much."""
+"""The approximate size of a part; a merge needs a small multiple of it in memory."""
 _WORD = 8
 _MOST_PAGES = 4
-"""One page in so many, and the whole part is read: in one go, and kept."""
+"""If at least one page in this many is needed, the whole part is read at once and kept."""
 _NOWHERE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 Numbers = NDArray[np.int64]
 
 
 def rows_per_part(words: int) -> int:
-    """Entries of a part, where so many words of each key are stored."""
+    """The number of entries in a part that stores this many words of each key."""
     return PART_BYTES // ((2 + words) * _WORD)
 
 
 class DamagedIndex(Exception):
-    """A part of the index is missing, cut or changed."""
+    """A part of the index is missing, truncated or changed."""
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Sorted by hash. `words` has no columns where hashes tell keys apart."""
+    """Entries sorted by hash. `words` has no columns if hashes are unique per key."""
 
     hashes: Words
     places: Words
@@ -52,16 +53,16 @@ class Entries:
 
     @property
     def size(self) -> int:
-        """Bytes in memory."""
+        """The size in memory, in bytes."""
         return self.hashes.nbytes + self.places.nbytes + self.words.nbytes
 
     def taken(self, which: NDArray[np.bool_] | Numbers | slice) -> "Entries":
-        """Some of them."""
+        """A selection of the entries."""
         return Entries(self.hashes[which], self.places[which], self.words[which])
 
     @classmethod
     def together(cls, parts: Sequence["Entries"]) -> "Entries":
-        """All of them, sorted again."""
+        """Merge entries, sorted by hash."""
         hashes = np.concatenate([part.hashes for part in parts])
         order = np.argsort(hashes)
         return cls(
@@ -71,11 +72,11 @@ class Entries:
         )
 
     def with_keys(self, keys: Keys, widths: Sequence[int]) -> Words:
-        """Places of all entries that have one of the keys, which are sorted by hash."""
+        """The places of all entries that have one of the keys, which are sorted by hash."""
         at = np.searchsorted(self.hashes, keys.hashes)
         of_key = np.arange(len(at))
         pieces: list[tuple[Numbers, Numbers]] = []
-        while len(at):  # once, but for keys that have several entries
+        while len(at):  # once, unless keys have several entries
             inside = np.flatnonzero(at < len(self.hashes))
             here = inside[self.hashes[at[inside]] == keys.hashes[of_key[inside]]]
             at, of_key = at[here], of_key[here]
@@ -91,36 +92,36 @@ class Entries:
 
 @dataclass(frozen=True)
 class Part:
-    """What a manifest says of a part."""
+    """The description of a part in a manifest."""
 
     name: str
     rows: int
     words: int
-    """Words of each key that are stored."""
+    """The number of words of each key that are stored."""
     low: int
     high: int
     """The first and the last hash."""
     checksum: int
-    """Of fences and checksums of pages."""
+    """The checksum of the fences and the page checksums."""
 
     @property
     def pages(self) -> int:
-        """Pages, the last one filled up."""
+        """The number of pages; the last one is padded."""
         return -(-self.rows // PAGE)
 
     @property
     def page_bytes(self) -> int:
-        """Of one page."""
+        """The size of one page."""
         return PAGE * (2 + self.words) * _WORD
 
     @property
     def size(self) -> int:
-        """Bytes of the object."""
+        """The size of the object in bytes."""
         return self.pages * (self.page_bytes + 2 * _WORD)
 
 
 def encoded(name: str, entries: Entries) -> tuple[Part, bytes]:
-    """A part of at least one entry, and its bytes."""
+    """Encode at least one entry; returns the part and its bytes."""
     count, width = -(-len(entries) // PAGE), 2 + entries.words.shape[1]
     columns = np.full((width, count * PAGE), _NOWHERE)
     for number, column in enumerate((entries.hashes, entries.places, *entries.words.T)):
@@ -133,7 +134,7 @@ def encoded(name: str, entries: Entries) -> tuple[Part, bytes]:
 
 
 def _checksums(name: str, pages: Words) -> Words:
-    """Of each page. Weights are odd, so a change of one word is always seen, and more with near certainty."""
+    """The checksum of each page. Weights are odd, so any change of one word is detected, and more almost certainly."""
     words = pages.reshape(len(pages), -1)
     weights = np.random.default_rng(7).integers(0, 1 << 63, words.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
     found: Words = words @ weights + np.uint64(zlib.crc32(name.encode()))
@@ -141,10 +142,10 @@ def _checksums(name: str, pages: Words) -> Words:
 
 
 class Parts:
-    """Reads parts, and keeps the first ones that fit. Several threads may ask.
+    """Reads parts, and caches the first ones that fit. Several threads may use it.
 
-    Nothing makes room for something else: a batch of any size asks all parts, one after the other, and of an index that
-    is larger than the memory the last ones that were read would always be those that are not needed next.
+    Nothing is evicted to make room: every batch queries all parts in turn, so if the index is larger than the cache, an
+    LRU cache would always evict the parts that are needed next.
     """
 
     def __init__(self, store: StateStore, most_bytes: int) -> None:
@@ -155,14 +156,14 @@ class Parts:
         self._lock = Lock()
 
     def put(self, name: str, entries: Entries) -> Part:
-        """Write a part and keep it. Raises TransientError."""
+        """Write a part and cache it. Raises TransientError."""
         part, data = encoded(name, entries)
         self._store.put_new(name, data)
         self._keep(name, entries)
         return part
 
     def retain(self, names: set[str]) -> None:
-        """Forget all other parts."""
+        """Drop all other parts from the cache."""
         with self._lock:
             for name in self._whole.keys() - names:
                 self._bytes -= self._whole.pop(name).size
@@ -170,7 +171,7 @@ class Parts:
                 del self._footers[name]
 
     def lookup(self, part: Part, keys: Keys, widths: Sequence[int]) -> Words:
-        """Places of the keys, which are sorted by hash. Raises DamagedIndex, TransientError."""
+        """The places of the keys, which are sorted by hash. Raises DamagedIndex, TransientError."""
         low, high = np.searchsorted(keys.hashes, np.array([part.low, part.high], np.uint64), "left")
         high += int(np.searchsorted(keys.hashes[high:], np.uint64(part.high), "right"))
         if low == high:
@@ -192,7 +193,7 @@ class Parts:
         return entries
 
     def between(self, part: Part, low: int, high: int) -> Entries:
-        """Entries with low <= hash <= high, without keeping them. Raises DamagedIndex, TransientError."""
+        """Entries with low <= hash <= high, without caching them. Raises DamagedIndex, TransientError."""
         entries = self._kept(part.name)
         if entries is None:
             fences, _ = self._footer(part)
@@ -203,7 +204,7 @@ class Parts:
         return entries.taken(slice(start, int(np.searchsorted(entries.hashes, np.uint64(high), "right"))))
 
     def _pages_of(self, part: Part, hashes: Words) -> Numbers:
-        """Pages that may have entries with these hashes; equal ones may go on over several pages."""
+        """The pages that may have entries with these hashes; equal hashes may span several pages."""
         fences, _ = self._footer(part)
         first = np.maximum(np.searchsorted(fences, hashes, "left") - 1, 0)
         behind = np.searchsorted(fences, hashes, "right")
@@ -237,7 +238,7 @@ class Parts:
         columns = [np.ascontiguousarray(found[:, number, :]).reshape(-1) for number in range(2 + part.words)]
         rows = len(columns[0])
         if len(pages) and pages[-1] == part.pages - 1:
-            rows -= part.pages * PAGE - part.rows  # the last page is filled up
+            rows -= part.pages * PAGE - part.rows  # the last page is padded
         keys = np.column_stack(columns[2:]) if part.words else np.empty((len(columns[0]), 0), np.uint64)
         return Entries(columns[0][:rows], columns[1][:rows], keys[:rows])
 

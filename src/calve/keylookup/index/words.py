@@ -1,7 +1,7 @@
 """Keys as rows of 64-bit words, the same for equal keys whatever file or batch they come from, and their hashes.
 
-A whole number, date or time is one word; a decimal or a uuid two; a text its length and its bytes, as many words as the
-longest of the texts at hand takes. Rows with a null in the key are left out: no change has such a key.
+An integer, date or time is one word; a decimal or a uuid two; a string its length and its bytes, padded to the longest
+string in the column. Rows with a null in the key are skipped: no change has such a key.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,32 +16,32 @@ Words = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 
 MOST_WORDS = 32
-"""Of a key; longer ones are not indexed."""
+"""The most words of a key; longer keys are not indexed."""
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 class NotIndexable(Exception):
-    """These keys are too long for the index, or of a type that it does not take."""
+    """The keys are too long for the index, or of a type that it does not support."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of some rows. `words[i]` are those of the i-th key, column after column."""
+    """The keys of some rows. `words[i]` are the words of the i-th key, column by column."""
 
     hashes: Words
     words: Words
     widths: tuple[int, ...]
-    """Words of each column."""
+    """The number of words of each column."""
     rows: Numbers
-    """Which of the rows the keys are of, ascending."""
+    """The rows that the keys belong to, ascending."""
     exact: bool
-    """Whether keys with the same hash are the same."""
+    """Whether hashes are unique per key."""
 
     @classmethod
     def of(cls, columns: Sequence[pa.ChunkedArray]) -> Self:
-        """Raises NotIndexable."""
+        """Encode the keys of rows. Raises NotIndexable."""
         rows = _complete_rows(columns)
         parts = [_Column.of(_combined(column, rows)) for column in columns]
         widths = tuple(len(part.words) for part in parts)
@@ -54,13 +54,13 @@ class Keys:
 
 
 def is_short(kind: pa.DataType) -> bool:
-    """Whether every value of a type takes two words at most."""
+    """Whether every value of a type needs at most two words."""
     return not (pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 @dataclass(frozen=True)
 class _Column:
-    """One column of keys: its words, and the bytes of each text."""
+    """One column of keys: its words, and the length of each string in bytes."""
 
     words: tuple[Words, ...]
     lengths: Numbers | None = None
@@ -86,7 +86,7 @@ class _Column:
 
 
 def same(left: Words, left_widths: Sequence[int], right: Words, right_widths: Sequence[int]) -> NDArray[np.bool_]:
-    """Which rows of two tables of words are the same key. Widths may differ: the length of a text comes first."""
+    """Which rows of two arrays of words are the same key. Widths may differ: the length of a string comes first."""
     found = np.ones(len(left), bool)
     at_left = at_right = 0
     for mine, theirs in zip(left_widths, right_widths, strict=True):
@@ -109,7 +109,7 @@ def widened(words: Words, widths: Sequence[int], wanted: Sequence[int]) -> Words
 
 
 def widest(widths: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """Enough words for all, column by column."""
+    """The maximum of the widths, column by column."""
     return tuple(max(of_column) for of_column in zip(*widths, strict=True))
 
 
@@ -124,13 +124,13 @@ def _complete_rows(columns: Sequence[pa.ChunkedArray]) -> Numbers:
 
 def _combined(column: pa.ChunkedArray, rows: Numbers) -> pa.Array:
     found = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if isinstance(found, pa.ChunkedArray):  # empty, or larger than one array can be
+    if isinstance(found, pa.ChunkedArray):  # empty, or too large for one array
         found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], column.type)
     return found if len(rows) == len(found) else found.take(pa.array(rows))
 
 
 def _words_of_texts(values: pa.Array) -> tuple[tuple[Words, ...], Numbers]:
-    """The length of each text, then its bytes; behind its end they are zero."""
+    """The length of each string, then its bytes, padded with zeros."""
     if not len(values):
         return (np.empty(0, np.uint64),), np.empty(0, np.int64)
     _, offsets_buffer, data = values.buffers()
@@ -139,7 +139,7 @@ def _words_of_texts(values: pa.Array) -> tuple[tuple[Words, ...], Numbers]:
     count = -(-int(lengths.max()) // 8)
     if count >= MOST_WORDS:
         raise NotIndexable
-    around = np.zeros(last - first + 8 * count + 8, np.uint8)  # with room behind, to read eight bytes anywhere
+    around = np.zeros(last - first + 8 * count + 8, np.uint8)  # padded, to read eight bytes anywhere
     if last > first:
         around[: last - first] = np.frombuffer(data, np.uint8, last - first, first)
     anywhere: Words = np.ndarray((len(around) - 7,), "<u8", around, strides=(1,))
@@ -153,7 +153,7 @@ def _words_of_texts(values: pa.Array) -> tuple[tuple[Words, ...], Numbers]:
 
 
 def _hashes(parts: Sequence[_Column], count: int) -> Words:
-    """Zeros that fill up a text do not count: the same text has the same hash beside longer ones."""
+    """Hashes of keys. Padding is ignored: a string has the same hash beside longer ones."""
     hashes = np.full(count, _SEED)
     for part in parts:
         for number, word in enumerate(part.words):
@@ -165,7 +165,7 @@ def _hashes(parts: Sequence[_Column], count: int) -> Words:
 
 
 def _mixed(words: Words) -> Words:
-    """One to one, and every bit of the result depends on all bits."""
+    """A bijective mix: every bit of the result depends on all bits."""
     mixed = (words ^ (words >> np.uint64(30))) * _FIRST
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
     result: Words = mixed ^ (mixed >> np.uint64(31))
