@@ -1,14 +1,13 @@
-"""Statistics of files: Parquet footers, or an aggregation of CSV and JSON records.
+"""Statistics of files: columns, rows, and for each row group of a Parquet file nulls and bounds of columns.
 
-A footer gives columns, rows, and for each row group nulls and bounds of columns. Footers are read in Spark tasks if
-there are many files, otherwise in this process. Errors are returned as values; the caller raises them.
+Footers are read in Spark tasks when there are many files, and in this process when there are few.
 
-CSV and JSON files have no statistics, so they are read completely, in one aggregation by file.
+CSV and JSON files have no statistics of their own: they are read whole, in one aggregation by file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -24,8 +23,9 @@ from calve.analyze.column_types import bounded, columns_of, instant, kind_of, sc
 from calve.analyze.subject import FileLook, GroupLook, ListedFile, WantedFacts
 from calve.errors import CalveError, InvalidInput, TransientError
 from calve.metastore.statistics import ColumnStatistics, StatisticsType, merge_columns
-from calve.spark.failures import failure_of, told_as
+from calve.spark.failures import failure_of
 from calve.spark.sqltext import ident
+from calve.spark.tasks import Tasks
 
 FEW: Final = 64
 """The most footers that this process reads itself: that is cheaper than starting tasks."""
@@ -46,18 +46,18 @@ class Footers:
     names: Mapping[int, str] = field(default_factory=dict)
     """Names of columns by field id, if files may have different names."""
 
-    def of(self, files: Sequence[ListedFile]) -> list[FileLook] | CalveError:
-        """The contents of the files, or the error."""
-        found = []
-        for file in files:
-            try:
-                with self.open(file.path) as source:
-                    found.append(self._look(pq.ParquetFile(source)))
-            except pa.ArrowInvalid as error:
-                return InvalidInput("a file is not a valid Parquet file", detail=f"{file.path}: {error}")
-            except OSError as error:
-                return TransientError("a file could not be read", detail=f"{file.path}: {error}")
-        return found
+    def of(self, files: Sequence[ListedFile]) -> list[FileLook]:
+        """Read the footers of files. Raises InvalidInput, TransientError."""
+        return [self._read(file.path) for file in files]
+
+    def _read(self, path: str) -> FileLook:
+        try:
+            with self.open(path) as source:
+                return self._look(pq.ParquetFile(source))
+        except pa.ArrowInvalid as error:
+            raise InvalidInput("a file is not a valid Parquet file", detail=f"{path}: {error}") from error
+        except OSError as error:
+            raise TransientError("a file could not be read", detail=f"{path}: {error}") from error
 
     def _look(self, file: pq.ParquetFile) -> FileLook:
         footer, schema = file.metadata, self._schema(file)
@@ -131,22 +131,18 @@ def _nullable(schema: T.StructType) -> T.StructType:
 
 
 def read_footers(spark: Callable[[], SparkSession], footers: Footers, files: Sequence[ListedFile]) -> list[FileLook]:
-    """Read the footers of files, in Spark tasks if there are many. Raises InvalidInput, TransientError."""
+    """Read the footers of files, in Spark tasks when there are many. Raises InvalidInput, TransientError."""
     if len(files) <= FEW:
-        answers = [footers.of(files)]
-    else:
-        context = spark().sparkContext
-        size = min(_PER_TASK, -(-len(files) // context.defaultParallelism))
-        rest = iter(files)
-        chunks = list(iter(lambda: list(islice(rest, size)), []))
-        with told_as("the files could not be read"):
-            answers = context.parallelize(chunks, len(chunks)).map(footers.of).collect()
-    found: list[FileLook] = []
-    for answer in answers:
-        if isinstance(answer, CalveError):
-            raise answer
-        found += answer
-    return found
+        return footers.of(files)
+    session = spark()
+    size = min(_PER_TASK, -(-len(files) // session.sparkContext.defaultParallelism))
+    chunks = [files[first : first + size] for first in range(0, len(files), size)]
+    tasks: Tasks[list[FileLook]] = Tasks("the files could not be read")
+    return [look for looks in tasks.run(session, chunks, partial(_looks_of, footers)) for look in looks]
+
+
+def _looks_of(footers: Footers, files: Sequence[ListedFile], _attempt: str) -> list[FileLook]:
+    return footers.of(files)
 
 
 _FILE: Final = "_calve_file"

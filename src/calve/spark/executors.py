@@ -57,6 +57,7 @@ def check_executors(spark: SparkSession) -> None:
         tasks = max(2, context.defaultParallelism)
         try:
             with _waiting_is_told(str(context.master)):
+                # Not `Tasks`: executors may have another calve, and this must need as little of it as possible.
                 answers = set(context.parallelize(range(tasks), tasks).map(_installed).collect())
         except (PySparkException, Py4JError) as error:
             raise executor_failure(error) or TransientError("Spark's executors did not answer") from error

@@ -38,7 +38,8 @@ class Tasks(Generic[T]):
 
     primary: str
     """What could not be done, if nothing better is known."""
-    discard: Callable[[T], None]
+    discard: Callable[[T], None] | None = None
+    """Removes what a task made; None if tasks make nothing but their values."""
 
     def run(self, spark: SparkSession, works: Sequence[W], act: Callable[[W, str], T]) -> list[T]:
         """One task for each piece of work; the values in the same order. Raises CalveError.
@@ -62,8 +63,9 @@ class Tasks(Generic[T]):
         values = sorted((r for r in reports if not isinstance(r, CalveError)), key=lambda numbered: numbered[0])
         if not errors:
             return [value for _, value in values]
-        for _, value in values:
-            self.discard(value)
+        if self.discard is not None:
+            for _, value in values:
+                self.discard(value)
         raise next((e for e in errors if not isinstance(e, TransientError)), errors[0])
 
 

@@ -235,7 +235,7 @@ def test_footers_tell_of_every_type(tmp_path: Path) -> None:
     path = tmp_path / "all.parquet"
     pq.write_table(pa.table(columns), path)
     file = ListedFile("all", str(path), (), 0, 0)
-    (look,) = _looks(Footers(pa.OSFile, WantedFacts()).of([file]))
+    (look,) = Footers(pa.OSFile, WantedFacts()).of([file])
     local = dt.datetime(2020, 1, 1)  # noqa: DTZ001 - the same
     assert look.columns == {
         "flag": ColumnStatistics(StatisticsType.BOOLEAN, 1, 1, True, True),  # noqa: FBT003 - bounds
@@ -255,11 +255,6 @@ def test_footers_tell_of_every_type(tmp_path: Path) -> None:
         "none": ColumnStatistics(StatisticsType.WHOLE, 2, 0),
         "word": ColumnStatistics(StatisticsType.TEXT, 0, 2, "x", "y"),
     }
-
-
-def _looks(found: Any) -> Any:
-    assert isinstance(found, list)
-    return found
 
 
 @pytest.mark.parametrize(

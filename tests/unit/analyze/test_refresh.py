@@ -126,7 +126,7 @@ def test_files_that_did_not_change_are_not_opened(tables: Tables, root: Path) ->
     assert counts(refreshed(tables, root)) == (1, 0, 0, 1)
     spoil(root / "b" / "1" / "2.parquet")
     (root / "b" / "1" / "2.parquet").touch()
-    with pytest.raises(InvalidInput, match="no Parquet file"):
+    with pytest.raises(InvalidInput, match="not a Parquet file"):
         refreshed(tables, root)
 
 
