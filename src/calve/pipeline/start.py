@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
-from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from pyspark.sql import DataFrame, SparkSession
@@ -55,9 +54,9 @@ from calve.source.files.definition import Files
 from calve.source.port import BoundedFrame, Source
 from calve.spark.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
 from calve.spark.session import machine_memory
-from calve.storage.filesystems import NO_LOCAL_FILES, io_properties_of, is_local_location
+from calve.storage.filesystems import NO_LOCAL_FILES, io_properties_of
 from calve.storage.listing import check_there
-from calve.storage.state import StateFolder, StateStore, check_apart
+from calve.storage.state import StateFolder, StateStore, check_apart, local_folder
 from calve.view.plan import Mode, ViewPlan
 from calve.view.run import View
 
@@ -129,9 +128,8 @@ def source_store(state: StateStore, spec: SinkSpec) -> StateStore:
 
 def _absolute_location(state: str) -> str:
     """Write a state location in the form of table locations, which all machines resolve."""
-    if not is_local_location(state):
-        return state.rstrip("/")
-    return location_of(Path(unquote(urlsplit(state).path) if state.startswith("file:") else state))
+    folder = local_folder(state)
+    return state.rstrip("/") if folder is None else location_of(folder)
 
 
 class Start:

@@ -60,35 +60,48 @@ class StateStore(Protocol):
 
 
 def open_state(location: str, io_properties: Mapping[str, str] | None = None) -> StateStore:
-    """The store behind a folder or a URI that pyarrow knows, with what the store needs (endpoint, credentials)."""
-    parts = urlsplit(location)
-    if parts.scheme in {"", "file"}:
-        return LocalState(Path(unquote(parts.path) if parts.scheme else location))
-    return (S3State if parts.scheme in _S3 else RemoteState)(location, io_properties or {})
+    """Open the store at a local path or a URI that pyarrow supports, with what it needs (endpoint, credentials)."""
+    folder = local_folder(location)
+    if folder is not None:
+        return LocalState(folder)
+    return (S3State if urlsplit(location).scheme in _S3 else RemoteState)(location, io_properties or {})
+
+
+def local_folder(state: str) -> Path | None:
+    """The folder of a state location on this machine; None for one elsewhere.
+
+    The path of a `file:` URI is percent-encoded, unlike that of a table's location.
+    """
+    parts = urlsplit(state)
+    if parts.scheme not in {"", "file"}:
+        return None
+    return Path(unquote(parts.path) if parts.scheme else state)
 
 
 def check_apart(state: str, table: str) -> None:
-    """Whether a state location and that of a table are apart. Raises InvalidInput.
+    """Check that neither a state location nor a table's location contains the other. Raises InvalidInput.
 
-    Whoever removes orphans of the table would take records for orphans; whoever drops the sink's records, the table.
+    Otherwise removing orphan files of the table would remove records, and dropping the sink's records the table.
     """
     if keeps_everything(state):
         raise InvalidInput(
-            "a bucket of S3 Tables has tables alone",
+            "the state location cannot be in a bucket of S3 Tables, which holds nothing but tables",
             detail=f"The state location is {state}.",
-            hint="Choose a STATE LOCATION in a bucket of S3.",
+            hint="Choose a STATE LOCATION in a general purpose bucket.",
         )
-    mine, theirs = _comparable(unquote(state) if urlsplit(state).scheme == "file" else state), _comparable(table)
+    folder = local_folder(state)
+    mine = _normalized(state) if folder is None else os.path.realpath(folder)
+    theirs = _normalized(table)
     if f"{mine}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{mine}/"):
         raise InvalidInput(
-            "the state location and the table are in one folder",
+            "the state location and the table's location overlap",
             detail=f"The state location is {state}, the table is at {table}.",
-            hint="Choose a STATE LOCATION outside of the table, and not above it.",
+            hint="Choose a STATE LOCATION that is neither inside nor above the table's location.",
         )
 
 
-def _comparable(location: str) -> str:
-    """A location of which each place has one."""
+def _normalized(location: str) -> str:
+    """A location in the only spelling of its place."""
     parts = urlsplit(location)
     if parts.scheme in {"", "file"}:
         return os.path.realpath(location.removeprefix("file:").removeprefix("//") if parts.scheme else location)

@@ -139,6 +139,6 @@ def test_a_store_that_refuses_to_delete_gets_no_more_files_of_keys(
 
 
 def test_a_state_location_is_not_in_a_bucket_of_tables() -> None:
-    with pytest.raises(InvalidInput, match="a bucket of S3 Tables has tables alone") as raised:
+    with pytest.raises(InvalidInput, match="the state location cannot be in a bucket of S3 Tables") as raised:
         check_apart(f"s3://{TABLES}/state", "s3://elsewhere/table")
-    assert raised.value.hint == "Choose a STATE LOCATION in a bucket of S3."
+    assert raised.value.hint == "Choose a STATE LOCATION in a general purpose bucket."

@@ -86,7 +86,7 @@ def test_a_state_location_and_a_table_are_never_in_one_folder(
         load_or_create_table(catalog, TableName.parse("shop.t"), iceberg_schema(COLUMNS, ["id"]), ["id"])
         catalog.close()
     location = state.format(home=place.home, link=tmp_path / "link")
-    with pytest.raises(InvalidInput, match="the state location and the table are in one folder"):
+    with pytest.raises(InvalidInput, match="the state location and the table's location overlap"):
         do(place, sink(options=f"WITH (STATE LOCATION = '{location}')"))
 
 

@@ -66,6 +66,6 @@ def test_a_location_is_a_path_or_a_uri(form: str, tmp_path: Path) -> None:
 def test_a_state_location_inside_of_the_table_is_noticed_however_it_is_written(tmp_path: Path) -> None:
     table = f"file://{tmp_path}/a b/t"
     for start in ("file://", "file:"):
-        with pytest.raises(InvalidInput, match="in one folder"):
+        with pytest.raises(InvalidInput, match="overlap"):
             check_apart(f"{start}{tmp_path}/a%20b/t/state", table)
         check_apart(f"{start}{tmp_path}/a%20b/state", table)
