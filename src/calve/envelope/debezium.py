@@ -37,13 +37,12 @@ from calve.errors import InvalidInput
 from calve.model.spec import Debezium
 from calve.records import frames
 from calve.records.columns import field_at, require, table_fields, table_of
-from calve.records.frames import STEP, mapped
+from calve.records.frames import Records, map_rows
 from calve.records.problem import bad_row, first_problem, no_moment, no_text
 from calve.records.scalars import GUARDED_MICROS, Settings
 from calve.records.strict import declared_in_json, type_name
 from calve.spark.sqltext import ident, not_utf8, outside_of_years
 
-_ARRIVAL = f"{STEP}arrival_"
 _FIELDS = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction", "message")
 
 
@@ -138,17 +137,16 @@ def _declared(schema: T.StructType, envelope: Debezium) -> list[T.StructField]:
 
 
 def changes_of_records(
-    frame: DataFrame, checked: DebeziumPlan, *, before: bool = False, timed: bool = False
+    records: Records, checked: DebeziumPlan, *, before: bool = False, timed: bool = False
 ) -> DataFrame:
-    """The changes in a frame of change records, with the rows as they were before if asked for.
+    """The changes in change records, with the rows as they were before if asked for.
 
     `timed` says that the first of the order fields is the time of a record.
     """
     schema, record = checked.schema, checked.record
-    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-    settings = Settings(checked.envelope.epoch_unit or GUARDED_MICROS, zone)
-    added = [f"{sql} as {_ARRIVAL}{i}" for i, sql in enumerate(frames.arrival(schema, streaming=frame.isStreaming))]
-    arrivals = tuple(f"{_ARRIVAL}{i}" for i in range(len(added)))
+    settings = Settings(checked.envelope.epoch_unit or GUARDED_MICROS, frames.time_zone_of(records))
+    added = frames.arrival_columns(records, schema)
+    arrivals = tuple(added)
     if before and frames.SOURCE_INCLUDED in schema.names:
         raise InvalidInput(
             "what INCLUDE adds to change records is not known of rows as they were before",
@@ -161,8 +159,7 @@ def changes_of_records(
         inside = [] if record is schema else ["payload"]
         unread = _unreadable(schema, record, inside)
         whole = f"struct({', '.join(ident(*inside, name) for name in record.names)})"
-        added.append(f"if({unread} is null, {whole}, null) as {RECORD}")
-        added.append(f"{unread} as {UNREAD}")
+        added |= {RECORD: f"if({unread} is null, {whole}, null)", UNREAD: unread}
         inputs += [RECORD, UNREAD]
     typed = record is not None
     reader = DebeziumReader(
@@ -170,4 +167,4 @@ def changes_of_records(
     )
     output = change_schema(checked.table, [*checked.order_types, *frames.arrival_types(schema)], before=before)
     taken = list(dict.fromkeys([*inputs, *arrivals, *frames.origin_columns(schema)]))
-    return mapped(frame.selectExpr("*", *added), taken, reader.rows, output)
+    return map_rows(frames.with_columns(records, schema, added), taken, reader.rows, output)

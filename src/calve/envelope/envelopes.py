@@ -1,6 +1,6 @@
 """Envelopes: from records to changes.
 
-    changes_of(frame, envelope, key)            the frame of changes, see `model.change`; with before=True each change
+    changes_of(records, envelope, key)          the frame of changes, see `model.change`; with before=True each change
                                                 brings the row as it was before (Debezium with full images only); with
                                                 a time field that one comes first in the order, and is checked; rows
                                                 that the table would not take, as `needs` says, are bad rows, too
@@ -49,13 +49,14 @@ from calve.model.files import NO_NEEDS, ColumnNeeds
 from calve.model.spec import Debezium, Diff, Envelope, NoEnvelope
 from calve.records import frames
 from calve.records.columns import with_needs
+from calve.records.frames import Records
 from calve.spark.failures import told_as
 from calve.spark.sqltext import ident
 from calve.spark.version import quiet_analysis
 
 
 def changes_of(
-    frame: DataFrame,
+    records: Records,
     envelope: Envelope,
     key: Sequence[str],
     *,
@@ -63,16 +64,16 @@ def changes_of(
     time: str | None = None,
     needs: ColumnNeeds = NO_NEEDS,
 ) -> DataFrame:
-    """The changes in a frame of records: the table's columns, the operation, the order, the error."""
-    checked = _plan(frame.schema, envelope if time is None else ordered_by_time(envelope, time), key, needs)
+    """The changes in records: the table's columns, the operation, the order, the error."""
+    checked = _plan(records.schema, envelope if time is None else ordered_by_time(envelope, time), key, needs)
     timed = time is not None
     if isinstance(checked, debezium.DebeziumPlan):
-        return debezium.changes_of_records(frame, checked, before=before, timed=timed)
+        return debezium.changes_of_records(records, checked, before=before, timed=timed)
     if isinstance(checked, diff.DiffPlan):
-        return diff.changes_of_diffs(frame, checked)
+        return diff.changes_of_diffs(frames.frame_of(records), checked)
     if before:
         raise InvalidInput("only change records tell what a row was before", hint="Use the envelope DEBEZIUM.")
-    return upsert.changes_of_upserts(frame, checked, timed=timed)
+    return upsert.changes_of_upserts(records, checked, timed=timed)
 
 
 def table_schema(frame_schema: StructType, envelope: Envelope, key: Sequence[str]) -> StructType:
@@ -130,13 +131,13 @@ class Violations:
 
 
 def key_violations(
-    frame: DataFrame, envelope: Envelope, key: Sequence[str], *, time: str | None = None
+    records: Records, envelope: Envelope, key: Sequence[str], *, time: str | None = None
 ) -> Violations | None:
-    """Those of a frame of records; None without any."""
+    """Find keys with conflicting rows; None without any."""
     if not key or isinstance(envelope, Diff):
         return None
-    changes = changes_of(frame, envelope, key, time=time)
-    own = _own_order(frame.schema, envelope, changes)
+    changes = changes_of(records, envelope, key, time=time)
+    own = _own_order(records.schema, envelope, changes)
     if own is None:
         return None
     names = [F.col(ident(name)) for name in key]

@@ -24,7 +24,7 @@ from calve.errors import InvalidInput
 from calve.model.spec import NoEnvelope, Upsert
 from calve.records import frames
 from calve.records.columns import field_at, table_fields, table_of
-from calve.records.frames import STEP
+from calve.records.frames import STEP, Records
 from calve.records.problem import bad_row, first_problem, no_text
 from calve.records.strict import declared_in_json
 from calve.spark.sqltext import coalesce, ident, not_utf8
@@ -78,10 +78,11 @@ def _plan_json(schema: T.StructType, envelope: Upsert, key: Sequence[str]) -> Up
     return UpsertPlan(envelope, schema, table_of(fields, key), tuple(key), json=True, texts=tuple(paths))
 
 
-def changes_of_upserts(frame: DataFrame, checked: UpsertPlan, *, timed: bool = False) -> DataFrame:
-    """The changes in a frame of upserts. `timed` says that the first of the order fields is the time of a record."""
-    made = _from_json if checked.json else _from_columns
-    return made(frame, checked, timed=timed)
+def changes_of_upserts(records: Records, checked: UpsertPlan, *, timed: bool = False) -> DataFrame:
+    """The changes in upserts. `timed` says that the first of the order fields is the time of a record."""
+    if checked.json:
+        return _from_json(records, checked, timed=timed)
+    return _from_columns(frames.frame_of(records), checked, timed=timed)
 
 
 def _from_columns(frame: DataFrame, checked: UpsertPlan, *, timed: bool) -> DataFrame:
@@ -137,9 +138,9 @@ def _problem(checked: UpsertPlan, values: dict[str, str], misfits: dict[str, str
     return first_problem([*of_key, *upserts, unordered])
 
 
-def _from_json(frame: DataFrame, checked: UpsertPlan, *, timed: bool) -> DataFrame:
+def _from_json(records: Records, checked: UpsertPlan, *, timed: bool) -> DataFrame:
     envelope, table = checked.envelope, checked.table
-    read = read_records(frame, checked.schema, table, checked.key, (envelope, checked.texts), timed=timed)
+    read = read_records(records, checked.schema, table, checked.key, (envelope, checked.texts), timed=timed)
     condition = GONE if envelope.delete_when is None else f"({GONE} or coalesce({envelope.delete_when}, false))"
     orders = [name for name in read.columns if name.startswith(ORDER)]
     row = Row({n: ident(n) for n in table.names}, _DELETED, orders, f"({_BAD} is null)", _BAD)

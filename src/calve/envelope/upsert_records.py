@@ -17,20 +17,19 @@ from calve.envelope.fields import Path, check_time, text_fields
 from calve.model.spec import Upsert
 from calve.records import frames
 from calve.records.documents import UNREADABLE, Codings, Malformed, codings_of, field_of, is_wrapped, malformed, parsed
-from calve.records.frames import STEP, Columns, bad_row, mapped
+from calve.records.frames import STEP, Columns, Records, bad_row, map_rows
 from calve.records.scalars import Settings, text_of
 from calve.records.strict import Columns as Typed
 from calve.records.strict import Misfit
 
 GONE = f"{STEP}gone"
 ORDER = f"{STEP}order_"
-_ARRIVAL = f"{STEP}arrival_"
 BAD_KEY = f"{STEP}bad_key"
 BAD_REST = f"{STEP}bad_rest"
 
 
 def read_records(
-    frame: DataFrame,
+    records: Records,
     schema: T.StructType,
     table: T.StructType,
     key: Sequence[str],
@@ -38,13 +37,11 @@ def read_records(
     *,
     timed: bool = False,
 ) -> DataFrame:
-    """The records of a frame as typed rows. `timed` says that the first of the order fields is the time of a record."""
+    """Read records as typed rows. `timed` says that the first of the order fields is the time of a record."""
     envelope, paths = options
-    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-    arrival = frames.arrival(schema, streaming=frame.isStreaming)
-    arrivals = tuple(f"{_ARRIVAL}{i}" for i in range(len(arrival)))
-    settings = Settings(envelope.epoch_unit, zone)
-    reader = UpsertReader(table, tuple(key), tuple(paths), envelope.order_by, settings, arrivals, timed=timed)
+    added = frames.arrival_columns(records, schema)
+    settings = Settings(envelope.epoch_unit, frames.time_zone_of(records))
+    reader = UpsertReader(table, tuple(key), tuple(paths), envelope.order_by, settings, tuple(added), timed=timed)
     types = [*reader.order_types(), *frames.arrival_types(schema)]
     output = T.StructType(
         [
@@ -57,9 +54,8 @@ def read_records(
         ]
     )
     inputs = [name for name in ("key", "value") if name in schema.names]
-    added = [f"{sql} as {name}" for sql, name in zip(arrival, arrivals, strict=True)]
-    taken = [*inputs, *frames.origin_columns(schema), *arrivals]
-    return mapped(frame.selectExpr("*", *added), taken, reader.rows, output)
+    taken = list(dict.fromkeys([*inputs, *frames.origin_columns(schema), *added]))
+    return map_rows(frames.with_columns(records, schema, added), taken, reader.rows, output)
 
 
 @dataclass(frozen=True)

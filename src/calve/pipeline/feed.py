@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from calve.clock import Clock
 from calve.commit.committer import Signals
@@ -18,6 +18,7 @@ from calve.commit.ports import Stopped
 from calve.commit.run import Decision, SinkRun
 from calve.model.checkpoint import CheckpointIdentity, Offsets, SizeHint
 from calve.model.spec import Pace
+from calve.records.frames import Records
 from calve.source.files.definition import FileSource
 from calve.source.port import Source
 
@@ -30,7 +31,7 @@ class Checkpoint:
     """One micro-batch on its way to a record. `final` is True for the last one of a bounded input."""
 
     identity: CheckpointIdentity
-    frame: DataFrame
+    frame: Records
     batch_ms: int
     size: SizeHint
     final: bool = False

@@ -32,6 +32,7 @@ from calve.model.spec import Debezium, Deletes, Diff, Envelope, OnKeyViolation, 
 from calve.pipeline.dead_letters import DeadLetters
 from calve.pipeline.feed import Checkpoint
 from calve.pipeline.monitor import RunMonitor
+from calve.records.frames import Records, frame_of
 from calve.storage.state import StateStore
 from calve.view.run import View
 from calve.write.batch import write_batch
@@ -66,7 +67,7 @@ class Intake:
 
     def changes(
         self,
-        frame: DataFrame,
+        frame: Records,
         identity: CheckpointIdentity,
         letters: DeadLetters | None = None,
         *,
@@ -146,7 +147,7 @@ class Pipeline:
         if decision is Decision.ACCEPT and not self._run.claimed:
             self._run.claim()
             decision = self._run.decide(checkpoint.identity)
-        if decision is Decision.SEALED and not checkpoint.frame.isEmpty():
+        if decision is Decision.SEALED and not frame_of(checkpoint.frame).isEmpty():
             raise TerminalError(
                 "rows arrived after the end of the input",
                 detail=f"Checkpoint {checkpoint.identity} follows a progress row that ended it.",

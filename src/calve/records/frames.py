@@ -23,7 +23,8 @@ such ids (Spark refuses them), so there a hash of the row decides; inside `forea
 only decides between changes that the envelope's own order leaves equal.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -44,8 +45,40 @@ Rows = Callable[[Columns, int], Iterator[Sequence[Any]]]
 """Input columns and their length to output rows."""
 
 
-def mapped(frame: DataFrame, inputs: Sequence[str], make_rows: Callable[[], Rows], output: StructType) -> DataFrame:
-    """The rows that Python code makes of the `inputs`. `make_rows` prepares that code, once for every task."""
+@dataclass(frozen=True)
+class PythonRecords:
+    """Records that Python code reads in tasks, with the columns of `schema`; nothing runs yet.
+
+    `map_rows` runs an envelope's code in the same tasks, so that records pass one Python process and not two.
+    """
+
+    tasks: DataFrame
+    """Its rows say what each task reads."""
+    read: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    """Goes to tasks: rows of `tasks` in, records out."""
+    schema: T.StructType
+
+    def frame(self) -> DataFrame:
+        """The records as they are read."""
+        return self.tasks.mapInArrow(self.read, self.schema)
+
+
+Records = DataFrame | PythonRecords
+
+
+def frame_of(records: Records) -> DataFrame:
+    """Records as a frame."""
+    return records if isinstance(records, DataFrame) else records.frame()
+
+
+def time_zone_of(records: Records) -> str:
+    """The time zone of the records' session."""
+    spark = (records if isinstance(records, DataFrame) else records.tasks).sparkSession
+    return spark.conf.get("spark.sql.session.timeZone") or "UTC"
+
+
+def map_rows(records: Records, inputs: Sequence[str], make_rows: Callable[[], Rows], output: StructType) -> DataFrame:
+    """Run Python code over the columns `inputs`. `make_rows` prepares that code, once for every task."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema_of(output)
@@ -54,7 +87,14 @@ def mapped(frame: DataFrame, inputs: Sequence[str], make_rows: Callable[[], Rows
             columns = {name: batch.column(i).to_pylist() for i, name in enumerate(batch.schema.names)}
             yield _batch(list(rows(columns, batch.num_rows)), schema)
 
-    return frame.select(*inputs).mapInArrow(run, output)
+    if isinstance(records, DataFrame):
+        return records.select(*inputs).mapInArrow(run, output)
+    read, names = records.read, list(inputs)
+
+    def read_and_run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run(batch.select(names) for batch in read(batches))
+
+    return records.tasks.mapInArrow(read_and_run, output)
 
 
 def _batch(rows: list[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -165,6 +205,20 @@ def arrival(schema: T.StructType, *, streaming: bool) -> list[str]:
     if streaming:
         return [f"xxhash64(to_json(struct({', '.join(ident(f.name) for f in record_fields(schema))})))"]
     return ["monotonically_increasing_id()"]
+
+
+def arrival_columns(records: Records, schema: T.StructType) -> dict[str, str]:
+    """SQL of the order of arrival by name of the column; where it is columns of the records already, by theirs."""
+    if is_kafka(schema):
+        return {name: ident(name) for name in ("offset", "partition")}
+    found = arrival(schema, streaming=frame_of(records).isStreaming)
+    return {f"{STEP}arrival_{i}": sql for i, sql in enumerate(found)}
+
+
+def with_columns(records: Records, schema: T.StructType, added: Mapping[str, str]) -> Records:
+    """Records with columns, SQL by name, that they do not have yet."""
+    new = [f"{sql} as {name}" for name, sql in added.items() if name not in schema.names]
+    return frame_of(records).selectExpr("*", *new) if new else records
 
 
 def arrival_types(schema: T.StructType) -> list[T.DataType]:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from calve.clock import Clock
 from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, canonical_offsets
 from calve.model.spec import Envelope
+from calve.records.frames import Records
 from calve.storage.state import StateStore
 
 
@@ -56,11 +57,11 @@ class Source(Protocol):
         """What `unread` counts."""
         ...
 
-    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> Records:
         """The rows after `start` up to `end`, the same ones every time."""
         ...
 
-    def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
+    def contents(self, spark: SparkSession, end: Offsets) -> Records:
         """Everything up to `end`, as far as the source still has it. Raises SourceLost when it has not."""
         ...
 

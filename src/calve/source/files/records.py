@@ -20,7 +20,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.errors import InvalidInput
 from calve.model.change import Origin
 from calve.records.documents import UNREADABLE, Malformed, malformed, parsed
-from calve.records.frames import SOURCE_FILE, SOURCE_PROBLEM, STEP, Columns, bad_row, mapped
+from calve.records.frames import SOURCE_FILE, SOURCE_PROBLEM, STEP, Columns, bad_row, map_rows
 from calve.records.scalars import Settings
 from calve.records.strict import Columns as Typed
 from calve.records.strict import check_type
@@ -52,7 +52,7 @@ def json_records(
     lines = _lines(spark, paths)
     reader = LineReader(tuple(fields), Settings(unit, _zone(spark)), csv=False)
     chosen = lines.selectExpr(f"cast({_LINE} as binary) as {_LINE}", _FILE)  # what is not UTF-8 is not lost
-    return mapped(chosen, [_LINE, SOURCE_FILE], reader.rows, record_schema(fields))
+    return map_rows(chosen, [_LINE, SOURCE_FILE], reader.rows, record_schema(fields))
 
 
 def json_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
@@ -77,7 +77,7 @@ def csv_records(
     reader = LineReader(tuple(fields), Settings(zone=_zone(spark)), csv=True)
     names = [f.name for f in fields]
     chosen = rows.selectExpr(*(ident(n) for n in [*names, _CORRUPT]), _FILE)
-    return mapped(chosen, [ident(n) for n in [*names, _CORRUPT, SOURCE_FILE]], reader.rows, record_schema(fields))
+    return map_rows(chosen, [ident(n) for n in [*names, _CORRUPT, SOURCE_FILE]], reader.rows, record_schema(fields))
 
 
 _FILE = f"regexp_replace(_metadata.file_path, '^file:/+', 'file:///') as {SOURCE_FILE}"

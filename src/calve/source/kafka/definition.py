@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from calve.clock import Clock
@@ -18,6 +18,7 @@ from calve.errors import InvalidInput, SourceLost
 from calve.model.checkpoint import Offsets, SizeHint
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.records.columns import declared_schema
+from calve.records.frames import Records
 from calve.records.strict import check_type
 from calve.source.kafka.avro import Avro
 from calve.source.kafka.brokers import Access, Brokers, TopicState
@@ -168,19 +169,19 @@ class KafkaSource:
     def unread(self) -> int:
         return self._unread
 
-    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> Records:
         upper = TopicPosition.of(end)
         if upper is None:
             return spark.createDataFrame([], self.schema(spark))
         lower = TopicPosition.of(start)
         return self._read(spark, upper.first if lower is None else lower.next, upper.next)
 
-    def _read(self, spark: SparkSession, lower: PartitionOffsets, upper: PartitionOffsets) -> DataFrame:
+    def _read(self, spark: SparkSession, lower: PartitionOffsets, upper: PartitionOffsets) -> Records:
         tasks = splits(lower, upper, 2 * spark.sparkContext.defaultParallelism)
-        records, fields = self._reader.frame(spark, tasks), self._fields()
+        records, fields = self._reader.records(spark, tasks), self._fields()
         return records if fields is None else typed_records(records, fields, self._definition.epoch_unit)
 
-    def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
+    def contents(self, spark: SparkSession, end: Offsets) -> Records:
         upper = TopicPosition.of(end)
         kept = self._store.read(_BEGINNING)
         if upper is None or kept is None:

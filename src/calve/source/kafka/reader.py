@@ -28,7 +28,7 @@ from calve.errors import CalveError, SourceLost, TransientError
 from calve.model.change import Origin
 from calve.records import frames
 from calve.records.documents import UNREADABLE, Malformed, codings_of, is_wrapped, malformed, parsed
-from calve.records.frames import Columns, bad_row, mapped
+from calve.records.frames import Columns, PythonRecords, Records, bad_row, map_rows
 from calve.records.scalars import Settings
 from calve.records.strict import Columns as Typed
 from calve.source.kafka.avro import Avro, AvroReader
@@ -79,7 +79,7 @@ class TopicReader:
         """Columns of its frames."""
         return read_schema(included=bool(self.included), decoded=self.avro is not None)
 
-    def frame(self, spark: SparkSession, tasks: list[list[OffsetRange]]) -> DataFrame:
+    def records(self, spark: SparkSession, tasks: list[list[OffsetRange]]) -> Records:
         """The records of all splits, those of a partition in order."""
         if not tasks:
             return spark.createDataFrame([], self.schema)
@@ -90,7 +90,7 @@ class TopicReader:
                 for task in batch.column(0).to_pylist():
                     yield from self._records(tasks[task], schema)
 
-        return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, self.schema)
+        return PythonRecords(spark.range(0, len(tasks), 1, len(tasks)), run, self.schema)
 
     def _records(self, splits: list[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
@@ -260,11 +260,10 @@ def typed_schema(fields: Sequence[T.StructField]) -> T.StructType:
     )
 
 
-def typed_records(frame: DataFrame, fields: Sequence[T.StructField], unit: str | None) -> DataFrame:
-    """The values of a frame of records as columns. `unit` is what numbers count in TIMESTAMP columns."""
-    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-    reader = ValueReader(tuple(fields), Settings(unit, zone))
-    return mapped(frame, frame.columns, reader.rows, typed_schema(fields))
+def typed_records(records: Records, fields: Sequence[T.StructField], unit: str | None) -> DataFrame:
+    """Read the values of records as columns. `unit` is what numbers count in TIMESTAMP columns."""
+    reader = ValueReader(tuple(fields), Settings(unit, frames.time_zone_of(records)))
+    return map_rows(records, records.schema.names, reader.rows, typed_schema(fields))
 
 
 @dataclass(frozen=True)
