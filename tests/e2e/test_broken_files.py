@@ -128,7 +128,7 @@ def test_a_broken_file_halts_its_sink_and_is_named_and_a_restart_goes_on_once_it
         assert cause.primary == "a file of the input cannot be read"
         assert str(tmp_path / name / file) in cause.detail, name
         assert words in cause.detail
-        assert "rename" in cause.hint or "write the file again" in cause.hint or "dead letter" in cause.hint
+        assert "rename" in cause.hint or "rewrite the file" in cause.hint or "dead letter" in cause.hint
         assert pipelines.rows(f"x.{name}") == []
     assert not list((tmp_path / "home").rglob("calve-0*.parquet")), "what was written of such a batch is removed"
 

@@ -119,7 +119,7 @@ def test_a_name_that_is_not_utf_8_halts_the_sink_and_is_shown(pipelines: Pipelin
     pipelines.apply(SINK.format("lines"))
     (result,) = pipelines.run()
     assert isinstance(result.cause, TerminalError)
-    assert result.cause.primary == "the name of a file is not UTF-8"
+    assert result.cause.primary == "the name of a file is not valid UTF-8"
     assert r"/in/\xff.json" in result.cause.detail
     Path(odd).rename(tmp_path / "in" / "even.json")
     assert [(r.cause, r.pending) for r in pipelines.run()] == [(None, 0)]

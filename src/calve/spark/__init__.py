@@ -1,6 +1,9 @@
-"""What every stage shares that runs work on Spark: tasks that report, and what a failure of Spark means.
+"""Everything about Spark itself that the stages share.
 
-causes.py      an exception of Python, of Py4J or of a task -> the chain of its causes
-failures.py    a chain of causes -> one error of calve's: the only table of what is permanent and what is not
-tasks.py       work in, values out: runs on executors, and tells what failed
+session.py     starts Spark, or returns the running session; java.py finds a Java for it, workers.py forks its workers
+executors.py   checks that executors have calve
+tasks.py       work in, values out: the one way to run pickled work on executors
+failures.py    an exception of Python, Py4J or a task -> one error of calve's: the only table of what is permanent
+sqltext.py     pieces of Spark SQL as text
+version.py     what differs between versions of Spark, and Spark's internals
 """

@@ -1,8 +1,8 @@
-"""What a cluster takes that one machine does not: executors that have calve, and places that all of them see.
+"""What a cluster needs and one machine does not: executors that have calve, and locations that all machines see.
 
-Small batches are written by the driver, so that executors without calve would be noticed by the first large batch. They
-are asked before a sink starts, a table is read or maintained instead, once for every application. Workers of this
-machine are asked where they have another Python than this process.
+The driver writes small batches itself, so only the first large batch would notice executors without calve. Therefore
+they are checked before a sink starts, or a table is read or maintained, once per application. Workers on this machine
+are checked if they run another Python than this process.
 """
 
 import logging
@@ -26,7 +26,7 @@ from calve.spark.failures import executor_failure
 from calve.spark.session import is_local
 
 _SAME = ("calve", "pyiceberg")
-"""Packages whose objects go from the driver to executors and back."""
+"""Packages whose objects are sent between the driver and executors."""
 _PATIENCE_SECONDS = 20.0
 _log = logging.getLogger("calve")
 _asked: set[str] = set()
@@ -34,7 +34,7 @@ _asking = threading.Lock()
 
 
 def refuse_connect(given: object) -> None:
-    """Raise InvalidInput for a frame or a session of Spark Connect, whose driver is another process."""
+    """Raise InvalidInput for a frame or session of Spark Connect, whose driver is another process."""
     if type(given).__module__.startswith("pyspark.sql.connect"):
         raise InvalidInput(
             "Spark Connect is not supported",
@@ -48,7 +48,7 @@ def on_cluster(spark: SparkSession) -> bool:
 
 
 def check_executors(spark: SparkSession) -> None:
-    """Ask executors for what they have. Raises TerminalError, InvalidInput, TransientError."""
+    """Check the packages of the executors. Raises TerminalError, InvalidInput, TransientError."""
     context = spark.sparkContext
     with _asking:
         known = context.applicationId in _asked
@@ -64,15 +64,15 @@ def check_executors(spark: SparkSession) -> None:
         here = _installed(0)
         for there in sorted(answers - {here}):
             raise InvalidInput(
-                "Spark's executors have other packages than the driver",
+                "Spark's executors and the driver have different package versions",
                 detail=f"The driver has {_listed(here)}; an executor has {_listed(there)}.",
-                hint="Install the same versions everywhere, or send them with spark.archives: see docs/cluster.md.",
+                hint="Install the same versions everywhere, or ship them with spark.archives: see docs/cluster.md.",
             )
         _asked.add(context.applicationId)
 
 
 def asked_first(make_session: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
-    """A session whose executors are asked before anything runs on them."""
+    """Check the executors of a session before anything runs on them."""
 
     def session() -> SparkSession:
         spark = make_session()
@@ -83,7 +83,7 @@ def asked_first(make_session: Callable[[], SparkSession]) -> Callable[[], SparkS
 
 
 def _has_another_python(context: SparkContext) -> bool:
-    """Whether Python workers of this machine are started by another program than this process."""
+    """Whether Python workers on this machine run another Python than this process."""
     program = shutil.which(str(context.pythonExec)) or ""
     return os.path.abspath(program) != os.path.abspath(sys.executable)  # noqa: PTH100 - links of environments differ
 
@@ -98,8 +98,8 @@ def _listed(versions: tuple[str, ...]) -> str:
 
 @contextmanager
 def _waiting_is_told(master: str) -> Iterator[None]:
-    """A cluster without a free core says nothing by itself."""
-    words = "still waiting for executors of %s: is it large enough, and can it reach this machine (%s)?"
+    """Warn after a while: a cluster without a free core reports nothing by itself."""
+    words = "still waiting for executors of %s: does it have free cores, and can it reach this machine (%s)?"
     timer = threading.Timer(_PATIENCE_SECONDS, _log.warning, (words, master, platform.node()))
     timer.daemon = True
     timer.start()
@@ -110,6 +110,6 @@ def _waiting_is_told(master: str) -> Iterator[None]:
 
 
 def warn_of_local_place(spark: SparkSession, what: str, location: str) -> None:
-    """A folder of one machine is not there on another."""
+    """Warn of a local folder on a cluster, whose other machines may not see it."""
     if on_cluster(spark) and urlsplit(location).scheme in {"", "file"}:
-        _log.warning("%s is %s: on a cluster every machine has to see that folder at the same path", what, location)
+        _log.warning("%s is %s: on a cluster every machine must see that folder at the same path", what, location)

@@ -1,22 +1,22 @@
-"""What a failure of Spark, Arrow, Parquet, a codec or a filesystem means: the one table.
+"""Classifies failures of Spark, Arrow, Parquet, codecs and filesystems: the one table.
 
     permanent in the input     UnreadableFile, BadRow, SourceLost: the same file or row fails every time
-    permanent in the set-up    TerminalError: somebody has to install, configure or start something
+    permanent in the setup     TerminalError: somebody has to install, configure or start something
     transient                  TransientError: the same work succeeds when the store, the disk or an executor is back
 
-The rules of `_RULES` are tried in order, each against all causes (see `causes`): by class, by Spark's condition, by SQL
-state, by `errno`. Words are looked at where Java has nothing else to tell: an `IOException` of the operating system
-has its text alone. A file that Spark fails to read is permanent unless a rule above says that the store or the network
-failed: codecs and formats throw whatever they like, `RuntimeException` and plain `IOException` among it.
+`causes_of` lists the causes of a failure, from the raised exception to the innermost one. An exception of the JVM
+arrives as a `Py4JJavaError` or as one of PySpark's own, with the Java object behind it: `getCause` gives its causes,
+with Spark's condition, SQL state and message parameters if they have them. A failed Python task arrives as the text of
+its traceback, and a remote task whose exception cannot be deserialized as a text with `Caused by:` lines; only these
+two are parsed as text.
 
-Whatever no rule knows is transient: a stalled sink shows its cause and goes on by itself, a halted one does not.
+The rules of `_RULES` are tried in order, each against all causes: by class, by Spark's condition, by SQL state, by
+`errno`. Messages are searched where Java offers nothing else: an `IOException` of the operating system has only its
+message. A file that Spark fails to read is a permanent failure unless an earlier rule blames the store or the network:
+codecs and formats throw anything, including `RuntimeException` and plain `IOException`.
 
-The causes of a failure, from the exception that was raised to the innermost one.
-
-An exception of the JVM arrives as a `Py4JJavaError` or as one of PySpark's own, with the Java object behind it: its
-causes are asked one after the other (`getCause`), with Spark's condition, SQL state and message parameters where it has
-them. A failed Python task arrives as the text of its traceback, and a task of another machine whose exception cannot be
-deserialized as a text with `Caused by:` lines; only these two are read as text.
+A failure that no rule matches is transient: a stalled sink shows its cause and recovers by itself, a halted one does
+not.
 """
 
 import errno
@@ -41,7 +41,7 @@ from calve.spark.version import SparkFacts, facts_of_throwable
 from calve.storage.hints import hint_for
 
 _MOST = 20
-"""Causes that are looked at: chains may be circles."""
+"""Causes that are followed: chains may be circular."""
 _MOST_LETTERS = 400
 _PYTHON_FAILED = "org.apache.spark.api.python.PythonException"
 _CAUSED_BY = re.compile(r"^\s*(?:Caused by: |: )(?P<name>[\w.$]+)(?:: (?P<message>.*))?$", re.MULTILINE)
@@ -55,18 +55,18 @@ class Cause:
     """One exception of a chain."""
 
     name: str
-    """Its class; of Java's with the package."""
+    """Its class; a Java class with its package."""
     message: str
     condition: str = ""
-    """What Spark calls this kind of error: FAILED_READ_FILE.NO_HINT, say."""
+    """Spark's name for this kind of error, such as FAILED_READ_FILE.NO_HINT."""
     state: str = ""
     """The SQL state."""
     file: str = ""
     """The file that Spark was reading."""
     number: int | None = None
-    """`errno`, where Python knows it."""
+    """`errno`, for exceptions of Python."""
     kinds: tuple[str, ...] = ()
-    """The class and those above it, of an exception of this process."""
+    """The class and its base classes, for exceptions of this process."""
 
     def __str__(self) -> str:
         said = _without_secrets(" ".join(self.message.split()))
@@ -80,7 +80,7 @@ def causes_of(error: BaseException) -> tuple[Cause, ...]:
 
 
 def text_of(error: BaseException) -> str:
-    """All that an exception says. Py4J asks the JVM for the text, which may be gone."""
+    """The message of an exception. Py4J asks the JVM for it, which may be gone."""
     try:
         return str(error)
     except (Py4JError, OSError):
@@ -88,7 +88,7 @@ def text_of(error: BaseException) -> str:
 
 
 def plain_path(path: str) -> str:
-    """A file as a person names it: Spark has URIs of local files, with escapes."""
+    """A path without escapes and secrets: Spark reports local files as percent-encoded URIs."""
     parts = urlsplit(path)
     return unquote(parts.path) if parts.scheme == "file" else _without_secrets(path)
 
@@ -120,7 +120,7 @@ def _of_java(java: Any) -> Iterator[Cause]:
             yield _with_facts(name, message, facts)
         following = java.getCause()
         if following is None:
-            yield from _of_text(message)  # of a task whose exception did not come along
+            yield from _of_text(message)  # of a task whose exception could not be deserialized
             return
         java = following
 
@@ -143,7 +143,7 @@ def _raised_by_py4j(error: BaseException) -> bool:
 
 
 def _of_text(text: str) -> list[Cause]:
-    """Causes that a text names: `Caused by:` of Java; in a traceback of Python the first one is the innermost."""
+    """Causes in a text: `Caused by:` lines of Java; in a Python traceback the first one is the innermost."""
     java = [Cause(found["name"], found["message"] or "") for found in _CAUSED_BY.finditer(text)]
     lines = text.splitlines()
     raised = [
@@ -155,7 +155,7 @@ def _of_text(text: str) -> list[Cause]:
 
 
 CAUGHT = (PySparkException, Py4JError, OSError, pa.ArrowException)
-"""Everything that engines and stores raise; anything else is a mistake in calve itself."""
+"""Everything that engines and stores raise; anything else is a bug in calve itself."""
 
 
 class FailureKind(Enum):
@@ -179,21 +179,21 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True)
 class _Rule:
-    """Causes of one kind: those that any of the signs is true of."""
+    """Matches causes of one kind: those that have any of the listed properties."""
 
     kind: FailureKind
     names: tuple[str, ...] = ()
-    """Classes, or with a dot at the end packages of Java."""
+    """Classes, or Java packages if they end with a dot."""
     conditions: tuple[str, ...] = ()
-    """Of Spark; all that start so."""
+    """Prefixes of Spark's conditions."""
     states: tuple[str, ...] = ()
-    """SQL states; all that start so."""
+    """Prefixes of SQL states."""
     numbers: tuple[int, ...] = ()
-    """`errno`; in texts of Java and of tracebacks the words for it."""
+    """`errno`; in messages of Java and in tracebacks the text for it."""
     words: tuple[str, ...] = ()
 
     def first(self, causes: Sequence[Cause]) -> Cause | None:
-        """The innermost cause that this is true of."""
+        """The innermost cause that this matches."""
         return next((c for c in reversed(causes) if self._holds(c, last=c is causes[-1])), None)
 
     def _holds(self, cause: Cause, *, last: bool) -> bool:
@@ -206,7 +206,7 @@ class _Rule:
             or (_is_of(cause, "org.apache.spark.") and not last)
             or _is_of(cause, "ValueError")
         ):
-            return False  # its words may be those of the user's data
+            return False  # its message may quote the user's data
         said = cause.message
         return any(word in said for word in self.words) or any(os.strerror(number) in said for number in self.numbers)
 
@@ -218,11 +218,11 @@ def _is_of(cause: Cause, name: str) -> bool:
 
 
 _GONE_OR_REFUSED = "_LEGACY_ERROR_TEMP_2055"
-"""Of Spark 3.5, which tells of a file that it may not read only in words."""
+"""Of Spark 3.5, whose message alone tells a missing file from one that it may not read."""
 _FAILED_READ = (
     "FAILED_READ_FILE",
     "CANNOT_READ_FILE_FOOTER",
-    "_LEGACY_ERROR_TEMP_2063",  # these of Spark 3.5
+    "_LEGACY_ERROR_TEMP_2063",  # this and the next ones: Spark 3.5
     "_LEGACY_ERROR_TEMP_2064",
     "_LEGACY_ERROR_TEMP_2093",
 )
@@ -233,7 +233,7 @@ _DAMAGED_INPUT = (
     *("invalid distance", "invalid literal/length", "invalid code lengths", "invalid bit length"),
     *("Stream is not BZip2 formatted", "bad block header", "crc error"),
 )
-"""Words of formats and codecs. Spark 3.5 lets many of them through as they are."""
+"""Messages of formats and codecs. Spark 3.5 passes many of them on unchanged."""
 _DAMAGED_FILE = re.compile(r"^(?P<parquet>.+) is not a Parquet file|^Malformed ORC file (?P<orc>.+)\. ")
 _RULES = (
     _Rule(FailureKind.NO_PACKAGE, names=("ModuleNotFoundError", "ImportError"), words=("No module named '",)),
@@ -249,7 +249,7 @@ _RULES = (
         FailureKind.REFUSED,
         names=("AccessControlException", "AccessDeniedException"),
         numbers=(errno.EACCES, errno.EPERM, errno.EROFS),
-        words=("Mkdirs failed to create", "ACCESS_DENIED", "AccessDenied"),  # Hadoop does not say why; S3
+        words=("Mkdirs failed to create", "ACCESS_DENIED", "AccessDenied"),  # Hadoop, which gives no reason; S3
     ),
     _Rule(
         FailureKind.NO_MEMORY,
@@ -300,13 +300,13 @@ _RULES = (
     ),
 )
 
-_INSTALL = "Executors need calve and its packages; docs/cluster.md says how they get them."
-_AGAIN = "Start the sink again: it goes on where it was."
+_INSTALL = "Executors need calve and its dependencies: see docs/cluster.md."
+_AGAIN = "Start the sink again: it resumes where it stopped."
 _REPAIR = (
-    "Repair the file, or remove it, and start the sink again. "
-    "With ON BAD ROW = 'dead letter' such a file becomes a dead letter and the sink goes on without it."
+    "Repair or remove the file, and start the sink again. "
+    "With ON BAD ROW = 'dead letter' such a file becomes a dead letter, and the sink continues without it."
 )
-_ASIDE = "With ON BAD ROW = 'dead letter' the sink keeps such records in a table of their own, and goes on."
+_ASIDE = "With ON BAD ROW = 'dead letter' the sink writes such records to a table of their own, and continues."
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 _VERSIONS = re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\n]*")
@@ -314,17 +314,17 @@ _VERSIONS = re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\n]*")
 
 @dataclass(frozen=True)
 class _Failure:
-    """An exception, understood as far as it can be."""
+    """A classified exception."""
 
     error: BaseException
     primary: str
     causes: tuple[Cause, ...]
     met: Cause | None
-    """The cause that told the kind."""
+    """The cause that a rule matched."""
 
     @property
     def file(self) -> str:
-        """The file that was being read, as Spark names it."""
+        """The file that Spark was reading, as Spark names it."""
         named = next((cause.file for cause in reversed(self.causes) if cause.file), "")
         if named or self.met is None:
             return named
@@ -342,7 +342,7 @@ class _Failure:
 
 
 def failure_of(error: BaseException, primary: str) -> CalveError:
-    """The error to raise for one of `CAUGHT`; `primary` says what could not be done, where nothing better is known."""
+    """The error to raise for one of `CAUGHT`; `primary` says what could not be done, if nothing better is known."""
     causes = causes_of(error)
     if own := _own_error(error, causes):
         return own
@@ -355,9 +355,9 @@ def failure_of(error: BaseException, primary: str) -> CalveError:
 
 
 def _own_error(error: BaseException, causes: Sequence[Cause]) -> CalveError | None:
-    """The error that a task of calve's, or an expression of it, raised; None where Spark itself failed.
+    """The error that a task or an expression of calve raised; None where Spark itself failed.
 
-    What Spark says of a failure quotes values of the user, who may have written anything into them.
+    Messages of Spark quote values of the user, which may contain anything, so they are not decoded.
     """
     if any(cause.condition and not cause.condition.startswith(_CARRIERS) for cause in causes):
         return None
@@ -371,12 +371,12 @@ _CARRIERS = (
     *("USER_RAISED_EXCEPTION", "_LEGACY_ERROR_USER_RAISED_EXCEPTION"),  # the function `raise_error`
     *("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "PYTHON_EXCEPTION"),
 )
-"""Conditions of Spark for errors of others."""
+"""Spark's conditions for errors that others raised."""
 
 
 @contextmanager
 def told_as(primary: str) -> Iterator[None]:
-    """Raise failures of Spark and of stores inside of the block as errors of calve."""
+    """Raise failures of Spark and of stores in the block as errors of calve."""
     try:
         yield
     except CAUGHT as error:
@@ -384,10 +384,10 @@ def told_as(primary: str) -> Iterator[None]:
 
 
 def own_file_failure(error: OSError | pa.ArrowException, primary: str, file: str = "", *, hint: str = "") -> CalveError:
-    """The error for a file of the table, or of the state, that this process failed to read or to write.
+    """The error for a file of the table or of the state that this process failed to read or write.
 
-    Arrow raises an `ArrowInvalid`, or an `OSError` without a number, for contents that no try can read; a store that
-    is out of reach does the latter, too, and is told by its code.
+    Arrow raises an `ArrowInvalid`, or an `OSError` without a number, for damaged contents; an unreachable store raises
+    the latter, too, so messages tell them apart.
     """
     told = str(causes_of(error)[0])
     detail = f'"{file}": {told}' if file else told
@@ -397,17 +397,17 @@ def own_file_failure(error: OSError | pa.ArrowException, primary: str, file: str
         return TerminalError(
             primary.replace("could not be", "cannot be"),
             detail=detail,
-            hint="The file is damaged. Restore it, or roll the table back to a snapshot without it.",
+            hint="The file is damaged: restore it, or roll the table back to a snapshot without it.",
         )
     return TransientError(primary, detail=detail, hint=hint_for(error) or hint)
 
 
 _DAMAGED = ("deserialize thrift", "Corrupt", "corrupt", "Unexpected end of stream", "Invalid Parquet", "magic bytes")
-"""Words of Arrow for a Parquet file that is damaged."""
+"""Arrow's messages for a damaged Parquet file."""
 
 
 def executor_failure(error: BaseException) -> CalveError | None:
-    """The error of executors that lack what calve needs, or of a Spark that is gone; None for any other."""
+    """The error for executors that lack what calve needs, or for a stopped Spark; None for any other."""
     found = failure_of(error, "")
     return None if isinstance(found, TransientError | BadRow | SourceLost) else found
 
@@ -427,7 +427,7 @@ def _no_python(failure: _Failure) -> CalveError:
     named = _NO_PROGRAM.search(_said(failure))
     return TerminalError(
         f'Spark\'s executors have no Python at "{named[1] if named else ""}"',
-        hint=f"Set PYSPARK_PYTHON, or spark.pyspark.python, to a Python that they have. {_INSTALL}",
+        hint=f"Set PYSPARK_PYTHON or spark.pyspark.python to a Python that they have. {_INSTALL}",
     )
 
 
@@ -445,7 +445,7 @@ def _disk_full(failure: _Failure) -> CalveError:
     return TransientError(
         f"{failure.primary}: no space is left",
         detail=failure.detail(failure.met),
-        hint="Free space in the table's store or in Spark's local directories; it is tried again.",
+        hint="Free space in the table's store or in Spark's local directories; calve retries.",
     )
 
 
@@ -453,21 +453,21 @@ def _refused(failure: _Failure) -> CalveError:
     reads = failure.file or (failure.met and failure.met.condition == _GONE_OR_REFUSED)
     to_do = "read it" if reads else "write to the table's data location"
     return TransientError(
-        f"{failure.primary}: the store refuses",
+        f"{failure.primary}: the store denied access",
         detail=failure.detail(failure.met),
-        hint=hint_of_code(failure) or f"Give this process permission to {to_do}; it is tried again.",
+        hint=hint_of_code(failure) or f"Give this process permission to {to_do}; calve retries.",
     )
 
 
 def hint_of_code(failure: _Failure) -> str:
-    """What the catalog of hints says, but for numbers of the operating system: those are about this very action."""
+    """The hint for a store's error code; not for numbers of the operating system, whose hints are about writing."""
     number = failure.error.errno if isinstance(failure.error, OSError) else None
     return "" if number is not None else hint_for(failure.error)
 
 
 def _no_memory(failure: _Failure) -> CalveError:
     return TransientError(
-        f"{failure.primary}: memory ran out",
+        f"{failure.primary}: out of memory",
         detail=failure.detail(failure.met),
         hint="Give Spark more memory (spark.driver.memory, spark.executor.memory), or read less per checkpoint.",
     )
@@ -481,7 +481,7 @@ def _file_gone(failure: _Failure) -> CalveError:
     return SourceLost(
         "a file was removed before it was read",
         detail=plain_path(failure.file) or failure.detail(),
-        hint="Put it back, or start the sink again to go on with the files that are there.",
+        hint="Restore it, or start the sink again to continue with the files that are left.",
     )
 
 
@@ -500,7 +500,7 @@ def _bad_value(failure: _Failure) -> CalveError:
 
 def _bad_plan(failure: _Failure) -> CalveError:
     return TerminalError(
-        "the input does not have the columns that are asked for",
+        "the input does not have the declared columns",
         detail=failure.detail(failure.met),
         hint="Compare the definition of the source with its files.",
     )
@@ -510,7 +510,7 @@ def _broken_task(failure: _Failure) -> CalveError:
     return TerminalError(
         failure.primary.replace("could not be", "cannot be"),
         detail=f"A task failed with {failure.met}",
-        hint="The same rows fail every time. Its traceback is in Spark's log.",
+        hint="The same rows fail every time. The traceback is in Spark's log.",
     )
 
 
@@ -543,12 +543,12 @@ def _any_name(*names: str) -> Callable[[Sequence[Cause]], bool]:
 _REPAIRS: tuple[tuple[Callable[[Sequence[Cause]], bool], str], ...] = (
     (
         _any_name("SchemaColumnConvertNotSupportedException"),
-        "Declare the column with the type that the file has, or write the file again with the declared type.",
+        "Declare the column with the type that the file has, or rewrite the file with the declared type.",
     ),
     (
         lambda causes: any(cause.condition == "_LEGACY_ERROR_TEMP_2093" for cause in causes),
-        "Names of columns must differ in more than their case: write the file again, or set spark.sql.caseSensitive.",
+        "Names of columns must differ in more than their case: rewrite the file, or set spark.sql.caseSensitive.",
     ),
     (_any_name("URISyntaxException"), "Spark cannot read a file with a colon in its name: rename it."),
 )
-"""What to do about files that only some readers cannot read."""
+"""Hints for files that other readers may be able to read."""

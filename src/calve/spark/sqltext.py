@@ -1,14 +1,13 @@
 """Pieces of Spark SQL as text.
 
-Envelopes are written as SQL text and not as calls on `Column`: a record with a hundred columns is some thousand
-calls, each a round trip to the JVM, for every micro-batch. No literal here contains a backslash, since a session
-setting (`spark.sql.parser.escapedStringLiterals`) changes what it means.
+Envelopes are SQL text and not calls on `Column`: a record with a hundred columns would take about a thousand calls,
+each a round trip to the JVM, for every micro-batch. No literal here contains a backslash, since a session setting
+(`spark.sql.parser.escapedStringLiterals`) changes its meaning.
 
-Values of Spark that others cannot read: texts that are not UTF-8, moments outside of the years 0001 to 9999.
-
-Nothing in Spark checks a text: Parquet files and casts of BINARY can bring any bytes. In a table they would make the
-file unreadable for other engines, so they are looked for where rows come from and once more before they are written.
-Moments outside of those years are fine in a table, but Python has none.
+`not_utf8` and `outside_of_years` find values of Spark that others cannot read. Spark does not validate strings: Parquet
+files and casts of BINARY can contain any bytes. In a table they would make the file unreadable for other engines, so
+they are searched for where rows are read and again before they are written. Timestamps outside of the years 0001 to
+9999 are fine in a table, but Python cannot represent them.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,12 +18,12 @@ from calve.spark.version import is_utf8
 
 
 def ident(*parts: str) -> str:
-    """A column or a field of one, quoted."""
+    """A quoted column, or a field of one."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 def literal(text: str) -> str:
-    """A string literal of any text."""
+    """A string literal for any text."""
     if "'" in text or "\\" in text:
         return f"cast(X'{text.encode().hex()}' as string)"
     return f"'{text}'"
@@ -36,7 +35,7 @@ def literals(texts: Iterable[str]) -> str:
 
 
 def coalesce(choices: list[str], null_type: str) -> str:
-    """The first that is not null."""
+    """The first value that is not null."""
     return f"coalesce({', '.join([*choices, f'cast(null as {null_type})'])})"
 
 
@@ -44,12 +43,12 @@ _Leaf = Callable[[str, T.DataType], str]
 
 
 def not_utf8(sql: str, data_type: T.DataType) -> str:
-    """SQL: a value has a text that is not UTF-8; null or false where it has none. Empty for types without texts."""
+    """SQL: whether a value contains a string that is not UTF-8; null counts as false. Empty for types without any."""
     return _found(sql, data_type, _garbled, 0)
 
 
 def outside_of_years(sql: str, data_type: T.DataType) -> str:
-    """SQL: a value has a moment that Python does not; null or false where it has none. Empty for types without any."""
+    """SQL: whether a value contains a time that Python lacks; null counts as false. Empty for types without any."""
     return _found(sql, data_type, _outside, 0)
 
 

@@ -1,9 +1,9 @@
-"""Work for Spark tasks that reports: one value or one error for every task.
+"""Runs pickled work in Spark tasks: every task reports one value or one error.
 
-A task that fails raises, and Spark tries it again, until its last attempt; that one, and every failure that is
-permanent, is reported like a value. So a job of tasks ends with all their reports: the driver gets the error as it is,
-and knows what the other tasks made, so that it can be removed (`discard`) before anybody tries again. Only a task that
-was killed, or died with its executor, reports nothing; what it made is an orphan.
+A task that fails raises, and Spark retries it; its last attempt, and every permanent failure, is reported like a value.
+So a job ends with the reports of all its tasks: the driver gets the error unchanged, and knows what the other tasks
+made, so that it can remove that (`discard`) before a retry. Only a task that was killed, or died with its executor,
+reports nothing; what it made is an orphan.
 """
 
 import pickle
@@ -29,29 +29,29 @@ _LOCAL = re.compile(r"local(?:\[[^,\]]+(?:,\s*(\d+))?\])?")
 
 
 class TaskFailed(Exception):
-    """Carries an encoded error through Spark, which keeps nothing of a Python error but its text."""
+    """Carries an encoded error through Spark, which keeps only the message of a Python error."""
 
 
 @dataclass(frozen=True)
 class Tasks(Generic[T]):
-    """What a job of tasks is called, and what becomes of the values when one of them failed."""
+    """A job of tasks: its error message, and how to clean up when a task failed."""
 
     primary: str
-    """What could not be done, if nothing better is known."""
+    """Says what could not be done, if nothing better is known."""
     discard: Callable[[T], None] | None = None
     """Removes what a task made; None if tasks make nothing but their values."""
 
     def run(self, spark: SparkSession, works: Sequence[W], act: Callable[[W, str], T]) -> list[T]:
-        """One task for each piece of work; the values in the same order. Raises CalveError.
+        """Run one task for each piece of work; the values in the same order. Raises CalveError.
 
-        `act` gets the work and a name that no other task, and no other attempt of it, has.
+        `act` gets the work and a name that is unique among all attempts of all tasks.
         """
-        pickled = tuple(pickle.dumps(work) for work in works)  # a task unpacks its own alone
+        pickled = tuple(pickle.dumps(work) for work in works)  # a task unpickles only its own
         numbers = spark.range(0, len(works), 1, len(works))
         return self._collected(numbers, partial(_run_numbers, pickled, act))
 
     def over(self, frame: DataFrame, act: Callable[[Iterator[pa.RecordBatch], str], T]) -> list[T]:
-        """One value of the rows of each partition of a frame."""
+        """Run one task for each partition of a frame; their values. Raises CalveError."""
         return self._collected(frame, partial(_run_partition, act))
 
     def _collected(self, frame: DataFrame, run: Callable[..., Iterator[tuple[int, T]]]) -> list[T]:
@@ -70,7 +70,7 @@ class Tasks(Generic[T]):
 
 
 def _attempts(spark: SparkSession) -> int:
-    """How often Spark tries a task."""
+    """How often Spark attempts a task."""
     context = spark.sparkContext
     if local := _LOCAL.fullmatch(str(context.master)):
         return int(local[1] or 1)
@@ -100,7 +100,7 @@ def _reports(
 
 
 def _last(error: CalveError, attempts: int) -> CalveError:
-    """The error, if it is to be reported; else it is raised, and Spark tries the task again."""
+    """Return an error that is to be reported, or raise it so that Spark retries the task."""
     context = TaskContext.get()
     again = context is not None and context.attemptNumber() + 1 < attempts
     if again and isinstance(error, TransientError):

@@ -1,12 +1,10 @@
-"""What differs between the versions of Spark that calve runs with, 3.5 to 4.3: the only file that knows.
+"""What differs between the supported versions of Spark, 3.5 to 4.3, and access to Spark's internals.
 
-Spark 4 has classic sessions beside those of Spark Connect, with classes of their own in the JVM; a type VARIANT; frames
-that become Arrow tables by themselves; and a logger of PySpark. Spark 3.5 has none of these.
+Spark 4 has classic sessions beside those of Spark Connect, with separate classes in the JVM; a type VARIANT; frames
+with `toArrow`; and a logger of PySpark. Spark 3.5 has none of these.
 
-The only module of this stage that touches Spark's internals.
-
-A write needs settings of its own (timestamps as 64-bit microseconds, the size of Arrow batches). They are set in a copy
-of the frame's session, so that neither the user's session nor another sink's write ever sees them.
+A write needs settings of its own (timestamps as 64-bit microseconds, the size of Arrow batches). `in_own_session` sets
+them in a copy of the frame's session, so that neither the user's session nor another sink's write ever sees them.
 """
 
 import importlib
@@ -37,18 +35,18 @@ def is_variant(data_type: T.DataType) -> bool:
 
 
 def is_interval(data_type: T.DataType) -> bool:
-    """Whether a type is one of intervals."""
+    """Whether a type is an interval."""
     return isinstance(data_type, _INTERVALS)
 
 
 def condition_of(error: PySparkException) -> str:
-    """What Spark calls the kind of an error: UNRESOLVED_COLUMN.WITH_SUGGESTION, say."""
+    """Spark's name for the kind of an error, such as UNRESOLVED_COLUMN.WITH_SUGGESTION."""
     return (error.getErrorClass() if _OLD else error.getCondition()) or ""
 
 
 @dataclass(frozen=True)
 class SparkFacts:
-    """What Spark adds to an exception of Java."""
+    """What Spark adds to a Java exception."""
 
     condition: str = ""
     state: str = ""
@@ -56,7 +54,7 @@ class SparkFacts:
 
 
 def facts_of_throwable(java: Any) -> SparkFacts:
-    """Those of a Java exception; empty for one that is not Spark's."""
+    """Spark's facts about a Java exception; empty for one that is not Spark's."""
     context: Any = SparkContext._active_spark_context  # noqa: SLF001 - the way to the JVM
     if context is None or not is_instance_of(context._gateway, java, "org.apache.spark.SparkThrowable"):  # noqa: SLF001
         return SparkFacts()
@@ -69,12 +67,12 @@ def facts_of_throwable(java: Any) -> SparkFacts:
 
 
 def arrow_schema_of(schema: T.StructType) -> pa.Schema:
-    """The columns of a frame as Arrow has them; timestamps are of UTC, which Spark 4.3 has to be told."""
+    """The Arrow schema of a frame; timestamps are in UTC, which Spark 4.3 needs as an argument."""
     return to_arrow_schema(schema, **_ZONE)
 
 
 def collected(frame: DataFrame) -> pa.Table:
-    """The rows of a frame, in this process."""
+    """Collect the rows of a frame."""
     if not _OLD:
         return frame.toArrow()
     batches = frame._collect_as_arrow()  # type: ignore[operator]  # noqa: SLF001 - what `toPandas` calls
@@ -82,31 +80,31 @@ def collected(frame: DataFrame) -> pa.Table:
 
 
 def frame_of(spark: SparkSession, rows: pa.Table, schema: T.StructType) -> DataFrame:
-    """A table of this process as a frame. Of Spark 3.5: one without maps, and not too large."""
+    """A frame of local rows. With Spark 3.5 it must be small and without maps."""
     if not _OLD:
         return spark.createDataFrame(rows, schema=schema)
     return spark.createDataFrame([tuple(row.values()) for row in rows.to_pylist()], schema)
 
 
 def schema_of_ddl(text: str) -> T.StructType:
-    """The columns that a text declares. Needs a session. Raises ParseException."""
+    """Parse declared columns. Needs a session. Raises ParseException."""
     found: T.StructType = T._parse_datatype_string(text)  # type: ignore[assignment]  # noqa: SLF001 - `fromDDL` is new
     return found
 
 
 def valid_utf8(text: str) -> str:
-    """An expression of SQL: another one's string, with a sign in the place of bytes that are no UTF-8."""
+    """SQL: a string with replacement characters for bytes that are not UTF-8."""
     return f"decode(cast({text} as binary), 'UTF-8')" if _OLD else f"make_valid_utf8({text})"
 
 
 def is_utf8(text: str) -> str:
-    """An expression of SQL: whether another one's string is UTF-8; null for null."""
+    """SQL: whether a string is valid UTF-8; null for null."""
     return f"({text} = {valid_utf8(text)})" if _OLD else f"is_valid_utf8({text})"
 
 
 @contextmanager
 def quiet_analysis() -> Iterator[None]:
-    """PySpark 4 logs every analysis error with its stack; here such an error is an answer."""
+    """Silence PySpark 4, which logs every analysis error with its stack; here such errors are expected."""
     if _OLD:
         yield
         return
@@ -123,7 +121,7 @@ def quiet_analysis() -> Iterator[None]:
 
 
 def frames_of(jvm: Any) -> Any:
-    """The class of frames, which makes one out of a plan: `ofRows`."""
+    """The JVM class whose `ofRows` makes a frame from a plan."""
     sql = jvm.org.apache.spark.sql
     return sql.Dataset if _OLD else sql.classic.Dataset
 
@@ -144,7 +142,7 @@ def column_of(jvm: Any, expression: Any) -> Column:
 
 
 def inlined_ctes(jvm: Any) -> Any:
-    """The rule that puts common table expressions into their places."""
+    """The rule that inlines common table expressions."""
     name = "org.apache.spark.sql.catalyst.optimizer.InlineCTE"
     (constructor,) = jvm.java.lang.Class.forName(name).getConstructors()
     always, others = True, [False] * (constructor.getParameterCount() - 1)  # of 3.5 to 4.3: none, one, two
@@ -152,13 +150,13 @@ def inlined_ctes(jvm: Any) -> Any:
 
 
 def in_own_session(frame: DataFrame, settings: Mapping[str, str]) -> DataFrame:
-    """The same frame in a copy of its session with other settings. Costs some ten milliseconds."""
+    """The same frame in a copy of its session with other settings. Takes about ten milliseconds."""
     session = frame.sparkSession
     jvm: Any = session._jvm  # noqa: SLF001 - there is no other way into another session
     jvm_session = session._jsparkSession.cloneSession()  # noqa: SLF001 - newSession would lose the user's settings
     for name, value in settings.items():
         jvm_session.conf().set(name, value)
-    to_frame = RDD.toDF  # a new session object takes this over for the whole process
+    to_frame = RDD.toDF  # a new session object replaces this for the whole process
     copy = SparkSession(session.sparkContext, jvm_session)
     RDD.toDF = to_frame  # type: ignore[method-assign]
     plan = frame._jdf.logicalPlan()  # noqa: SLF001 - as above
@@ -166,7 +164,7 @@ def in_own_session(frame: DataFrame, settings: Mapping[str, str]) -> DataFrame:
 
 
 def constant_of(frame: DataFrame, column: str) -> Any:
-    """The value that the column has in every row, as far as the plan itself says so; None where it may vary."""
+    """The value that a column has in every row, if the plan says so; None where it may vary."""
     plan = frame.select(column)._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - plans have no Python API
     if plan.nodeName() != "Project":
         return None
@@ -177,7 +175,7 @@ def constant_of(frame: DataFrame, column: str) -> Any:
 
 
 def murmur3(value: Column) -> Column:
-    """The 32-bit Murmur3 hash of a binary column as Iceberg defines it. Spark's own function is another one."""
+    """The 32-bit Murmur3 hash of a binary column as Iceberg defines it, unlike Spark's own function."""
     java = _Java()
     owner = java.jvm.java.lang.Class.forName("org.apache.commons.codec.digest.MurmurHash3")
     arguments = java.sequence(java.expression(value))
@@ -188,14 +186,14 @@ def murmur3(value: Column) -> Column:
 
 
 def murmur3_of_long(value: Column) -> Column:
-    """The same of the eight bytes of a long column, without its nulls."""
+    """The same hash of the eight bytes of a long column without nulls."""
     java = _Java()
     hashes = java.jvm.org.apache.spark.sql.catalyst.expressions.Murmur3Hash
     return java.column(hashes(java.sequence(java.expression(value)), 0))
 
 
 def unscaled_bytes(value: Column, *, multiple_of: int = 1) -> Column:
-    """The unscaled integer of a decimal column, or the multiple at or below it: as few bytes as it takes."""
+    """The unscaled integer of a decimal column, or the multiple at or below it, in the fewest bytes."""
     java = _Java()
     big = java.jvm.org.apache.spark.sql.types.ObjectType(java.jvm.java.lang.Class.forName("java.math.BigDecimal"))
     whole = java.jvm.org.apache.spark.sql.types.ObjectType(java.jvm.java.lang.Class.forName("java.math.BigInteger"))
@@ -210,11 +208,11 @@ def unscaled_bytes(value: Column, *, multiple_of: int = 1) -> Column:
 
 
 _NULL_IN_NULL_OUT = (True, True, True)
-"""Nulls are not passed on; the result may be null; the same arguments give the same result."""
+"""Nulls are not passed to the method; the result may be null; the call is deterministic."""
 
 
 class _Java:
-    """Expressions that no function of PySpark makes: calls of methods of Java's library and of Spark's own."""
+    """Expressions that PySpark has no function for: calls of Java methods."""
 
     def __init__(self) -> None:
         context: Any = SparkContext._active_spark_context  # noqa: SLF001 - there is one, or there would be no columns

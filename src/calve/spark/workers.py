@@ -2,8 +2,8 @@
 
 It is PySpark's own daemon, without Spark's archives on the import path. The JVM puts `pyspark.zip`, py4j's zip and a
 jar there. PySpark's worker drops all import caches at the start of every task, and Python then reads the directory of
-each archive again, which takes longer than a small task; and what comes out of a zip is compiled anew by each daemon.
-The same modules are installed as files.
+each archive again, which takes longer than a small task; and every daemon compiles modules from a zip again. The same
+modules are installed as files.
 
 Assumes that the installed PySpark is the one of the JVM; `spark/session.py` names this module only then.
 """
@@ -17,13 +17,13 @@ _SUFFIXES = (".zip", ".jar")
 
 
 def archives_of_spark(entries: Iterable[str], spark_home: Path) -> list[str]:
-    """Those entries of an import path that are Spark's own archives; archives of the user are not."""
+    """The entries of an import path that are Spark's own archives; the user's archives stay."""
     home = spark_home.resolve()
     return [e for e in entries if e.endswith(_SUFFIXES) and Path(e).resolve().is_relative_to(home)]
 
 
 def leave_archives(spark_home: Path) -> None:
-    """Make this process import from installed packages. Call it before anything of PySpark is imported."""
+    """Make this process import installed packages instead. Call it before anything of PySpark is imported."""
     for entry in archives_of_spark(sys.path, spark_home):
         sys.path.remove(entry)
     for entry in archives_of_spark(sys.path_importer_cache, spark_home):

@@ -1,1 +1,1 @@
-"""Files and small records, here or in any store: filesystems, listings, the state location, durable writes."""
+"""Files and small records, locally or in any store: filesystems, listings, the state location, durable writes."""

@@ -1,6 +1,6 @@
-"""AWS beyond what pyarrow does: credentials for signing requests, roles, and writes that must be first of their name.
+"""AWS features that pyarrow lacks: credentials for signing requests, roles to assume, and conditional writes.
 
-Credentials are found as the properties say (keys, a role to assume, a profile) or where AWS's own tools look for them,
+Credentials come from the properties (keys, a role to assume, a profile) or from where AWS's own tools look for them,
 and are renewed before they expire. Needs boto3, the extra `aws`.
 """
 
@@ -23,26 +23,26 @@ def credentials_of(properties: Mapping[str, str]) -> Any:
     found = _session(tuple(sorted(_named(properties, "client.").items()))).get_credentials()
     if found is None:
         raise InvalidInput(
-            "there are no AWS credentials",
-            detail="The connection names none, and none were found in the environment, in files or on the machine.",
+            "no AWS credentials were found",
+            detail="The connection has none, and neither do the environment, AWS's files and the instance metadata.",
             hint="Give the AWS connection ACCESS KEY ID and SECRET ACCESS KEY, or ASSUME ROLE ARN.",
         )
     return found
 
 
 def glue_properties(properties: Mapping[str, str]) -> dict[str, Any]:
-    """What lets pyiceberg's client of Glue take on a role; it knows keys and profiles by itself."""
+    """Properties that make pyiceberg's Glue client assume a role; it handles keys and profiles by itself."""
     if not properties.get("client.role-arn"):
         return {}
     session = _session(tuple(sorted(_named(properties, "client.").items())))
     keys = dict.fromkeys(("glue.access-key-id", "glue.secret-access-key", "glue.session-token"), "")
-    return {"botocore.session": session, **keys}  # else the keys of the files would be taken, without the role
+    return {"botocore.session": session, **keys}  # empty keys: else it would use those of the files, without the role
 
 
 def assumed(io_properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Properties of a store with the credentials of its role in the place of the role. Raises OSError.
+    """Replace the role in a store's properties by credentials of that role. Raises OSError.
 
-    They are good for ten minutes at least; whoever keeps files open for longer asks again.
+    They are valid for ten minutes at least; callers that keep files open for longer ask again.
     """
     if not any(io_properties.get(f"{prefix}role-arn") for prefix in _PREFIXES):
         return io_properties
@@ -58,7 +58,7 @@ def assumed(io_properties: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def put_first(location: str, data: bytes, io_properties: Mapping[str, str]) -> bool:
-    """Write an S3 object unless there is one of that name; False when there is. Raises OSError."""
+    """Write an S3 object unless one of that name exists; False when it does. Raises OSError."""
     parts = urlsplit(location, allow_fragments=False)
     errors = _module("botocore.exceptions")
     client = _client(tuple(sorted(io_properties.items())))
@@ -87,7 +87,7 @@ def _client(io_properties: tuple[tuple[str, str], ...]) -> Any:
 
 
 def _of_store(io_properties: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """What credentials of files are made of: names of their own win."""
+    """The properties that credentials for files come from: those with the prefix `s3.` win."""
     own = _named(io_properties, "s3.")
     named = own if {"access-key-id", "role-arn"} & own.keys() else _named(io_properties, "client.") | own
     return tuple(sorted(named.items()))
@@ -119,12 +119,12 @@ def _session(named: tuple[tuple[str, str], ...]) -> Any:
         assumed = credentials.DeferredRefreshableCredentials(fetcher.fetch_credentials, method="assume-role")
         session = _module("botocore.session").Session()
         session.set_config_variable("region", given.get("region"))
-        session._credentials = assumed  # noqa: SLF001 - there is no public way to give credentials that renew themselves
+        session._credentials = assumed  # noqa: SLF001 - there is no public way to set refreshable credentials
     return session
 
 
 def _module(name: str) -> Any:
-    """A part of botocore, which is an extra."""
+    """Import a module of botocore, which is an extra."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

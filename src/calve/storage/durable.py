@@ -1,9 +1,9 @@
-"""Local files that outlive a power cut: contents and names are on the disk before anything durable refers to them.
+"""Local files that survive a power failure: contents and names are on disk before anything durable refers to them.
 
-A file system writes back when it likes. After a power cut a file that was complete may be cut or empty, and a name that
-was visible may be gone, unless the file and every folder on the way to it were synced. Whoever writes something
-durable that names a file calls `sync` on that file first. It does not matter which process wrote it: syncing flushes
-what the machine holds, not what a process holds.
+A filesystem writes back when it likes. After a power failure a complete file may be truncated or empty, and a visible
+name may be gone, unless the file and every folder on its path were synced. Code that durably records the name of a file
+calls `sync` on that file first. Any process may have written it: syncing flushes the page cache of the machine, not
+buffers of a process.
 """
 
 import errno
@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _NOT_FOR_FOLDERS = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF, errno.EACCES, errno.EPERM})
-"""Answers of file systems that keep names by themselves, and of folders that are not ours to sync."""
+"""Errors of filesystems that persist names by themselves, and of folders that this process may not sync."""
 
 
 class _KnownFolders:
-    """Folders whose own names are on the disk, by path and inode: one that was made again is another one."""
+    """Folders whose own names are on disk, by path and inode: a folder that was recreated is another one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ _known = _KnownFolders()
 
 
 class DurableFile(io.BufferedWriter):
-    """A new file that is on the disk, with its name, once it is closed. Closing raises OSError when it is not."""
+    """A new file that is on disk, with its name, once it is closed. Closing raises OSError when it is not."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,7 +60,7 @@ class DurableFile(io.BufferedWriter):
 
 
 def sync(files: Iterable[Path]) -> None:
-    """Bring files, and their names, onto the disk. Raises OSError when that is not certain."""
+    """Sync files and their names to disk. Raises OSError when that is not certain."""
     folders: dict[Path, None] = {}
     for file in files:
         _sync(file)
@@ -70,7 +70,7 @@ def sync(files: Iterable[Path]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder onto the disk, and the name of the folder itself. Raises OSError."""
+    """Sync the names in a folder, and the name of the folder itself, to disk. Raises OSError."""
     folder = folder.absolute()
     _sync_names(folder)
     while folder != folder.parent and not _known.knows(folder):
@@ -80,7 +80,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def removed(folder: Path) -> None:
-    """A folder was removed: if it comes back, its name has to be synced again."""
+    """Note that a folder was removed: if it is recreated, its name has to be synced again."""
     _known.forget(folder.absolute())
 
 

@@ -1,9 +1,9 @@
-"""Stores of files by location: local folders, S3 and all else that pyarrow reaches.
+"""Filesystems by location: local folders, S3 and everything else that pyarrow supports.
 
-A location is a URI whose path is written as it is, without percent-encoding: `file:///tmp/a b%20c/x` names the file `x`
-in the folder `a b%20c`; a location without a scheme is a local path (see `connect.py` for when that is used).
+A location is a URI whose path is not percent-encoded: `file:///tmp/a b%20c/x` names the file `x` in the folder
+`a b%20c`; a location without a scheme is a local path (`catalog/connect.py` says when that is used).
 
-Folders of the home: they hold rows, records that could not be read, logs and secrets, and are the user's own.
+Folders of the home hold rows, unreadable records, logs and secrets: only the user can open them (`make_private`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,37 +24,37 @@ from calve.storage.aws import assumed
 from calve.storage.hints import code_of
 
 APART = "calve.apart"
-"""A location whose files are reached by other properties: those whose names begin with this and a dot."""
+"""A location whose files need other properties: those whose names start with this and a dot."""
 _APART = f"{APART}."
 _IO_PREFIXES = ("adls.", _APART, "client.", "gcs.", "hdfs.", "hf.", "oss.", "s3.", "DEFAULT_")
 NO_LOCAL_FILES = "calve.no-local-files"
-"""Says that locations on this machine are refused: the files are those of a catalog elsewhere."""
+"""Set to refuse locations on this machine: the files belong to a catalog elsewhere."""
 _IO_NAMES = frozenset({"buffer-size", APART, NO_LOCAL_FILES})
 _LOCAL = frozenset({"", "file"})
 _EARLY_MS = 5 * 60 * 1000
 _UNTOLD_MS = 10 * 60 * 1000
-"""Least lifetime of credentials whose end is not told: no store gives less than a quarter of an hour."""
+"""Assumed lifetime of credentials without an expiry time: no store issues them for less than 15 minutes."""
 _SCHEMES = frozenset(
     {*_LOCAL, "abfs", "abfss", "gcs", "gs", "hdfs", "oss", "s3", "s3a", "s3n", "viewfs", "wasb", "wasbs"}
 )
 _TABLE_BUCKET = "--table-s3"
-"""How names of S3 Tables' buckets end."""
+"""Suffix of the names of S3 Tables' buckets."""
 _BUCKETS = ("s3://", "s3a://", "s3n://")
 _ANY_REGION = "us-east-1"
 _SYNCS = 8
-"""Local files that are synced at a time: a file system joins syncs that meet."""
+"""Local files that are synced concurrently: a filesystem merges concurrent syncs."""
 TIME_OUTS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-timeout": "30"}
-"""Seconds until a connection that does not open, and an answer of which nothing comes, count as failed. A request is
-tried three times."""
+"""Seconds until a connection attempt, and a request without a response, count as failed. A request is tried three
+times."""
 
 
 def io_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those properties that a store needs: endpoints and credentials of files, never the catalog's own."""
+    """The properties that a store needs: endpoints and credentials for files, never the catalog's own."""
     return {k: v for k, v in properties.items() if k.startswith(_IO_PREFIXES) or k in _IO_NAMES}
 
 
 def task_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """The same for tasks. Of a role they get credentials that expire, not those that assume it. Raises OSError."""
+    """The same for tasks, which get temporary credentials of a role and not those that assume it. Raises OSError."""
     given = io_properties_of(properties)
     found = dict(assumed(properties_for("", given)))
     if APART not in given:
@@ -63,12 +63,12 @@ def task_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_place_apart(properties: Mapping[str, str], location: str, others: Mapping[str, str]) -> dict[str, str]:
-    """The same properties, with others for all that is below a location."""
+    """The same properties, with others for everything below a location."""
     return {**properties, APART: location, **{_APART + name: value for name, value in others.items()}}
 
 
 def properties_for(location: str, properties: Mapping[str, str]) -> Mapping[str, str]:
-    """What a store needs for one file."""
+    """The properties that a store needs for one file."""
     apart = properties.get(APART)
     if apart is None:
         return properties
@@ -78,12 +78,12 @@ def properties_for(location: str, properties: Mapping[str, str]) -> Mapping[str,
 
 
 def keeps_everything(location: str) -> bool:
-    """Whether nobody may delete files there: S3 Tables does that itself, once no table names them."""
+    """Whether clients may not delete files there: S3 Tables does that itself, once no table refers to them."""
     return location.startswith(_BUCKETS) and urlsplit(location).netloc.endswith(_TABLE_BUCKET)
 
 
 def expires_soon(properties: Mapping[str, str], since_ms: int, now_ms: int) -> bool:
-    """Whether credentials that a catalog handed out at `since_ms` are about to expire, or may be for all it said."""
+    """Whether credentials that a catalog issued at `since_ms` are about to expire, or may be if it gave no expiry."""
     end = properties.get("s3.session-token-expires-at-ms")
     if end is None:
         return bool(properties.get("s3.session-token")) and now_ms - since_ms > _UNTOLD_MS
@@ -103,15 +103,15 @@ def is_local_location(location: str) -> bool:
 
 
 def _filesystem_with(scheme: str, host: str, io_properties: Mapping[str, str]) -> FileSystem:
-    """With the credentials that a role has now: another one once they are renewed. Raises InvalidInput."""
+    """A filesystem with the current credentials of a role: another one once they are renewed. Raises InvalidInput."""
     if scheme in _LOCAL and io_properties.get(NO_LOCAL_FILES) == "true":
         raise InvalidInput(
-            "a table names a file of this machine",
-            detail="Its catalog is on another machine: calve reads and writes no local files for such a table.",
+            "a table refers to a file on this machine",
+            detail="Its catalog is on another machine: calve neither reads nor writes local files for such a table.",
             hint="If the files are on a disk that all machines share, connect with a local WAREHOUSE.",
         )
     if scheme not in _SCHEMES:
-        raise InvalidInput(f'there are no files at locations that start with "{scheme}:"')
+        raise InvalidInput(f'locations that start with "{scheme}:" are not supported')
     return _filesystem(scheme, host, tuple(sorted(assumed(io_properties).items())))
 
 
@@ -125,7 +125,7 @@ def _filesystem(scheme: str, host: str, io_properties: tuple[tuple[str, str], ..
 
 
 def sync_files(locations: Iterable[str], io_properties: Mapping[str, str]) -> None:
-    """Bring local files onto the disk, whoever wrote them; object stores need no telling. Raises OSError."""
+    """Sync local files to disk, whichever process wrote them; object stores need no sync. Raises OSError."""
     parsed = [PyArrowFileIO.parse_location(location, dict(io_properties)) for location in locations]
     paths = [Path(path) for scheme, _, path in parsed if scheme == "file"]
     if len(paths) <= 1:
@@ -136,10 +136,10 @@ def sync_files(locations: Iterable[str], io_properties: Mapping[str, str]) -> No
 
 
 class _LocalFile(PyArrowFile):
-    """A local file that is on the disk once it is written."""
+    """A local file that is on disk once it is written."""
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 - pyiceberg's signature
-        """The file, to be written in one go."""
+        """Open the file for writing."""
         path = Path(self._path)
         if not overwrite and path.exists():
             raise FileExistsError(f"Cannot create file, already exists: {self.location}")
@@ -148,21 +148,21 @@ class _LocalFile(PyArrowFile):
 
 
 class StoreIO(PyArrowFileIO):
-    """For pyiceberg, which would make new filesystems, with new connections, every time that it loads a table.
+    """A FileIO for pyiceberg, whose own makes new filesystems, with new connections, whenever it loads a table.
 
-    What it writes to a local disk (metadata, manifests, lists) is synced before a catalog or a record can name it.
+    What it writes to a local disk (metadata, manifests, lists) is synced before a catalog or a record can refer to it.
     """
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         super().__init__(properties)
-        self.fs_by_scheme = self._initialize_fs  # each time anew: credentials of a role change
+        self.fs_by_scheme = self._initialize_fs  # not cached: credentials of a role change
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.fs_by_scheme = self._initialize_fs
 
     def new_input(self, location: str) -> PyArrowFile:
-        """A file to be read."""
+        """Open a file for reading."""
         return super().new_input(location) if self._reaches(location) else self._other(location).new_input(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
@@ -180,7 +180,7 @@ class StoreIO(PyArrowFileIO):
         return StoreIO(dict(properties_for(location, self.properties)))
 
     def new_output(self, location: str) -> PyArrowFile:
-        """A file to be written."""
+        """Open a file for writing."""
         if not self._reaches(location):
             return self._other(location).new_output(location)
         made = super().new_output(location)
@@ -193,14 +193,14 @@ class StoreIO(PyArrowFileIO):
 
 
 def try_bucket(location: str, io_properties: Mapping[str, str]) -> None:
-    """List the bucket of a location. Raises OSError; nothing is asked for a location that is in no bucket."""
+    """List the bucket of a location, if it is in a bucket. Raises OSError."""
     if location.startswith(_BUCKETS):
         filesystem, path = filesystem_of(location, io_properties)
         filesystem.get_file_info(FileSelector(path.partition("/")[0]))
 
 
 def try_keys(io_properties: Mapping[str, str]) -> None:
-    """List all buckets; keys that are known and may not do that are fine. Raises OSError."""
+    """List all buckets, to check keys; valid keys without the right to do so are fine. Raises OSError."""
     settings = assumed({"client.region": _ANY_REGION, **io_properties})
     try:
         _filesystem_with("s3", "", settings).get_file_info(FileSelector(""))
@@ -210,6 +210,6 @@ def try_keys(io_properties: Mapping[str, str]) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone; those that exist stay as they are."""
+    """Create a folder and its missing parents, for this user alone; existing ones stay as they are."""
     for missing in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)

@@ -1,11 +1,11 @@
-"""Finding the files of a folder, on this machine or in any store that pyarrow knows.
+"""Lists the files of a folder, on this machine or in any store that pyarrow supports.
 
-A location is a folder with everything below it, a single file, or a pattern: `*` stands for any part of a name, `**`
-for any number of folders. Names that start with `_` or `.` (of files, or of folders on the way), and endings of
-copies under way, are left alone.
+A location is a folder with everything below it, a single file, or a pattern: `*` matches any part of a name, `**` any
+number of folders. Files are skipped if their names, or those of folders on their path, start with `_` or `.`, or if
+their names end like those of copies in progress.
 
-On this machine links are followed, and no file is listed twice: what a link leads to is listed under its own name where
-that is an input itself, else under the first name of a link to it.
+On this machine links are followed, and no file is listed twice: the target of a link is listed under its own name if
+it is an input itself, else under the name of the first link to it.
 """
 
 import errno
@@ -24,7 +24,7 @@ from calve.suggest import suggestion
 
 _UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", "._COPYING_", ".inprogress", "~")
 _SPARK_PATTERN = re.compile(r"([\[\]{}*?\\])")
-"""Characters that Spark takes for a pattern. Its switch against patterns reads such files twice."""
+"""Characters that Spark interprets as a pattern. With its option to disable patterns it reads such files twice."""
 _SPARK_SCHEMES = {"s3": "s3a"}
 _HIDDEN = ("_", ".")
 _WITHOUT_CHECKSUMS = {
@@ -35,7 +35,7 @@ _WITHOUT_CHECKSUMS = {
 
 @dataclass(frozen=True, order=True, slots=True)
 class KnownFile:
-    """A file as it is, or was when it was looked at; the order is the order of reading."""
+    """A file as it was when it was listed; the order is the order of reading."""
 
     mtime_ns: int
     path: str
@@ -49,7 +49,7 @@ def absolute(location: str | Path) -> str:
 
 
 def check_there(location: str) -> None:
-    """Whether a local folder exists; stores have no folders. Raises TransientError: somebody may make it yet."""
+    """Check that a local folder exists; stores have no folders. Raises TransientError: it may be created later."""
     scheme = urlsplit(location).scheme
     if scheme not in {"", "file"}:
         return
@@ -65,7 +65,7 @@ def check_there(location: str) -> None:
     beside = [entry.name for entry in there.iterdir()] if len(wanted) == 1 and os.access(there, os.R_OK) else []
     raise TransientError(
         f"the folder {folder} did not exist",
-        detail=f'There is no "{wanted[0]}" in {there}.',
+        detail=f'{there} does not contain "{wanted[0]}".',
         hint=suggestion(wanted[0], beside) or "Correct the path, or create the folder.",
     )
 
@@ -77,13 +77,13 @@ class FileListing:
     location: str
     store: fs.FileSystem
     base: str
-    """The folder that is listed, as the store names it."""
+    """The path of the listed folder in the store."""
     pattern: re.Pattern[str] | None
     scheme: str
 
     @classmethod
     def of(cls, location: str) -> "FileListing":
-        """The location, opened."""
+        """Open a location. Raises InvalidInput."""
         folder, star, _ = location.partition("*")
         top = folder.rpartition("/")[0] if star else location
         scheme = urlsplit(location).scheme
@@ -95,7 +95,7 @@ class FileListing:
         return cls(top, store, base.rstrip("/") or "/", _pattern(rest) if star else None, scheme)
 
     def files(self) -> list[KnownFile]:
-        """All files that are there now, in no order."""
+        """All files that exist now, in no particular order. Raises TransientError."""
         try:
             here = self.store.get_file_info(self.base)
             if here.type == fs.FileType.File:
@@ -115,29 +115,29 @@ class FileListing:
         return self.pattern is None or self.pattern.fullmatch(below) is not None
 
     def sizes(self, paths: list[str]) -> list[int | None]:
-        """The sizes of files, None for those that are gone."""
+        """The sizes of files, None for those that no longer exist. Raises TransientError."""
         try:
             infos = self.store.get_file_info(paths)
         except OSError as error:
-            raise TransientError(f"could not look at the files of {self.location}", detail=str(error)) from error
+            raise TransientError(f"could not read the sizes of files in {self.location}", detail=str(error)) from error
         return [i.size if i.is_file else None for i in infos]
 
     def for_spark(self, path: str) -> str:
-        """The name of a file as Spark takes it."""
+        """The path of a file as Spark takes it."""
         scheme = _SPARK_SCHEMES.get(self.scheme, self.scheme or "file")
         return f"{scheme}://" + _SPARK_PATTERN.sub(r"\\\1", path)
 
     def named_by_spark(self, spark_path: str) -> tuple[str, ...]:
-        """What Spark may mean by a path in an error, as the store names files: it escapes some of them, some not."""
+        """The paths in the store that a path in an error of Spark may stand for: it escapes some and not others."""
         parts = urlsplit(spark_path)
         path = spark_path.partition(":")[2].removeprefix("//") if parts.scheme else spark_path
         return path, unquote(path)
 
 
 def spark_options(names: Iterable[str]) -> dict[str, str]:
-    """Options that Spark needs to read files by these names.
+    """Options that Spark needs to read files with these names.
 
-    Hadoop looks for a checksum beside every local file, and fails to name it where the file's own name has a colon.
+    Hadoop looks for a checksum file beside every local file, and fails to name it if the file's own name has a colon.
     """
     return _WITHOUT_CHECKSUMS if any(":" in name.rpartition("/")[2] for name in names) else {}
 
@@ -147,18 +147,18 @@ def _known(info: fs.FileInfo) -> KnownFile:
 
 
 def _readable(file: KnownFile) -> KnownFile:
-    """A file that Spark can find by its path."""
+    """The file, if Spark can find it by its path. Raises TerminalError."""
     if not file.path.isascii() and not _is_text(file.path):
         raise TerminalError(
-            "the name of a file is not UTF-8",
+            "the name of a file is not valid UTF-8",
             detail=f"It is {os.fsencode(file.path)!r}.",
-            hint="Rename it, or give it a name that starts with a dot to leave it out.",
+            hint="Rename it, or give it a name that starts with a dot to skip it.",
         )
     if ":" in file.path and _SPARK_PATTERN.search(file.path):
         raise TerminalError(
-            "Spark cannot read a file whose path has a colon and one of the characters [ ] { } * ? \\ in it",
+            "Spark cannot read a file whose path contains a colon and one of the characters [ ] { } * ? \\",
             detail=f"It is {file.path!r}.",
-            hint="Rename it or its folder, or give it a name that starts with a dot to leave it out.",
+            hint="Rename it or its folder, or give it a name that starts with a dot to skip it.",
         )
     return file
 
@@ -172,7 +172,7 @@ def _is_text(path: str) -> bool:
 
 
 def _local_files(base: str, is_input: Callable[[str], bool]) -> Iterator[KnownFile]:
-    """The inputs below a folder of this machine."""
+    """The inputs below a local folder."""
     links: list[tuple[str, str]] = []
     taken: set[str] = set()
     for path, real, entry in _local_entries(base):
@@ -190,9 +190,9 @@ def _local_files(base: str, is_input: Callable[[str], bool]) -> Iterator[KnownFi
 
 
 def _local_entries(base: str) -> Iterator[tuple[str, str, os.DirEntry[str]]]:
-    """What is in a folder and all those below it that is no folder: the path, the path without links, the entry.
+    """Everything but folders in a folder and below it: path, path without links, and entry.
 
-    Every folder is looked at once: first those that no link leads to, then the others by the names of their links.
+    Every folder is visited once: first those reached without a link, then the others in the order of their links.
     """
     waiting, links, visited = [(base, os.path.realpath(base))], list[str](), set[str]()
     while waiting or links:
@@ -222,12 +222,12 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except FileNotFoundError:  # it never was, or is gone by now
+    except FileNotFoundError:  # it never existed, or was removed meanwhile
         return []
 
 
 def _file_at(path: str) -> KnownFile | None:
-    """None for what is gone, and for what is no file: a pipe, a link that leads nowhere."""
+    """The file at a path; None for one that was removed, and for anything else: a pipe, a dangling link."""
     try:
         found = os.stat(path)  # noqa: PTH116 - a path is text here
     except FileNotFoundError:

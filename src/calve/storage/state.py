@@ -1,8 +1,8 @@
 """The state location: small durable records, shared by every run of a sink.
 
-A store offers atomic puts, and puts of names that are new; names are relative, with `/` between levels. It is never
-under a table's location (orphan removal would delete it) and never the only copy of rows that the source no longer has:
-records point to table files, and the table itself says how far the sink came.
+A store offers atomic puts, also of names that must be new; names are relative, with `/` between levels. It is never
+below a table's location (orphan removal would delete it) and never the only copy of rows that the source no longer has:
+records refer to table files, and the table itself holds the progress of the sink.
 """
 
 import errno
@@ -26,9 +26,9 @@ from calve.storage.hints import hint_for
 
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _READS = 16
-"""Pieces of a record that are read at a time."""
+"""Ranges of a record that are read concurrently."""
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""Answers of filesystems without hard links."""
+"""Errors of filesystems without hard links."""
 
 
 class StateStore(Protocol):
@@ -39,15 +39,15 @@ class StateStore(Protocol):
         ...
 
     def put_new(self, name: str, data: bytes) -> None:
-        """As `put`, but nothing is ever written over: raises TerminalError when the name has other contents."""
+        """Like `put`, but never overwrites: raises TerminalError when the record exists with other contents."""
         ...
 
     def read(self, name: str) -> bytes | None:
-        """The record, or None when there is none."""
+        """The record, or None if it does not exist."""
         ...
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
-        """Pieces of a record, each by offset and length and cut off where it ends; None when there is none."""
+        """Ranges of a record by offset and length, cut off at its end; None if it does not exist."""
         ...
 
     def list(self, prefix: str) -> list[str]:
@@ -55,7 +55,7 @@ class StateStore(Protocol):
         ...
 
     def delete(self, name: str) -> None:
-        """Remove a record; one that is gone already is fine."""
+        """Remove a record if it exists."""
         ...
 
 
@@ -125,7 +125,7 @@ class LocalState:
             self._put(name, data, _link)
         except _Taken:
             _check_same(name, self.read(name), data)
-            self._sync(name)  # whoever wrote it may have ended before that
+            self._sync(name)  # the process that wrote it may have died before
 
     def _sync(self, name: str) -> None:
         path = self._root / name
@@ -196,7 +196,7 @@ class LocalState:
 
 
 class RemoteState:
-    """An object store: a put is one upload, which is atomic there. Goes to tasks: it opens what it needs by itself."""
+    """An object store: a put is one upload, which is atomic. Goes to tasks: it opens its own connections."""
 
     def __init__(self, location: str, io_properties: Mapping[str, str]) -> None:
         self._location = location.rstrip("/")
@@ -212,7 +212,7 @@ class RemoteState:
             raise _cannot("write", self._named(name), error) from error
 
     def put_new(self, name: str, data: bytes) -> None:
-        """Looks first: a store of which nothing more is known cannot do both at once."""
+        """Checks first, and is not atomic: other stores have no conditional writes that pyarrow offers."""
         there = self.read(name)
         if there is None:
             self.put(name, data)
@@ -267,7 +267,7 @@ class RemoteState:
 
 
 class S3State(RemoteState):
-    """S3, which decides by itself whether a name is new."""
+    """S3, which has conditional writes."""
 
     def put_new(self, name: str, data: bytes) -> None:
         faults.reached("state.put")
@@ -280,7 +280,7 @@ class S3State(RemoteState):
 
 
 class StateFolder:
-    """A store that is a folder of another one."""
+    """A folder of another store."""
 
     def __init__(self, store: StateStore, name: str) -> None:
         self._store = store
@@ -306,7 +306,7 @@ class StateFolder:
 
 
 class NewRecords(StateFolder):
-    """A store whose new records nobody knows yet: they are removed if the work that puts them fails."""
+    """A store whose new records are not referred to yet: they are removed if the work that puts them fails."""
 
     def __init__(self, store: StateStore) -> None:
         super().__init__(store, "")
@@ -321,13 +321,13 @@ class NewRecords(StateFolder):
         self._put.append(name)
         try:
             super().put_new(name, data)
-        except TerminalError:  # it is another's
+        except TerminalError:  # another process's record
             self._put.remove(name)
             raise
 
     @contextmanager
     def removed_on_failure(self) -> Iterator[None]:
-        """Remove what was put, also where the answer was lost; what cannot be removed is an orphan."""
+        """On failure remove what was put, also where the response was lost; what cannot be removed is an orphan."""
         try:
             yield
         except BaseException:
@@ -338,7 +338,7 @@ class NewRecords(StateFolder):
 
 
 def _link(part: Path, path: Path) -> None:
-    """Give a file its name if nothing has it. Raises FileExistsError."""
+    """Give a file a name that does not exist yet. Raises FileExistsError."""
     try:
         path.hardlink_to(part)
     except OSError as error:
@@ -350,18 +350,18 @@ def _link(part: Path, path: Path) -> None:
 
 
 class _Taken(Exception):
-    """There is a record of that name."""
+    """A record of that name exists."""
 
 
 def _check_same(name: str, there: bytes | None, data: bytes) -> None:
-    """An upload whose answer was lost is tried again, and meets itself. Anything else is another writer."""
+    """Check that an existing record is the one to write: a retry after a lost response finds its own. Raises."""
     if there is None:
         raise TransientError(f"the state record {name} was being written or removed by another process")
     if there != data:
         raise TerminalError(
             f"another process wrote the state record {name}",
-            detail="Two processes run as one: a copy of this one, or of its machine, is at work.",
-            hint="End one of them.",
+            detail="Two processes share one identity: a copy of this process or of its machine is running.",
+            hint="Stop one of them.",
         )
 
 

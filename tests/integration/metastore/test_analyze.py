@@ -119,7 +119,7 @@ def test_many_footers_are_read_by_tasks_with_the_same_result(
     monkeypatch.setattr(file_statistics, "FEW", 0)
     put(root / "0" / "none.parquet", [1])
     (root / "0" / "none.parquet").write_bytes(b"nothing")
-    with pytest.raises(InvalidInput, match="no Parquet file"):
+    with pytest.raises(InvalidInput, match="not a Parquet file"):
         told(place, f"ANALYZE TABLE '{root}' REFRESH METADATA")
 
 

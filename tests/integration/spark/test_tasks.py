@@ -98,4 +98,4 @@ def test_a_jvm_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
     lines = [line for line in done.stdout.splitlines() if "Error: " in line]
     assert len(lines) == 2, done.stdout + done.stderr
     for line in lines:
-        assert line == "TerminalError: Spark has stopped / Start the sink again: it goes on where it was."
+        assert line == "TerminalError: Spark has stopped / Start the sink again: it resumes where it stopped."

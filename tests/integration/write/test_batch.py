@@ -116,7 +116,7 @@ def test_a_location_that_cannot_be_written_is_tried_again_later(spark: SparkSess
 def test_a_store_that_refuses_is_tried_again_later(spark: SparkSession, way: str) -> None:
     error = failure(frame_of(spark, ORDERS, [GOOD]), Path("/sys/calve"), way)  # where not even root may write
     assert isinstance(error, TransientError)
-    assert error.primary == "the batch could not be written: the store refuses"
+    assert error.primary == "the batch could not be written: the store denied access"
     assert "/sys/calve" in error.detail
 
 

@@ -19,8 +19,8 @@ def sqlite_error(code: int) -> OperationalError:
     [
         (PermissionError(errno.EACCES, "denied"), "permission to write"),
         (OSError(errno.EROFS, "read-only"), "mount it for writing"),
-        (OSError(errno.ENOSPC, "full"), "make room"),
-        (sqlite_error(sqlite3.SQLITE_FULL), "make room"),
+        (OSError(errno.ENOSPC, "full"), "free some space"),
+        (sqlite_error(sqlite3.SQLITE_FULL), "free some space"),
         (sqlite_error(sqlite3.SQLITE_READONLY), "read-only"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), ""),
     ],

@@ -149,7 +149,7 @@ def test_a_table_stays_locked_while_the_metastore_may_be_at_work_on_a_commit(
     with pytest.raises(TransientError) as raised:
         sample.commit({3: "c"})
     assert type(raised.value) is TransientError, "it was not sent"
-    assert raised.value.hint.startswith("Somebody else has the lock on the table")
+    assert raised.value.hint.startswith("Another process holds the lock on the table")
     goes_on.set()
     is_done.wait()
     sample.commit({4: "d"})

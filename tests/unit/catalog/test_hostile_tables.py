@@ -137,7 +137,7 @@ def test_a_rest_catalog_does_not_open_files_of_this_machine(tmp_path: Path) -> N
     catalog = open_catalog({"type": "rest", "uri": server.uri, "warehouse": "s3://bucket/tables"})
     io = catalog.load_table(NAME.identifier).io
     assert [name for name in io.properties if name.startswith(APART)] == []
-    with pytest.raises(InvalidInput, match="a table names a file of this machine"):
+    with pytest.raises(InvalidInput, match="a table refers to a file on this machine"):
         io.new_input("file:///etc/hostname").open()
     catalog.close()
     server.stop()
@@ -173,16 +173,16 @@ def test_tables_of_a_catalog_elsewhere_have_no_files_on_this_machine(
     assert (settings[NO_LOCAL_FILES] == "true") is refused
     for location in (f"file://{tmp_path}/x", f"{tmp_path}/x"):
         if refused:
-            with pytest.raises(InvalidInput, match="a table names a file of this machine"):
+            with pytest.raises(InvalidInput, match="a table refers to a file on this machine"):
                 filesystem_of(location, settings)
-            with pytest.raises(InvalidInput, match="a table names a file of this machine"):
+            with pytest.raises(InvalidInput, match="a table refers to a file on this machine"):
                 StoreIO(settings).new_input(location).open()
         else:
             assert filesystem_of(location, settings)[1] == f"{tmp_path}/x"
 
 
 def test_a_location_of_an_unknown_kind_is_named() -> None:
-    with pytest.raises(InvalidInput, match='there are no files at locations that start with "gopher:"'):
+    with pytest.raises(InvalidInput, match='locations that start with "gopher:" are not supported'):
         filesystem_of("gopher://host/x", {})
 
 

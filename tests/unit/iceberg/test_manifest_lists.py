@@ -42,4 +42,4 @@ def test_a_list_that_was_written_here_is_not_read_again(tmp_path: Path) -> None:
 def test_a_full_disk_says_so() -> None:
     with pytest.raises(TransientError, match="writing the list failed") as raised, trying("writing the list"):
         ManifestCache().write_list(PyArrowFileIO(), "file:///dev/full", HEADER, [line(1)])
-    assert "make room" in raised.value.hint
+    assert "free some space" in raised.value.hint

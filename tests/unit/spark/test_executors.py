@@ -26,4 +26,4 @@ def test_a_folder_of_one_machine_is_warned_of_on_a_cluster(
     master: str, location: str, caplog: pytest.LogCaptureFixture, *, warned: bool
 ) -> None:
     warn_of_local_place(cast("Any", Session(master)), 'the input of sink "s"', location)
-    assert ("every machine has to see that folder at the same path" in caplog.text) is warned
+    assert ("every machine must see that folder at the same path" in caplog.text) is warned

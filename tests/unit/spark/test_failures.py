@@ -49,7 +49,7 @@ def test_a_full_store_says_so(code: int) -> None:
 def test_a_store_that_refuses_says_so(code: int) -> None:
     found = failure_of(OSError(code, os.strerror(code), "/data/x.parquet"), BATCH)
     assert isinstance(found, TransientError)
-    assert found.primary == "the batch could not be written: the store refuses"
+    assert found.primary == "the batch could not be written: the store denied access"
     assert "/data/x.parquet" in found.detail
 
 
@@ -298,7 +298,7 @@ def test_a_file_that_spark_3_5_may_not_read_is_not_gone(monkeypatch: pytest.Monk
     refused = raised_by_spark(name, f"/in/a.json (Permission denied){more}", condition, monkeypatch)
     found = failure_of(refused, BATCH)
     assert isinstance(found, TransientError)
-    assert found.hint == "Give this process permission to read it; it is tried again."
+    assert found.hint == "Give this process permission to read it; calve retries."
     gone = raised_by_spark(name, f"File file:/in/a.json does not exist{more}", condition, monkeypatch)
     assert isinstance(failure_of(gone, BATCH), SourceLost)
 

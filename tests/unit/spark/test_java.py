@@ -55,13 +55,13 @@ def test_versions_found_are_named_when_none_fits(tmp_path: Path) -> None:
     new = fake_java(tmp_path / "new", "25")
     with pytest.raises(InvalidInput) as caught:
         find_java(tmp_path / "shims", {"JAVA_HOME": str(old), "PATH": ""}, [new, old])
-    assert caught.value.primary == "Spark needs Java 17 or 21, and there is none"
+    assert caught.value.primary == "Spark needs Java 17 or 21, and none was found"
     assert caught.value.detail == f"Found Java 8 in {old}, Java 25 in {new}."
     assert 'pip install "calve[java]"' in caught.value.hint
 
 
 def test_no_java_at_all_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="Neither JAVA_HOME, nor the PATH, nor the usual places have one"):
+    with pytest.raises(InvalidInput, match="Neither JAVA_HOME nor the PATH nor the usual places have one"):
         find_java(tmp_path / "shims", {"JAVA_HOME": str(tmp_path / "gone")}, [])
 
 

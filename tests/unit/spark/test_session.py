@@ -63,7 +63,7 @@ def test_only_archives_of_spark_itself_leave_the_import_path(tmp_path: Path) -> 
 
 def test_a_home_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidInput, match=r'cannot write into ".*/file"') as caught:
+    with pytest.raises(InvalidInput, match=r'cannot write to ".*/file"') as caught:
         _open_log(tmp_path / "file")
     assert "Not a directory" in caught.value.detail
 

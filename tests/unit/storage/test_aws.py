@@ -68,5 +68,5 @@ def test_a_role_is_assumed_again_before_its_credentials_expire(roles: Roles) -> 
 
 
 def test_where_there_are_none_it_is_said() -> None:
-    with pytest.raises(InvalidInput, match="there are no AWS credentials"):
+    with pytest.raises(InvalidInput, match="no AWS credentials were found"):
         credentials_of({"client.region": "nowhere-1"})

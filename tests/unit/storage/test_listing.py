@@ -48,7 +48,7 @@ def test_a_folder_that_is_missing_is_named_with_the_one_that_was_meant(tree: Pat
     for check in (check_there, lambda location: FileListing.of(location).files()):
         with pytest.raises(TransientError, match=f"the folder {tree}/ordres did not exist") as raised:
             check(f"{start}{tree}/ordres{end}")
-        assert raised.value.detail == f'There is no "ordres" in {tree}.'
+        assert raised.value.detail == f'{tree} does not contain "ordres".'
         assert raised.value.hint == 'Did you mean "orders"?'
     with pytest.raises(TransientError) as raised:
         check_there(f"{tree}/zz/orders")
@@ -145,7 +145,7 @@ def test_what_is_no_file_is_left_alone(tree: Path) -> None:
 def test_a_name_that_is_not_utf_8_is_named(tree: Path) -> None:
     odd = os.fsencode(tree) + b"/\xff\xfe.json"
     Path(os.fsdecode(odd)).touch()
-    with pytest.raises(TerminalError, match="the name of a file is not UTF-8") as raised:
+    with pytest.raises(TerminalError, match="the name of a file is not valid UTF-8") as raised:
         names(tree, tree)
     assert raised.value.detail == f"It is {odd!r}."
     Path(os.fsdecode(odd)).rename(os.fsdecode(os.fsencode(tree) + b"/.\xff.json"))
@@ -156,7 +156,7 @@ def test_a_path_that_spark_takes_for_a_pattern_and_cannot_escape_is_named(tree: 
     odd = tree / "[x]" / "10:30.json"
     odd.parent.mkdir()
     odd.touch()
-    with pytest.raises(TerminalError, match=r"has a colon and one of the characters") as raised:
+    with pytest.raises(TerminalError, match=r"contains a colon and one of the characters") as raised:
         names(tree, tree)
     assert raised.value.detail == f"It is '{odd}'."
 
@@ -174,7 +174,7 @@ def test_any_names_are_listed_or_one_of_them_is_named(given_names: list[bytes]) 
             with pytest.raises(TerminalError):
                 FileListing.of(folder).files()
         elif odd:
-            with pytest.raises(TerminalError, match="not UTF-8") as raised:
+            with pytest.raises(TerminalError, match="not valid UTF-8") as raised:
                 FileListing.of(folder).files()
             assert any(repr(name)[2:-1] in raised.value.detail for name in odd)
         else:
