@@ -20,6 +20,7 @@ import calve
 from calve.clock import SystemClock
 from calve.lake import Lake
 from calve.model.spec import NoEnvelope
+from calve.records.frames import frame_of
 from calve.source.kafka.brokers import Access
 from calve.source.kafka.definition import Kafka, KafkaSource
 from calve.source.port import SourceDefinition
@@ -61,7 +62,7 @@ def by_calve(spark: SparkSession, brokers: str, topic: str, folder: Path) -> Dat
     """All records, by calve's tasks."""
     definition = Kafka(Access(brokers), topic, NoEnvelope())
     source: KafkaSource = definition.open(LocalState(folder), SystemClock())
-    return source.frame(spark, None, source.next_end(None, whole=True))
+    return frame_of(source.frame(spark, None, source.next_end(None, whole=True)))
 
 
 def by_connector(spark: SparkSession, brokers: str, topic: str) -> DataFrame:

@@ -68,7 +68,7 @@ def test_bad_rows_of_files_are_letters_and_the_others_arrive(pipelines: Pipeline
     assert of_rows == [
         (b"1,2,3", "it has more or fewer columns than declared"),
         (b'{"id": "2", "value": "x"}', 'column "value" is "x", which is not INT'),
-        (b'{"value":3}', 'column "id" is missing or null, and is NOT NULL'),
+        (b'{"value":3}', 'column "id" is missing or null, but declared NOT NULL'),
     ]
     assert pipelines.rows("x.doubled") == [(1, 1)]
     of_view = sorted(row["value"] for row in found if row["sink"] == "doubled")
@@ -144,7 +144,7 @@ def test_texts_that_are_no_uuids_are_letters(kind: str, pipelines: Pipelines, tm
     assert [(n, str(ref) if ref else None) for n, ref in pipelines.rows("x.rows")] == [(1, UUIDS[0]), (3, None)]
     assert [key for key, _ in pipelines.rows("x.nexts")] == [2]
     reasons = [
-        'column "id" is missing or null, and is NOT NULL',
+        'column "id" is missing or null, but declared NOT NULL',
         f'column "ref" is "{UUIDS[1]}0", which is not UUID',
     ]
     assert sorted(reason for (reason,) in pipelines.rows("x.rows_dead_letters", "reason")) == reasons
@@ -187,6 +187,6 @@ def test_what_only_the_table_asks_for_makes_letters_too(pipelines: Pipelines, tm
         assert pipelines.rows(f"x.{name}", "id", "v") == [(1, 1), (4, 4)]
         assert sorted(reason for (reason,) in pipelines.rows(f"x.{name}_dead_letters", "reason")) == [
             'column "ref" is "no uuid", which is not UUID',
-            'column "v" is missing or null, and is NOT NULL',
+            'column "v" is missing or null, but declared NOT NULL',
         ]
         assert verify(pipelines.place, name).none

@@ -90,7 +90,7 @@ TABLES: dict[str, tuple[str, str, str, pa.Table]] = {
     ),
 }
 REASONS = {
-    name: f'column "{column}" has bytes that are not UTF-8'
+    name: f'column "{column}" contains invalid UTF-8'
     for name, column in {
         "plain": "s",
         "parted": "s",
@@ -99,7 +99,7 @@ REASONS = {
         "keys": "m",
         "changed": "after",
     }.items()
-} | {"moments": 'column "after" has a moment outside of the years 0001 to 9999'}
+} | {"moments": 'column "after" contains a time outside of the years 0001 to 9999'}
 
 
 @pytest.fixture

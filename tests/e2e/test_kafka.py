@@ -228,7 +228,7 @@ def removed(kafka: Kafka, topic: str) -> None:
 
 LOSSES: dict[str, tuple[Callable[[Kafka, str], None], str]] = {
     "made anew": (recreated, r"Its id was \S+ and is \S+ now"),
-    "retention": (removed, "Partition 0 is to be read from 2 on, and begins at 3 now"),
+    "retention": (removed, "Offset 2 of partition 0 comes next, and the partition now starts at 3"),
     "gone": (lambda kafka, topic: kafka.remove(topic), "Brokers: "),
 }
 

@@ -6,22 +6,21 @@ encoded).
 
     c, r, u       `after` replaces the row with its key. If `before` has another key, the row with that key is deleted.
                   An update whose record has a key, but this table's key neither there nor in `before`, is a bad row:
-                  its key may have changed unseen.
+                  its key may have changed unnoticed.
     d             deletes the row with the key in `before`, else in the record's key.
-    t             truncate: a bad row, or nothing, as `on_truncate` says.
-    m             a message: nothing.
-    null value    a tombstone: deletes the row of the record's key. Debezium sends it after the delete itself, so
-                  without a usable key, or with `order_by` (it has no fields to be ordered by), it is left out.
+    t             truncate: a bad row or ignored, as `on_truncate` says.
+    m             a message: ignored.
+    null value    a tombstone: deletes the row with the record's key. Debezium sends it after the delete itself, so
+                  without a usable key, or with `order_by` (it has no fields to order by), it is ignored.
 
-A large value that did not change may be left out by the connector (`unavailable_value` stands in its place, in base64
-for BINARY, alone in an ARRAY or a MAP). It is taken from `before`; if that lacks it too, `on_unavailable_value`
-decides.
+The connector may omit a large value that did not change (`unavailable_value` replaces it, in base64 for BINARY, as the
+only entry of an ARRAY or a MAP). It is taken from `before`; if that lacks it too, `on_unavailable_value` decides.
 
-Asked for rows as they were before, every change brings one: an update or a delete whose `before` is not the whole row
-is a bad row, and tombstones, which follow a delete, are left out.
+With `before=True` every change carries the row as it was before: an update or a delete whose `before` is not the whole
+row is a bad row, and tombstones, which follow a delete, are ignored.
 
-Everything else is a bad row: no JSON, no or an unknown `op`, a missing image, a value that does not convert (see
-`strict`), a missing key or NOT NULL column, no value to be ordered by.
+Everything else is a bad row: invalid JSON, a missing or unknown `op`, a missing image, a value that does not convert
+(see `records.strict`), a missing key or NOT NULL column, a missing order field.
 """
 
 from collections.abc import Sequence
@@ -48,32 +47,32 @@ _FIELDS = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transa
 
 @dataclass(frozen=True)
 class DebeziumPlan:
-    """A Debezium envelope on frames of one schema, checked."""
+    """A checked Debezium envelope for records of one schema."""
 
     envelope: Debezium
     schema: T.StructType
     table: T.StructType
     key: tuple[str, ...]
     record: T.StructType | None
-    """Fields of the record when it is columns; None for JSON."""
+    """The fields of a record in columns; None for JSON."""
 
     @property
     def order_types(self) -> list[T.DataType]:
-        """Types of the order columns before those of arrival."""
+        """The types of the order columns, without those of arrival."""
         if self.record is None:
             return [*order.PAIR] * len(self.envelope.order_by)
         return [field_at(self.record, path, "order field") for path in self.envelope.order_by]
 
 
 def plan(schema: T.StructType, envelope: Debezium, key: Sequence[str]) -> DebeziumPlan:
-    """Check the envelope against the frame's schema."""
+    """Check the envelope against the schema of records. Raises InvalidInput."""
     if not key:
         raise InvalidInput("change records need a key", hint="Name the columns that identify a row.")
     if not envelope.order_by and not frames.is_kafka(schema):
         raise InvalidInput(
             "change records need an order",
             detail="The frame does not come from Kafka, whose offsets order changes of one key.",
-            hint='Say order_by with a field that grows from change to change, like "source.lsn".',
+            hint='Set order_by to a field that increases with every change, such as "source.lsn".',
         )
     record = _record_of(schema)
     if record is not None:
@@ -89,7 +88,7 @@ def plan(schema: T.StructType, envelope: Debezium, key: Sequence[str]) -> Debezi
 
 
 def _unreadable(schema: T.StructType, record: T.StructType, inside: Sequence[str]) -> str:
-    """SQL of the error of a record of columns that Python cannot read, or null."""
+    """SQL of the error of a record in columns that Python cannot read, or null."""
     values = [(f.name, ident(*inside, f.name), f.dataType) for f in record.fields]
     garbled = [(no_text(name), sql) for name, value, kind in values if (sql := not_utf8(value, kind))]
     outside = [(no_moment(name), sql) for name, value, kind in values if (sql := outside_of_years(value, kind))]
@@ -98,7 +97,7 @@ def _unreadable(schema: T.StructType, record: T.StructType, inside: Sequence[str
 
 
 def _record_of(schema: T.StructType) -> T.StructType | None:
-    """The fields of the record where it is columns: the frame's own, or those of `payload`."""
+    """The fields of a record in columns: the frame's own, or those of `payload`."""
     for candidate in (schema, schema["payload"].dataType if "payload" in schema.names else None):
         if isinstance(candidate, T.StructType) and {"op", "after"} <= set(candidate.names):
             return candidate
@@ -109,9 +108,9 @@ def _image_of(record: T.StructType) -> T.StructType:
     image = record["after"].dataType
     if not isinstance(image, T.StructType):
         raise InvalidInput(
-            "the column after is not a struct",
+            'the column "after" is not a struct',
             detail=f"It has type {image.simpleString()}.",
-            hint="Give the record as JSON text in the column value, or parse it first.",
+            hint='Give the record as JSON in the column "value", or parse it first.',
         )
     return image
 
@@ -122,7 +121,7 @@ def _check_types(fields: Sequence[T.StructField], image: T.StructType) -> None:
         if found.simpleString() != field.dataType.simpleString():
             raise InvalidInput(
                 f'column "{field.name}" is declared as {type_name(field.dataType)} and is {type_name(found)} in after',
-                hint="Declare the type it has, or cast it before.",
+                hint="Declare the type that it has, or cast it first.",
             )
 
 
@@ -131,7 +130,7 @@ def _declared(schema: T.StructType, envelope: Debezium) -> list[T.StructField]:
         raise InvalidInput(
             "the frame has no change records",
             detail=f"Its columns are {', '.join(schema.names)}.",
-            hint="Give before, after and op as columns, or the record's JSON in a column value.",
+            hint='Give the columns "before", "after" and "op", or the record as JSON in a column "value".',
         )
     return declared_in_json(envelope.columns)
 
@@ -139,9 +138,9 @@ def _declared(schema: T.StructType, envelope: Debezium) -> list[T.StructField]:
 def changes_of_records(
     records: Records, checked: DebeziumPlan, *, before: bool = False, timed: bool = False
 ) -> DataFrame:
-    """The changes in change records, with the rows as they were before if asked for.
+    """The changes in change records; with `before`, each with the row as it was before.
 
-    `timed` says that the first of the order fields is the time of a record.
+    `timed` says that the first order field is the time of a record.
     """
     schema, record = checked.schema, checked.record
     settings = Settings(checked.envelope.epoch_unit or GUARDED_MICROS, frames.time_zone_of(records))
@@ -149,7 +148,7 @@ def changes_of_records(
     arrivals = tuple(added)
     if before and frames.SOURCE_INCLUDED in schema.names:
         raise InvalidInput(
-            "what INCLUDE adds to change records is not known of rows as they were before",
+            "INCLUDE cannot be combined with rows as they were before: they lack its columns",
             hint="Leave INCLUDE out, or write the source's rows to a table with MODE UPSERT.",
         )
     inputs = ["key"] if "key" in schema.names and frames.is_text(schema["key"].dataType) else []

@@ -1,4 +1,4 @@
-"""Debezium's records to changes, one by one, in tasks; the rules are in `debezium`. Needs nothing but Python."""
+"""Turns Debezium records into changes, one by one, in tasks; the rules are in `debezium`. Plain Python."""
 
 import json
 import uuid
@@ -34,19 +34,19 @@ from calve.records.strict import Columns as Typed
 from calve.records.strict import Misfit, uuid_text
 
 RECORD = f"{STEP}record"
-"""The column with the record, where it is columns of the frame."""
+"""The column with the record, where the record is columns of the frame."""
 
-_LOG_FULL_ROWS = "The view needs whole rows in before: let the source log them (REPLICA IDENTITY FULL)."
+_LOG_FULL_ROWS = "The view needs whole rows in before: make the source log them (REPLICA IDENTITY FULL)."
 
 UNREAD = f"{STEP}unread"
-"""Beside it: the error of a record that Python cannot read."""
+"""The column with the error of a record in columns that Python cannot read."""
 
 Image = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class DebeziumReader:
-    """What it takes to read the records of one table; goes to tasks."""
+    """Reads the records of one table; goes to tasks."""
 
     envelope: Debezium
     table: T.StructType
@@ -55,27 +55,27 @@ class DebeziumReader:
     arrivals: tuple[str, ...]
     """Columns with the order of arrival."""
     typed: bool
-    """Records are structs in `RECORD`, not JSON in `value`."""
+    """Whether records are structs in `RECORD`, not JSON in `value`."""
     before: bool = False
-    """Every change brings the row as it was before."""
+    """Whether every change carries the row as it was before."""
     timed: bool = False
-    """The first of the order fields is the time of a record."""
+    """Whether the first order field is the time of a record."""
 
     def rows(self) -> "DebeziumRows":
-        """Ready to read, in a task."""
+        """Prepare reading, in a task."""
         return DebeziumRows(self)
 
 
 @dataclass(frozen=True)
 class DebeziumRecord:
-    """A change record, taken out of its wrapper. `fields` is None for a tombstone."""
+    """An unwrapped change record. `fields` is None for a tombstone."""
 
     fields: dict[str, Any] | None
     schema: Any = None
 
     @property
     def op(self) -> Any:
-        """What happened."""
+        """The operation."""
         return (self.fields or {}).get("op")
 
     def image(self, name: str) -> Image | None:
@@ -84,12 +84,12 @@ class DebeziumRecord:
         return found if isinstance(found, dict) else None
 
     def codings(self, name: str) -> Codings:
-        """How the columns of an image are encoded."""
+        """The encodings of the columns of an image."""
         return image_codings(self.schema, name)
 
 
 class DebeziumRows:
-    """A reader at work."""
+    """A running reader."""
 
     def __init__(self, reader: DebeziumReader) -> None:
         table, key = reader.table, reader.key
@@ -153,7 +153,7 @@ class DebeziumRows:
                 raise Malformed("the source table was truncated", "Set on_truncate to ignore to keep the rows.")
         elif record.op != "m":
             what = "op is missing" if record.op is None else f'op "{shortened(str(record.op), 60)}" is unknown'
-            raise Malformed(what, "c, r, u, d, t and m are known.")
+            raise Malformed(what, "Known operations are c, r, u, d, t and m.")
 
     def _tombstone(self, key: Any, arrival: Sequence[Any]) -> Iterator[list[Any]]:
         values = None if self._order else self._in_record_key(key)
@@ -172,13 +172,13 @@ class DebeziumRows:
                 yield self._change(old, DELETE, ordered)
         elif record.op == "u" and key is not None and self._in_record_key(key) is None:
             raise Malformed(
-                "nothing tells which row was updated: the key is neither in before nor in the record's key",
-                "Let the source log full rows (REPLICA IDENTITY FULL), or take the key of the source's table.",
+                "it is unknown which row was updated: the key is neither in before nor in the record's key",
+                "Make the source log full rows (REPLICA IDENTITY FULL), or use the key of the source's table.",
             )
         yield [*row, UPSERT, *ordered, None]
 
     def _replaced(self, record: DebeziumRecord, _key: Any, arrival: Sequence[Any]) -> Iterator[list[Any]]:
-        """The row after, with the row before; under another key, a delete and a new row."""
+        """The row after, with the row before; if its key changed, a delete and a new row."""
         ordered = [*self._ordered(record), *arrival]
         after, before = record.image("after"), record.image("before")
         if after is None:
@@ -204,7 +204,7 @@ class DebeziumRows:
                 raise Malformed(f'the row in before has no column "{name}"', _LOG_FULL_ROWS)
         others = [before[name] for name in self._names if name not in self._key]
         if record.op == "d" and len(others) > 1 and all(value is None for value in others):
-            raise Malformed("the row in before has nothing but its key", _LOG_FULL_ROWS)
+            raise Malformed("the row in before contains only its key", _LOG_FULL_ROWS)
         return self._all.of(before, record.codings("before"))
 
     def _deleted(self, record: DebeziumRecord, key: Any) -> list[Any]:
@@ -216,21 +216,21 @@ class DebeziumRows:
         return values
 
     def _in_before(self, record: DebeziumRecord) -> list[Any] | None:
-        """The key columns in the image before, None when they are not all there."""
+        """The key columns in the image before; None if one is missing."""
         before = record.image("before")
         if before is None or any(before.get(name) is None for name in self._key):
             return None
         return self._keys.of(before, record.codings("before"))
 
     def _in_record_key(self, data: Any) -> list[Any] | None:
-        """The key columns in the record's key, None when they are not all there."""
+        """The key columns in the record's key; None if one is missing."""
         try:
             return self._record_key.of(*keyed(data, self._key))
         except (Malformed, Misfit):
             return None
 
     def _available(self, after: Image, before: Image | None) -> Image:
-        """The row with the values that the connector left out."""
+        """The row, with the values that the connector omitted."""
         left_out = [name for name in self._names if self._placeholder.stands_in(after.get(name))]
         row = dict(after) if left_out else after
         for name in left_out:
@@ -242,7 +242,7 @@ class DebeziumRows:
             else:
                 raise Malformed(
                     f'the value of column "{name}" is not in the record',
-                    "Let the source log full rows (REPLICA IDENTITY FULL), or set on_unavailable_value to null.",
+                    "Make the source log full rows (REPLICA IDENTITY FULL), or set on_unavailable_value to null.",
                 )
         return row
 
@@ -268,7 +268,7 @@ class DebeziumRows:
 
 
 class _Values:
-    """Columns of an image, converted from JSON or, where they have their types already, taken as they are."""
+    """The columns of an image, converted from JSON or, if they are typed already, unchanged."""
 
     def __init__(self, fields: Sequence[T.StructField], settings: Settings, *, typed: bool) -> None:
         self._names = [f.name for f in fields]
@@ -277,7 +277,7 @@ class _Values:
         self._columns = None if typed else Typed.of(fields, settings)
 
     def of(self, image: Image, codings: Codings) -> list[Any]:
-        """Values in order; raises Misfit."""
+        """The values in order. Raises Misfit."""
         if self._columns is not None:
             return self._columns.values(image, codings)
         for name in self._required:
@@ -290,11 +290,11 @@ class _Values:
 
 
 class Placeholder:
-    """What stands in the place of a value that the connector left out.
+    """The placeholder for a value that the connector omitted.
 
-    It is the configured text; in base64 (or as bytes) for binary columns; as its bytes in arrays of numbers; as the
-    UUID made of it in arrays of UUIDs; and alone in arrays of texts and in maps, which may be JSON in a text
-    themselves.
+    It is the configured text; in base64 (or as bytes) for binary columns; as its bytes in arrays of numbers; as a UUID
+    derived from it in arrays of UUIDs; and as the only entry of string arrays and of maps, which may be JSON in a
+    string themselves.
     """
 
     def __init__(self, text: str) -> None:
@@ -309,7 +309,7 @@ class Placeholder:
         self._map = {text: text}
 
     def stands_in(self, value: Any) -> bool:
-        """True when the value was left out."""
+        """Whether the value was omitted."""
         if isinstance(value, str | bytes):
             return value in self._scalars
         if isinstance(value, list):
@@ -332,5 +332,5 @@ def _unwrapped(data: Any) -> DebeziumRecord:
 
 
 def _text_of(record: Any) -> str | None:
-    """A record that is columns as text; None for one that is text already."""
+    """A record in columns as text; None for one that is text already."""
     return json.dumps(record, default=str, ensure_ascii=False) if isinstance(record, dict) else None

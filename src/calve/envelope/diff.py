@@ -1,10 +1,10 @@
 """Rows with a time and a multiplicity; see `model.spec.Diff`.
 
-What comes out is a frame of changes with DIFF, TIME and PROGRESS in place of operation and order: which change of a key
-is the last is known only when all rows of a time are there (`write.consolidate`).
+The frame of changes has DIFF, TIME and PROGRESS instead of operation and order: which change of a key is the last one
+is known only when all rows of a time have arrived (`write.consolidate`).
 
-A bad row has no time or multiplicity (or one that is no number), lacks a key or a NOT NULL column, or could not be
-read. Rows of multiplicity 0 are nothing.
+A bad row has no or an invalid time or multiplicity, lacks a key or a NOT NULL column, or could not be read. Rows of
+multiplicity 0 are ignored.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class DiffPlan:
-    """An envelope of this kind on frames of one schema, checked."""
+    """A checked DIFF envelope for records of one schema."""
 
     envelope: Diff
     schema: T.StructType
@@ -40,18 +40,18 @@ class DiffPlan:
 
 
 def plan(schema: T.StructType, envelope: Diff, key: Sequence[str]) -> DiffPlan:
-    """Check the envelope against the frame's schema."""
+    """Check the envelope against the schema of records. Raises InvalidInput."""
     if frames.is_json(schema):
         raise InvalidInput(
-            "the envelope DIFF reads columns, not JSON text", hint="Parse the records first: from_json(value, schema)."
+            "the envelope DIFF reads columns, not JSON", hint="Parse the records first: from_json(value, schema)."
         )
     record = T.StructType(frames.record_fields(schema))
     time_type(envelope.time, field_at(record, envelope.time, "time field"))
     if not isinstance(field_at(record, envelope.diff, "diff field"), T.IntegralType):
-        raise InvalidInput(f'the diff field "{envelope.diff}" is no integer')
+        raise InvalidInput(f'the diff field "{envelope.diff}" is not an integer')
     progress = envelope.progress
     if progress and not isinstance(field_at(record, progress, "progress field"), T.BooleanType):
-        raise InvalidInput(f'the progress field "{progress}" is no BOOLEAN')
+        raise InvalidInput(f'the progress field "{progress}" is not a BOOLEAN')
     special = {envelope.time, envelope.diff, progress}
     found = [f for f in record.fields if envelope.columns is not None or f.name not in special]
     table = table_of(table_fields(envelope.columns, found), key)
@@ -64,7 +64,7 @@ def _check_comparable(name: str, data_type: T.DataType) -> None:
     if isinstance(data_type, T.MapType) or is_variant(data_type):
         raise InvalidInput(
             f'column "{name}" has type {data_type.simpleString()}, whose values cannot be compared',
-            hint="The envelope DIFF has to find equal rows. Use an array of entries, or text.",
+            hint="The envelope DIFF must find equal rows. Use an array of entries, or a string.",
         )
     if isinstance(data_type, T.StructType):
         for field in data_type.fields:
@@ -74,7 +74,7 @@ def _check_comparable(name: str, data_type: T.DataType) -> None:
 
 
 def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
-    """The changes in a frame of such rows."""
+    """The changes in rows with a time and a multiplicity."""
     envelope, schema, table = checked.envelope, checked.schema, checked.table
     record = T.StructType(frames.record_fields(schema))
     time = millis_of(ident(*envelope.time.split(".")), field_at(record, envelope.time, "time field"))

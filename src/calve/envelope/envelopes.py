@@ -1,11 +1,11 @@
 """Envelopes: from records to changes.
 
     changes_of(records, envelope, key)          the frame of changes, see `model.change`; with before=True each change
-                                                brings the row as it was before (Debezium with full images only); with
-                                                a time field that one comes first in the order, and is checked; rows
-                                                that the table would not take, as `needs` says, are bad rows, too
+                                                carries the row as it was before (Debezium with full images only); a
+                                                time field comes first in the order, and is checked; rows that violate
+                                                the constraints of the table, as `needs` says, are bad rows, too
     table_schema(schema, envelope, key)         the columns of the target table
-    check_envelope(schema, envelope, key)       all that can be wrong before anything runs, as InvalidInput
+    check_envelope(schema, envelope, key)       checks everything that can be checked before anything runs
 
 All are pure: no action, no state, the same changes from the same records. They work on static and on streaming frames.
 
@@ -16,18 +16,19 @@ All are pure: no action, no state, the same changes from the same records. They 
 
 A record that cannot become a change stays in the frame as a bad row, with an encoded `BadRow` and nothing else.
 
-Keys that are none: different rows of one key in a checkpoint, in an order that does not tell which is the last.
+`key_violations` detects conflicting rows for one key in a checkpoint: different rows whose order does not decide which
+is the last.
 
     NONE        every row is an insert: two different rows of a key, whatever their order of arrival
     UPSERT      two different changes of a key with the same values of ORDER BY
     DEBEZIUM    the same
-    from Kafka, without ORDER BY: never, for offsets order all changes
+    from Kafka, without ORDER BY: never, since offsets order all changes
     DIFF        never: rows of one key add up
 
-Equal rows are no violation: whichever stays, the table is the same. Whether an inserted key is in the table already, or
-a deleted one is not, would take a look at the table for every change: that is not asked.
+Equal rows do not conflict: whichever is kept, the table is the same. Whether an inserted key exists in the table, or a
+deleted one does not, is not checked: that would take a lookup in the table for every change.
 
-The question costs a pass over the checkpoint, and a shuffle by key.
+The check costs a pass over the checkpoint, and a shuffle by key.
 """
 
 import json
@@ -72,17 +73,17 @@ def changes_of(
     if isinstance(checked, diff.DiffPlan):
         return diff.changes_of_diffs(frames.frame_of(records), checked)
     if before:
-        raise InvalidInput("only change records tell what a row was before", hint="Use the envelope DEBEZIUM.")
+        raise InvalidInput("only change records contain the row before a change", hint="Use the envelope DEBEZIUM.")
     return upsert.changes_of_upserts(records, checked, timed=timed)
 
 
 def table_schema(frame_schema: StructType, envelope: Envelope, key: Sequence[str]) -> StructType:
-    """The columns of the table that changes from such frames go to; key columns are not nullable."""
+    """The columns of the target table for records of this schema; key columns are NOT NULL."""
     return _plan(frame_schema, envelope, key).table
 
 
 def check_envelope(frame_schema: StructType, envelope: Envelope, key: Sequence[str]) -> None:
-    """Refuse an envelope that cannot work on frames of this schema."""
+    """Reject an envelope that cannot work on records of this schema. Raises InvalidInput."""
     try:
         with quiet_analysis():
             spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
@@ -90,7 +91,7 @@ def check_envelope(frame_schema: StructType, envelope: Envelope, key: Sequence[s
             _ = changes_of(empty, envelope, key).schema
     except AnalysisException as error:
         raise InvalidInput(
-            "the envelope does not fit the frame",
+            "the envelope does not match the frame",
             detail=str(error).strip().splitlines()[0],
             hint="Compare the declared columns with those of the frame.",
         ) from error
@@ -106,7 +107,7 @@ def _plan(schema: StructType, envelope: Envelope, key: Sequence[str], needs: Col
 
 @lru_cache(maxsize=64)
 def _planned(schema: str, envelope: Envelope, key: tuple[str, ...]) -> _Plan:
-    """Checking asks Spark several questions, and the answers are the same for every micro-batch."""
+    """Cached: checking takes several calls to Spark, with the same result for every micro-batch."""
     frame_schema = StructType.fromJson(json.loads(schema))
     if isinstance(envelope, Debezium):
         return debezium.plan(frame_schema, envelope, key)
@@ -116,18 +117,18 @@ def _planned(schema: str, envelope: Envelope, key: tuple[str, ...]) -> _Plan:
 
 
 MOST = 1000
-"""Keys that are counted in one checkpoint; there may be more."""
+"""Keys that are counted at most in one checkpoint."""
 _SAMPLE = 3
 _ROWS = "_calve_rows"
 
 
 @dataclass(frozen=True)
 class Violations:
-    """Keys with more than one last row in a checkpoint."""
+    """Keys with conflicting rows in a checkpoint."""
 
     count: int
     sample: str
-    """Some of them, in words."""
+    """Some of them, for messages."""
 
 
 def key_violations(
@@ -152,7 +153,7 @@ def key_violations(
 
 
 def _own_order(schema: StructType, envelope: Envelope, changes: DataFrame) -> list[str] | None:
-    """The order columns of the envelope itself, without those of arrival; None where arrival alone decides rightly."""
+    """The order columns of the envelope itself, without those of arrival; None where arrival decides correctly."""
     own = own_order(changes, schema)
     by_offset = frames.is_kafka(schema) and not own
     return None if by_offset and not isinstance(envelope, NoEnvelope) else own

@@ -1,16 +1,14 @@
-"""The logical time of a row: BIGINT milliseconds since 1970, or a TIMESTAMP.
+"""Fields of records that envelopes share: times, conditions, and typed columns.
 
-A time column is read as the first of the order columns, which every envelope takes from any field of its records, of
-deletes, too. It stays there: changes of one key are ordered by time first. Envelopes check it when they read a record,
-so that a record without a usable time is a bad row like any other.
+The time of a row is BIGINT milliseconds since 1970, or a TIMESTAMP. It is read as the first order column, which every
+envelope takes from any field of its records, also of deletes, and it stays there: changes of one key are ordered by
+time first. Envelopes check it when they read a record, so that a record without a valid time is a bad row.
 
-Conditions that users write in SQL over the fields of a record.
+Conditions are SQL that users write over the fields of a record.
 
-Typed columns in the declared types: only where nothing is lost.
-
-A value is cast, and must come back as it was: 1.5 is no BIGINT, 12.345 no DECIMAL(12,2), a timestamp with a time no
-DATE. Texts are an exception, since they do not come back letter by letter: they convert as Spark's `try_cast` does
-it.
+A typed column gets its declared type (`Retyped`) only without loss: a value is cast, and the reverse cast must restore
+it. 1.5 is not a BIGINT, 12.345 not a DECIMAL(12,2), a timestamp with a time of day not a DATE. Strings are an
+exception, since casts do not restore them character by character: they convert like Spark's `try_cast`.
 """
 
 import re
@@ -37,7 +35,7 @@ from calve.spark.sqltext import ident, literal
 from calve.spark.version import condition_of, quiet_analysis
 
 LATEST_MS = 253_402_300_799_999
-"""The end of the year 9999: a later time is a mistake, and would make everything that follows late."""
+"""The end of the year 9999: a later time is an error, and would make all following rows late."""
 
 _EARLIEST_MS = -(2**63)
 _HINT = "Declare it as a TIMESTAMP column, or send milliseconds since 1970."
@@ -45,14 +43,14 @@ _FIRST, _SECOND = f"{ORDER_PREFIX}0", f"{ORDER_PREFIX}1"
 
 
 def ordered_by_time(envelope: Envelope, field: str) -> Envelope:
-    """The same envelope, its changes ordered by this field first."""
+    """The same envelope, with changes ordered by this field first."""
     if isinstance(envelope, Diff):
-        raise InvalidInput("the envelope DIFF names its time itself", hint="Leave out TIME COLUMN.")
+        raise InvalidInput("the envelope DIFF has a time column of its own", hint="Leave out TIME COLUMN.")
     return replace(envelope, order_by=(field, *envelope.order_by))
 
 
 def with_time(changes: DataFrame, field: str) -> DataFrame:
-    """Changes of an envelope `ordered_by_time`, with the column TIME."""
+    """Add the column TIME to the changes of an envelope `ordered_by_time`."""
     kind = changes.schema[_FIRST].dataType
     if kind == PAIR[0] and _SECOND in changes.columns and changes.schema[_SECOND].dataType == PAIR[1]:
         time = f"if({_SECOND} = '', try_cast({_FIRST} as bigint), null)"  # an undeclared field of JSON
@@ -62,7 +60,7 @@ def with_time(changes: DataFrame, field: str) -> DataFrame:
 
 
 def check_time(field: str, value: Any) -> None:
-    """Raise Malformed unless the value of a record is a time: a datetime, or a number of milliseconds."""
+    """Raise Malformed unless a value is a time: a datetime, or a number of milliseconds."""
     if value is None:
         raise Malformed(_missing(field), _HINT)
     if isinstance(value, datetime):
@@ -92,11 +90,11 @@ def _no_time(field: str) -> str:
 
 
 def time_type(field: str, kind: T.DataType) -> T.DataType:
-    """The type of a time, if it is one."""
+    """The type of a time field. Raises InvalidInput for any other type."""
     if not isinstance(kind, T.IntegralType | T.TimestampType):
         raise InvalidInput(
-            f'"{field}" has type {kind.simpleString()}, which is no time',
-            hint="A time is a BIGINT of milliseconds since 1970, or a TIMESTAMP.",
+            f'the time field "{field}" has type {kind.simpleString()}',
+            hint="Use a TIMESTAMP, or a BIGINT of milliseconds since 1970.",
         )
     return kind
 
@@ -113,14 +111,14 @@ _MOST_FIELDS = 100
 
 
 def check_condition(condition: str, schema: T.StructType) -> None:
-    """Refuse a condition that Spark cannot evaluate on a record of this schema."""
+    """Reject a condition that Spark cannot evaluate on records of this schema. Raises InvalidInput."""
     error = _error(condition, schema)
     if error is not None:
         raise _invalid(condition, error) from error
 
 
 def undeclared_fields(condition: str, declared: Sequence[T.StructField]) -> list[Path]:
-    """Fields that a condition names and the declared columns do not have: the texts to be taken from the JSON."""
+    """Fields of a condition that are not declared columns: they are read from the JSON as strings."""
     paths: list[Path] = []
     for _ in range(_MOST_FIELDS):
         error = _error(condition, T.StructType([*declared, *text_fields(paths)]))
@@ -134,7 +132,7 @@ def undeclared_fields(condition: str, declared: Sequence[T.StructField]) -> list
 
 
 def text_fields(paths: Sequence[Path]) -> list[T.StructField]:
-    """The texts at these paths as columns, structs where a path has several parts."""
+    """The strings at these paths as columns; structs where a path has several parts."""
     tops = dict.fromkeys(path[0] for path in paths)
     return [T.StructField(top, _text_type([p[1:] for p in paths if p[0] == top])) for top in tops]
 
@@ -163,7 +161,7 @@ def _unresolved(error: AnalysisException | ParseException) -> Path | None:
 def _invalid(condition: str, error: AnalysisException | ParseException) -> InvalidInput:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return InvalidInput(
-        "the condition of delete_when is not understood",
+        "the condition of delete_when is invalid",
         detail=f"{condition}: {lines[0] if lines else type(error).__name__}",
         hint="Write a Spark SQL condition over fields of the record, such as op = 'd'.",
     )
@@ -171,23 +169,23 @@ def _invalid(condition: str, error: AnalysisException | ParseException) -> Inval
 
 @dataclass(frozen=True)
 class Retyped:
-    """A column that gets its declared type."""
+    """A column that is cast to its declared type."""
 
     name: str
     found: T.DataType
     declared: T.DataType
     uuid: bool = False
-    """Whether it is a text that must be a uuid."""
+    """Whether its values must be UUIDs."""
 
     @classmethod
     def of(cls, field: T.StructField, found: T.DataType) -> Self:
-        """A column of the table out of one of a frame."""
+        """A column of the table from one of a frame."""
         uuid = is_uuid(field) and isinstance(found, T.StringType)
         return cls(field.name, found, field.dataType, uuid)
 
     @property
     def reference(self) -> str:
-        """SQL of the value as it is found."""
+        """SQL of the original value."""
         return ident(self.name)
 
     @property
@@ -207,5 +205,5 @@ class Retyped:
 
     @property
     def same(self) -> bool:
-        """True when nothing has to be done."""
+        """Whether nothing has to be done."""
         return self.found.simpleString() == self.declared.simpleString() and not self.uuid

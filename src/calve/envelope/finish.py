@@ -1,7 +1,7 @@
 """The last steps of every envelope: from values, flags and problems to a frame of changes.
 
-A bad row carries nothing but its error: all columns of the table and of the order are null in it. Good rows never
-have a null key, so keeping the last change of each key keeps at least one bad row, whatever the order.
+A bad row contains nothing but its error: all columns of the table and of the order are null. Good rows never have a
+null key, so keeping the last change of each key keeps at least one bad row, whatever the order.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from calve.model.change import BAD, BEFORE, DELETE, OP, ORDER_PREFIX, UPSERT
 from calve.records.problem import missing, problem
 from calve.spark.sqltext import ident
 
-ORDER_HINT = "Every change needs a value to be ordered by."
+ORDER_HINT = "Every change needs a value in its order fields."
 
 
 @dataclass(frozen=True)
 class Row:
-    """SQL, on one frame, of everything that a change is made of. All but `values` and `bad` are cheap references."""
+    """SQL of everything that a change is made of. All but `values` and `bad` are cheap references."""
 
     values: dict[str, str]
     """By column of the table."""
@@ -27,7 +27,7 @@ class Row:
     """BOOLEAN, never null."""
     order: Sequence[str]
     fine: str
-    """BOOLEAN: there is no error."""
+    """BOOLEAN: whether there is no error."""
     bad: str
     """The encoded error, or null."""
 
@@ -41,19 +41,19 @@ class Row:
 
 
 def applied(frame: DataFrame, steps: Sequence[Sequence[str]]) -> DataFrame:
-    """Selection upon selection."""
+    """Apply selections one after the other."""
     for step in steps:
         frame = frame.selectExpr(*step)
     return frame
 
 
 def named(columns: dict[str, str]) -> list[str]:
-    """SQL by name, as a selection."""
+    """A selection from SQL by name."""
     return [f"{sql} as {ident(name)}" for name, sql in columns.items()]
 
 
 def change_schema(table: T.StructType, order: Sequence[T.DataType], *, before: bool = False) -> T.StructType:
-    """The schema of a frame of changes, with the rows as they were before if asked for."""
+    """The schema of a frame of changes; with `before`, with rows as they were before."""
     columns = [T.StructField(f.name, f.dataType) for f in table.fields]
     image = [T.StructField(BEFORE, T.StructType(columns))] if before else []
     orders = [T.StructField(f"{ORDER_PREFIX}{i}", data_type) for i, data_type in enumerate(order)]

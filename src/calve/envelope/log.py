@@ -1,7 +1,7 @@
-"""Every change as a row of its own, for tables that keep a log: its columns, how many come or go, when.
+"""Every change as a row of its own, for tables that keep a log: its columns, its multiplicity and its time.
 
-Change records with a full image before them are two rows, the old one going and the new one coming. Upserts do not say
-what was there before: an upsert is a row that comes, a delete is one that goes with its key alone.
+A change record with a full image before becomes two rows: the old one is retracted, the new one inserted. Upserts do
+not contain the row before: an upsert is an insertion, a delete is a retraction with the key alone.
 """
 
 from pyspark.sql import DataFrame
@@ -13,11 +13,11 @@ from calve.spark.sqltext import ident
 _ROWS = "_calve__rows"
 
 LOG_FIELDS = (T.StructField(DIFF, T.IntegerType(), nullable=False), T.StructField(TIME, T.LongType(), nullable=False))
-"""What a table that keeps a log has beside the columns of the rows."""
+"""Additional columns of a table that keeps a log."""
 
 
 def log_of(changes: DataFrame) -> DataFrame:
-    """The rows of a log. Without times of their own they have time 0: that of their checkpoint is not known yet."""
+    """The rows of a log. Without times of their own they have time 0: the time of their checkpoint is not known yet."""
     names = table_columns(changes.columns)
     kept = [TIME, BAD] if TIME in changes.columns else [BAD]
     time = TIME if TIME in changes.columns else f"cast(0 as bigint) as {TIME}"

@@ -1,15 +1,12 @@
-"""What orders the changes of one key: `order_by` first, then the order of arrival.
+"""The order of changes of one key: `order_by` first, then the order of arrival.
 
-A typed field is an order column as it is. A field of JSON that is not declared has no type: it becomes two columns, a
-number and a text, so that numbers (also those sent as text, like Oracle's SCN) compare as numbers and everything else
-as text. A missing or null value, an array or an object is a problem: without an order nobody knows which change is
-the last.
+A typed field is an order column itself. An undeclared field of JSON has no type: it becomes two columns, a number and a
+string, so that numbers (also those in strings, like Oracle's SCN) compare as numbers and everything else as strings. A
+missing or null value, an array or an object is a problem: without an order the last change is unknown.
 
-An order that holds across checkpoints: what orders a change is kept in the table, as a column of the row.
-
-One typed field is kept as it is. Several fields, or a field of JSON that is not declared, which is a number and a text,
-are kept as a struct whose fields compare one after the other. The order of arrival is not kept: of changes that are
-equal in the envelope's own order, the one that comes later wins.
+An order across checkpoints is stored in the table, as a column of the row (`with_order`). One typed field is stored
+unchanged; several fields, or an undeclared field of JSON, as a struct whose fields compare one after the other. The
+order of arrival is not stored: of changes that are equal in the envelope's own order, the later one wins.
 """
 
 from collections.abc import Sequence
@@ -32,7 +29,7 @@ from calve.spark.sqltext import ident, literal
 from calve.spark.version import is_variant
 
 PAIR: tuple[T.DataType, T.DataType] = (T.DecimalType(38, 9), T.StringType())
-"""The types of the two columns of a field without a type."""
+"""The types of the two columns of an untyped field."""
 
 _UNIT, _DIGITS = Decimal("1e-9"), 29
 _ROUNDED = Context(prec=60, rounding=ROUND_HALF_EVEN)
@@ -40,14 +37,14 @@ _ROUNDED = Context(prec=60, rounding=ROUND_HALF_EVEN)
 
 @dataclass(frozen=True)
 class ChangeOrder:
-    """SQL of the order columns, and of the name of an order field without a value (null when all have one)."""
+    """SQL of the order columns, and of the name of an order field without a value (null if all have one)."""
 
     columns: tuple[str, ...]
     missing: str
 
 
 def of_columns(schema: T.StructType, paths: Sequence[str], prefix: tuple[str, ...] = ()) -> ChangeOrder:
-    """Order by typed fields of a frame or of the struct under `prefix`."""
+    """Order by typed fields of a frame or of the struct under `prefix`. Raises InvalidInput."""
     references = {}
     for path in paths:
         data_type = field_at(schema, path, "order field")
@@ -64,11 +61,11 @@ def missing(path: str) -> Malformed:
 
 
 def pair_of(path: str, value: Any) -> tuple[Decimal, str]:
-    """The two order columns of a field without a type."""
+    """The two order columns of an untyped field. Raises Malformed."""
     if value is None:
         raise missing(path)
     if isinstance(value, bool | dict | list):
-        raise Malformed(f'the order field "{path}" is neither a number nor a text', ORDER_HINT)
+        raise Malformed(f'the order field "{path}" is neither a number nor a string', ORDER_HINT)
     number = number_of(value)
     if number is None:
         return Decimal(0), _text(path, value)
@@ -81,7 +78,7 @@ def _text(path: str, value: str) -> str:
     try:
         return text_of(value)
     except ValueError as error:
-        raise Malformed(f'the order field "{path}" is not a text', ORDER_HINT) from error
+        raise Malformed(f'the order field "{path}" is not a valid string', ORDER_HINT) from error
 
 
 def own_order(changes: DataFrame, schema: T.StructType) -> list[str]:
@@ -90,7 +87,7 @@ def own_order(changes: DataFrame, schema: T.StructType) -> list[str]:
 
 
 def with_order(changes: DataFrame, schema: T.StructType) -> DataFrame:
-    """Changes with the column that is kept in the table."""
+    """Add the order column that is stored in the table."""
     own = own_order(changes, schema)
     kept = F.col(own[0]) if len(own) == 1 else F.struct(*(F.col(name).alias(f"_{i}") for i, name in enumerate(own)))
     return changes.withColumn(ORDER, kept)

@@ -1,13 +1,13 @@
 """Upserts: every record replaces the row with its key, or deletes it.
 
 A record is a row of the frame, or, in frames from Kafka or of lines of files, the JSON object in `value` (also inside
-Kafka Connect's schema/payload wrapper; the conversion rules are in `cells`). It deletes when `delete_when` is true for
-it; null is not true. From Kafka a null value deletes, too, by the key's JSON: an object with the key columns, or the
-bare value of a single one; key columns that a value lacks are taken from there as well. `delete_when` and `order_by`
-may name fields of the JSON that are not declared; in `delete_when` those are texts.
+Kafka Connect's schema/payload wrapper; the conversion rules are in `records.strict`). It deletes when `delete_when` is
+true for it; null is not true. From Kafka a null value deletes, too, by the key's JSON: an object with the key columns,
+or the bare value of a single one; key columns that a value lacks are taken from there as well. `delete_when` and
+`order_by` may name undeclared fields of the JSON; in `delete_when` those are strings.
 
-A bad row is one whose value does not convert to the declared type, that lacks a NOT NULL or key column (a delete:
-only a key column), or that has no value to be ordered by, which is always so for a null value under `order_by`.
+A bad row has a value that does not convert to the declared type, lacks a NOT NULL or key column (a delete: only a key
+column), or lacks an order field, which is always so for a null value with `order_by`.
 """
 
 from collections.abc import Sequence
@@ -36,20 +36,20 @@ _BAD = f"{STEP}bad"
 
 @dataclass(frozen=True)
 class UpsertPlan:
-    """An upsert envelope on frames of one schema, checked."""
+    """A checked upsert envelope for records of one schema."""
 
     envelope: Upsert
     schema: T.StructType
     table: T.StructType
     key: tuple[str, ...]
     json: bool
-    """Records are JSON in `value`."""
+    """Whether records are JSON in `value`."""
     texts: tuple[Path, ...] = field(default=())
     """Fields of the JSON that only the condition names."""
 
 
 def plan(schema: T.StructType, envelope: Upsert | NoEnvelope, key: Sequence[str]) -> UpsertPlan:
-    """Check the envelope against the frame's schema."""
+    """Check the envelope against the schema of records. Raises InvalidInput."""
     if isinstance(envelope, NoEnvelope):
         record = T.StructType(frames.record_fields(schema))
         order.of_columns(record, envelope.order_by)
@@ -60,7 +60,7 @@ def plan(schema: T.StructType, envelope: Upsert | NoEnvelope, key: Sequence[str]
         raise InvalidInput(
             "an upsert needs an order",
             detail="The frame does not come from Kafka, whose offsets order changes of one key.",
-            hint="Say order_by with a field that grows from change to change.",
+            hint="Set order_by to a field that increases with every change.",
         )
     if frames.is_json(schema):
         return _plan_json(schema, envelope, key)
@@ -79,7 +79,7 @@ def _plan_json(schema: T.StructType, envelope: Upsert, key: Sequence[str]) -> Up
 
 
 def changes_of_upserts(records: Records, checked: UpsertPlan, *, timed: bool = False) -> DataFrame:
-    """The changes in upserts. `timed` says that the first of the order fields is the time of a record."""
+    """The changes in upserts. `timed` says that the first order field is the time of a record."""
     if checked.json:
         return _from_json(records, checked, timed=timed)
     return _from_columns(frames.frame_of(records), checked, timed=timed)
@@ -121,7 +121,7 @@ def _from_columns(frame: DataFrame, checked: UpsertPlan, *, timed: bool) -> Data
 
 
 def _complete(checked: UpsertPlan, values: dict[str, str], by_field: order.ChangeOrder) -> str:
-    """SQL: nothing is missing. Every selection costs a micro-batch its share of planning, and this needs none."""
+    """SQL: whether nothing is missing. It spares a selection, which would add to the planning of every micro-batch."""
     key = [f"{values[k]} is not null" for k in checked.key]
     rest = [f.name for f in checked.table.fields if not f.nullable and f.name not in checked.key]
     others = [f"({_DELETED} or {values[name]} is not null)" for name in rest]
@@ -129,7 +129,7 @@ def _complete(checked: UpsertPlan, values: dict[str, str], by_field: order.Chang
 
 
 def _problem(checked: UpsertPlan, values: dict[str, str], misfits: dict[str, str], unordered: str) -> str:
-    """The first problem; of a delete only those of the key count."""
+    """SQL of the first problem; for a delete only those of the key count."""
     table, key = checked.table, checked.key
     rest = [name for name in table.names if name not in key]
     of_key = [*(misfits[k] for k in key if k in misfits), *missing_problems(table, values, key)]

@@ -1,8 +1,8 @@
-"""Upserts as JSON in `value` (and Kafka's `key`): records to rows, in tasks.
+"""Reads upserts from JSON in `value` (and Kafka's `key`), in tasks.
 
-The rows have the declared columns (of a null value the key's, out of `key`), the fields that only the condition names
-as texts, the order columns, and two errors: one of the key and the order, which count always, and one of the other
-columns, which a delete does not need.
+The rows have the declared columns (for a null value those of the key, from `key`), the fields that only the condition
+names as strings, the order columns, and two errors: one for the key and the order, which always counts, and one for the
+other columns, which a delete does not need.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ def read_records(
     *,
     timed: bool = False,
 ) -> DataFrame:
-    """Read records as typed rows. `timed` says that the first of the order fields is the time of a record."""
+    """Read records as typed rows. `timed` says that the first order field is the time of a record."""
     envelope, paths = options
     added = frames.arrival_columns(records, schema)
     settings = Settings(envelope.epoch_unit, frames.time_zone_of(records))
@@ -60,7 +60,7 @@ def read_records(
 
 @dataclass(frozen=True)
 class UpsertRecord:
-    """What a record says."""
+    """A parsed record."""
 
     values: list[Any]
     texts: list[Any]
@@ -71,7 +71,7 @@ class UpsertRecord:
 
 @dataclass(frozen=True)
 class UpsertReader:
-    """Reads records of one table."""
+    """Reads the records of one table; goes to tasks."""
 
     table: T.StructType
     key: tuple[str, ...]
@@ -81,22 +81,22 @@ class UpsertReader:
     arrivals: tuple[str, ...]
     """Columns with the order of arrival."""
     timed: bool = False
-    """The first of the order fields is the time of a record."""
+    """Whether the first order field is the time of a record."""
 
     def order_types(self) -> list[T.DataType]:
-        """The types of the order columns before those of arrival."""
+        """The types of the order columns, without those of arrival."""
         types: list[T.DataType] = []
         for path in self.order_by:
             types += [self.table[path].dataType] if path in self.table.names else order.PAIR
         return types
 
     def rows(self) -> "UpsertRows":
-        """Ready to read, in a task."""
+        """Prepare reading, in a task."""
         return UpsertRows(self)
 
 
 class UpsertRows:
-    """A reader at work."""
+    """A running reader."""
 
     def __init__(self, reader: UpsertReader) -> None:
         fields = reader.table.fields
@@ -157,7 +157,7 @@ class UpsertRows:
         return {**record, **{name: known.get(name) for name in lacking}}
 
     def _deleted(self, data: Any) -> UpsertRecord:
-        """A null value: the key's JSON says which row, as an object or as the bare value of a single column."""
+        """A null value: the key's JSON identifies the row, as an object or as the bare value of a single column."""
         record, codings = keyed(data, self._key.names)
         values: list[Any] = [None] * self._width
         for i, converted in zip(self._key_at, self._key.values(record, codings), strict=True):
@@ -178,7 +178,7 @@ class UpsertRows:
         return ordered
 
     def _millis(self, index: int, values: list[Any]) -> Any:
-        """A declared time: a TIMESTAMP is in microseconds here."""
+        """A declared time in milliseconds: a TIMESTAMP is in microseconds here."""
         value = values[index]
         is_moment = isinstance(self._reader.table.fields[index].dataType, T.TimestampType)
         return value // 1000 if is_moment and value is not None else value
@@ -189,12 +189,12 @@ class UpsertRows:
             try:
                 found.append(_text_below(record.get(name), data_type))
             except ValueError as error:
-                raise Malformed(f'the field "{name}" of the condition is not a text') from error
+                raise Malformed(f'the field "{name}" of the condition is not a valid string') from error
         return found
 
 
 def keyed(data: Any, names: Sequence[str]) -> tuple[dict[str, Any], Codings]:
-    """The key columns in a record's key: an object with them, or the bare value of a single one."""
+    """The key columns in a record's key: an object, or the bare value of a single one."""
     record, codings = _payload(data)
     if isinstance(record, dict):
         return record, codings

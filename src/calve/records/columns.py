@@ -1,4 +1,4 @@
-"""The columns of a table: as declared, as found in a frame, and what is wrong with them."""
+"""The columns of a table: as declared, as found in a frame, and checks of them."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,12 @@ from calve.spark.version import schema_of_ddl
 from calve.suggest import suggestion
 
 _UUID = "calve.uuid"
-"""Metadata of a column of texts that must be uuids."""
+"""Metadata of a STRING column whose values must be UUIDs."""
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s,`()<>:]+))\s*")
 
 
 def declared_names(text: str) -> tuple[str, ...] | None:
-    """The names in `a, b, c`; None when the text says more than names."""
+    """The names in `a, b, c`; None when the text contains more than names."""
     names = []
     for part in text.split(","):
         match = _NAME.fullmatch(part)
@@ -31,16 +31,16 @@ def declared_names(text: str) -> tuple[str, ...] | None:
 
 
 def declared_schema(text: str) -> T.StructType:
-    """The schema in Spark DDL. Lengths of VARCHAR and CHAR are dropped: tables know only STRING.
+    """Parse a schema in Spark DDL. Lengths of VARCHAR and CHAR are dropped: tables have only STRING.
 
-    A column with the comment `UUID_MARK` has texts that are uuids, see `is_uuid`.
+    Values of a column with the comment `UUID_MARK` must be UUIDs, see `is_uuid`.
     """
     try:
         schema = schema_of_ddl(text)
     except ParseException as error:
         reason = str(error).strip().splitlines()[0]
         raise InvalidInput(
-            "the declared columns are not understood",
+            "the declared columns cannot be parsed",
             detail=f'"{text}": {reason}',
             hint="Write them as in CREATE TABLE: id BIGINT NOT NULL, amount DECIMAL(12,2).",
         ) from error
@@ -48,7 +48,7 @@ def declared_schema(text: str) -> T.StructType:
 
 
 def is_uuid(field: T.StructField) -> bool:
-    """Whether the texts of a column must be uuids."""
+    """Whether the values of a column must be UUIDs."""
     return isinstance(field.dataType, T.StringType) and _UUID in field.metadata
 
 
@@ -85,11 +85,11 @@ def table_fields(columns: str | None, found: Sequence[T.StructField]) -> list[T.
 
 
 def table_of(fields: Sequence[T.StructField], key: Sequence[str]) -> T.StructType:
-    """The table's schema: checked names, and key columns that are never null."""
+    """The table's schema, with checked names and key columns that are NOT NULL. Raises InvalidInput."""
     names = [f.name for f in fields]
     _check_names(names)
     if len(set(key)) < len(key):
-        raise InvalidInput("a column is in the key twice", detail=f"The key is ({', '.join(key)}).")
+        raise InvalidInput("the key names a column twice", detail=f"The key is ({', '.join(key)}).")
     for name in key:
         require(name, names, "key column")
     return T.StructType(
@@ -98,7 +98,7 @@ def table_of(fields: Sequence[T.StructField], key: Sequence[str]) -> T.StructTyp
 
 
 def with_needs(table: T.StructType, needs: ColumnNeeds) -> T.StructType:
-    """The same columns, with what the target table asks of them as well."""
+    """The same columns, with the constraints of the target table as well."""
     return T.StructType(
         [
             T.StructField(

@@ -1,18 +1,18 @@
-"""JSON texts: parsing them strictly, and taking Kafka Connect's wrapper off.
+"""Parses JSON texts strictly, and unwraps those of Kafka Connect.
 
-A text that is not one JSON value in UTF-8 is no JSON, and neither is NaN, a key that comes twice, or a number of
-thousands of digits. Fractions are read as Decimal, so that nothing is lost before the column's type is known.
+A text must be one JSON value in UTF-8; NaN, duplicate keys and numbers with thousands of digits are rejected. Fractions
+are read as Decimal, so that nothing is lost before the column's type is known.
 
-Kafka Connect may wrap a record: `{"schema": {...}, "payload": {...}}`. The schema part lists the fields with a
-semantic type each (`name`), which says how times and decimals are encoded:
+Kafka Connect may wrap a record: `{"schema": {...}, "payload": {...}}`. The schema part lists the fields, each with a
+semantic type (`name`) that says how times and decimals are encoded:
 
     io.debezium.time.Date, org.apache.kafka.connect.data.Date            days
     io.debezium.time.Timestamp, .Time; ...connect.data.Timestamp, .Time  milliseconds
     io.debezium.time.MicroTimestamp, .MicroTime                          microseconds
-    io.debezium.time.NanoTimestamp, .NanoTime                            nanoseconds, cut to microseconds
+    io.debezium.time.NanoTimestamp, .NanoTime                            nanoseconds, truncated to microseconds
     org.apache.kafka.connect.data.Decimal                                base64 of the unscaled value, and a scale
 
-All others are what JSON says they are. Parts of arrays, maps and structs have their own.
+All others are plain JSON. Elements of arrays, maps and structs have types of their own.
 """
 
 import json
@@ -43,7 +43,7 @@ _SCALE = re.compile(r"-?[0-9]{1,9}")
 
 
 class Malformed(ValueError):
-    """A record that cannot become a change: what is wrong, and what to do."""
+    """A record that cannot become a change: the problem and a hint."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text, hint)
@@ -52,24 +52,24 @@ class Malformed(ValueError):
 
     @classmethod
     def of(cls, misfit: Misfit) -> "Malformed":
-        """A value that does not fit its column, in words."""
+        """Describe a value that does not fit its column."""
         if misfit.value is None:
-            return cls(f'column "{misfit.path}" is missing or null, and is {misfit.type_name}', misfit.hint)
+            return cls(f'column "{misfit.path}" is missing or null, but declared {misfit.type_name}', misfit.hint)
         counted = misfit.type_name.startswith("TIME") and isinstance(misfit.value, int)
-        hint = "Numbers in a column of times need a unit: say epoch_unit." if counted else ""
+        hint = "Numbers in a time column need a unit: set epoch_unit." if counted else ""
         shown = misfit.value if isinstance(misfit.value, str) else _json(misfit.value)
         return cls(f'column "{misfit.path}" is "{shortened(shown, 60)}", which is not {misfit.type_name}', hint)
 
 
 def malformed(error: "Malformed | Misfit | RecursionError") -> Malformed:
-    """What is wrong with a record, out of one of `UNREADABLE`."""
+    """The problem of a record, from one of `UNREADABLE`."""
     if isinstance(error, RecursionError):
         return Malformed("it is nested too deeply")
     return Malformed.of(error) if isinstance(error, Misfit) else error
 
 
 UNREADABLE = (Malformed, Misfit, RecursionError)
-"""What reading a record raises, if it cannot become a change."""
+"""Raised by reading a record that cannot become a change."""
 
 
 def _json(value: Any) -> str:
@@ -80,14 +80,14 @@ def _json(value: Any) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """A text of about that length at most."""
+    """A text, truncated to about that length."""
     return text if len(text) <= length else f"{text[:length]}..."
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
-        raise ValueError("a key comes twice")
+        raise ValueError("a key appears twice")
     return record
 
 
@@ -99,7 +99,7 @@ _decode = json.JSONDecoder(object_pairs_hook=_unique, parse_float=Decimal, parse
 
 
 def parsed(data: bytes | str) -> Any:
-    """The value of a JSON text."""
+    """Parse a JSON text. Raises Malformed."""
     try:
         return _decode(data if isinstance(data, str) else data.decode())
     except (ValueError, RecursionError, InvalidOperation) as error:
@@ -107,7 +107,7 @@ def parsed(data: bytes | str) -> Any:
 
 
 def is_wrapped(value: Any) -> bool:
-    """True for a record inside Kafka Connect's wrapper."""
+    """Whether a record is in Kafka Connect's wrapper."""
     if not isinstance(value, dict) or "payload" not in value or "schema" not in value:
         return False
     schema = value["schema"]
@@ -115,7 +115,7 @@ def is_wrapped(value: Any) -> bool:
 
 
 def codings_of(fields: Any) -> dict[str, Coding]:
-    """How the columns in a schema part's list of fields are encoded."""
+    """The encodings of the columns in a schema part's list of fields."""
     codings = {}
     for field in fields if isinstance(fields, list) else ():
         coding = _coding(field)
@@ -145,7 +145,7 @@ def _coding(field: Any) -> Coding | None:
 
 
 def image_codings(schema: Any, image: str) -> dict[str, Coding] | None:
-    """How the columns of an image are encoded, as the schema part of a change record says."""
+    """The encodings of the columns of an image, from the schema part of a change record."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     for field in fields if isinstance(fields, list) else ():
         if isinstance(field, dict) and field.get("field") == image:
@@ -158,7 +158,7 @@ Field = Callable[[Any], Any]
 
 
 def field_of(path: str) -> Field:
-    """Looks up a field, dots for nested ones; None when it is missing."""
+    """A function that looks up a field, with dots for nested ones; None when it is missing."""
     parts = tuple(path.split("."))
 
     def look_up(record: Any) -> Any:

@@ -1,26 +1,25 @@
-"""Python code over the rows of a frame, in tasks: batches of Arrow in, batches of Arrow out.
+"""Records of a source: Python code over them, and which columns describe where they came from.
 
-Records of JSON are read this way and not by Spark's functions: the same strict conversion as column expressions took 55
-microseconds of CPU a record of nine columns, and made plans that a filter on top could multiply beyond any memory. This
-takes about 25, hand-over included, and its plans stay small however many columns there are. It works on streaming
-frames, too.
+`map_rows` runs Python code over records in tasks, Arrow batches in and out. JSON records are read this way and not by
+Spark's functions: the same strict conversion as column expressions took 55 microseconds of CPU for a record of nine
+columns, and made plans that a filter on top could multiply until memory ran out. This takes about 25, transfer
+included, and its plans stay small however many columns there are. It works on streaming frames, too. Records that
+Python code reads in the first place (`PythonRecords`) pass only one Python process.
 
-What a frame looks like: where its rows come from, how they are ordered by arrival, what belongs to the record.
-
-Columns that start with `_calve_source_` are made by calve's own sources; they describe a record and are no part of it:
+Columns that start with `_calve_source_` are made by calve's own sources; they describe a record and are not part of it:
 
     _calve_source_file      STRING  the file a record came from
     _calve_source_text      STRING  the record as it was read
     _calve_source_problem   STRING  an encoded `BadRow` when it could not be read
-    _calve_source_included  STRING  columns that the record does not have itself, as a JSON object
+    _calve_source_included  STRING  columns added to the record by INCLUDE, as a JSON object
     _calve_source_raw_key, _calve_source_raw_value          BINARY  what `key` and `value` were decoded from
     _calve_source_topic, ..._partition, ..._offset          the place in Kafka, beside columns of the record
 
-A frame has the shape of Kafka when it has all the columns of Spark's Kafka source that matter here. Its arrival order
-is (offset, partition). Any other static frame is ordered by `monotonically_increasing_id`: partition by partition as
-Spark reads them, the same again when the same files are read with the same settings. A streaming frame cannot have
-such ids (Spark refuses them), so there a hash of the row decides; inside `foreachBatch` frames are static. Arrival
-only decides between changes that the envelope's own order leaves equal.
+A frame has the shape of Kafka when it has all relevant columns of Spark's Kafka source. Its arrival order is (offset,
+partition). Any other static frame is ordered by `monotonically_increasing_id`: partition by partition as Spark reads
+them, and the same again when the same files are read with the same settings. A streaming frame cannot have such ids
+(Spark rejects them), so there a hash of the row decides; inside `foreachBatch` frames are static. Arrival only decides
+between changes that are equal in the envelope's own order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +41,7 @@ from calve.spark.version import arrow_schema_of
 
 Columns = dict[str, list[Any]]
 Rows = Callable[[Columns, int], Iterator[Sequence[Any]]]
-"""Input columns and their length to output rows."""
+"""Makes output rows from input columns and their length."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def _batch(rows: list[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def bad_row(problem: Malformed, origin: Origin) -> str:
-    """The error of a record, and the record behind it, encoded."""
+    """The encoded error of a record, followed by the record."""
     text = (origin.value or b"").decode(errors="replace")
     detail = ": ".join(part for part in (str(origin), shortened(text, SAMPLE_LENGTH)) if part)
     return BadRow(problem.text, detail=detail, hint=problem.hint).encode() + origin.encode()
@@ -126,22 +125,22 @@ _SOURCE_PLACE = (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)
 KAFKA = ("key", "value", *_PLACE)
 
 STEP = "_calve__"
-"""Columns between the steps of an envelope start with this; none is left at the end."""
+"""Prefix of intermediate columns of an envelope; none is left at the end."""
 
 
 def is_text(data_type: T.DataType) -> bool:
-    """True for columns that may hold JSON."""
+    """Whether columns of this type may hold JSON."""
     return isinstance(data_type, T.StringType | T.BinaryType)
 
 
 def is_kafka(schema: T.StructType) -> bool:
-    """True for a frame of Spark's Kafka source."""
+    """Whether records have the shape of Spark's Kafka source."""
     names = set(schema.names)
     return names.issuperset(KAFKA) and is_text(schema["value"].dataType)
 
 
 def is_json(schema: T.StructType) -> bool:
-    """True for a frame whose records are JSON in `value`: Kafka's, or lines of files as `files` hands them over."""
+    """Whether records are JSON in `value`: from Kafka, or lines of files from `source.files`."""
     if is_kafka(schema):
         return True
     names = [f.name for f in record_fields(schema)]
@@ -154,9 +153,10 @@ def record_fields(schema: T.StructType) -> list[T.StructField]:
 
 
 def extensions_of(schema: T.StructType) -> tuple[ArrowExtension, ...]:
-    """What the metadata of columns says of Arrow's extension types, as Arrow's own schemas do.
+    """Arrow extension types from the metadata of columns, under the names that Arrow schemas use.
 
-    Not the types that Arrow defines (`arrow.json`): its readers make them out of a file, and pyiceberg then refuses it.
+    Without the types that Arrow itself defines (`arrow.json`): its readers restore them, and pyiceberg then rejects the
+    file.
     """
     named = [(f.name, f.metadata) for f in schema.fields if isinstance(f.metadata.get(EXTENSION_NAME), str)]
     return tuple(
@@ -167,7 +167,7 @@ def extensions_of(schema: T.StructType) -> tuple[ArrowExtension, ...]:
 
 
 def where(schema: T.StructType) -> str:
-    """SQL of the place a record came from; null when nothing is known."""
+    """SQL of the place that a record came from; null when it is unknown."""
     place = _place_of(schema)
     if place:
         topic, partition, offset = map(ident, place)
@@ -227,7 +227,7 @@ def arrival_types(schema: T.StructType) -> list[T.DataType]:
 
 
 def origin_columns(schema: T.StructType) -> list[str]:
-    """The columns that say where a record of JSON came from, what belongs to it, and what it was decoded from."""
+    """The columns with the place of a JSON record, what INCLUDE added, and what it was decoded from."""
     names = set(schema.names)
     place = list(_PLACE) if names.issuperset(_PLACE) else []
     beside = (SOURCE_FILE, SOURCE_INCLUDED, SOURCE_PROBLEM, RAW_KEY, RAW_VALUE)
@@ -235,7 +235,7 @@ def origin_columns(schema: T.StructType) -> list[str]:
 
 
 def origin(columns: dict[str, list[Any]], row: int, record: Any = None) -> Origin:
-    """Where a record came from, out of its `origin_columns`, and its bytes: those of `value`, or of `record`."""
+    """The place of a record, from its `origin_columns`, and its bytes: those of `value`, or of `record`."""
 
     def found(name: str) -> Any:
         return columns[name][row] if name in columns else None
@@ -250,7 +250,7 @@ def _bytes(data: Any) -> bytes | None:
 
 
 def with_included(record: dict[str, Any], columns: dict[str, list[Any]], row: int) -> dict[str, Any]:
-    """A record with the columns that belong to it from elsewhere."""
+    """A record with the columns of INCLUDE."""
     if SOURCE_INCLUDED not in columns:
         return record
     return {**record, **parsed(columns[SOURCE_INCLUDED][row])}

@@ -1,8 +1,8 @@
-"""What is wrong with a record, and the `BadRow` that is made of it inside Spark.
+"""Problems of records as Spark SQL, and the `BadRow` that is made from them inside Spark.
 
-A problem is a STRUCT<text, hint>, null where all is well. `bad_row` writes it in the form of `CalveError.encode`, so
-that whoever meets it in a task can raise the error itself. Text goes in as JSON, and the mark that ends an encoded
-error is escaped, so that no record can cut its own error short.
+A problem is a STRUCT<text, hint>, null for a good record. `bad_row` writes it in the form of `CalveError.encode`, so
+that the error can be decoded and raised elsewhere. Text is JSON-encoded, and the mark that ends an encoded error is
+escaped, so that no record can truncate its own error.
 """
 
 from calve.errors import BadRow
@@ -30,32 +30,32 @@ def misfit(name: str, text: str, type_name: str) -> str:
 
 
 def no_text(name: str) -> str:
-    """The problem that a text is not UTF-8."""
-    return problem(literal(f'column "{name}" has bytes that are not UTF-8'), "Declare it as BINARY, or correct it.")
+    """The problem that a string is not UTF-8."""
+    return problem(literal(f'column "{name}" contains invalid UTF-8'), "Declare it as BINARY, or correct it.")
 
 
 def no_moment(name: str) -> str:
-    """The problem that a date or a timestamp cannot be read."""
-    return problem(literal(f'column "{name}" has a moment outside of the years 0001 to 9999'))
+    """The problem that a date or a timestamp is out of range."""
+    return problem(literal(f'column "{name}" contains a time outside of the years 0001 to 9999'))
 
 
 def missing(name: str) -> str:
-    """The problem that a column is null and must not be."""
-    return problem(literal(f'column "{name}" is missing or null, and is NOT NULL'))
+    """The problem that a NOT NULL column is null."""
+    return problem(literal(f'column "{name}" is missing or null, but declared NOT NULL'))
 
 
 def first_problem(choices: list[str]) -> str:
-    """The first problem that is there."""
+    """The first problem that is not null."""
     return coalesce(choices, PROBLEM)
 
 
 def shortened(text: str, length: int) -> str:
-    """A text of at most `length` characters, valid UTF-8."""
+    """A text truncated to `length` characters, valid UTF-8."""
     return valid_utf8(f"if(length({text}) > {length}, concat(left({text}, {length}), '...'), {text})")
 
 
 def bad_row(found: str, where: str, sample: str, origin: str) -> str:
-    """An encoded `BadRow` where a problem was found, with the record behind it; else null. All of it is SQL."""
+    """An encoded `BadRow`, followed by the record, where a problem was found; else null. All arguments are SQL."""
     detail = f"concat_ws(': ', {where}, {shortened(sample, SAMPLE_LENGTH)})"
     body = f"to_json(array('BadRow', {found}.text, {detail}, {found}.hint))"
     escaped = f"concat({_BACKSLASH}, 'u{ord(_TAIL):04x}')"

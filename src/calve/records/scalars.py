@@ -1,7 +1,7 @@
-"""Scalar values of JSON in the types of a table, exactly or not at all; the rules are in `strict`.
+"""Converts scalar values of JSON into the types of a table, exactly or not at all; the rules are in `strict`.
 
-Every conversion takes a value that is not None and returns what pyarrow takes for the type (dates as days, timestamps
-as microseconds), or None or a ValueError or ArithmeticError when the value does not fit.
+Every conversion takes a value that is not None and returns what pyarrow accepts for the type (dates as days, timestamps
+as microseconds). For a value that does not fit it returns None, or raises ValueError or ArithmeticError.
 """
 
 import json
@@ -20,7 +20,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name every Spark user kno
 from calve.errors import InvalidInput
 
 GUARDED_MICROS = "us?"
-"""Microseconds, unless the number is too small to be meant so."""
+"""Microseconds, unless the number is so small that it probably counts milliseconds."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _NUMBER = re.compile(r"[+-]?([0-9]++([.][0-9]*+)?|[.][0-9]++)([eE][+-]?[0-9]{1,4})?")
@@ -33,7 +33,7 @@ _OFFSET = re.compile(r"([+-])([0-9]{2}):([0-9]{2})")
 _SPECIAL = frozenset({"NaN", "Infinity", "-Infinity"})
 _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
 _MOST_UNSCALED, _MOST_SCALE = 1000, 20_000
-"""Bytes, and digits after the point, of a decimal in bytes: PostgreSQL has up to 16383. More would take long."""
+"""Limits of a decimal in bytes, and of its digits after the point: PostgreSQL has up to 16383. More would be slow."""
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1).toordinal()
 _MICROSECOND = timedelta(microseconds=1)
 _MIN_DAYS, _MAX_DAYS = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
@@ -47,34 +47,34 @@ _BITS = {T.ByteType: 7, T.ShortType: 15, T.IntegerType: 31, T.LongType: 63}
 
 @dataclass(frozen=True)
 class Coding:
-    """How one record encodes one column, as its own schema part says: the unit of a number, the scale of bytes."""
+    """How a record encodes a column, from its schema part: the unit of a number, the scale of bytes."""
 
     unit: str | None = None
     """d, ms, us or ns."""
     scale: int | None = None
     inside: "Mapping[str, Coding]" = field(default_factory=dict)
-    """Of the fields of an object; of the entries of an array or a map under `ENTRIES`."""
+    """The encodings of an object's fields; under `ENTRIES` that of the entries of an array or a map."""
 
     @property
     def entries(self) -> "Coding":
-        """How the entries of an array, or the values of a map, are encoded."""
+        """The encoding of the entries of an array, or of the values of a map."""
         return self.inside.get(ENTRIES, PLAIN)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds for all columns of a table."""
+    """Settings for all columns of a table."""
 
     unit: str | None = None
-    """What numbers count where timestamps are declared and the record does not say: ms, us, ns, `GUARDED_MICROS`, or
-    None to refuse them."""
+    """The unit of numbers in timestamp columns where the record does not say: ms, us, ns, `GUARDED_MICROS`, or None to
+    reject them."""
     zone: str = "UTC"
-    """Of timestamps without a zone."""
+    """The zone of timestamps without one."""
 
 
 ENTRIES = "[]"
 PLAIN = Coding()
-"""As JSON says it."""
+"""Plain JSON."""
 
 Convert = Callable[[Any, Coding], Any]
 
@@ -98,13 +98,13 @@ def scalar(data_type: T.DataType, settings: Settings) -> Convert:
 
 
 def is_scalar(data_type: T.DataType) -> bool:
-    """True for the types that `scalar` knows."""
+    """Whether `scalar` supports a type."""
     known = {*_BITS, *_SIMPLE, T.DecimalType, T.FloatType, T.TimestampType, T.TimestampNTZType}
     return type(data_type) in known or is_time(data_type)
 
 
 def is_time(data_type: T.DataType) -> bool:
-    """True for a time of day, which Spark has from version 4.1 on."""
+    """Whether a type is TIME, which Spark has since version 4.1."""
     return data_type.typeName() == "time"
 
 
@@ -117,7 +117,7 @@ def zone_of(name: str) -> tzinfo:
     try:
         return UTC if name in {"UTC", "Z", "GMT"} else ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError) as error:
-        raise InvalidInput(f'the session\'s time zone "{name}" is not known', hint="Set a region or UTC.") from error
+        raise InvalidInput(f'the session\'s time zone "{name}" is unknown', hint="Set a region or UTC.") from error
 
 
 def json_text(value: Any) -> str:
@@ -137,14 +137,14 @@ def json_text(value: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """A text as it is, anything else as its JSON. Raises ValueError: half of a surrogate pair is no text."""
+    """A string unchanged, anything else as its JSON. Raises ValueError for a lone surrogate."""
     text = value if isinstance(value, str) else json_text(value)
     text.encode()
     return text
 
 
 def number_of(value: Any) -> Decimal | None:
-    """A number, or a text that is one, as Decimal."""
+    """A number, also one in a string, as Decimal; None for anything else."""
     match value:
         case bool():
             return None
@@ -188,7 +188,7 @@ def _decimal(precision: int, scale: int) -> Convert:
 
 
 def _from_bytes(value: Any, coding: Coding) -> Decimal | None:
-    """A decimal as its unscaled bytes: with the scale of the schema part, or in an object with a scale of its own."""
+    """Decode a decimal from its unscaled bytes: with the scale of the schema part, or in an object with its scale."""
     scale, encoded = (value.get("scale"), value.get("value")) if isinstance(value, dict) else (coding.scale, value)
     if not isinstance(encoded, str) or type(scale) is not int or len(encoded) > 2 * _MOST_UNSCALED:
         return None
@@ -196,7 +196,7 @@ def _from_bytes(value: Any, coding: Coding) -> Decimal | None:
 
 
 def decimal_of(unscaled: bytes, scale: int) -> Decimal | None:
-    """The decimal with these bytes as its unscaled value; raises ArithmeticError, or None for one that is too long."""
+    """The decimal with these bytes as its unscaled value; None if it is too long. Raises ArithmeticError."""
     if len(unscaled) > _MOST_UNSCALED or abs(scale) > _MOST_SCALE:
         return None
     return Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-scale, _EXACT)
@@ -269,7 +269,7 @@ def _time(unit: str | None) -> Convert:
 
 
 def _from_midnight(text: str) -> time | None:
-    """A time without a zone, or of UTC."""
+    """Parse a time without a zone, or in UTC."""
     return time.fromisoformat(text.removesuffix("Z")) if _TIME.fullmatch(text) else None
 
 

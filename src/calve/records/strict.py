@@ -1,27 +1,27 @@
-"""Values of JSON in the types of a table, exactly or not at all.
+"""Converts values of JSON into the types of a table, exactly or not at all.
 
 Spark's `from_json` turns what it cannot convert into null, and its casts are lenient (`2024-01-02Tjunk` is a date,
 `12:30` a time of today, 12.345 fits DECIMAL(5,2) after rounding). Here a value converts without loss, or it is a
 `Misfit`:
 
-    BOOLEAN             true, false; 1, 0; the same as text
-    TINYINT .. BIGINT   a whole number in range, also as text
-    FLOAT, DOUBLE       a number in range, also as text; the texts NaN, Infinity, -Infinity
-    DECIMAL(p,s)        a number that fits without rounding, also as text; {"scale": n, "value": base64};
+    BOOLEAN             true, false; 1, 0; the same as string
+    TINYINT .. BIGINT   a whole number in range, also as string
+    FLOAT, DOUBLE       a number in range, also as string; the strings NaN, Infinity, -Infinity
+    DECIMAL(p,s)        a number that fits without rounding, also as string; {"scale": n, "value": base64};
                         bytes in base64 where the record's schema says so
-    STRING              a text; the text of a number or a boolean; the JSON of an object or an array
-    UUID                a text: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12
+    STRING              a string; the digits of a number; true, false; the JSON of an object or an array
+    UUID                a string: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12
     BINARY              base64 with padding
     DATE                YYYY-MM-DD; a number counts days since 1970
-    TIMESTAMP           YYYY-MM-DD[T| ]hh:mm[:ss[.f]][Z|+hh:mm], without a zone in the session's zone; digits after the
-                        microseconds are cut; a number counts units since 1970, if the unit is known (see `Settings`)
+    TIMESTAMP           YYYY-MM-DD[T| ]hh:mm[:ss[.f]][Z|+hh:mm], without a zone in the session's zone; truncated to
+                        microseconds; a number counts units since 1970, if the unit is known (see `Settings`)
     TIMESTAMP_NTZ       the same without a zone, or with Z
     TIME                hh:mm[:ss[.f]][Z]; a number counts units since midnight, if the unit is known
     ARRAY, MAP, STRUCT  arrays and objects, each entry by the same rules; fields that are not declared are ignored,
                         missing ones are null
 
-Years are 0001 to 9999, those of moments in UTC. Null is null; whether it may be is asked elsewhere, except for NOT NULL
-fields inside a STRUCT. Half of a surrogate pair, which JSON can write, is in no text.
+Years are 0001 to 9999, in UTC for timestamps. Null is null; NOT NULL is checked elsewhere, except for fields inside a
+STRUCT. Lone surrogates, which JSON can express, are rejected.
 """
 
 import re
@@ -58,11 +58,11 @@ def type_name(data_type: T.DataType) -> str:
 
 
 def declared_in_json(columns: str | None) -> list[T.StructField]:
-    """The columns that an envelope declares for records of JSON text, which have no types of their own."""
+    """The columns that an envelope declares for JSON records, which have no types of their own."""
     if columns is None or declared_names(columns) is not None:
         raise InvalidInput(
             "the columns are not declared",
-            detail="The records are JSON text.",
+            detail="The records are JSON.",
             hint="Declare the table's columns: columns='id BIGINT NOT NULL, amount DECIMAL(12,2)'.",
         )
     fields = declared_schema(columns).fields
@@ -72,7 +72,7 @@ def declared_in_json(columns: str | None) -> list[T.StructField]:
 
 
 def check_type(data_type: T.DataType, path: str) -> None:
-    """Refuse a declared type that no JSON value converts to."""
+    """Reject a declared type that no JSON value converts to. Raises InvalidInput."""
     if isinstance(data_type, T.ArrayType):
         check_type(data_type.elementType, f"{path}[]")
     elif isinstance(data_type, T.MapType) and isinstance(data_type.keyType, T.StringType):
@@ -82,7 +82,7 @@ def check_type(data_type: T.DataType, path: str) -> None:
             check_type(inner.dataType, f"{path}.{inner.name}")
     elif not is_scalar(data_type):
         raise InvalidInput(
-            f'column "{path}" has type {type_name(data_type)}, which no text converts to',
+            f'column "{path}" has type {type_name(data_type)}, which text records cannot contain',
             hint="Use numbers, BOOLEAN, STRING, BINARY, DATE, TIME, TIMESTAMP[_NTZ], ARRAY, STRUCT, MAP<STRING, .>.",
         )
 
@@ -122,7 +122,7 @@ def _of_field(field: T.StructField, path: str, settings: Settings) -> Convert:
 
 
 def uuid_text(text: str, path: str) -> str:
-    """The text, if it is a uuid; raises Misfit."""
+    """The string, if it is a valid UUID. Raises Misfit."""
     if _UUID.fullmatch(text) is None:
         raise Misfit(path, text, UUID)
     return text
@@ -169,7 +169,7 @@ def _struct(data_type: T.StructType, path: str, settings: Settings) -> Convert:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns to be taken out of an object of JSON."""
+    """Columns to extract from a JSON object."""
 
     names: tuple[str, ...]
     converters: tuple[Convert, ...]
@@ -188,7 +188,7 @@ class Columns:
         )
 
     def values(self, record: dict[str, Any], codings: Mapping[str, Coding] | None = None) -> list[Any]:
-        """The columns of a record, in order; a `Misfit` for the first that does not fit."""
+        """The columns of a record, in order. Raises Misfit for the first one that does not fit."""
         result = []
         for name, convert in zip(self.names, self.converters, strict=True):
             value = record.get(name)
@@ -201,6 +201,6 @@ class Columns:
 
 
 def _hint_at_case(name: str, record: Mapping[str, Any]) -> str:
-    """Names of fields keep their case in JSON."""
+    """A hint at a field whose name differs in case only, which matters in JSON."""
     other = next((found for found in record if found != name and found.lower() == name.lower()), None)
     return "" if other is None else f'The record has a field "{other}": declare the column with the same case.'

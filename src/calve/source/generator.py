@@ -1,11 +1,10 @@
 """A load generator: orders that are inserted, updated and deleted.
 
-The change at a position is a pure function of the seed and the position, so any range can be made by any task, again
-and again. The first `rows` positions insert the orders 0 to `rows` - 1. Every later position updates (90 %) or
-deletes (5 %) one of those, or inserts a new order (5 %) whose id is the position. An update of a deleted order brings
-it back.
+The change at a position is a pure function of the seed and the position, so any task can compute any range, repeatedly.
+The first `rows` positions insert the orders 0 to `rows` - 1. Every later position updates (90 %) or deletes (5 %) one
+of those, or inserts a new order (5 %) whose id is the position. An update of a deleted order inserts it again.
 
-`expected_changes` and `expected_orders` compute changes and the resulting table in plain Python, from their own
+`expected_changes` and `expected_orders` compute changes and the resulting table in plain Python, with their own
 implementation of the hash.
 """
 
@@ -38,7 +37,7 @@ OrderRow = tuple[int, int, Decimal, str, datetime]
 
 @dataclass(frozen=True)
 class Orders:
-    """Definition of a generator. Without `changes` it never ends. `per_second` sets the pace of the changes."""
+    """Definition of a generator. Without `changes` it never ends. `per_second` limits the rate of changes."""
 
     rows: int
     changes: int | None
@@ -48,11 +47,11 @@ class Orders:
 
     @property
     def envelope(self) -> Upsert:
-        """Latest position wins; `op` says what is a delete; both stay out of the table."""
+        """The latest position wins, and `op` marks deletes; neither is a column of the table."""
         return Upsert(order_by=("seq",), delete_when="op = 'd'", columns=", ".join(TABLE_COLUMNS))
 
     def open(self, _store: StateStore, clock: Clock) -> "OrdersSource":
-        """Ready to generate; nothing has to be remembered."""
+        """Open the generator, which keeps no state."""
         return OrdersSource(self, clock)
 
 
@@ -64,7 +63,7 @@ def orders(
     per_checkpoint: int = 50_000,
     per_second: float | None = None,
 ) -> Orders:
-    """Orders to insert, then `changes` changes of them (None: without end), in checkpoints of `per_checkpoint`."""
+    """Generate orders, then `changes` changes of them (None: endlessly), in checkpoints of `per_checkpoint`."""
     for name, value in (("rows", rows), ("per_checkpoint", per_checkpoint)):
         if value < 1:
             raise InvalidInput(f"{name} of the generator must be at least 1", detail=f"Got {value}.")
@@ -117,11 +116,11 @@ class OrdersSource:
 
     @property
     def _endless(self) -> bool:
-        """No pace and no last change: it always has more."""
+        """Whether it has neither a rate nor a last change: it always has more."""
         return self._definition.changes is None and self._definition.per_second is None
 
     def _available(self, position: int) -> int:
-        """Changes that are there: the rows at once, the others at the pace that was set."""
+        """The position after the last available change: rows at once, changes at the given rate."""
         definition = self._definition
         last = 2**62 if definition.changes is None else definition.rows + definition.changes
         if definition.per_second is None:
@@ -168,9 +167,9 @@ class OrdersSource:
         last = definition.rows + definition.changes
         if position > last:
             raise SourceLost(
-                "the generator has fewer changes than were read from it before",
+                "the generator has fewer changes than were already read",
                 detail=f"It ends after {last:,}; {position:,} were read.",
-                hint="Define it as it was, or fill the table anew: WITH (SNAPSHOT = true).",
+                hint="Restore its definition, or rebuild the table: WITH (SNAPSHOT = true).",
             )
         return position == last
 
@@ -200,7 +199,7 @@ _MASK = (1 << 64) - 1
 
 
 def expected_changes(definition: Orders, first: int, last: int) -> Iterator[tuple[str, int, OrderRow | None]]:
-    """Op, order id and new row (None for a delete) of the changes at positions [first, last)."""
+    """Operation, order id and new row (None for a delete) of the changes at positions [first, last)."""
     for seq in range(first, last):
         kind = 0 if seq < definition.rows else _drawn_here(definition.seed, 1, seq, 20)
         order = seq if kind == 0 else _drawn_here(definition.seed, 2, seq, definition.rows)

@@ -1,10 +1,8 @@
-"""Sources that calve drives itself, without Spark's streaming engine: files, generators, bounded frames.
+"""The interface of sources that calve drives itself, without Spark's streaming engine; and a bounded frame as one.
 
-Such a source can be read again from any offsets it has given out, so Spark's checkpoint is not needed: what is recorded
-decides where reading goes on. Offsets are small canonical JSON texts (`canonical_offsets`); they are stored with every
+Such a source can be read again from any offsets that it has returned, so Spark's checkpoint is not needed: reading
+resumes where the records say. Offsets are small canonical JSON texts (`canonical_offsets`); they are stored with every
 commit, so they must not grow with the source.
-
-A bounded DataFrame as a source: one checkpoint, then the end.
 """
 
 from typing import Protocol, runtime_checkable
@@ -20,11 +18,11 @@ from calve.storage.state import StateStore
 
 
 class Source(Protocol):
-    """A source that is open. Called by one thread."""
+    """An open source. Called by one thread."""
 
     @property
     def name(self) -> str:
-        """What it reads; stands as query id in the records."""
+        """What it reads; the query id in the records."""
         ...
 
     def schema(self, spark: SparkSession) -> StructType:
@@ -32,24 +30,24 @@ class Source(Protocol):
         ...
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
-        """Where a checkpoint that starts at `start` should end; None when nothing is new.
+        """The end of a checkpoint that starts at `start`; None when there is nothing new.
 
-        `whole` asks for everything that is there now, whatever the usual size of a checkpoint.
+        `whole` asks for everything that is available now, whatever the usual size of a checkpoint.
         """
         ...
 
     def begin(self) -> Offsets:
-        """Where reading begins: None, or offsets that mean the same for ever; decided once."""
+        """Where reading starts: None, or offsets whose meaning never changes; decided once."""
         ...
 
     @property
     def took_all(self) -> bool:
-        """True when the last `next_end` left nothing behind of what was there."""
+        """Whether the last `next_end` took everything that was available."""
         ...
 
     @property
     def unread(self) -> int:
-        """How much of what was there the last `next_end` left behind: files, rows or offsets, as `counts` says."""
+        """How much the last `next_end` left for later: files, rows or offsets, as `counts` says."""
         ...
 
     @property
@@ -58,37 +56,37 @@ class Source(Protocol):
         ...
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> Records:
-        """The rows after `start` up to `end`, the same ones every time."""
+        """The records after `start` up to `end`, the same ones every time."""
         ...
 
     def contents(self, spark: SparkSession, end: Offsets) -> Records:
-        """Everything up to `end`, as far as the source still has it. Raises SourceLost when it has not."""
+        """All records up to `end`. Raises SourceLost when the source no longer has all of them."""
         ...
 
     def size(self, start: Offsets, end: Offsets) -> SizeHint:
-        """How much that is."""
+        """The size of a checkpoint."""
         ...
 
     def ended(self, end: Offsets) -> bool:
-        """True when a bounded source has nothing after `end`, for ever."""
+        """Whether a bounded source ends at `end`."""
         ...
 
     def committed(self, offsets: Offsets) -> None:
-        """The table has everything up to `offsets`: what lies before is not asked for again."""
+        """Note that the table has everything up to `offsets`: earlier records are not requested again."""
         ...
 
 
 @runtime_checkable
 class SourceDefinition(Protocol):
-    """A source that is described and not open."""
+    """The definition of a source."""
 
     @property
     def envelope(self) -> Envelope:
-        """How its rows are to be understood, unless the user says otherwise."""
+        """The envelope of its records, unless the user chooses another."""
         ...
 
     def open(self, store: StateStore, clock: Clock) -> Source:
-        """Ready to read; `store` is for what the source has to remember."""
+        """Open the source, which keeps its state in `store`."""
         ...
 
 
@@ -96,7 +94,7 @@ _ALL = canonical_offsets({"rows": "all"})
 
 
 class BoundedFrame:
-    """All rows of one DataFrame. A restart before they are recorded reads them again."""
+    """All rows of one DataFrame in one checkpoint. A restart before they are recorded reads them again."""
 
     name = "bounded"
     counts = "rows"

@@ -131,7 +131,7 @@ def _null_value(column: WriteColumn) -> BadRow:
 
 def _no_text(column: WriteColumn) -> BadRow:
     return BadRow(
-        f'column "{column.name}" has bytes that are not UTF-8',
+        f'column "{column.name}" contains invalid UTF-8',
         detail="Other engines could not read a table with such a text.",
         hint="Correct the record at the source, or keep the column as BINARY.",
     )

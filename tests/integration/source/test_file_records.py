@@ -136,7 +136,7 @@ def test_parquet_files_keep_the_schema_of_the_first(spark: SparkSession, tmp_pat
     spark.range(5).selectExpr("id", "id as more").write.parquet(str(folder / "2"))
     assert source.frame(spark, first, source.next_end(first)).columns == ["id"]
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(InvalidInput, match="no file to take a schema from"):
+    with pytest.raises(InvalidInput, match="no file to infer a schema from"):
         opened(tmp_path / "nothing", tmp_path, format="parquet", schema=None).schema(spark)
 
 
@@ -158,7 +158,7 @@ def test_a_file_that_grew_between_the_ledger_and_the_reading_is_named(spark: Spa
     source = opened(folder, tmp_path)
     end = source.next_end(None)
     put(folder, "a.json", '{"id": 1, "seq": 1}', '{"id": 2, "seq": 2}')
-    with pytest.raises(SourceLost, match=r"changed before it was read[\s\S]*a\.json"):
+    with pytest.raises(SourceLost, match=r"changed while it was read[\s\S]*a\.json"):
         source.frame(spark, None, end)
     again = opened(folder, tmp_path).next_end(None)
     assert again not in {None, end}, "nothing was recorded: a new entry takes the file as it is now"

@@ -120,7 +120,7 @@ def test_debezium_records_bring_the_row_before(spark: SparkSession) -> None:
     [
         ({"op": "u", "before": None, "after": image(1, "a")}, "no row in before"),
         ({"op": "u", "before": {"id": 1}, "after": image(1, "a")}, 'no column "customer"'),
-        ({"op": "d", "before": {"id": 1, "customer": None, "amount": None, "status": None}}, "nothing but its key"),
+        ({"op": "d", "before": {"id": 1, "customer": None, "amount": None, "status": None}}, "contains only its key"),
         (
             {"op": "u", "before": image(1, "__debezium_unavailable_value"), "after": image(1, "a")},
             'no column "status"',

@@ -205,7 +205,7 @@ def test_a_list_of_positions_is_no_order() -> None:
     record = postgres("c", None, {"id": 1})
     record["source"]["sequence"] = ["24023119", "24023128"]
     (change,) = read((None, record), envelope=Debezium(order_by=("source.sequence",)))
-    assert "neither a number nor a text" in str(decode(change[-1]))
+    assert "neither a number nor a string" in str(decode(change[-1]))
 
 
 def test_an_update_that_hides_its_old_key_is_a_bad_row() -> None:

@@ -99,7 +99,7 @@ def test_a_codec_is_one_that_the_options_name(tmp_path: Path) -> None:
 def test_tables_and_files_are_named_by_texts(tmp_path: Path) -> None:
     lake = connect(home=tmp_path)
     assert refused(lambda: lake.table(cast("Any", 5))) == "the name of a table must be a string"
-    primary = "path is a folder, a pattern or a URI"
+    primary = "path must be a folder, a pattern or a URI"
     assert refused(lambda: calve.files(cast("Any", b"in"), format="text")) == primary
     assert refused(lambda: calve.files("", format="text")) == primary
     most = cast("Any", "5")

@@ -102,7 +102,7 @@ def test_a_lost_state_is_an_error_and_not_an_empty_beginning(root: Path) -> None
     put(root, "a", 1000)
     end = opened(root).next_end(None)
     shutil.rmtree(root / "state")
-    with pytest.raises(SourceLost, match="ledger of a file source is gone"):
+    with pytest.raises(SourceLost, match="ledger of a file source is incomplete"):
         opened(root).next_end(end)
 
 

@@ -1,1 +1,1 @@
-"""A folder of files as a source: which files are new, and how their lines become records."""
+"""A folder of files as a source: which files are new, and how to read their records."""

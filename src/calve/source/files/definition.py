@@ -1,13 +1,12 @@
 """A folder of files as a source that keeps its own position.
 
-Files are taken in the order of (modification time, path). What was taken is known by path, so a file that shows up late
-with an old time stamp is not missed, and none is read twice; see `listing` for which files count, and `ledger` for how
-they are remembered. A file is expected to be complete and never to change: one whose size changed is an error, one
-whose time stamp alone changed a warning.
+Files are read in the order of (modification time, path). Files that were read are known by path, so a file that appears
+late with an old timestamp is not missed, and none is read twice; see `storage.listing` for which files count, and
+`ledger` for how they are remembered. A file must be complete and never change: a changed size is an error, a changed
+timestamp alone a warning.
 
-Lines of JSON and rows of CSV are read strictly (see `filerecords`). Options that are about parsing (any for JSON;
-`mode` and formats of dates for CSV) hand them to Spark's own reader, in its strictest mode (`FAILFAST`) unless they say
-otherwise.
+JSON lines and CSV rows are read strictly (see `records`). Options about parsing (any for JSON; `mode` and date formats
+for CSV) select Spark's own reader instead, in its strictest mode (`FAILFAST`) unless they say otherwise.
 """
 
 import logging
@@ -34,7 +33,7 @@ _NEEDS_SCHEMA = frozenset({"json", "csv"})
 _SPARKS_OWN = frozenset({"mode", "dateformat", "timestampformat", "timestampntzformat"})
 
 Needed = Callable[[list[KnownFile]], list[KnownFile]]
-"""Picks those files of a checkpoint that have to be read."""
+"""Selects the files of a checkpoint that have to be read."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,23 +52,23 @@ class Files:
 
     @property
     def strict(self) -> bool:
-        """True when calve converts the records, and not Spark."""
+        """Whether calve converts the records, and not Spark."""
         if self.format == "csv":
             return not any(name.lower() in _SPARKS_OWN for name in self.options)
         return self.format == "json" and not self.options
 
     @property
     def typed(self) -> bool:
-        """True when files say what is in them, so that none of their rows can be a bad one."""
+        """Whether files are typed, so that none of their rows can be bad."""
         return self.format == "parquet"
 
     @property
     def lines(self) -> bool:
-        """True when the envelope reads the records out of the lines of JSON files."""
+        """Whether the envelope parses the lines of JSON files."""
         return self.format == "json" and self.schema is None
 
     def open(self, store: StateStore, _clock: Clock) -> "FileSource":
-        """Ready to read; the ledger is kept in `store`."""
+        """Open the source, which keeps its ledger in `store`."""
         return FileSource(self, store)
 
 
@@ -85,11 +84,11 @@ def files(  # noqa: PLR0913 - all but the first are options by name
 ) -> Files:
     """The files below a folder (or of a pattern with `*`; a path or a URI), now and later.
 
-    `schema` is Spark DDL; JSON and CSV need it, but for JSON with an envelope that declares the columns: then the
-    envelope reads the lines itself, and may name fields that are no column.
+    `schema` is Spark DDL; JSON and CSV need it, except JSON with an envelope that declares the columns: then the
+    envelope parses the lines itself, and may name fields that are not columns.
 
-    `options` are those of Spark's reader. `epoch_unit` is what numbers
-    count in TIMESTAMP columns of JSON files: ms, us or ns; without it they are bad rows.
+    `options` are those of Spark's reader. `epoch_unit` is the unit of numbers in TIMESTAMP columns of JSON files: ms,
+    us or ns; without it they are bad rows.
     """
     if format not in FORMATS:
         raise InvalidInput(f'unknown file format "{format}"', hint=f"Formats are {', '.join(FORMATS)}.")
@@ -101,7 +100,7 @@ def files(  # noqa: PLR0913 - all but the first are options by name
         raise InvalidInput("max_files_per_checkpoint must be at least 1", detail=f"Got {max_files_per_checkpoint!r}.")
     place: object = path
     if not isinstance(place, str | Path) or not str(place):
-        raise InvalidInput("path is a folder, a pattern or a URI", detail=f"Got {path!r}.")
+        raise InvalidInput("path must be a folder, a pattern or a URI", detail=f"Got {path!r}.")
     if epoch_unit is not None and epoch_unit not in set(EpochUnit):
         raise InvalidInput(f'unknown epoch_unit "{epoch_unit}"', hint=f"Units are {', '.join(EpochUnit)}.")
     unit = None if epoch_unit is None else EpochUnit(epoch_unit)
@@ -129,7 +128,7 @@ class FileSource:
         self._left_out: set[str] = set()
 
     def narrow(self, needed: Needed) -> None:
-        """Read only those files of a checkpoint that are needed: no row of the others would become a change."""
+        """Read only the files of a checkpoint that `needed` selects: no row of the others would become a change."""
         self._needed = needed
 
     @property
@@ -143,18 +142,18 @@ class FileSource:
         if definition.schema is None:
             return self._found_schema(spark)
         declared = declared_schema(definition.schema)
-        if not definition.strict:  # Spark's readers know no NOT NULL
+        if not definition.strict:  # Spark's readers ignore NOT NULL
             return T.StructType([T.StructField(f.name, f.dataType, metadata=f.metadata) for f in declared.fields])
         check_fields(declared.fields, nested=definition.format == "json")
         return record_schema(declared.fields)
 
     def _found_schema(self, spark: SparkSession) -> T.StructType:
-        """That of the first file; the same for all files of this run."""
+        """The schema of the first file; used for all files of this run."""
         if self._schema is None:
             first = min(self._listing.files(), default=None)
             if first is None:
                 raise InvalidInput(
-                    "there is no file to take a schema from", detail=self._definition.path, hint="Give a schema."
+                    "there is no file to infer a schema from", detail=self._definition.path, hint="Give a schema."
                 )
             path = self._listing.for_spark(first.path)
             options = {**self._definition.options, **spark_options([path])}
@@ -187,7 +186,7 @@ class FileSource:
         return self.frame_without(spark, start, end, ())
 
     def frame_without(self, spark: SparkSession, start: Offsets, end: Offsets, left_out: Collection[str]) -> DataFrame:
-        """The same records but for those of some files, by their paths."""
+        """The same records without those of some files, given by path."""
         listed = self._ledger.files(Place.of(start), Place.of(end))
         self._check_still_there(listed)
         needed = [file for file in self._needed(listed) if file.path not in left_out]
@@ -197,17 +196,17 @@ class FileSource:
             return self._read(spark, [self._listing.for_spark(f.path) for f in needed])
 
     def path_of(self, start: Offsets, end: Offsets, spark_path: str) -> str | None:
-        """The one file between these offsets that Spark names so; None where that is not certain."""
+        """The file between these offsets that Spark reports under this path; None if that is not certain."""
         names = self._listing.named_by_spark(spark_path)
         found = [f.path for f in self._ledger.files(Place.of(start), Place.of(end)) if f.path in names]
         return found[0] if len(found) == 1 else None
 
     def check_unchanged(self, start: Offsets, end: Offsets) -> None:
-        """Raise SourceLost for a file that has another size than when it was found.
+        """Raise SourceLost for a file whose size changed since it was listed.
 
-        Spark reads a file up to the size that it had when the frame was made: of a longer one it reads a part, or
-        nothing, without a word. So files are looked at again after they were read, before anybody is told. One that is
-        gone by then was read as it was.
+        Spark reads a file up to the size that it had when the frame was made: of a file that grew it silently reads a
+        part, or nothing. So sizes are checked again after files were read, and before that is recorded. A file that was
+        removed by then was read as it was.
         """
         listed = self._ledger.files(Place.of(start), Place.of(end))
         _check_sizes(listed, self._listing.sizes([f.path for f in listed]))
@@ -219,7 +218,7 @@ class FileSource:
         known = sorted(file for file in listed if file.path not in fresh)
         if len(known) < len(seen):
             raise SourceLost(
-                "files that were read are not there any more",
+                "files that were read no longer exist",
                 detail=f"{len(seen)} were read, {len(known)} are left in {self._definition.path}.",
                 hint="Without them the table cannot be compared with its source.",
             )
@@ -230,7 +229,7 @@ class FileSource:
             return self._read(spark, [self._listing.for_spark(file.path) for file in read])
 
     def leave_out(self, spark_path: str) -> bool:
-        """Read `contents` without a file that Spark names so; False for one that is not known, or left out already."""
+        """Exclude a file, by Spark's path, from `contents`; False if it is unknown or already excluded."""
         names = self._listing.named_by_spark(spark_path)
         found = {file.path for file in self._listing.files() if file.path in names} - self._left_out
         self._left_out |= found
@@ -243,7 +242,7 @@ class FileSource:
             raise SourceLost(
                 "files were removed before they were read",
                 detail=f"{len(gone)} of {len(listed)} are gone, among them {gone[0]}.",
-                hint="Put them back, or start the sink again to go on with the files that are there. "
+                hint="Restore them, or start the sink again to continue with the files that are left. "
                 "Files may be removed once they are committed.",
             )
         _check_sizes(listed, sizes)
@@ -277,25 +276,25 @@ class FileSource:
         self._ledger.fold(Place.of(offsets))
 
     def _report(self, change: ChangedFile) -> None:
-        """Another size is another content: an error. Another time stamp alone is a copy or a touch: a warning, once."""
+        """Raise for a changed size, which means changed contents; warn, once, of a changed timestamp alone."""
         now = change.now
         if change.size != now.size:
             raise TerminalError(
                 "a file changed after it was read",
-                detail=f"{now.path} had {change.size} bytes and has {now.size} now.",
-                hint="Write changes into new files. Put the old contents back to go on.",
+                detail=f"{now.path} had {change.size} bytes and now has {now.size}.",
+                hint="Write changes to new files. Restore the old contents to continue.",
             )
         if now not in self._touched:
             self._touched.add(now)
-            _log.warning("the time stamp of %s changed after it was read; it is not read again", now.path)
+            _log.warning("the timestamp of %s changed after it was read; it is not read again", now.path)
 
 
 def _check_sizes(listed: list[KnownFile], sizes: list[int | None]) -> None:
     for file, size in zip(listed, sizes, strict=True):
         if size is not None and size != file.size:
             raise SourceLost(
-                "a file changed before it was read to its end",
-                detail=f"{file.path} had {file.size} bytes when it was found and has {size} now.",
+                "a file changed while it was read",
+                detail=f"{file.path} had {file.size} bytes when it was listed and now has {size}.",
                 hint="Write files under a name that starts with a dot, and rename them when they are complete. "
                 "Start the sink again to read it as it is now.",
             )

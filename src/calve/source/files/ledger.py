@@ -1,19 +1,17 @@
-"""Which files a file source has handed out: a chain of small entries in the state location.
+"""The files that a source has read or is about to read: a chain of small entries in the state location.
 
-    ledger/<n>-<digest>    the files of checkpoint n, and the digest of the entry before it
-    seen/<n>-<digest>      all files up to entry n, folded (see `seen`); entries below it are not needed any more
+    ledger/<n>-<digest>    the files of checkpoint n, and the digest of the previous entry
+    seen/<n>-<digest>      all files up to entry n, folded into one set; earlier entries are no longer needed
 
-An entry is put before its files are read. Its digest covers its contents and its predecessor, and the offsets of a
-checkpoint are (n, digest): two runs that race may both put an entry n, and the offsets that were recorded say which one
-counts. Offsets whose entry is gone cannot be continued: that is an error, never a second look at the folder.
+An entry is written before its files are read. Its digest covers its contents and its predecessor, and the offsets of a
+checkpoint are (n, digest): two racing runs may both write an entry n, and the recorded offsets decide which one counts.
+Reading cannot resume at offsets whose entry is missing: that is an error, and the folder is not listed again.
 
-Only what is committed is folded, and a fold is put before the entries below it are deleted: a run that was overtaken
-folds nothing that its successor needs, and a run that reads the chain while another folds finds it on a second look.
+Only committed entries are folded, and a fold is written before earlier entries are deleted: a superseded run folds
+nothing that its successor needs, and a run that reads the chain while another folds it finds it on a second attempt.
 
-The set of files that were handed out, small enough for millions of them.
-
-A file is known by 16 bytes of a hash of its path, with its time stamp and size: 32 bytes each in three arrays, sorted
-by hash. Two paths with the same hash would need some 10^19 files.
+`SeenFiles` is small enough for millions of files: each takes 32 bytes, a hash of its path (16 bytes), its timestamp and
+its size, in two arrays sorted by hash. A collision would need about 10^19 files.
 """
 
 import hashlib
@@ -39,7 +37,7 @@ _RECENT_SHARE = 16
 
 @dataclass(frozen=True)
 class ChangedFile:
-    """A file that is not what it was when it was handed out."""
+    """A file that changed since it was recorded."""
 
     now: KnownFile
     mtime_ns: int
@@ -48,7 +46,7 @@ class ChangedFile:
 
 @dataclass(frozen=True, eq=False)
 class SeenFiles:
-    """A set that only grows: one large sorted part, and what came since, so that a few more files cost little."""
+    """A set that only grows: one large sorted part and a smaller recent one, so that adding a few files is cheap."""
 
     hashes: NDArray[np.bytes_]
     stamps: NDArray[np.int64]
@@ -126,7 +124,7 @@ def _sorted(hashes: NDArray[np.bytes_], stamps: NDArray[np.int64]) -> tuple[NDAr
 
 
 FOLD_EVERY = 100
-"""Committed entries that are folded together; five times as many once there are `MANY` files."""
+"""Committed entries that are folded at once; five times as many once there are `MANY` files."""
 MANY = 100_000
 _LOOKS = 3
 
@@ -154,7 +152,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Under which entries and folds are kept."""
+        """The name of its entry and its fold."""
         return f"{self.number:08d}-{self.digest}"
 
 
@@ -190,7 +188,7 @@ class Ledger:
         self._folded = 0
 
     def seen(self, place: Place) -> SeenFiles:
-        """All files handed out up to `place`."""
+        """All files up to `place`."""
         if place != self._place:
             self._seen = self._walk(place)
             self._place = place
@@ -208,12 +206,12 @@ class Ledger:
             raise SourceLost(
                 "the offsets of a file source do not follow each other",
                 detail=f"{end.name} does not come after {start.name}.",
-                hint="They belong to different runs; start a new sink into a new table.",
+                hint="They belong to different runs: create a new sink with a new table.",
             )
         return [file for files in reversed(found) for file in files]
 
     def add(self, place: Place, files: Iterable[KnownFile]) -> Place:
-        """Put the entry after `place`; durable before anybody reads its files."""
+        """Write the entry after `place`, durably, before its files are read."""
         entry = Entry(self._root, place.digest, tuple(sorted(files)))
         data = entry.to_json()
         following = Place(place.number + 1, hashlib.sha256(data).hexdigest()[:16])
@@ -226,14 +224,14 @@ class Ledger:
         return following
 
     def fold(self, committed: Place) -> None:
-        """Now and then: replace the entries that are committed by one set, so that the chain stays short."""
+        """Replace committed entries by one set once there are enough, so that the chain stays short."""
         if committed.number - self._folded < FOLD_EVERY * (5 if len(self._seen) > MANY else 1):
             return
         try:
             seen = self._walk(committed)
         except SourceLost:
-            # The run that took over has folded already; this one will notice that it was overtaken.
-            _log.debug("the ledger is not folded: entries before %s are gone", committed.name)
+            # The run that took over has folded them; this one will notice that it lost its fence.
+            _log.debug("the ledger is not folded: entries before %s are missing", committed.name)
             self._folded = committed.number
             return
         self._store.put(f"seen/{committed.name}", seen.to_bytes())
@@ -247,11 +245,11 @@ class Ledger:
             try:
                 return self._walk_once(place)
             except SourceLost:
-                continue  # entries may have been folded meanwhile
+                continue  # another run may have folded entries meanwhile
         return self._walk_once(place)
 
     def _walk_once(self, place: Place) -> SeenFiles:
-        """Back along the chain, to its beginning or to the first fold."""
+        """Walk back along the chain, to its beginning or to the first fold."""
         found: list[KnownFile] = []
         while place.number:
             folded = self._store.read(f"seen/{place.name}")
@@ -268,16 +266,16 @@ class Ledger:
         if data is None or hashlib.sha256(data).hexdigest()[:16] != place.digest:
             what = "is not in the state location" if data is None else "is damaged"
             raise SourceLost(
-                "the ledger of a file source is gone",
-                detail=f"Entry {place.name} {what}, so it is not known which files were read.",
-                hint="Restore the state location, or start a new sink into a new table.",
+                "the ledger of a file source is incomplete",
+                detail=f"Entry {place.name} {what}, so it is unknown which files were read.",
+                hint="Restore the state location, or create a new sink with a new table.",
             )
         entry = Entry.from_json(data)
         if entry.root != self._root:
             raise SourceLost(
-                "a file source reads another folder than before",
-                detail=f"It read {entry.root}, and now reads {self._root}: nobody knows which of these files are new.",
-                hint="Use the folder of before, or start a new sink into a new table.",
+                "the folder of a file source has changed",
+                detail=f"It read {entry.root}, and now reads {self._root}: it is unknown which of these files are new.",
+                hint="Use the previous folder, or create a new sink with a new table.",
             )
         return entry
 

@@ -1,12 +1,10 @@
-"""Lines of JSON and rows of CSV as typed records, by the rules of `strict`.
+"""Reads JSON lines and CSV rows as typed records, by the rules of `records.strict`.
 
 Spark's own readers are lenient even in their strictest mode: of `{"id": 1}{"id": 2}` they take the first record,
-12.345 becomes 12.35 in a DECIMAL(5,2), `12:30` a time of today. Here what does not convert is a bad row that names
-the file. NOT NULL holds
-for every record. Blank lines are skipped.
+12.345 becomes 12.35 in a DECIMAL(5,2), `12:30` a time of today. Here a record that does not convert is a bad row that
+names the file. NOT NULL is checked for every record. Blank lines are skipped.
 
-A frame made here has the declared columns, and the columns of `frames` that say where a record came from and what was
-wrong.
+A frame has the declared columns, and those of `records.frames` with the file of a record and its problem.
 """
 
 import json
@@ -32,13 +30,13 @@ _LINE = "value"
 
 
 def record_schema(fields: Sequence[T.StructField]) -> T.StructType:
-    """The columns of a frame of such records."""
+    """The columns of a frame of records."""
     described = [T.StructField(name, T.StringType()) for name in (SOURCE_FILE, SOURCE_PROBLEM)]
     return T.StructType([*(T.StructField(f.name, f.dataType) for f in fields), *described])
 
 
 def check_fields(fields: Sequence[T.StructField], *, nested: bool) -> None:
-    """Refuse types that lines of text cannot have."""
+    """Reject types that text files cannot have. Raises InvalidInput."""
     for field in fields:
         check_type(field.dataType, field.name)
         if not nested and isinstance(field.dataType, T.ArrayType | T.MapType | T.StructType):
@@ -48,15 +46,15 @@ def check_fields(fields: Sequence[T.StructField], *, nested: bool) -> None:
 def json_records(
     spark: SparkSession, paths: list[str], fields: Sequence[T.StructField], unit: str | None = None
 ) -> DataFrame:
-    """The records in files with one JSON object on each line. `unit` is what numbers count in TIMESTAMP columns."""
+    """The records in files with one JSON object per line. `unit` is that of numbers in TIMESTAMP columns."""
     lines = _lines(spark, paths)
     reader = LineReader(tuple(fields), Settings(unit, _zone(spark)), csv=False)
-    chosen = lines.selectExpr(f"cast({_LINE} as binary) as {_LINE}", _FILE)  # what is not UTF-8 is not lost
+    chosen = lines.selectExpr(f"cast({_LINE} as binary) as {_LINE}", _FILE)  # keeps bytes that are not UTF-8
     return map_rows(chosen, [_LINE, SOURCE_FILE], reader.rows, record_schema(fields))
 
 
 def json_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """The lines themselves, for an envelope that reads the records; without the blank ones."""
+    """The lines that are not blank, for an envelope that parses them."""
     lines = _lines(spark, paths).where(f"trim({_LINE}) != ''")
     return lines.selectExpr(f"cast({_LINE} as binary) as {_LINE}", _FILE)
 
@@ -68,7 +66,7 @@ LINES = T.StructType([T.StructField(_LINE, T.BinaryType()), T.StructField(SOURCE
 def csv_records(
     spark: SparkSession, paths: list[str], fields: Sequence[T.StructField], options: Mapping[str, str]
 ) -> DataFrame:
-    """The records in CSV files. With a header its names must be those of the columns."""
+    """The records in CSV files. Names in a header must be those of the columns."""
     texts = T.StructType(
         [*(T.StructField(f.name, T.StringType()) for f in fields), T.StructField(_CORRUPT, T.StringType())]
     )
@@ -81,7 +79,7 @@ def csv_records(
 
 
 _FILE = f"regexp_replace(_metadata.file_path, '^file:/+', 'file:///') as {SOURCE_FILE}"
-"""The same, whichever of Hadoop's local file systems reads it: letters are told apart by it."""
+"""The same for all of Hadoop's local filesystems: it is part of the identity of a dead letter."""
 _MUST_EXIST = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 
 
@@ -95,19 +93,19 @@ def _zone(spark: SparkSession) -> str:
 
 @dataclass(frozen=True)
 class LineReader:
-    """What it takes to read records; goes to tasks."""
+    """Reads lines and rows; goes to tasks."""
 
     fields: tuple[T.StructField, ...]
     settings: Settings
     csv: bool
 
     def rows(self) -> "LineRows":
-        """Ready to read, in a task."""
+        """Prepare reading, in a task."""
         return LineRows(self)
 
 
 class LineRows:
-    """A reader at work."""
+    """A running reader."""
 
     def __init__(self, reader: LineReader) -> None:
         self._csv = reader.csv
@@ -143,7 +141,7 @@ class LineRows:
 
 
 def _bytes_of(record: bytes | str | dict[str, Any]) -> bytes:
-    """A record as it came: a line, or the values of a row of CSV."""
+    """A record as it was read: a line, or the values of a CSV row as JSON."""
     if isinstance(record, bytes):
         return record
     return (record if isinstance(record, str) else json.dumps(record, ensure_ascii=False)).encode()

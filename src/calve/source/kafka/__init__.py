@@ -1,14 +1,12 @@
 """Topics of Kafka as a source that keeps its own position.
 
-    definition   `kafka(...)`, and the source once it is open: which offsets are read next, and what is lost
-    position     offsets: their text, how they are shared among checkpoints and tasks (pure)
-    brokers      how brokers are reached; what a topic holds now
-    tasks        reading ranges of offsets, on executors
-    records      JSON values as typed columns, where no envelope reads them
-    avro         Avro to the JSON that everything after it understands; registry has the schemas
+    definition   `kafka(...)`, and the open source: which offsets are read next, and which are lost
+    position     offsets: their text, and how they are split among checkpoints and tasks (pure)
+    brokers      connections to brokers; what a topic holds now
+    reader       reads ranges of offsets on executors; JSON values as typed columns, where no envelope reads them
+    avro         decodes Avro into the JSON that everything after it understands, with schemas of a registry
 
-Brokers are asked and records are read by librdkafka (`confluent-kafka`, the extra `kafka`), in Python tasks: no jar is
-needed on the cluster, and none of another version of Spark is in the way. Which offsets a checkpoint has is decided
-here and stored with its commit, so that nothing but the table and the state location is needed to go on; there is no
-consumer group.
+librdkafka (`confluent-kafka`, the extra `kafka`) queries brokers and reads records, in Python tasks: the cluster needs
+no jar, and none can conflict with its version of Spark. The offsets of a checkpoint are decided here and stored with
+its commit, so that the table and the state location are all that is needed to resume; there is no consumer group.
 """

@@ -1,16 +1,15 @@
-"""Avro to JSON: what is decoded has the form that JSON sources have, so that one set of rules converts both.
+"""Decodes Avro into the form that JSON sources have, so that one set of rules converts both.
 
     bytes, fixed                base64             decimal           its digits
-    date, time, timestamp       ISO 8601           uuid, enum        text
-    NaN, infinities             text               records, maps     objects
+    date, time, timestamp       ISO 8601           uuid, enum        string
+    NaN, infinities             string             records, maps     objects
 
 Connectors mark longs as times by `connect.name`: then the value is put into Kafka Connect's wrapper, whose schema part
 says the same (see `documents`).
 
-Values have the writer's schema: the one that is given, or that of the number which stands before each value (a zero
-byte and four bytes), in a schema registry. Keys without such a head, or of no schema there, are left as they are.
-
-A schema registry: schemas by their number, which never change, so that each is asked for once in a process.
+Values have the writer's schema: the given one, or that of a schema registry whose id precedes each value (a zero byte
+and four bytes). Keys without such a header, or with an unknown id, are left unchanged. Schemas of a registry never
+change, so a process fetches each once.
 """
 
 import io
@@ -32,7 +31,7 @@ from calve.records.documents import Malformed
 from calve.records.scalars import decimal_of
 
 TIMEOUT = (5.0, 20.0)
-"""Seconds to connect, and between two parts of an answer."""
+"""Seconds to connect, and between two parts of a response."""
 _NOT_FOUND = 404
 
 _known: dict[tuple[str, int], Any] = {}
@@ -40,13 +39,13 @@ _known: dict[tuple[str, int], Any] = {}
 
 @dataclass(frozen=True)
 class RegistryClient:
-    """Where schemas are had. Goes to tasks."""
+    """A client of a schema registry. Goes to tasks."""
 
     url: str
     login: tuple[str, str] | None = field(default=None, repr=False)
 
     def schema(self, number: int) -> Any:
-        """The schema of a number, parsed, with those that it refers to. Raises Malformed where there is none."""
+        """The parsed schema with this id, with those that it refers to. Raises Malformed if there is none."""
         place = (self.url, number)
         if place not in _known:
             body = self._asked(f"schemas/ids/{number}")
@@ -58,7 +57,7 @@ class RegistryClient:
         return _known[place]
 
     def subjects(self) -> list[str]:
-        """All subjects: whether the registry answers. Raises TransientError."""
+        """All subjects, to check that the registry responds. Raises TransientError."""
         return list(self._asked("subjects") or ())
 
     def _parsed(self, body: Any) -> Any:
@@ -75,7 +74,7 @@ class RegistryClient:
         for reference in body.get("references") or ():
             found = self._asked(f"subjects/{reference['subject']}/versions/{reference['version']}")
             if found is None:
-                raise Malformed(f"the schema registry lacks {reference['subject']} that a schema refers to")
+                raise Malformed(f"the schema registry lacks {reference['subject']}, which a schema refers to")
             self._refer(found, named)
             parse_schema(json.loads(found["schema"]), named_schemas=named)
 
@@ -90,7 +89,7 @@ class RegistryClient:
             return answer.json()
         except (requests.RequestException, ValueError) as error:
             raise TransientError(
-                f"asking the schema registry at {self.url} failed",
+                f"a request to the schema registry at {self.url} failed",
                 detail=f"{error}.",
                 hint="Check its URL, USER and PASSWORD.",
             ) from error
@@ -102,7 +101,7 @@ _HEAD = struct.Struct(">bI")
 
 @dataclass(frozen=True)
 class Avro:
-    """How values are written: with one schema, or with those of a registry. Goes to tasks."""
+    """The schema of values: a given one, or those of a registry. Goes to tasks."""
 
     schema: str | None = None
     registry: RegistryClient | None = None
@@ -120,7 +119,7 @@ class AvroReader:
         self._unknown: dict[int, Malformed] = {}
 
     def value(self, data: bytes | None) -> bytes | None:
-        """A value as JSON; null stays null."""
+        """Decode a value to JSON; null stays null."""
         if data is None:
             return None
         if self._schema is not None:
@@ -128,7 +127,7 @@ class AvroReader:
         return self._registered(data)
 
     def key(self, data: bytes | None) -> bytes | None:
-        """A key as JSON where it is Avro of the registry, else as it is: other keys may begin with a zero byte, too."""
+        """Decode a key to JSON if it is Avro of the registry; other keys, which may start with a zero byte, stay."""
         if data is None or self._registry is None or len(data) < _HEAD.size or data[0] != _MAGIC:
             return data
         try:
@@ -139,7 +138,7 @@ class AvroReader:
     def _registered(self, data: bytes) -> bytes:
         if len(data) < _HEAD.size or data[0] != _MAGIC or self._registry is None:
             raise Malformed(
-                "it is not Avro with the number of a schema before it",
+                "it is not Avro preceded by the id of a schema",
                 "USING SCHEMA '{...}' reads Avro without one.",
             )
         number = _HEAD.unpack_from(data)[1]
@@ -148,7 +147,7 @@ class AvroReader:
         try:
             schema = self._registry.schema(number)
         except Malformed as error:
-            self._unknown[number] = error  # it is not asked for again by this task
+            self._unknown[number] = error  # this task does not request it again
             raise
         return self._decoded(io.BytesIO(data[_HEAD.size :]), schema)
 
@@ -162,14 +161,14 @@ class AvroReader:
         except RecursionError as error:
             raise Malformed("it is nested too deeply") from error
         except Exception as error:
-            raise Malformed(f"it is not Avro of its schema: {type(error).__name__}: {error}") from error
+            raise Malformed(f"it does not match its Avro schema: {type(error).__name__}: {error}") from error
         if left:
-            raise Malformed("it is not Avro of its schema: bytes are left at its end")
+            raise Malformed("it does not match its Avro schema: it has trailing bytes")
         wrapper = self._wrapper(schema)
         return (text if wrapper is None else f'{{"schema": {wrapper}, "payload": {text}}}').encode()
 
     def _reader(self, schema: Any) -> Callable[[io.BytesIO, Any], Any]:
-        """What decodes values of a schema. The compiled one ends the process if a value is nested deeply."""
+        """The decoder for a schema. The compiled one crashes the process if a value is nested deeply."""
         number = id(schema)
         if number not in self._readers:
             compiled, plain = _readers()
@@ -177,7 +176,7 @@ class AvroReader:
         return self._readers[number]
 
     def _wrapper(self, schema: Any) -> str | None:
-        """The schema part of Connect's wrapper, where times are marked by name."""
+        """The schema part of Connect's wrapper, if times are marked by name."""
         number = id(schema)
         if number not in self._wrappers:
             described = _described(schema, {})
@@ -194,7 +193,7 @@ def parsed_schema(text: str) -> Any:
         return parse_schema(json.loads(text))
     except Exception as error:
         raise InvalidInput(
-            "the Avro schema is not understood", detail=f"{type(error).__name__}: {error}.", hint="It is JSON."
+            "invalid Avro schema", detail=f"{type(error).__name__}: {error}.", hint="Give it as JSON."
         ) from error
 
 
@@ -211,7 +210,7 @@ def _library() -> Any:
 
 
 def _readers() -> tuple[Any, Any]:
-    """The readers of fastavro, compiled and in Python, with decimals that are exact and of a bounded size."""
+    """The readers of fastavro, compiled and in Python, with decimals that are exact and of bounded size."""
     from fastavro import _read_py, read  # noqa: PLC0415 - an extra
 
     for reader in (read, _read_py):
@@ -220,10 +219,10 @@ def _readers() -> tuple[Any, Any]:
 
 
 def _decimal(data: bytes, writer_schema: Any = None, _reader_schema: Any = None) -> Decimal:
-    """A decimal of a field; fastavro's own are rounded to the precision of the schema."""
+    """Decode a decimal; fastavro's own function rounds to the precision of the schema."""
     found = decimal_of(data, int(writer_schema.get("scale", 0)))
     if found is None:
-        raise Malformed("it has a decimal that is too long")
+        raise Malformed("it contains a decimal that is too long")
     return found
 
 
@@ -258,7 +257,7 @@ def _plain(value: Any) -> Any:
             return format(value, "f")
         case UUID():
             return str(value)
-    raise Malformed(f"it has a value of kind {type(value).__name__}")
+    raise Malformed(f"it contains a value of type {type(value).__name__}")
 
 
 def _special(value: float) -> str:
@@ -266,7 +265,7 @@ def _special(value: float) -> str:
 
 
 def _described(schema: Any, known: dict[str, Any]) -> Any:
-    """An Avro schema as Connect describes one, as far as `documents` looks at it."""
+    """An Avro schema in the form of Connect's, as far as `documents` needs it."""
     if isinstance(schema, list):
         choices = [branch for branch in schema if branch != "null"]
         return _described(choices[0], known) if len(choices) == 1 else {"type": "union"}
@@ -279,7 +278,7 @@ def _described(schema: Any, known: dict[str, Any]) -> Any:
     if "connect.name" in schema and "logicalType" not in schema and kind in {"int", "long"}:
         found["name"] = schema["connect.name"]
     if kind in {"record", "error"}:
-        known[schema["name"]] = {"type": "struct"}  # a record inside itself ends here
+        known[schema["name"]] = {"type": "struct"}  # recursive records end here
         fields = [{**_described(field["type"], known), "field": field["name"]} for field in schema["fields"]]
         found = {"type": "struct", "fields": fields}
         known[schema["name"]] = found
@@ -291,7 +290,7 @@ def _described(schema: Any, known: dict[str, Any]) -> Any:
 
 
 def _named(described: Any) -> bool:
-    """Whether anything in it is marked by a name."""
+    """Whether any field has a semantic type."""
     if isinstance(described, dict):
         return "name" in described or any(_named(inner) for inner in described.values())
     return isinstance(described, list) and any(_named(inner) for inner in described)

@@ -1,4 +1,4 @@
-"""How brokers are reached, what they say of a topic, and what their failures mean. Every question has a time limit."""
+"""Connections to brokers, the state of a topic, and errors for failing brokers. Every request has a time limit."""
 
 import logging
 import re
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_SECONDS = 20.0
-"""The longest that a question may take."""
+"""The longest that a request may take."""
 GRACE_SECONDS = 2.0
-"""What is left of it once no broker could be reached, or a login was refused."""
+"""What remains of it once no broker could be reached, or the login was refused."""
 _POLL_SECONDS = 0.05
 _EARLIEST, _LATEST = "earliest", "latest"
 _AFTER = re.compile(r" \(after \d+ms in state \w+[^)]*\)")
-"""What librdkafka adds to its errors for its own authors."""
+"""Internals that librdkafka adds to its messages."""
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
-_log.propagate = False  # librdkafka's own lines; what they mean is in the errors
+_log.propagate = False  # librdkafka's own lines; the errors say what they mean
 
 
 @dataclass(frozen=True)
 class Access:
-    """How brokers are reached. Goes to tasks; `options` are librdkafka's, logins among them, and are never shown."""
+    """How to connect to brokers. Goes to tasks; `options` are librdkafka's, with logins, and are never shown."""
 
     brokers: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -50,13 +50,13 @@ class TopicState:
 
     topic_id: str
     low: Mapping[int, int]
-    """The first offset of every partition that is still there."""
+    """The first available offset of every partition."""
     high: Mapping[int, int]
     """The offset after the last one that consumers may read."""
 
 
 class Brokers:
-    """A client that asks; opened when it is first used. Used by one thread."""
+    """An admin client, opened when it is first used. Used by one thread."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -64,12 +64,12 @@ class Brokers:
         self._opened: AdminClient | None = None
 
     def check(self) -> None:
-        """Whether anybody answers. Raises TransientError."""
+        """Check that a broker responds. Raises TransientError."""
         kafka = installed()
         try:
             self._answer(self._admin().describe_cluster(request_timeout=ANSWER_SECONDS))
         except kafka.KafkaException as error:
-            raise self._failed("asking the brokers", error) from error
+            raise self._failed("connecting to the brokers", error) from error
 
     def topics(self) -> list[str]:
         """Names of all topics that this login may see."""
@@ -81,7 +81,7 @@ class Brokers:
             raise self._failed("listing topics", error) from error
 
     def state(self, topic: str) -> TopicState:
-        """What a topic holds now. Raises SourceLost when there is none of that name."""
+        """The current state of a topic. Raises SourceLost if it does not exist."""
         kafka = installed()
         admin = self._admin()
         try:
@@ -89,7 +89,7 @@ class Brokers:
         except kafka.KafkaException as error:
             if error.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise SourceLost(f'there is no topic "{topic}"', detail=f"Brokers: {self._access.brokers}.") from error
-            raise self._failed(f'asking for topic "{topic}"', error) from error
+            raise self._failed(f'describing topic "{topic}"', error) from error
         partitions = [partition.id for partition in described.partitions]
         low, high = (self.offsets(topic, partitions, spec) for spec in (_EARLIEST, _LATEST))
         return TopicState(str(described.topic_id or ""), low, high)
@@ -97,7 +97,7 @@ class Brokers:
     def offsets(self, topic: str, partitions: Iterable[int], at: str | int) -> dict[int, int]:
         """The offset of each partition: 'earliest', 'latest', or the first whose record is not before a time in ms.
 
-        A partition without such a record has its end.
+        For a partition without such a record it is the end.
         """
         from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - an extra, see `installed`
 
@@ -110,12 +110,12 @@ class Brokers:
             futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=ANSWER_SECONDS)
             found = {place.partition: self._answer(future).offset for place, future in futures.items()}
         except kafka.KafkaException as error:
-            raise self._failed(f'asking for the offsets of topic "{topic}"', error) from error
+            raise self._failed(f'fetching the offsets of topic "{topic}"', error) from error
         late = [p for p, offset in found.items() if offset < 0]
         return found | (self.offsets(topic, late, _LATEST) if late else {})
 
     def require(self, topic: str) -> TopicState:
-        """As `state`, for somebody who is defining a source: raises InvalidInput that names a similar topic."""
+        """Like `state`, for the definition of a source: raises InvalidInput that suggests a similar topic."""
         try:
             return self.state(topic)
         except SourceLost as error:
@@ -133,7 +133,7 @@ class Brokers:
         return self._opened
 
     def _answer(self, future: "Future[T]") -> T:
-        """Wait, and not for long once it is clear that nobody will answer."""
+        """Wait for a response; not for long once none can be expected."""
         kafka = installed()
         hopeless = {
             kafka.KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the names of librdkafka's own errors
@@ -145,14 +145,14 @@ class Brokers:
                 return future.result(_POLL_SECONDS)
             except NoAnswer:
                 now = time.monotonic()
-                self._admin().poll(0)  # tells the errors that it met
+                self._admin().poll(0)  # delivers errors to the callback
                 if any(error.code() in hopeless for error in self._errors):
                     deadline = min(deadline, now + GRACE_SECONDS)
                 if now > deadline:
                     raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - as above
 
     def _failed(self, what: str, error: Exception) -> TransientError:
-        """The failure of a question, with the last cause that the client met meanwhile."""
+        """The error of a request, with the last cause that the client reported."""
         down = installed().KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - as above
         causes = [str(met.str()) for met in self._errors if met.code() != down][-1:]
         self._errors.clear()
@@ -160,13 +160,13 @@ class Brokers:
 
 
 def transient(what: str, access: Access, error: Exception, causes: Iterable[str] = ()) -> TransientError:
-    """A failure of brokers: most of them pass."""
+    """The error for failing brokers."""
     cause = error.args[0] if error.args else error
     told = [*causes] or [str(cause.str()) if hasattr(cause, "str") else str(cause)]
     return TransientError(
         f"{what} at {access.brokers} failed",
         detail=f"{_AFTER.sub('', '; '.join(told))}.",
-        hint="Check the brokers' address, the security protocol, and the login.",
+        hint="Check the brokers' addresses, the security protocol, and the login.",
     )
 
 
@@ -176,14 +176,14 @@ def _configured(make: Callable[[], T], access: Access) -> T:
         return make()
     except kafka.KafkaException as error:
         raise InvalidInput(
-            f"the connection to Kafka at {access.brokers} cannot work",
+            f"the settings for Kafka at {access.brokers} are invalid",
             detail=f"{error.args[0].str()}.",
-            hint="Check SSL KEY PASSWORD; files of certificates and keys must be PEM, and readable.",
+            hint="Check SSL KEY PASSWORD; certificates and keys must be readable PEM files.",
         ) from error
 
 
 def installed() -> Any:
-    """The client library. Raises InvalidInput where it is missing."""
+    """The client library. Raises InvalidInput if it is missing."""
     try:
         import confluent_kafka  # noqa: PLC0415 - an extra
     except ImportError as error:

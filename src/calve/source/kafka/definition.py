@@ -1,8 +1,8 @@
-"""A topic as a source: which offsets the next checkpoint has, and which of them are lost.
+"""A topic as a source: the offsets of the next checkpoint, and whether the topic still has them.
 
-Offsets that were read are in the table with every commit. Before each checkpoint they are compared with what the topic
-has: one that was made anew (another id, or an end before them), or whose records were removed before they were read, is
-an error that names both. Partitions that are added later are read from their beginning.
+Every commit stores the offsets that were read. Before each checkpoint they are compared with the topic: if it was
+recreated (it has another id, or ends before them), or records were removed before they were read, that is an error that
+names both. Partitions that are added later are read from their beginning.
 """
 
 import json
@@ -33,7 +33,7 @@ _EARLIEST, _LATEST = "earliest", "latest"
 
 @dataclass(frozen=True)
 class StartOffsets:
-    """Where a new sink begins: `earliest` or `latest`, offsets of partitions (others: earliest), or a time."""
+    """Where a new sink starts: `earliest` or `latest`, offsets of partitions (others: earliest), or a time."""
 
     word: str = _EARLIEST
     offsets: tuple[tuple[int, int], ...] = ()
@@ -52,15 +52,15 @@ class StartOffsets:
             moment = None
         if moment is None or moment.tzinfo is None:
             raise InvalidInput(
-                f'"{text}" is no place to begin at',
-                hint="""Write 'earliest', 'latest', '{"0": 17, "1": 4}', or a time with its zone.""",
+                f'invalid start "{text}"',
+                hint="""Use 'earliest', 'latest', '{"0": 17, "1": 4}', or a time with its zone.""",
             )
         return cls(millis=round(moment.timestamp() * 1000))
 
 
 @dataclass(frozen=True)
 class Kafka:
-    """Definition of a source from Kafka. With `schema` (Spark DDL) it reads the values itself, else the envelope."""
+    """Definition of a Kafka source. With `schema` (Spark DDL) it parses the values itself, else the envelope does."""
 
     access: Access
     topic: str
@@ -71,14 +71,14 @@ class Kafka:
     included: Included = ()
     avro: Avro | None = None
     epoch_unit: EpochUnit | None = None
-    """What numbers count in TIMESTAMP columns of `schema`."""
+    """The unit of numbers in TIMESTAMP columns of `schema`."""
 
     def open(self, store: StateStore, _clock: Clock) -> "KafkaSource":
-        """Ready to read; where it began is kept in `store`."""
+        """Open the source, which keeps its first offsets in `store`."""
         return KafkaSource(self, store)
 
     def check(self) -> None:
-        """Ask the brokers for the topic, and the registry whether it is there. Raises InvalidInput, TransientError."""
+        """Check that the topic exists and the registry responds. Raises InvalidInput, TransientError."""
         Brokers(self.access).require(self.topic)
         if self.avro and self.avro.registry:
             self.avro.registry.subjects()
@@ -94,18 +94,18 @@ def kafka(  # noqa: PLR0913 - all but the first two are options by name
     max_offsets_per_checkpoint: int = MAX_OFFSETS,
     options: Mapping[str, str] | None = None,
 ) -> Kafka:
-    """The records of a topic, JSON, now and later.
+    """The JSON records of a topic, now and later.
 
-    `envelope` says how they are understood, and declares the columns; without one every record is a row, and `schema`
-    (Spark DDL) declares them. `start` is where a new sink begins: `earliest`, `latest`, offsets as JSON, or a time.
-    `options` are those of librdkafka: security protocol, logins, certificates.
+    `envelope` interprets them and declares the columns; without one every record is a row, and `schema` (Spark DDL)
+    declares them. `start` is where a new sink starts: `earliest`, `latest`, offsets as JSON, or a time. `options` are
+    those of librdkafka: security protocol, logins, certificates.
     """
     if max_offsets_per_checkpoint < 1:
         raise InvalidInput("max_offsets_per_checkpoint must be at least 1", detail=f"Got {max_offsets_per_checkpoint}.")
     by_envelope = isinstance(envelope, Upsert | Debezium)
     if by_envelope == (schema is not None):
         raise InvalidInput(
-            "the columns of a topic are declared once",
+            "the columns of a topic must be declared in one place",
             hint="Give schema='id BIGINT, ...', or columns='...' of calve.Upsert or calve.Debezium.",
         )
     access = Access(brokers, dict(options or {}))
@@ -185,7 +185,7 @@ class KafkaSource:
         upper = TopicPosition.of(end)
         kept = self._store.read(_BEGINNING)
         if upper is None or kept is None:
-            raise SourceLost("it is not known where reading began", hint="Restore the state location.")
+            raise SourceLost("the first offsets of the source are missing", hint="Restore the state location.")
         lower = TopicPosition.of(kept.decode())
         now = self._brokers.state(self._definition.topic)
         first = {} if lower is None else lower.next
@@ -203,10 +203,10 @@ class KafkaSource:
         return False
 
     def committed(self, offsets: Offsets) -> None:
-        """Nothing is kept but where reading began."""
+        """Do nothing: only the first offsets are kept."""
 
     def _first(self, now: TopicState) -> PartitionOffsets:
-        """Where reading begins: decided once, so that what comes until the first checkpoint is not passed over."""
+        """Where reading starts: decided once, so that records up to the first checkpoint are not skipped."""
         kept = self._store.read(_BEGINNING)
         known = TopicPosition.of(kept.decode()) if kept is not None else None
         if known is not None:
@@ -233,26 +233,26 @@ class KafkaSource:
         ahead = [p for p in chosen if chosen[p] > now.high[p]]
         if ahead:
             raise InvalidInput(
-                f'partition {ahead[0]} of topic "{self._definition.topic}" has no offset {chosen[ahead[0]]} yet',
+                f'partition {ahead[0]} of topic "{self._definition.topic}" ends before offset {chosen[ahead[0]]}',
                 detail=f"It ends at {now.high[ahead[0]]}.",
             )
         return chosen
 
     def _check(self, here: TopicPosition, now: TopicState) -> None:
-        """Whether this is the topic that was read."""
+        """Check that this is the topic that was read. Raises SourceLost."""
         topic = self._definition.topic
         if here.topic != topic:
             raise SourceLost(
-                "a source from Kafka reads another topic than before",
+                "the topic of a Kafka source has changed",
                 detail=f'It read "{here.topic}", and now reads "{topic}".',
-                hint="Use the topic of before, or fill the table anew: WITH (SNAPSHOT = true).",
+                hint="Use the previous topic, or rebuild the table: WITH (SNAPSHOT = true).",
             )
         if here.topic_id and now.topic_id and here.topic_id != now.topic_id:
-            raise lost(topic, f"Its id was {here.topic_id} and is {now.topic_id} now")
+            raise lost(topic, f"Its id was {here.topic_id} and is now {now.topic_id}")
         for partition, offset in here.next.items():
             end = now.high.get(partition)
             if end is None or end < offset:
-                there = "is not there any more" if end is None else f"ends at {end} now"
+                there = "no longer exists" if end is None else f"now ends at {end}"
                 raise lost(topic, f"Partition {partition} was read up to {offset}, and {there}")
 
     def _check_still_there(self, begun: PartitionOffsets, now: TopicState) -> None:
@@ -261,5 +261,5 @@ class KafkaSource:
             if low > offset:
                 raise lost(
                     self._definition.topic,
-                    f"Partition {partition} is to be read from {offset} on, and begins at {low} now",
+                    f"Offset {offset} of partition {partition} comes next, and the partition now starts at {low}",
                 )

@@ -1,4 +1,4 @@
-"""Where reading a topic stands: the next offset of every partition. Pure."""
+"""The position in a topic: the next offset of every partition. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from calve.model.checkpoint import Offsets, canonical_offsets
 PartitionOffsets = Mapping[int, int]
 
 SPLIT_OFFSETS = 50_000
-"""A partition with more is read by several tasks."""
+"""A partition with more offsets is read by several tasks."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class TopicPosition:
 
     topic: str
     topic_id: str
-    """Changes when a topic is made anew; empty where the brokers do not tell."""
+    """Changes when a topic is recreated; empty if the brokers do not report it."""
     next: PartitionOffsets
     first: PartitionOffsets = field(default_factory=dict)
-    """Where the very first checkpoint began; that of no other."""
+    """Where the very first checkpoint started; empty in all later ones."""
 
     @classmethod
     def of(cls, offsets: Offsets) -> "TopicPosition | None":
@@ -39,7 +39,7 @@ class TopicPosition:
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Records of one partition: from `lower` up to `upper`, which is not among them."""
+    """Records of one partition: from `lower`, inclusive, to `upper`, exclusive."""
 
     partition: int
     lower: int
@@ -47,7 +47,7 @@ class OffsetRange:
 
 
 def advanced(start: PartitionOffsets, high: PartitionOffsets, most: int | None) -> dict[int, int]:
-    """Where a checkpoint ends: `most` offsets after its start, shared by how much each partition has."""
+    """Where a checkpoint ends: `most` offsets after its start, in proportion to what each partition has."""
     waiting = {p: high[p] - start[p] for p in high if high[p] > start[p]}
     total = sum(waiting.values())
     if most is None or total <= most:
@@ -60,7 +60,7 @@ def advanced(start: PartitionOffsets, high: PartitionOffsets, most: int | None) 
 
 
 def splits(start: PartitionOffsets, end: PartitionOffsets, tasks: int) -> list[list[OffsetRange]]:
-    """What each task reads: large partitions in pieces, small ones together; a partition's records stay in order."""
+    """What each task reads: large partitions are split, small ones combined; a partition's records stay in order."""
     total = sum(end[p] - start.get(p, 0) for p in end)
     piece = max(SPLIT_OFFSETS, -(-total // max(tasks, 1)))
     found: list[list[OffsetRange]] = []
@@ -83,5 +83,5 @@ def _numbers(given: Mapping[str, int]) -> dict[int, int]:
 
 
 def words(offsets: PartitionOffsets, partitions: Sequence[int]) -> str:
-    """Offsets of some partitions, for people."""
+    """Offsets of some partitions, for messages."""
     return ", ".join(f"{p}: {offsets[p]}" for p in partitions)

@@ -1,15 +1,15 @@
-"""Reading ranges of offsets, in tasks: as many as `position.splits` says, each with a consumer of its own.
+"""Reads ranges of offsets in tasks: as many as `position.splits` makes, each with a consumer of its own.
 
-Consumers belong to no group and commit nothing. They read what is committed by transactions only, and an offset that is
-not there any more is an error, never a jump. A frame has the columns of Spark's Kafka source that matter (see
-`frames`), and beside them what belongs to the record:
+Consumers belong to no group and commit nothing. They read only committed transactions, and a missing offset is an
+error, never a jump. Records have the relevant columns of Spark's Kafka source (see `records.frames`), and in addition:
 
     _calve_source_included   the columns of INCLUDE as a JSON object
-    _calve_source_raw_key    key and value as they came, where the columns hold what was decoded from them
+    _calve_source_raw_key    key and value as they were read, where `key` and `value` are decoded
     _calve_source_raw_value
     _calve_source_problem    why they could not be decoded
 
-JSON values of a topic as typed columns, where every record is a row: ENVELOPE NONE and DIFF. See `strict`.
+The envelope's code runs in the same tasks (`records.frames.map_rows`). Where every record is a row (ENVELOPE NONE and
+DIFF), `typed_records` reads JSON values as typed columns by the rules of `records.strict`.
 """
 
 import json
@@ -39,16 +39,16 @@ from calve.spark.version import arrow_schema_of
 
 RECORDS_AT_ONCE = 2000
 STALL_SECONDS = 60.0
-"""Without a record for so long, a task gives up; the checkpoint is tried again."""
+"""A task fails after this time without a record; the checkpoint is retried."""
 _POLL_SECONDS = 0.1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Included = tuple[tuple[str, str], ...]
-"""Columns of INCLUDE: what, and under which name."""
+"""Columns of INCLUDE: what they contain, and their names."""
 
 
 def read_schema(*, included: bool, decoded: bool) -> T.StructType:
-    """The columns of a frame of records."""
+    """The columns of records."""
     fields = [
         T.StructField("key", T.BinaryType()),
         T.StructField("value", T.BinaryType()),
@@ -67,7 +67,7 @@ def read_schema(*, included: bool, decoded: bool) -> T.StructType:
 
 @dataclass(frozen=True)
 class TopicReader:
-    """What it takes to read a topic; goes to tasks."""
+    """Reads a topic; goes to tasks."""
 
     access: Access
     topic: str
@@ -76,7 +76,7 @@ class TopicReader:
 
     @property
     def schema(self) -> T.StructType:
-        """Columns of its frames."""
+        """The columns of its records."""
         return read_schema(included=bool(self.included), decoded=self.avro is not None)
 
     def records(self, spark: SparkSession, tasks: list[list[OffsetRange]]) -> Records:
@@ -106,7 +106,7 @@ class TopicReader:
 
 
 class _Reading:
-    """A consumer at work."""
+    """A running consumer."""
 
     def __init__(self, reader: TopicReader) -> None:
         self._reader = reader
@@ -114,7 +114,7 @@ class _Reading:
         self._errors: list[Any] = []
         self._avro = AvroReader(reader.avro) if reader.avro else None
         settings = {
-            "group.id": "calve",  # librdkafka wants one; it is never joined, and nothing is committed to it
+            "group.id": "calve",  # librdkafka requires one; it is never joined, and nothing is committed to it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
@@ -128,7 +128,7 @@ class _Reading:
         self._consumer.close()
 
     def messages(self, split: OffsetRange) -> Iterator[list[Any]]:
-        """The records of a split. Offsets may be missing in it: those of markers, of aborted and compacted records."""
+        """The records of a split, without gaps for markers and for aborted and compacted records."""
         self._consumer.assign([self._kafka.TopicPartition(self._reader.topic, split.partition, split.lower)])
         at, heard = split.lower, time.monotonic()
         while at < split.upper:
@@ -150,22 +150,22 @@ class _Reading:
                 raise self._silent(split, at)
 
     def _end(self, message: Any, split: OffsetRange) -> int:
-        """The offset that the end of a partition tells; anything else that is told instead of a record is an error."""
+        """The offset of the end of a partition; any other event instead of a record is an error."""
         kafka, error = self._kafka, message.error()
         if error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own code
             return int(message.offset())
         if error.code() in _gone(kafka.KafkaError):
             raise lost(
                 self._reader.topic,
-                f"Records of partition {split.partition} from offset {split.lower} on are to be read: {error.str()}",
+                f"Reading partition {split.partition} from offset {split.lower} failed: {error.str()}",
             )
         raise transient(f'reading topic "{self._reader.topic}"', self._reader.access, kafka.KafkaException(error))
 
     def _silent(self, split: OffsetRange, at: int) -> TransientError:
         told = f" {self._errors[-1].str()}." if self._errors else ""
         return TransientError(
-            f'reading topic "{self._reader.topic}" at {self._reader.access.brokers} took too long',
-            detail=f"Partition {split.partition} gave nothing after offset {at} for {STALL_SECONDS:g} s.{told}",
+            f'reading topic "{self._reader.topic}" at {self._reader.access.brokers} timed out',
+            detail=f"Partition {split.partition} returned nothing after offset {at} for {STALL_SECONDS:g} s.{told}",
         )
 
     def batch(self, messages: list[Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -216,13 +216,13 @@ class _Reading:
 
 
 def _gone(codes: Any) -> set[int]:
-    """Errors that say that a topic, a partition or an offset is not there; those of topics come after a while only."""
+    """Errors for a missing topic, partition or offset; those for topics come with a delay."""
     own = {codes._AUTO_OFFSET_RESET, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION}  # noqa: SLF001 - librdkafka's codes
     return own | {codes.OFFSET_OUT_OF_RANGE, codes.UNKNOWN_TOPIC_OR_PART}
 
 
 def moment_text(millis: int) -> str:
-    """The timestamp of a record, which its producer chose."""
+    """The timestamp of a record, which its producer chose. Raises Malformed."""
     try:
         return (_EPOCH + timedelta(milliseconds=millis)).isoformat()
     except OverflowError as error:
@@ -233,15 +233,15 @@ def _text(key: bytes | None) -> str | None:
     try:
         return None if key is None else key.decode()
     except UnicodeDecodeError as error:
-        raise Malformed("the key is not text in UTF-8", "Leave INCLUDE KEY out.") from error
+        raise Malformed("the key is not valid UTF-8", "Leave INCLUDE KEY out.") from error
 
 
 def lost(topic: str, detail: str) -> SourceLost:
-    """Records that were to be read are not there any more."""
+    """The error for records that were removed before they were read."""
     return SourceLost(
-        f'topic "{topic}" no longer has what was to be read next',
+        f'topic "{topic}" no longer has the next records',
         detail=f"{detail}.",
-        hint="Retention removed it, or the topic was made anew. To begin again: WITH (SNAPSHOT = true), or a new sink.",
+        hint="Retention removed them, or the topic was recreated. To restart: WITH (SNAPSHOT = true), or a new sink.",
     )
 
 
@@ -249,7 +249,7 @@ _PLACE = {frames.SOURCE_TOPIC: T.StringType(), frames.SOURCE_PARTITION: T.Intege
 
 
 def typed_schema(fields: Sequence[T.StructField]) -> T.StructType:
-    """The columns of a frame of such records."""
+    """The columns of typed records."""
     return T.StructType(
         [
             *(T.StructField(f.name, f.dataType) for f in fields),
@@ -261,25 +261,25 @@ def typed_schema(fields: Sequence[T.StructField]) -> T.StructType:
 
 
 def typed_records(records: Records, fields: Sequence[T.StructField], unit: str | None) -> DataFrame:
-    """Read the values of records as columns. `unit` is what numbers count in TIMESTAMP columns."""
+    """Read the values of records as columns. `unit` is that of numbers in TIMESTAMP columns."""
     reader = ValueReader(tuple(fields), Settings(unit, frames.time_zone_of(records)))
     return map_rows(records, records.schema.names, reader.rows, typed_schema(fields))
 
 
 @dataclass(frozen=True)
 class ValueReader:
-    """What it takes to read records; goes to tasks."""
+    """Reads values of records; goes to tasks."""
 
     fields: tuple[T.StructField, ...]
     settings: Settings
 
     def rows(self) -> "ValueRows":
-        """Ready to read, in a task."""
+        """Prepare reading, in a task."""
         return ValueRows(self)
 
 
 class ValueRows:
-    """A reader at work."""
+    """A running reader."""
 
     def __init__(self, reader: ValueReader) -> None:
         self._typed = Typed.of(reader.fields, reader.settings)
@@ -300,7 +300,7 @@ class ValueRows:
     def _values(self, columns: Columns, row: int) -> list[Any]:
         data = columns["value"][row]
         if data is None:
-            raise Malformed("the value is null", "ENVELOPE UPSERT takes a null value as a delete.")
+            raise Malformed("the value is null", "ENVELOPE UPSERT treats a null value as a delete.")
         record, codings = parsed(data), None
         if is_wrapped(record):
             record, codings = record["payload"], codings_of((record["schema"] or {}).get("fields"))
