@@ -1,19 +1,15 @@
-"""Catalogs: connect, and load or create tables.
+"""Catalogs: connections, and commits whose outcome is known.
 
     connect        properties -> a pyiceberg catalog
+    properties     a connection -> pyiceberg's properties
+    guarded        what tables and catalogs may not decide: code, stores, logins
+    checked        checks commits of SQL, Hive and Glue before they are sent
     rest           the client of REST catalogs: logins, signatures, time-outs
-    pace           servers that want to be left alone for a while
-    aws            credentials that renew themselves
-    stores         filesystems of files, by location
-    glue           the client of Glue
-    checked        what clients of SQL, Hive and Glue find before they send a commit
+    glue, hive     the clients of Glue and of Hive's metastore
     embedded       the SQLite catalog of one machine
-    metadata_text  metadata files, quickly
-    tables         a table name and a schema -> a table, created when missing
     outcome        sends commits: applied, not applied, or unknown
     discard        removes files of tables
-    failures       what a failing catalog or store means
-    names          names that were meant
+    failures       errors for a failing catalog or store
 
-With `iceberg`, which builds on it, the only package that touches pyiceberg's internals.
+Besides `iceberg`, which builds on it, and `storage` no other package touches pyiceberg's internals.
 """

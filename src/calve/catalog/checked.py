@@ -1,7 +1,7 @@
-"""Catalogs whose swap of metadata is made by this process (SQL, Hive, Glue): what they find before they send anything.
+"""Checks before a commit is sent, for catalogs whose metadata this process swaps (SQL, Hive, Glue).
 
-What a change requires of a table is checked here, against metadata that was just loaded. If it does not hold, the
-request is never sent: that is certain, unlike an answer of the catalog, and has a class of its own.
+The requirements of a commit are checked here, against metadata that was just loaded. If they do not hold, the request
+is never sent: unlike a response of the catalog that is certain, so it has a class of its own.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,11 @@ else:
 
 
 class NotSent(CommitFailedException):
-    """A commit does not fit the table any more. This process found it, before any catalog was asked."""
+    """A commit no longer applies to the table. This process found that out before it sent a request."""
 
 
 class Checked(_Base):
-    """Goes before a catalog of pyiceberg that keeps metadata files."""
+    """Mixin before a pyiceberg catalog that keeps metadata files."""
 
     def _update_and_stage_table(self, *arguments: Any, **named: Any) -> StagedTable:
         try:

@@ -1,4 +1,4 @@
-"""Connections to catalogs. A catalog object is used by one sink: pyiceberg's REST client is not made for sharing."""
+"""Connections to catalogs. Every sink has its own catalog object: pyiceberg's REST client is not thread-safe."""
 
 import importlib
 from collections.abc import Mapping
@@ -31,16 +31,16 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 }
 _LOGINS = frozenset({"credential", "header.Authorization", "token"})
 _EXTRAS: Mapping[str, str] = {_SQL: "postgres", _GLUE: "aws"}
-"""Extras of calve that bring what a catalog needs, where they are not named as its type."""
+"""Extras of calve that a catalog needs, where their names differ from its type."""
 DEFAULT_NAME = "calve"
-"""SQL catalogs keep this name beside every table: others find the tables under the same name only."""
+"""SQL catalogs store this name with every table: other clients find the tables only under the same name."""
 
 STORE_IO = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}"}
-"""How pyiceberg reads and writes files: with our filesystems, and synced."""
+"""Makes pyiceberg read and write files with calve's filesystems, and sync them."""
 
 
 def connect_embedded(home: Path) -> Catalog:
-    """The catalog of a home folder: `catalog.db` and `warehouse/` in it, both made when missing."""
+    """Open the catalog of a home folder: `catalog.db` and `warehouse/` in it, both created when missing."""
     home = home.absolute()
     with trying(f'opening the catalog in "{home}"'):
         make_private(home / "warehouse")
@@ -50,12 +50,12 @@ def connect_embedded(home: Path) -> Catalog:
 
 
 def sqlite_uri(file: Path) -> str:
-    """The address of a catalog in a SQLite file."""
+    """The URI of a catalog in a SQLite file."""
     return URL.create("sqlite", database=str(file.absolute())).render_as_string()
 
 
 def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:
-    """A catalog of any type that pyiceberg knows, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...)."""
+    """Open a catalog of any supported type, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...)."""
     settings = {**STORE_IO, **properties}
     kind = settings.setdefault("type", _type_of(settings.get("uri", ""))).lower()
     if kind not in _CLASSES:
@@ -74,13 +74,13 @@ def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> 
                 hint=f'Install it with pip install "calve[{_EXTRAS.get(kind, kind)}]".',
             ) from error
         except KeyError as error:
-            raise InvalidInput("the catalog's properties are not complete", detail=f"There is no {error}.") from error
+            raise InvalidInput("the catalog's properties are incomplete", detail=f"{error} is missing.") from error
         except (ValueError, NoSuchPropertyException) as error:
-            raise InvalidInput("the catalog's properties are not complete", detail=str(error)) from error
+            raise InvalidInput("the catalog's properties are incomplete", detail=str(error)) from error
 
 
 def _type_of(uri: str) -> str:
-    """What an address without a type leads to."""
+    """The type of a catalog by its URI."""
     scheme = uri.partition(":")[0]
     return {"http": "rest", "https": "rest", "thrift": "hive"}.get(scheme, _SQL)
 
@@ -99,14 +99,14 @@ def _opened(kind: str, name: str, settings: dict[str, str]) -> Catalog:
 
 @cache
 def _catalog_class(kind: str) -> type[Catalog]:
-    """The class of pyiceberg, guarded and checked. Raises ModuleNotFoundError when what it needs is not installed."""
+    """The class of pyiceberg, guarded and checked. Raises ModuleNotFoundError when a dependency is missing."""
     module, name = _CLASSES[kind]
     found: type[Catalog] = getattr(importlib.import_module(module), name)
     return found if issubclass(found, RestClient) else type(name, (Checked, Guarded, found), {})
 
 
 def _shown(uri: str) -> str:
-    """An address without the password in it."""
+    """A URI without its password."""
     login, at, rest = uri.rpartition("@")
     return f"{login.rpartition(':')[0]}@{rest}" if at and ":" in login.partition("//")[2] else uri
 
@@ -118,10 +118,10 @@ def _with_time_out(uri: str) -> str:
 
 
 def location_of(folder: Path) -> str:
-    """The location of a local folder as it is written into table metadata: a URI whose path is not percent-encoded.
+    """The location of a local folder for table metadata: a URI whose path is not percent-encoded.
 
-    pyiceberg takes `#` and `?` in a URI for the start of fragment and query; a folder with one of them in its name is
-    given as a plain path, which pyiceberg, DuckDB and Spark read as well.
+    pyiceberg interprets `#` and `?` in a URI as the start of fragment and query; a folder with one of them in its path
+    is given as a plain path, which pyiceberg, DuckDB and Spark read as well.
     """
     path = str(folder.absolute())
     return path if set("#?") & set(path) else f"file://{path}"

@@ -1,9 +1,9 @@
 """Removes files of tables. No other module of calve does.
 
-A file that a table's metadata may ever name is removed by its maker while nobody else can know it: before the commit
-or the record that names it is sent, or after a commit that was certainly not applied (`outcome.py` decides that).
-Besides, files go when they expire, when they are orphans, and when their only purpose ended (files of keys). Files that
-stay behind do no harm, a file that is missing does: what cannot be removed is a warning.
+The process that wrote a file removes it only while nothing can refer to it: before the commit or the record that names
+it is sent, or after a commit that was certainly not applied (`outcome.py` decides that). Besides, files are removed
+when they expire, when they are orphans, and when they have served their purpose (files of keys). A leftover file does
+no harm, a missing one does: failing to remove a file is a warning.
 """
 
 import logging
@@ -19,13 +19,13 @@ from calve.catalog.guarded import locations_of
 
 _DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 _NAMED = 20
-"""Files that a line of the log names."""
+"""Files that a log line lists."""
 
 _log = logging.getLogger(__name__)
 
 
 def discard(io: FileIO, locations: Iterable[str], why: str) -> None:
-    """Remove files and log them with the reason. One that is gone is fine, one that cannot be removed is a warning."""
+    """Remove files and log them with the reason. Missing files are fine; failing to remove one is a warning."""
     removed: list[str] = []
     for location in locations:
         try:
@@ -40,15 +40,15 @@ def discard(io: FileIO, locations: Iterable[str], why: str) -> None:
 
 
 def remove(io: FileIO, location: str) -> None:
-    """Remove one file; one that is gone is fine. Raises OSError."""
+    """Remove a file if it exists. Raises OSError."""
     with suppress(FileNotFoundError):
         io.delete(location)
 
 
 def discard_old_metadata(table: Table, after: TableMetadata) -> None:
-    """Remove metadata files that left the log of `table`, as its properties ask. REST catalogs own theirs.
+    """Remove metadata files that left the log of `table`, if its properties say so. REST catalogs own theirs.
 
-    Others write the log, too: what is no metadata file of this table stays, whatever the log says.
+    Other writers write the log, too: only metadata files of this table are removed, whatever the log says.
     """
     if isinstance(table.catalog, RestCatalog):
         return
@@ -58,7 +58,7 @@ def discard_old_metadata(table: Table, after: TableMetadata) -> None:
     folder = f"{locations_of(table).metadata_path}/"
     log = (entry.metadata_file for entry in table.metadata.metadata_log)
     gone = [file for file in log if file not in kept and _is_metadata_file(file, folder)]
-    discard(table.io, gone, "they left the log of the table's metadata")
+    discard(table.io, gone, "they left the metadata log of the table")
 
 
 def _is_metadata_file(location: str, folder: str) -> bool:

@@ -1,15 +1,11 @@
 """The SQLite catalog of one machine, shared by several processes.
 
-It is pyiceberg's `SqlCatalog`, with the same tables and the same answers, and three differences: the database is in WAL
-mode and waits for locks; metadata that was parsed once is not parsed again while the table stays where it is (metadata
-files are immutable); a commit on top of the table's present metadata does not load it a second time, and may change
-several tables at once. Any other commit takes pyiceberg's way. The last step of both is a compare-and-swap of the
-metadata location.
-
-Table metadata as JSON, made quickly: of a commit's metadata all but one snapshot was written before.
-
-The lists that grow with the history (snapshots and the two logs) are put together from texts that are mostly
-known already; everything else is pyiceberg's.
+It is pyiceberg's `SqlCatalog`, with the same tables and responses, and four differences: the database is in WAL mode
+and waits for locks; parsed metadata is cached while the table's metadata location stays the same (metadata files are
+immutable); a commit on top of the table's current metadata does not load it again, and may change several tables
+atomically; metadata files are written quickly (`MetadataTexts`), since all but one snapshot of a commit's metadata was
+serialized before. Any other commit takes pyiceberg's path. The last step of both is a compare-and-swap of the metadata
+location.
 """
 
 import fcntl
@@ -42,7 +38,11 @@ _GROWING = {"snapshots", "snapshot_log", "metadata_log"}
 
 
 class MetadataTexts:
-    """Writes the metadata of one table, again and again."""
+    """Serializes the metadata of one table.
+
+    The lists that grow with the history (snapshots and the two logs) are joined from cached texts; pyiceberg serializes
+    everything else.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int | None], str] = {}
@@ -53,7 +53,7 @@ class MetadataTexts:
         base = metadata.model_dump_json(exclude_none=True, exclude=set(_GROWING))
         snapshots: dict[tuple[int, int | None], str] = {}
         for snapshot in metadata.snapshots:
-            # A snapshot never changes, but for its parent id, which an expiry clears.
+            # A snapshot never changes, except for its parent id, which an expiry clears.
             key = (snapshot.snapshot_id, snapshot.parent_snapshot_id)
             snapshots[key] = self._known.get(key) or snapshot.model_dump_json(exclude_none=True)
         self._known = snapshots
@@ -74,7 +74,7 @@ class MetadataTexts:
 
 
 BUSY_MS = 30_000
-"""How long a process waits for another one's write to the database; a write takes milliseconds."""
+"""How long a process waits for another process's write to the database; a write takes milliseconds."""
 
 _KNOWN_TABLES = 64
 _LOCATIONS = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
@@ -82,7 +82,7 @@ _LOCATIONS = "SELECT table_namespace, table_name, metadata_location FROM iceberg
 
 @dataclass(frozen=True)
 class TableCommit:
-    """Updates of one table, and what they need."""
+    """Updates of one table, and their requirements."""
 
     table: Table
     requirements: tuple[TableRequirement, ...]
@@ -100,22 +100,22 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
         database = self.engine.url.database
         if not database:
             return super()._init_catalog()
-        # Switching to WAL and making tables do not wait for each other in SQLite: one process at a time does both.
+        # SQLite does not serialize switching to WAL and creating tables: one process at a time does both.
         with Path(f"{database}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             return super()._init_catalog()
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """The table as the catalog has it now."""
+        """Load the current state of a table."""
         name = Catalog.identifier_to_tuple(identifier)
         return self._known_at(name, self._location(name)) or self._loaded(name)
 
     def load_tables(self, names: Sequence[Identifier]) -> list[Table]:
-        """Tables as the catalog has them at one moment. Raises NoSuchTableError."""
+        """Load a consistent state of several tables. Raises NoSuchTableError."""
         while True:
             locations = self._locations(names)
             tables = [self._known_at(name, locations[name]) or self._loaded(name) for name in names]
-            # One that was read anew is of a later moment, unless it is where it was.
+            # A table that was loaded after the query is newer, unless its location is the same.
             if all(table.metadata_location == locations[table.name()] for table in tables):
                 return tables
 
@@ -132,18 +132,18 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Apply updates when the requirements hold. Raises NotSent when they do not, or others were faster."""
+        """Apply updates if the requirements hold. Raises NotSent if they do not, or another process was faster."""
         try:
             _check(table, requirements)
             return self._commit_on(table, updates)
         except CommitFailedException:
-            # `table` is not the newest: what the updates need may hold for the newest all the same.
+            # `table` is stale: the requirements may hold for its current state all the same.
             if self._location(table.name()) == table.metadata_location:
                 raise
             return super().commit_table(table, requirements, updates)
 
     def commit_tables(self, commits: Sequence[TableCommit], unchanged: Sequence[Table] = ()) -> list[TableMetadata]:
-        """Apply the updates of all tables or of none, if these and the tables `unchanged` are still as they are here.
+        """Apply the updates of all tables or of none, if neither these nor the tables `unchanged` changed meanwhile.
 
         Raises NotSent when nothing was applied.
         """
@@ -170,7 +170,7 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
         return CommitTableResponse(**answer)
 
     def _stage(self, table: Table, updates: tuple[TableUpdate, ...]) -> tuple[str, TableMetadata]:
-        """Write the metadata that the updates give; its location and itself."""
+        """Write the updated metadata; its location and the metadata."""
         try:
             metadata = _updated(table.metadata, updates, table.metadata_location)
         except ValueError as error:
@@ -185,7 +185,7 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
         return self._locations([name])[name]
 
     def _locations(self, names: Sequence[Identifier]) -> dict[Identifier, str | None]:
-        """Where tables are, at one moment. Asked often: by text, which SQLAlchemy passes on as it is."""
+        """The current metadata locations of tables. Called often, hence plain SQL, which SQLAlchemy passes through."""
         keys = [(Catalog.namespace_to_string(Catalog.namespace_from(n)), Catalog.table_name_from(n)) for n in names]
         among = " OR ".join(["(table_namespace = ? AND table_name = ?)"] * len(keys))
         given = (self.name, *(part for key in keys for part in key))
@@ -195,7 +195,7 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
         return {name: found.get(key) for name, key in zip(names, keys, strict=True)}
 
     def _swap(self, swaps: Sequence[tuple[Table, str]], unchanged: Sequence[Table] = ()) -> None:
-        """Move tables to new metadata, all or none, if each of them and of `unchanged` is where it was."""
+        """Swap the metadata of tables, all or none, if neither these nor the tables `unchanged` changed."""
         try:
             with self.engine.begin() as connection:
                 for table, new in swaps:
@@ -204,7 +204,7 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
                     moved = row.values(metadata_location=new, previous_metadata_location=old)
                     if connection.execute(moved).rowcount < 1:
                         raise _overtaken(table)
-                for table in unchanged:  # after the first update, which keeps all others from writing
+                for table in unchanged:  # after the first update, which locks out other writers
                     location = select(IcebergTables.metadata_location).where(*self._row(table.name()))
                     if connection.scalar(location) != table.metadata_location:
                         raise _overtaken(table)
@@ -233,7 +233,7 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
 
 def _remove(staged: Sequence[tuple[Table, str]]) -> None:
     for table, location in staged:
-        discard(table.io, [location], "the metadata was written for a commit that was not applied")
+        discard(table.io, [location], "their commit was not applied")
 
 
 def _check(table: Table, requirements: Sequence[TableRequirement]) -> None:
@@ -245,7 +245,7 @@ def _check(table: Table, requirements: Sequence[TableRequirement]) -> None:
 
 
 def _overtaken(table: Table) -> NotSent:
-    """The transaction that found it is rolled back by this very process."""
+    """The error for a table that changed meanwhile; this process rolls the transaction back."""
     return NotSent(f"Table has been updated by another process: {'.'.join(table.name())}")
 
 
@@ -258,7 +258,7 @@ def _prepare(connection: Any, _record: Any) -> None:
 
 
 def _updated(base: TableMetadata, updates: tuple[TableUpdate, ...], location: str) -> TableMetadata:
-    """Like pyiceberg's `update_table_metadata` without its deep copy, whose cost grows with the number of snapshots."""
+    """Like pyiceberg's `update_table_metadata`, without its deep copy, which takes longer with every snapshot."""
     context = _TableMetadataUpdateContext()
     metadata = base
     for change in updates:

@@ -1,6 +1,6 @@
-"""What a failing catalog or store means: the errors of pyiceberg, SQL drivers, HTTP and filesystems as calve's own.
+"""Turns failures of catalogs and stores (errors of pyiceberg, SQL drivers, HTTP and filesystems) into calve's errors.
 
-Classes and error numbers decide, never texts. What became of a commit that failed is decided in `outcome.py`.
+Classes and error numbers decide, never messages. `outcome.py` decides about the outcome of a failed commit.
 """
 
 import importlib
@@ -38,8 +38,8 @@ FAILURES: tuple[type[Exception], ...] = (
     *_of_extra("botocore.exceptions", "BotoCoreError", "ClientError"),
     *_of_extra("thrift.Thrift", "TException"),
 )
-"""What a catalog or a store raises when it cannot answer. HTTP failures of `requests` are OSErrors; a ValidationError
-is metadata that cannot be parsed; Glue speaks through botocore, Hive through thrift."""
+"""Raised by catalogs and stores that fail. HTTP failures of `requests` are OSErrors; a ValidationError is metadata that
+cannot be parsed; Glue raises errors of botocore, Hive those of thrift."""
 
 _REFUSED = (
     AuthorizationExpiredError,
@@ -50,7 +50,7 @@ _REFUSED = (
     UnauthorizedError,
     WaitingForLockException,
 )
-"""Answers of a catalog that did nothing."""
+"""Responses of a catalog that did nothing."""
 
 _MOST_TEXT = 600
 
@@ -65,17 +65,17 @@ def trying(what: str) -> Iterator[None]:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether the catalog let nobody in, or a local filesystem refused: the table has nothing to do with it."""
+    """Whether the catalog rejected the request, or a local filesystem failed: whatever the state of the table."""
     return isinstance(error, _REFUSED) or is_local(error)
 
 
 def transient(primary: str, error: BaseException) -> TransientError:
-    """A TransientError that names its cause, with a hint for causes that a person can take away."""
+    """A TransientError with its cause, and a hint for causes that a person can fix."""
     return TransientError(primary, detail=text_of(error), hint=hint_for(error))
 
 
 def text_of(error: BaseException) -> str:
-    """An error in one line, not too long."""
+    """An error in one line, truncated."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     text = " ".join(str(cause).split())
     return f"{type(cause).__name__}: {text[:_MOST_TEXT]}{'…' if len(text) > _MOST_TEXT else ''}"

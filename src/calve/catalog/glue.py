@@ -1,7 +1,7 @@
-"""The client of Glue: pyiceberg's, but that a commit is sent once. Needs boto3, the extra `aws`.
+"""The client of Glue: pyiceberg's, except that it sends a commit only once. Needs boto3, the extra `aws`.
 
-AWS's own client repeats a request that was not answered. One whose first request was applied is refused by its own
-effect, and looks like a conflict.
+AWS's client retries a request without a response. If the first request was applied, the retry conflicts with it, and
+looks like a conflict with another writer.
 """
 
 from typing import Any

@@ -1,15 +1,15 @@
-"""What a table or a catalog's answer may decide, and what it may not.
+"""Limits what tables and catalogs can decide.
 
 pyiceberg imports and calls what certain properties name (`py-io-impl`, `write.py-location-provider.impl`,
-`s3.retry-strategy-impl`, `auth`), and takes the address and the credentials of the store from the properties of a table
-before those of the connection. Whoever may write to a table could run code on the driver, or have its requests sent,
-signed, to a store of theirs. Here the connection alone names code, stores and logins:
+`s3.retry-strategy-impl`, `auth`), and prefers the store's endpoint and credentials in the properties of a table to
+those of the connection. Anyone with write access to a table could run code on the driver, or redirect its signed
+requests to another store. Here only the connection names code, stores and logins:
 
 - Properties of a table never reach a store's client, and no location provider is imported.
-- What a REST catalog hands out may name a store and credentials, which is its task, but no code.
-- Tables of a catalog elsewhere cannot name files of this machine.
+- A REST catalog may vend a store and credentials, which is its task, but no code.
+- Tables of a remote catalog cannot refer to files of this machine.
 
-All catalogs that `connect.py` opens are made of these classes; nothing else loads a FileIO or a location provider.
+All catalogs that `connect.py` opens use these classes; nothing else loads a FileIO or a location provider.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from calve.storage.filesystems import NO_LOCAL_FILES, is_local_location
 
 _OBJECT_STORE = "write.object-storage.enabled"
 _CODE = frozenset({"auth"})
-"""Names a class by an entry of its own (`impl`)."""
+"""Properties whose entry `impl` names a class."""
 
 if TYPE_CHECKING:
     _Base = MetastoreCatalog
@@ -40,32 +40,32 @@ else:
 
 
 def names_code(name: str) -> bool:
-    """Whether pyiceberg imports what a property of this name says."""
+    """Whether pyiceberg imports the value of a property of this name."""
     last = name.rpartition(".")[2]
     return name in _CODE or last.startswith("py-") or ".py-" in name or last == "impl" or last.endswith("-impl")
 
 
 def without_code(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties of somebody else: those that name code are left out."""
+    """Untrusted properties, without those that name code."""
     return {name: value for name, value in properties.items() if not names_code(name)}
 
 
 def location_provider(location: str, table_properties: Mapping[str, str]) -> LocationProvider:
-    """Where files of a table go, by Iceberg's own rules: a provider that the table names is not taken."""
+    """Where files of a table go, by Iceberg's own rules: a provider that the table names is ignored."""
     properties = without_code(table_properties)
     hashed = properties.get(_OBJECT_STORE, "false").lower() == "true"
     return (ObjectStoreLocationProvider if hashed else SimpleLocationProvider)(location.rstrip("/"), properties)
 
 
 def locations_of(table: Table) -> LocationProvider:
-    """The same for a table. To be used in place of `Table.location_provider`."""
+    """The same for a table. Use it instead of `Table.location_provider`."""
     return location_provider(table.metadata.location, table.metadata.properties)
 
 
 def local_files(properties: Mapping[str, str]) -> dict[str, str]:
-    """What says whether tables of this catalog may have files on this machine; the user's own word wins.
+    """The property that says whether tables of this catalog may have files on this machine; the user's own wins.
 
-    They may if the warehouse is a local folder or, where that is not told, if the catalog runs on this machine.
+    They may if the warehouse is a local folder or, without a warehouse, if the catalog runs on this machine.
     """
     if NO_LOCAL_FILES in properties:
         return {}
@@ -78,7 +78,7 @@ def local_files(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name."""
+    """Whether a host name is that of this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -86,7 +86,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guarded(_Base):
-    """Goes before a catalog of pyiceberg that keeps metadata files: SQL, Glue, Hive."""
+    """Mixin before a pyiceberg catalog that keeps metadata files: SQL, Glue, Hive."""
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         del properties  # the table's
@@ -99,7 +99,7 @@ class Guarded(_Base):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        """As pyiceberg's, whose location provider is the one that the table names."""
+        """Like pyiceberg's, which uses the location provider that the table names."""
         if current_table is None:
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
         for requirement in requirements:
@@ -107,7 +107,7 @@ class Guarded(_Base):
         metadata = update_table_metadata(
             current_table.metadata, updates, metadata_location=current_table.metadata_location
         )
-        # pyiceberg takes the clock of this machine; Java refuses metadata that is older than what it came from
+        # pyiceberg uses the clock of this machine; Java rejects metadata that is older than its predecessor
         if metadata.last_updated_ms < (before := current_table.metadata.last_updated_ms):
             metadata = metadata.model_copy(update={"last_updated_ms": before})
         location = self._next_metadata_location(metadata, current_table.metadata_location)
@@ -121,7 +121,7 @@ class Guarded(_Base):
         return self._new_location(database_name, table_name, ".db")
 
     def _new_location(self, namespace: str, table: str, ending: str) -> str:
-        """Where a new table goes; pyiceberg writes names into locations as they are, where `#` and `/` mean more."""
+        """Where a new table goes; pyiceberg does not escape names, although `#` and `/` are special in locations."""
         base = self.load_namespace_properties(namespace).get("location")
         if not base:
             warehouse = self.properties.get("warehouse")
@@ -137,7 +137,7 @@ class Guarded(_Base):
 
 
 def new_location(catalog: Catalog, identifier: Identifier) -> str | None:
-    """Where a table would be made by default; None where only the catalog knows."""
+    """The default location of a new table; None if only the catalog knows."""
     warehouse = catalog.properties.get("warehouse")
     if not isinstance(catalog, Guarded) or not warehouse:
         return None

@@ -1,10 +1,10 @@
-"""The client of Hive's metastore: pyiceberg's, but that no lock is left behind. Needs thrift, the extra `hive`.
+"""The client of Hive's metastore: pyiceberg's, except that it leaves no lock behind. Needs thrift, the extra `hive`.
 
-A commit takes a lock, reads the table, and replaces it: the lock alone keeps others from doing the same meanwhile, for
-metastores before Hive 4 compare nothing. It is given back over the connection that took it. If that one broke, it is
-given back over another, unless the metastore may still be at work on the commit: what it does then, late, would take
-the place of what somebody else committed. Such a lock stays until the commit is seen in the table, or until the
-metastore lets it expire (`metastore.txn.timeout`, five minutes).
+A commit takes a lock, reads the table, and replaces it: only the lock excludes other writers, since metastores before
+Hive 4 compare nothing. The connection that took the lock releases it. If that connection broke, another one does,
+unless the metastore may still be processing the commit: applied late, it would overwrite another writer's commit. Such
+a lock is kept until the commit shows in the table, or until the metastore expires the lock (`metastore.txn.timeout`,
+five minutes).
 """
 
 import logging
@@ -51,21 +51,21 @@ from calve.catalog.failures import text_of
 
 ANSWER_SECONDS = 60
 _EXPECTED_NAME, _EXPECTED_VALUE = "expected_parameter_key", "expected_parameter_value"
-"""What Hive 4 compares before it replaces a table; others ignore it."""
+"""Hive 4 compares these before it replaces a table; earlier versions ignore them."""
 _NO_ANSWER = (OSError, TApplicationException, TProtocolException, TTransportException)
-"""After these the metastore may still be at work, unlike after errors of its own."""
+"""After these the metastore may still be processing a request, unlike after its own errors."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A lock that was not given back over its own connection."""
+    """A lock that its own connection did not release."""
 
     database: str
     table: str
     awaited: str
-    """The metadata that the table gets once the metastore is done; empty if it is."""
+    """The metadata location that the table gets once the metastore is done; empty if it is done."""
 
 
 class HiveClient(HiveCatalog):
@@ -86,11 +86,11 @@ class HiveClient(HiveCatalog):
 
     def _create_lock_request(self, database_name: str, table_name: str) -> LockRequest:
         request = super()._create_lock_request(database_name, table_name)
-        request.agentInfo = f"calve-{uuid.uuid4()}"  # a lock whose answer is lost is found by it
+        request.agentInfo = f"calve-{uuid.uuid4()}"  # identifies a lock whose response is lost
         return request
 
     def commit_table(self, table: Table, *arguments: Any, **named: Any) -> CommitTableResponse:
-        """As pyiceberg's. That somebody else has the lock is no conflict: nothing was sent."""
+        """Like pyiceberg's. A lock held by another process is not a conflict: nothing was sent."""
         database, name = self.identifier_to_database_and_table(table.name())
         self._release(database, name)
         try:
@@ -106,7 +106,7 @@ class HiveClient(HiveCatalog):
                 self._release(database, name)
 
     def _release(self, database: str, name: str) -> None:
-        """Give back locks on a table that broken connections left, where that is safe."""
+        """Release locks on a table that broken connections left, where that is safe."""
         kept = {lock: one for lock, one in self._kept.items() if (one.database, one.table) == (database, name)}
         if not kept:
             return
@@ -118,18 +118,18 @@ class HiveClient(HiveCatalog):
                 for lock, one in kept.items():
                     if lock in there and one.awaited not in {"", now}:
                         _log.warning(
-                            "%s.%s stays locked: the metastore may still be at work on a commit", database, name
+                            "%s.%s stays locked: the metastore may still be processing a commit", database, name
                         )
                         continue
                     if lock in there:
                         client.give_back(there[lock])
                     del self._kept[lock]
         except (OSError, TException) as error:
-            _log.warning("a lock on %s.%s was not given back: %s", database, name, text_of(error))
+            _log.warning("could not release a lock on %s.%s: %s", database, name, text_of(error))
 
 
 class _Connection(_HiveClient):
-    """Waits for an answer for a while only, and knows what became of the last commit."""
+    """Has a time-out, and knows whether the last commit was answered."""
 
     calls: "_Calls | None" = None
 
@@ -152,10 +152,10 @@ class _Calls(Client):  # type: ignore[misc] # it has no types
     """The calls of one connection."""
 
     lock_name = ""
-    """Of the lock that was asked for and not given back."""
+    """Name of the lock that was requested and not released."""
     lock_id: int | None = None
     unanswered = ""
-    """The metadata of a table that was sent, while it is not known whether the metastore is done with it."""
+    """Location of the metadata that was sent, while it is unknown whether the metastore is done with it."""
 
     def lock(self, request: LockRequest) -> LockResponse:
         self.lock_name = request.agentInfo
@@ -164,25 +164,25 @@ class _Calls(Client):  # type: ignore[misc] # it has no types
         return response
 
     def unlock(self, request: UnlockRequest) -> None:
-        """Gives the lock back, unless this connection is of no more use."""
+        """Release the lock, unless this connection broke."""
         if self.unanswered:
             return
         try:
             self.give_back(request.lockid)
         except (OSError, TException) as error:
-            _log.warning("the lock on a table was not given back: %s", text_of(error))
+            _log.warning("could not release the lock on a table: %s", text_of(error))
         else:
             self.lock_name = ""
 
     def give_back(self, lock_id: int) -> None:
-        """End a lock; one that expired is fine."""
+        """Release a lock; one that expired is fine."""
         with suppress(NoSuchLockException):
             super().unlock(UnlockRequest(lockid=lock_id))
 
     def alter_table_with_environment_context(
         self, dbname: str, tbl_name: str, new_tbl: HiveTable, environment_context: EnvironmentContext
     ) -> None:
-        """Replaces the table, if the lock is still held: metadata was written since, which takes what it takes."""
+        """Replace the table if the lock is still held: it may have expired while metadata was written."""
         if self.lock_id is None:
             super().alter_table_with_environment_context(dbname, tbl_name, new_tbl, environment_context)
             return

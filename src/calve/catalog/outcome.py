@@ -1,20 +1,20 @@
 """The outcome of a commit: applied, not applied, or unknown. Commits are sent here and nowhere else.
 
-    send ──► catalog ──► an answer that contains the change ─────────────────────────► applied
+    send ──► catalog ──► a response that contains the change ────────────────────────► applied
                 │
-                └─ anything else ──► load the table, and look
+                └─ anything else ──► load the table, and check
                                        ├─ the change is there ───────────────────────► applied
-                                       ├─ refused before it was sent ────────────────► not applied
-                                       ├─ refused, and the table shows why ──────────► not applied
+                                       ├─ rejected before it was sent ───────────────► not applied
+                                       ├─ rejected, and the table shows why ─────────► not applied
                                        └─ else, or the table cannot be loaded ───────► unknown
 
 An applied change returns the metadata that contains it. `CommitConflict` is raised for one that was not applied, and
-the files that it alone refers to are removed. `CommitUnknown` is raised where that is not known, and a plain
-TransientError where the catalog let nobody in (logins, rights, quotas): after both nothing may be removed.
+the files that only it refers to are removed. `CommitUnknown` is raised if the outcome is unknown, and a plain
+TransientError if the catalog denied access (logins, rights, quotas): after both nothing may be removed.
 
-Every change is sent once. A client that repeats a request by itself (`rest.py`, `glue.py` switch that off) may be
-refused by what its first request did. A refusal alone is no proof either: a proxy may have repeated the request. So the
-table has to show why it was refused, and that the change can neither be hidden in it nor arrive later.
+Every change is sent once. A client that retries a request by itself (`rest.py` and `glue.py` disable that) may be
+rejected because of its own first request. A rejection alone proves nothing either: a proxy may have retried the
+request. So the table must show why it was rejected, and that the change can neither be hidden in it nor arrive later.
 """
 
 import logging
@@ -47,7 +47,7 @@ _FAILED: tuple[type[Exception], ...] = (
     *(CommitStateUnknownException, ValueError, NotImplementedError),
     *FAILURES,
 )
-"""ValueError: an answer that cannot be parsed, among others. NotImplementedError: 501 in an answer."""
+"""ValueError: a response that cannot be parsed, among others. NotImplementedError: status 501."""
 _NOT_LOADED: tuple[type[Exception], ...] = (CalveError, ValueError, NotImplementedError, *FAILURES)
 _LOADING_MODE = "snapshot-loading-mode"
 
@@ -56,32 +56,32 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TableChange(TableCommit):
-    """A change of one table that is sent once, how it is recognised, and what belongs to it."""
+    """A change of one table that is sent once, how to recognise it, and its files."""
 
     files: tuple[str, ...] = ()
-    """Files that this attempt alone refers to; they are removed if it was not applied."""
+    """Files that only this attempt refers to; they are removed if it was not applied."""
     done: Callable[[Table], bool] | None = None
     """Whether a table shows the effect of a change that adds no snapshot."""
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """The snapshot that it adds."""
+        """The snapshot that it adds, if any."""
         return next((one.snapshot for one in self.updates if isinstance(one, AddSnapshotUpdate)), None)
 
     @property
     def label(self) -> str:
-        """How messages call the table."""
+        """The table's name in messages."""
         return ".".join(self.table.name())
 
     def is_in(self, table: Table) -> bool:
-        """Whether it was applied, as far as this state of the table shows."""
+        """Whether this state of the table shows that it was applied."""
         if self.done is not None:
             return self.done(table)
         return self.snapshot is not None and _has(table.metadata, self.snapshot)
 
 
 def send(change: TableChange, what: str, point: str = "") -> TableMetadata:
-    """Send a change; the metadata that contains it. `point` names its failpoints.
+    """Send a change, and return the metadata that contains it. `point` names its failpoints.
 
     Raises CommitConflict when it was not applied, CommitUnknown, TransientError.
     """
@@ -91,13 +91,13 @@ def send(change: TableChange, what: str, point: str = "") -> TableMetadata:
 def send_all(
     changes: Sequence[TableChange], what: str, point: str = "", unchanged: Sequence[Table] = ()
 ) -> list[TableMetadata]:
-    """Send changes that are applied together or not at all, if no table of `unchanged` changed meanwhile.
+    """Send changes that are applied atomically, if no table of `unchanged` changed meanwhile.
 
-    Raises as `send`, and InvalidInput where the catalog cannot do it; nothing was sent then, and files are removed.
+    Raises like `send`, and InvalidInput if the catalog cannot do that; nothing was sent then, and files are removed.
     """
     catalog = changes[0].table.catalog
     if (len(changes) > 1 or unchanged) and not isinstance(catalog, EmbeddedCatalog):
-        _discard(changes, "the catalog cannot change several tables at once")
+        _discard(changes, "the catalog cannot change several tables atomically")
         raise _not_together(catalog, changes)
     try:
         if point:
@@ -118,13 +118,13 @@ def _post(catalog: Catalog, changes: Sequence[TableChange], unchanged: Sequence[
     after = [catalog.commit_table(one.table, one.requirements, one.updates).metadata for one in changes]
     for change, metadata in zip(changes, after, strict=True):
         if change.snapshot is not None and not _has(metadata, change.snapshot):
-            # As after a redirect, which makes a request to load of one to commit.
-            raise ValueError(f"the answer does not contain snapshot {change.snapshot.snapshot_id}")
+            # For example after a redirect, which turns a request to commit into one to load.
+            raise ValueError(f"the response does not contain snapshot {change.snapshot.snapshot_id}")
     return after
 
 
 def _found(catalog: Catalog, changes: Sequence[TableChange], what: str, error: Exception) -> list[TableMetadata]:
-    """What the tables say about changes that were not answered as expected."""
+    """Decide by the tables what became of changes without the expected response."""
     tables: list[Table] | None = None
     gone = False
     try:
@@ -134,15 +134,15 @@ def _found(catalog: Catalog, changes: Sequence[TableChange], what: str, error: E
     except _NOT_LOADED as loading:
         _log.warning("%s: the table could not be loaded: %s", what, text_of(loading))
     if tables is not None and all(change.is_in(table) for change, table in zip(changes, tables, strict=True)):
-        _log.info("%s was applied, although its answer was: %s", what, text_of(error))
+        _log.info("%s was applied, although its response was: %s", what, text_of(error))
         return [table.metadata for table in tables]
     if isinstance(error, NotSent):
         certain = gone or tables is not None
     else:
         certain = tables is not None and isinstance(error, _CONFLICTS) and _show_why(changes, tables)
     if certain:
-        _discard(changes, f"{what} met another change of the table and was not applied")
-        raise CommitConflict(f"{what} met another change of the table", detail=text_of(error)) from error
+        _discard(changes, f"{what} conflicted with another change of the table and was not applied")
+        raise CommitConflict(f"{what} conflicted with another change of the table", detail=text_of(error)) from error
     raise _uncertain(what, error) from error
 
 
@@ -151,19 +151,19 @@ def _show_why(changes: Sequence[TableChange], tables: Sequence[Table]) -> bool:
 
 
 def _shows_why(change: TableChange, table: Table) -> bool:
-    """Whether a table shows why a change was refused, and that it is not hidden in it and can never be applied."""
+    """Whether a table shows why a change was rejected, and that it is neither hidden in it nor applied later."""
     metadata = table.metadata
     if not _breaks(change, metadata) or metadata.table_uuid != change.table.metadata.table_uuid:
         return False
     if change.snapshot is None:
         return True
     last: int = getattr(metadata, "last_sequence_number", 0)  # tables of version 1 have none
-    overtaken = last >= (change.snapshot.sequence_number or 1)  # else the request may still arrive, and be applied
+    overtaken = last >= (change.snapshot.sequence_number or 1)  # else the request may still arrive and be applied
     return overtaken and not _hides_snapshots(table) and not (change.files and _is_referred_to(change, table))
 
 
 def _breaks(change: TableChange, metadata: TableMetadata) -> bool:
-    """Whether the metadata does not meet what the change requires."""
+    """Whether the metadata violates the requirements of the change."""
     try:
         for requirement in change.requirements:
             requirement.validate(metadata)
@@ -173,19 +173,19 @@ def _breaks(change: TableChange, metadata: TableMetadata) -> bool:
 
 
 def _hides_snapshots(table: Table) -> bool:
-    """Whether a snapshot that is not shown may be in the table all the same."""
+    """Whether the table may have snapshots that it does not show."""
     return shows_no_history(table.metadata) or table.catalog.properties.get(_LOADING_MODE) == "refs"
 
 
 def shows_no_history(metadata: TableMetadata) -> bool:
-    """Whether there were snapshots before the only one: some catalogs (Nessie) keep them to themselves."""
+    """Whether there were snapshots before the only one: some catalogs (Nessie) hide them."""
     return len(metadata.snapshots) == 1 and (metadata.snapshots[0].sequence_number or 0) > 1
 
 
 def _is_referred_to(change: TableChange, table: Table) -> bool:
-    """Whether a snapshot that came later has files of the change, or cannot be read: its own may have expired since.
+    """Whether a later snapshot has files of the change, whose own may have expired since, or cannot be read.
 
-    Entries of manifests keep the id of the snapshot that added their file, whoever rewrites the manifest.
+    Manifest entries keep the id of the snapshot that added their file, also when a manifest is rewritten.
     """
     before = {snapshot.snapshot_id for snapshot in change.table.metadata.snapshots}
     own = change.snapshot.snapshot_id if change.snapshot else None
@@ -210,8 +210,8 @@ def _uncertain(what: str, error: Exception) -> TransientError:
         return transient(f"{what} failed", error)
     told = {"detail": text_of(error), "hint": hint_for(error)}
     if isinstance(error, _CONFLICTS):
-        return CommitUnknown(f"{what} was refused, and the table does not show why", **told)
-    return CommitUnknown(f"the answer to {what} was lost", **told)
+        return CommitUnknown(f"{what} was rejected, and the table does not show why", **told)
+    return CommitUnknown(f"the response to {what} was lost", **told)
 
 
 def _discard(changes: Sequence[TableChange], why: str) -> None:
@@ -225,7 +225,7 @@ def _has(metadata: TableMetadata, snapshot: Snapshot) -> bool:
 
 def _not_together(catalog: Catalog, changes: Sequence[TableChange]) -> InvalidInput:
     return InvalidInput(
-        "the catalog cannot change several tables at once",
+        "the catalog cannot change several tables atomically",
         detail=f"They are {', '.join(one.label for one in changes)}, in a catalog of type "
         f"{catalog.properties.get('type', 'unknown')}.",
         hint="Keep these components in a SQLite catalog.",

@@ -1,6 +1,6 @@
-"""A connection as pyiceberg's properties. Their values hold secrets: they are handed to clients and never printed.
+"""A connection as pyiceberg's properties. Their values contain secrets: clients get them, and nothing prints them.
 
-Logins that would cross a network in the open.
+Also warns of logins that are sent without encryption.
 """
 
 import logging
@@ -35,7 +35,7 @@ def catalog_properties(connection: CatalogConnection, store: AwsConnection | Non
 
 
 def store_properties(aws: AwsConnection, reveal: Reveal) -> dict[str, str]:
-    """What the files of a store need."""
+    """The properties for files of a store."""
     return {name: value for name, value in _aws(aws, reveal).items() if value is not None}
 
 
@@ -68,7 +68,7 @@ def _login(connection: CatalogConnection, reveal: Reveal) -> dict[str, str | Non
 
 
 def _signing(connection: CatalogConnection) -> dict[str, str | None]:
-    """With a login of another kind the AWS connection is for files alone."""
+    """Requests are signed unless there is another login: then the AWS connection is for files only."""
     logins = (connection.password, connection.credential, connection.token)
     if connection.aws is None or connection.type not in {CatalogType.REST, CatalogType.S3TABLES} or any(logins):
         return {}
@@ -96,12 +96,12 @@ def _aws(aws: AwsConnection | None, reveal: Reveal) -> dict[str, str | None]:
 
 
 def _store(aws: AwsConnection | None, reveal: Reveal) -> dict[str, str | None]:
-    """The same under the names that files alone have: the catalog's requests are signed with other credentials."""
+    """The same under the names for files only: requests to the catalog are signed with other credentials."""
     if aws is None:
         return {}
     said = {name.replace("client.", "s3."): value for name, value in _aws(aws, reveal).items()}
     if aws.access_key_id and not aws.session_token:
-        said["s3.session-token"] = ""  # else the one of the catalog's credentials would be taken
+        said["s3.session-token"] = ""  # else that of the catalog's credentials would be used
     return said | {GIVEN_STORE: "true"}
 
 
@@ -110,7 +110,7 @@ _log = logging.getLogger("calve")
 
 @lru_cache(maxsize=64)
 def warn_of_open_login(uri: str, what: str) -> None:
-    """Warn, once, of a login that is sent to `uri` without encryption; what stays on this machine is fine."""
+    """Warn, once, of a login that is sent to `uri` without encryption, unless it stays on this machine."""
     parts = urlsplit(uri)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         _log.warning("the login of %s is sent without encryption to %s: use https", what, parts.hostname)

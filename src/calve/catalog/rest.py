@@ -1,13 +1,9 @@
 """The client of REST catalogs: pyiceberg's, with seven differences.
 
-Every request has a time-out. A server that asks to be left alone for a while is. Tokens are fetched when they are
-needed and renewed before they expire. Requests are signed with credentials that renew themselves. What was said about
-the store of files wins over what the catalog hands out. Neither a table nor the catalog names code to run
-(`guarded.py`). A commit is sent once.
-
-How soon a server wants to be asked again: the header `Retry-After` of an answer 429 or 503, within bounds.
-
-Attempts are made by others, each after a pause of its own; a client that was told to wait sends nothing before.
+Every request has a time-out. The header `Retry-After` of a response 429 or 503 is respected, within bounds: the client
+sends nothing before; retries are up to the caller. Tokens are fetched when they are needed and renewed before they
+expire. Requests are signed with credentials that are renewed. The user's settings for the store of files win over what
+the catalog vends. Neither a table nor the catalog names code to run (`guarded.py`). A commit is sent once.
 """
 
 import threading
@@ -34,12 +30,12 @@ from calve.storage.aws import credentials_of
 from calve.storage.filesystems import NO_LOCAL_FILES, properties_for
 
 LONGEST_SECONDS = 30.0
-"""A server that is away for longer is asked once in so many seconds."""
+"""The longest wait: a server that is down for longer gets a request in every such interval."""
 _BUSY = frozenset({429, 503})
 
 
 class RetryAfter:
-    """When the next request may be sent; one for a client."""
+    """When a client may send its next request."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -47,14 +43,14 @@ class RetryAfter:
         self._lock = threading.Lock()
 
     def wait(self) -> None:
-        """Until the server wants to be asked."""
+        """Wait until the server accepts requests."""
         with self._lock:
             left = self._not_before - self._clock.monotonic()
         if left > 0:
             threading.Event().wait(left)
 
     def heed(self, response: Response) -> None:
-        """Remember what an answer asks for."""
+        """Remember the header of a response."""
         told = response.headers.get("Retry-After")
         if response.status_code in _BUSY and told is not None:
             with self._lock:
@@ -62,7 +58,7 @@ class RetryAfter:
 
 
 def seconds_of(told: str, clock: Clock) -> float:
-    """What the header says, a number or a date; nothing where it says nothing."""
+    """The seconds of a header that is a number or a date; 0 if it is neither."""
     try:
         seconds = float(told)
     except ValueError:
@@ -75,7 +71,7 @@ def seconds_of(told: str, clock: Clock) -> float:
 
 CONNECT_MS, ANSWER_MS = "rest.client.connection-timeout-ms", "rest.client.socket-timeout-ms"
 GIVEN_STORE = "calve.store"
-"""Says that the properties of the store are the user's own, whatever the catalog hands out."""
+"""Set if the properties of the store are the user's own, whatever the catalog vends."""
 
 _DEFAULT_CONNECT_MS, _DEFAULT_ANSWER_MS = 10_000, 60_000
 _DEFAULT_SCOPE = "catalog"
@@ -83,7 +79,7 @@ _RENEW_SECONDS = 60.0
 _CREDENTIALS = ("access-key-id", "secret-access-key", "session-token", "role-arn", "remote-signing-enabled")
 _TLS = "ssl"
 _LOGINS = frozenset({_TLS, "credential", "token", "oauth2-server-uri", "header.Authorization", NO_LOCAL_FILES})
-"""Settings of the user that no answer of the catalog replaces: they say who is trusted, and with what."""
+"""Settings of the user that no response of the catalog replaces: they decide who is trusted with what."""
 _EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
@@ -104,7 +100,7 @@ class RestClient(RestCatalog):
         return session
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
-        """Pyiceberg's own asks for a token at once, without a time-out, and does not know when it expires."""
+        """Pyiceberg's own requests a token immediately, without a time-out, and ignores when it expires."""
         del session
         uri = self.properties.get("oauth2-server-uri") or self.url(Endpoints.get_token, prefixed=False)
         login = RestLogin(uri, self.properties, SystemClock())
@@ -122,7 +118,7 @@ class RestClient(RestCatalog):
         session.mount("https://", adapter)
 
     def _fetch_config(self) -> None:
-        """The catalog's settings, but for code, and for logins that the user gave."""
+        """The catalog's settings, without code; logins of the user win."""
         super()._fetch_config()
         own = {name: value for name, value in self._given.items() if names_code(name) or name in _LOGINS}
         self.properties = {**without_code(self.properties), **own}
@@ -132,7 +128,7 @@ class RestClient(RestCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Send a commit once. Pyiceberg repeats one whose token was refused, and tells how the last request went."""
+        """Send a commit once. Pyiceberg retries after a rejected token, and reports only the last request."""
         sent_once = RestCatalog.commit_table.__wrapped__  # without the decorator of tenacity
         try:
             answer: CommitTableResponse = sent_once(self, table, requirements, updates)
@@ -142,9 +138,9 @@ class RestClient(RestCatalog):
         return answer
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        """S3 Tables names the metadata file as the location of a new table: files would go below a file.
+        """S3 Tables returns the metadata file as the location of a new table: files would go below a file.
 
-        Credentials of files are those of the answer, never those that the table's properties name.
+        Credentials for files are those of the response, never those in the table's properties.
         """
         metadata = table_response.metadata
         folder, marker, file = metadata.location.rpartition("/metadata/")
@@ -162,12 +158,12 @@ class RestClient(RestCatalog):
             refused = {f"{prefix}.{name}" for prefix in ("s3", "client") for name in _CREDENTIALS}
             offered = {name: value for name, value in offered.items() if name not in refused}
         made = super()._load_file_io({**offered, **own}, location)
-        made.properties = dict(properties_for("", made.properties))  # no place that only this process may name
+        made.properties = dict(properties_for("", made.properties))  # without a place that only this process may name
         return made
 
 
 def checks_requirements_itself(catalog: Catalog) -> bool:
-    """Whether the catalog's server checks what a commit requires: only what the protocol knows can be required then."""
+    """Whether the catalog's server checks the requirements of a commit, which then must be those of the protocol."""
     return isinstance(catalog, RestCatalog)
 
 
@@ -194,7 +190,7 @@ class RestLogin(AuthManager):
             return None if self._token is None else f"Bearer {self._token}"
 
     def renew(self) -> None:
-        """Fetch another token with the next request: this one was refused."""
+        """Fetch another token with the next request: this one was rejected."""
         with self._lock:
             if self._credential is not None:
                 self._token = None
@@ -219,7 +215,7 @@ class RestLogin(AuthManager):
 
 
 class TimedAdapter(HTTPAdapter):
-    """Sends requests that do not wait for ever, and not sooner than the server wants. Nothing is sent twice."""
+    """Sends requests with a time-out, and not before the server accepts them. Nothing is sent twice."""
 
     def __init__(self, time_outs: tuple[float, float]) -> None:
         super().__init__()
@@ -245,11 +241,11 @@ class SigningAdapter(TimedAdapter):
         self._service = properties.get("rest.signing-name") or "execute-api"
 
     def add_headers(self, request: PreparedRequest, **_: Any) -> None:
-        """Replace the headers by those that are signed."""
+        """Replace the headers by signed ones."""
         from botocore.auth import SigV4Auth  # noqa: PLC0415 - an extra, which `credentials_of` has found
         from botocore.awsrequest import AWSRequest  # noqa: PLC0415 - the same
 
-        request.headers.pop("Connection", None)  # changed on the way
+        request.headers.pop("Connection", None)  # proxies change it
         request.headers.pop("Authorization", None)
         if not request.body:
             request.headers["x-amz-content-sha256"] = _EMPTY_SHA256
@@ -266,6 +262,6 @@ class SigningAdapter(TimedAdapter):
 
 
 def _time_outs(properties: Mapping[str, str]) -> tuple[float, float]:
-    """Seconds to connect, and between two bytes of an answer."""
+    """Seconds to connect, and between two bytes of a response."""
     connect = int(properties.get(CONNECT_MS, _DEFAULT_CONNECT_MS))
     return connect / 1000, int(properties.get(ANSWER_MS, _DEFAULT_ANSWER_MS)) / 1000

@@ -82,7 +82,7 @@ def check_type(data_type: T.DataType, path: str) -> None:
             check_type(inner.dataType, f"{path}.{inner.name}")
     elif not is_scalar(data_type):
         raise InvalidInput(
-            f'column "{path}" has type {type_name(data_type)}, which text records cannot contain',
+            f'column "{path}" has type {type_name(data_type)}, which is not supported in text formats',
             hint="Use numbers, BOOLEAN, STRING, BINARY, DATE, TIME, TIMESTAMP[_NTZ], ARRAY, STRUCT, MAP<STRING, .>.",
         )
 

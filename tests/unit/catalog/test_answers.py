@@ -159,7 +159,7 @@ def test_a_commit_that_became_a_request_to_load_is_not_taken_for_applied(tmp_pat
             return Answer(302, headers={"Location": place.proxy.uri + request.path})
 
         place.proxy.faults.append(Fault(place.on, redirected, after=act.commits - 1))
-        with pytest.raises(CommitUnknown, match=r"the answer to the compaction of .* was lost"):
+        with pytest.raises(CommitUnknown, match=r"the response to the compaction of .* was lost"):
             act.make()
         check_rows(place.catalog, act)
 

@@ -50,7 +50,7 @@ def test_properties_that_name_no_catalog_are_refused() -> None:
     with pytest.raises(InvalidInput, match='invalid catalog type "carrier pigeon"') as raised:
         open_catalog({"type": "carrier pigeon", "uri": "x"})
     assert raised.value.detail == "Expected one of: rest, sql, glue, hive."
-    with pytest.raises(InvalidInput, match="the catalog's properties are not complete"):
+    with pytest.raises(InvalidInput, match="the catalog's properties are incomplete"):
         open_catalog({"type": "sql"})
 
 
@@ -99,7 +99,7 @@ def test_a_commit_to_a_locked_database_is_unknown_and_works_later(
     proposal = sample.proposal({2: "b"}, deletes=[2])
     other = sqlite3.connect(tmp_path / "catalog.db")
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(CommitUnknown, match="the answer to the commit of batch") as raised:
+    with pytest.raises(CommitUnknown, match="the response to the commit of batch") as raised:
         sample.iceberg.commit(sample.iceberg.load(), proposal)
     assert raised.value.detail == "OperationalError: database is locked"
     other.rollback()

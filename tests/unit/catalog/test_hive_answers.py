@@ -168,7 +168,7 @@ def test_a_table_is_not_replaced_after_its_lock_expired(place: Place, tmp_path: 
         return forward()
 
     place.door.faults.append(Fault("check_lock", expired))
-    with pytest.raises(CommitConflict, match="met another change of the table") as raised:
+    with pytest.raises(CommitConflict, match="conflicted with another change of the table") as raised:
         sample.commit({2: "b"})
     assert "the lock expired before the table could be replaced" in raised.value.detail
     assert place.door.seen.count(ALTER) == before

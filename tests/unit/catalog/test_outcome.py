@@ -122,7 +122,7 @@ def test_a_commit_that_was_not_answered_is_unknown_even_if_the_table_moved_on(
     attempt = Attempt(sample)
     sample.commit({2: "b"})
     answering(sample, monkeypatch, error, applied=False)
-    with pytest.raises(CommitUnknown, match="the answer to the commit was lost") as raised:
+    with pytest.raises(CommitUnknown, match="the response to the commit was lost") as raised:
         send(attempt.change, "the commit")
     assert raised.value.__cause__ is error
     assert attempt.left == 2
@@ -149,11 +149,11 @@ def test_a_refused_commit_was_not_applied_if_the_table_shows_why(
     attempt = Attempt(sample)
     sample.commit({2: "b"})
     answering(sample, monkeypatch, error, applied=False)
-    with pytest.raises(CommitConflict, match="the commit met another change of the table") as raised:
+    with pytest.raises(CommitConflict, match="the commit conflicted with another change of the table") as raised:
         send(attempt.change, "the commit")
     assert str(error) in raised.value.detail
     assert attempt.left == 0
-    assert "removed 2 files: the commit met another change of the table and was not applied" in caplog.text
+    assert "removed 2 files: the commit conflicted with another change of the table and was not applied" in caplog.text
     assert sample.rows() == {1: "a", 2: "b"}
 
 
@@ -182,7 +182,7 @@ def test_a_refused_commit_is_unknown_while_it_may_be_elsewhere_or_come_later(
     attempt = Attempt(sample)
     meanwhile(sample)
     answering(sample, monkeypatch, pyiceberg.CommitFailedException("refused"), applied=False)
-    with pytest.raises(CommitUnknown, match="the commit was refused, and the table does not show why"):
+    with pytest.raises(CommitUnknown, match="the commit was rejected, and the table does not show why"):
         send(attempt.change, "the commit")
     assert attempt.left == 2
 
@@ -245,7 +245,7 @@ def test_an_answer_without_the_snapshot_is_no_proof(sample: Sample, monkeypatch:
     table = sample.table
     loaded = {"metadata": table.metadata, "metadata-location": table.metadata_location}
     monkeypatch.setattr(sample.catalog, "commit_table", lambda *_: CommitTableResponse.model_validate(loaded))
-    with pytest.raises(CommitUnknown, match="the answer to the commit was lost") as raised:
+    with pytest.raises(CommitUnknown, match="the response to the commit was lost") as raised:
         send(attempt.change, "the commit")
     assert f"does not contain snapshot {attempt.draft.snapshot_id}" in raised.value.detail
     assert attempt.left == 2

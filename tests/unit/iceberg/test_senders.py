@@ -227,6 +227,6 @@ def test_a_modification_whose_answers_are_all_lost_is_unknown_and_keeps_its_file
         tables.modify().overwrite(GENERAL).execute()
         before = set(tmp_path.rglob("*.parquet"))
         monkeypatch.setattr(tables.catalog, "commit_table", lambda *_: refuse())
-        with pytest.raises(CommitUnknown, match="was refused, and the table does not show why"):
+        with pytest.raises(CommitUnknown, match="was rejected, and the table does not show why"):
             tables.modify().overwrite(SEGMENT).execute()
         assert len(set(tmp_path.rglob("*.parquet")) - before) == 1

@@ -137,7 +137,7 @@ def test_a_stale_state_is_a_conflict_and_changes_nothing(sample: Sample) -> None
     state = sample.iceberg.load()
     sample.commit({1: "a"}, state=state)
     before = sample.table.metadata_location
-    with pytest.raises(CommitConflict, match="met another change of the table"):
+    with pytest.raises(CommitConflict, match="conflicted with another change of the table"):
         sample.commit({1: "b"}, state=state)
     assert sample.table.metadata_location == before
     assert sample.rows() == {1: "a"}

@@ -118,7 +118,7 @@ def test_a_table_that_never_rests_is_left_as_it_is(table: ForeignTable, at_maint
     table.commit(table.data([row(1)]))
     table.commit(table.data([row(2)]))
     at_maintenance(lambda: table.commit(table.data([row(5)])))
-    with pytest.raises(CommitConflict, match="met another change of the table"):
+    with pytest.raises(CommitConflict, match="conflicted with another change of the table"):
         calve.compact(table.ref)
     assert in_order({r["id"]: r for r in table.rows()}.values()) == [row(1), row(2), row(5)]
     referenced = {Path(f["file_path"]).name for f in files_of(table)}

@@ -79,7 +79,7 @@ def test_a_table_that_never_rests_is_left_as_it_is(table: ForeignTable, at_maint
     table.commit(table.data([row(1), row(2)]))
     table.commit(table.equality(["id"], [row(1)]))
     at_maintenance(lambda: table.commit(table.data([row(5)])))
-    with pytest.raises(CommitConflict, match="met another change of the table"):
+    with pytest.raises(CommitConflict, match="conflicted with another change of the table"):
         calve.convert_deletes(table.ref)
     assert in_order({r["id"]: r for r in table.rows()}.values()) == in_order([row(2), row(5)])
 

@@ -65,7 +65,7 @@ def test_a_commit_that_was_lost_on_its_way_is_sent_again(tables: Tables) -> None
 
 def test_a_catalog_that_never_answers_leaves_it_open_and_keeps_the_files(tables: Tables, tmp_path: Path) -> None:
     faults.install(Broken("metastore.before", 10**6))
-    with pytest.raises(CommitUnknown, match=r"the answer to the change of metastore\.tables was lost"):
+    with pytest.raises(CommitUnknown, match=r"the response to the change of metastore\.tables was lost"):
         tables.modify().overwrite(SEGMENT).execute()
     assert len(files_below(tmp_path, "*.parquet")) == 1
 
