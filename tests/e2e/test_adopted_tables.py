@@ -1,4 +1,4 @@
-"""Tables with rows that a sink takes over: bulk load first, changes afterwards."""
+"""Sinks that adopt tables with rows: bulk load first, changes afterwards."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Bad input, bad tables, bad disks: a clear error, nothing lost, and the sink goes on when the cause is gone."""
+"""Bad input, bad tables, bad disks: a clear error, no losses, and the sink continues once the cause is removed."""
 
 import subprocess
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Files that cannot be read, that vanish, that change: the sink says which and why, and goes on when it is mended."""
+"""Unreadable, vanishing and changing files: the sink reports which and why, and continues once it is repaired."""
 
 import gzip
 import json

@@ -1,6 +1,6 @@
 """Windows whose checkpoints differ: columns, types and orders that change while rows are staged, with restarts between.
 
-The model is a dictionary: of each key the last row, with the columns that it was read with.
+The model is a dictionary: the last row of each key, with the columns that it was read with.
 """
 
 import datetime as dt

@@ -1,4 +1,4 @@
-"""Files with bad rows: the table has the others, and the letters say which, where and why."""
+"""Files with bad rows: the table has the good ones, and the dead letters say which, where and why."""
 
 import json
 from functools import partial

@@ -1,4 +1,4 @@
-"""Sinks into tables that somebody else made: columns by name and id, properties honoured, misfits told beforehand."""
+"""Sinks into tables of others: columns by name and id, properties respected, differences reported beforehand."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a new user meets: a misspelt folder, a restart without work, a name that is taken."""
+"""What a new user encounters: a misspelt folder, a restart without work, a name that is taken."""
 
 from dataclasses import replace
 from pathlib import Path

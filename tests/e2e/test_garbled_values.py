@@ -1,4 +1,4 @@
-"""Parquet files with texts that are not UTF-8 and moments that Python does not have: letters, never a broken table."""
+"""Parquet files with invalid UTF-8 and timestamps outside Python's range: dead letters, never a broken table."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A folder of files that somebody made to break things: every line is a row of the table, or a letter that keeps it."""
+"""A folder of hostile files: every line becomes a row of the table, or a dead letter that contains it."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A whole pipeline on a table whose owner wants more than a table."""
+"""A whole pipeline on a hostile table."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A sink keeps the files of its table few while it commits, and no reader sees another row for it."""
+"""A sink compacts its table while it commits, and no reader sees a different row."""
 
 import random
 from pathlib import Path

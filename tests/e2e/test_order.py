@@ -1,4 +1,4 @@
-"""ORDER BY ... GLOBAL: a change that is older than the row in the table is left out, whenever it comes."""
+"""ORDER BY ... GLOBAL: a change that is older than the row in the table is dropped, whenever it arrives."""
 
 import random
 from collections.abc import Sequence

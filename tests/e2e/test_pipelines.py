@@ -426,7 +426,7 @@ def versions(pipelines: Pipelines) -> list[int]:
     return sorted({int(s.additional_properties["calve.sink-version"]) for s in found if s})
 
 
-# ---- beginning anew
+# ---- starting over
 
 
 def test_set_from_another_source_makes_the_table_equal_to_it_in_one_snapshot(

@@ -1,4 +1,4 @@
-"""Random change streams and random deaths, against a dictionary: the table is right, as two other engines read it."""
+"""Random change streams and random kills, compared with a dictionary: two other engines read the correct table."""
 
 import json
 from itertools import cycle

@@ -1,6 +1,6 @@
-"""Random tables: nested columns, keys, partitions and changes; columns and partitions that change; deaths in between.
+"""Random tables: nested columns, keys, partitions and changes; columns and partitions that change; kills in between.
 
-A dictionary is the reference, two other engines read. `make soak` tries many.
+A dictionary is the reference; two other engines read the table. `make soak` runs many.
 """
 
 import datetime as dt

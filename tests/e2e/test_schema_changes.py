@@ -1,4 +1,4 @@
-"""Columns and partitions that change while a sink lives: by its source, by its definition, by somebody else."""
+"""Columns and partitions that change during the life of a sink: by its source, its definition, or other writers."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -178,7 +178,7 @@ def test_partitions_of_a_sink_can_be_changed_and_rows_of_older_specs_are_still_d
     assert specs == [[("name_trunc", 1001), ("age", 1002)], [], [("id_bucket", 1000)]]
 
 
-# ---- by somebody else
+# ---- by other writers
 
 
 def test_what_others_do_to_columns_and_partitions_is_picked_up(pipelines: Pipelines, tmp_path: Path) -> None:

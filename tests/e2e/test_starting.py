@@ -1,4 +1,4 @@
-"""Starts of sinks: what is tried again, and what is said instead of doing nothing."""
+"""Starts of sinks: what is retried, and what is reported instead of silently doing nothing."""
 
 import subprocess
 import sys
@@ -90,7 +90,7 @@ sys.exit(7)
 
 
 def test_a_program_that_ends_stops_its_sinks_first(tmp_path: Path) -> None:
-    """Its exit code is its own, and the status does not say that a sink runs which nobody runs."""
+    """Its exit code is preserved, and the status does not report a sink as running that is not."""
     command = [sys.executable, "-c", ENDS_AT_ONCE, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, "Fatal Python error" in done.stderr) == (7, False), done.stderr

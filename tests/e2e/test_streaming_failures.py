@@ -1,4 +1,4 @@
-"""A streaming source that fails for a while: the sink waits for it, and goes on by itself."""
+"""A streaming source that fails temporarily: the sink waits for it, and continues by itself."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Intervals of streaming DataFrames mean what they mean for calve's own sources."""
+"""Intervals have the same meaning for streaming DataFrames as for calve's own sources."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Logical time: rows that say when they happened, tables that show what was at a time, logs that keep every change."""
+"""Logical time: rows with event times, tables as of a time, logs that keep every change."""
 
 import json
 import random

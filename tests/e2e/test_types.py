@@ -1,6 +1,6 @@
-"""Every type as a column, as a key and as a source of partitions, with values at the edges, read by other engines.
+"""Every type as a column, as a key and as a partition source, with boundary values, read by other engines.
 
-A sink writes one wide table of each kind; the tests look at one column of what the readers gave back.
+A sink writes one wide table of each kind; each test checks one column of the readers' results.
 """
 
 import datetime as dt

@@ -1,9 +1,9 @@
-"""A fresh sink per test; whatever it started is gone afterwards.
+"""A new sink per test; everything it started is ended afterwards.
 
-Every test that uses `where` is one of two catalogs, the embedded one and a REST catalog with everything in S3, and of
-two encodings of deletes, by position and by equality. In `make test` the servers are for those that are marked
-`representative`, and equality deletes for none; in `make soak` all of it is for all. Tests marked `embedded` are about
-local files, those marked `remote` about servers, those marked `positions` about deletes by position.
+Tests that use `where` run with two catalogs, the embedded one and a REST catalog with everything in S3, and with two
+encodings of deletes, by position and by equality. `make test` runs only those marked `representative` with servers, and
+none with equality deletes; `make soak` runs all combinations. Tests marked `embedded` are about local files, those
+marked `remote` about servers, those marked `positions` about deletes by position.
 """
 
 from collections.abc import Iterator

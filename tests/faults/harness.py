@@ -1,4 +1,4 @@
-"""Starts sinks that get killed, and checks the table against the reference afterwards."""
+"""Starts sinks that are killed, and checks the table against the reference afterwards."""
 
 import json
 import os

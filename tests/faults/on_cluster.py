@@ -1,4 +1,4 @@
-"""`calve` as a command that leaves all work to executors, however little: `python -m tests.faults.on_cluster run`."""
+"""The command `calve`, with all work done by executors, however little: `python -m tests.faults.on_cluster run`."""
 
 from functools import partial
 

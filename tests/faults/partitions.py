@@ -1,4 +1,4 @@
-"""A streaming source whose offsets are like Kafka's, `{"orders": {"0": n}}`: they alone say where reading goes on.
+"""A streaming source whose offsets are like Kafka's, `{"orders": {"0": n}}`: they describe its position completely.
 
 It serves the Parquet files of a folder in the order of their names, one file per step of the offset, one per
 micro-batch.

@@ -1,10 +1,10 @@
-"""A sink in a process of its own, to be killed: `python -m tests.faults.process HOME FEED [NUMBERS]`.
+"""A sink in its own process, to be killed: `python -m tests.faults.process HOME FEED [NUMBERS]`.
 
 FEED is `orders` (a source calve drives), `windows` (the same, its checkpoints staged), `stream` (Spark's streaming file
-source) or `partitions` (a streaming source with Kafka's kind of offsets). The process runs until everything the source
-holds is committed, prints its status as JSON, and exits as the command line would. `CALVE_FAULTS` arms failpoints,
-`CALVE_TEST_DELETES` and `CALVE_TEST_KEY_INDEX` are options of the sink, `CALVE_TEST_NOTES` says where to note what is
-synced.
+source) or `partitions` (a streaming source with Kafka-like offsets). The process runs until everything the source has
+is committed, prints its status as JSON, and exits like the command line. `CALVE_FAULTS` arms failpoints,
+`CALVE_TEST_DELETES` and `CALVE_TEST_KEY_INDEX` are options of the sink, `CALVE_TEST_NOTES` is the folder for records of
+syncs.
 """
 
 import json
@@ -66,7 +66,7 @@ def main() -> int:
     if "CALVE_TEST_NOTES" in os.environ:
         Disk(Path(home), Path(os.environ["CALVE_TEST_NOTES"])).install()
     rows, changes, per_checkpoint = (int(n) for n in numbers or ("400", "1600", "250"))
-    where = Where.told()
+    where = Where.from_environment()
     lake = where.lake(Path(home))
     spark = lake.spark(master="local[2]", conf=QUICK)
     definition = calve.orders(rows=rows, changes=changes, per_checkpoint=per_checkpoint)

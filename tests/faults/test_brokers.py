@@ -23,7 +23,7 @@ CREATE SINK s FROM o TO ICEBERG CATALOG lake NAMESPACE "x" TABLE "t" MODE APPEND
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Kafka]:
-    """One that is there for nobody else."""
+    """A broker that no other test uses."""
     (tmp_path / "broker").mkdir()
     running = brokers.started(tmp_path / "broker")
     yield running

@@ -1,4 +1,4 @@
-"""A catalog that loses answers or does not answer: nothing twice, nothing lost, the stream goes on."""
+"""A catalog that loses responses or does not respond: no duplicates, no losses, the stream continues."""
 
 from tests.faults.harness import Sink
 

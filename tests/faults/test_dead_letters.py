@@ -1,4 +1,4 @@
-"""Killed before and after letters are committed: each bad record is a letter once, each good one a row."""
+"""Kills before and after dead letters are committed: each bad record becomes one letter, each good one a row."""
 
 import os
 import subprocess

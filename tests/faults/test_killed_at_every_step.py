@@ -1,8 +1,7 @@
 """SIGKILL right before and right after every durable step, then a restart: the table is as if nothing had happened.
 
-One sink is killed at one step after the other, each time in a new process that goes on where the last one died. Steps
-that leave the same behind (files that nobody knows of, say) are tried in turn by `make soak`, and once for all by
-`make test`.
+One sink is killed at one step after the other, each time in a new process that continues where the last one died. Of
+steps that leave the same state behind (unreferenced files, for example) `make test` tries one, `make soak` all.
 """
 
 from collections.abc import Sequence

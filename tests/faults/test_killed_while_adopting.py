@@ -1,6 +1,6 @@
-"""SIGKILL while a sink takes over a table with rows, changes from a real topic: as if nothing had happened.
+"""SIGKILL while a sink adopts a table with rows, with changes from a real topic: as if nothing had happened.
 
-The bulk load is made by pyiceberg; between the deaths a producer goes on.
+pyiceberg writes the bulk load; a producer continues between the kills.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""What calve and Spark keep on disk is deleted, truncated or put back to an older copy between two runs."""
+"""Files of calve and Spark on disk are deleted, truncated or replaced by an older copy between two runs."""
 
 import shutil
 from pathlib import Path

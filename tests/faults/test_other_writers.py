@@ -1,4 +1,4 @@
-"""Other writers on the same table: foreign commits, newer epochs, zombies, peers that race."""
+"""Other writers on the same table: foreign commits, newer epochs, zombies, races."""
 
 import time
 from dataclasses import replace

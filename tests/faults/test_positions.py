@@ -1,4 +1,4 @@
-"""Positions hold in one snapshot only: whatever comes between looking them up and committing them."""
+"""Positions are valid in one snapshot only: what may happen between looking them up and committing them."""
 
 from dataclasses import dataclass
 

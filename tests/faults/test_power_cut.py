@@ -1,4 +1,4 @@
-"""The power goes, and of local files only what was synced is left: nothing is lost, nothing is there twice."""
+"""Power cuts that leave only what was synced of local files: no losses, no duplicates."""
 
 from pathlib import Path
 

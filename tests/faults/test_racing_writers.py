@@ -1,4 +1,4 @@
-"""Several processes of one sink at the same time: one of them holds the fence, and the table is right."""
+"""Several processes of one sink at the same time: one of them holds the fence, and the table is correct."""
 
 import os
 import time
@@ -12,7 +12,7 @@ SECONDS = float(os.environ.get("CALVE_RACE_SECONDS", "20"))
 
 @pytest.mark.slow
 def test_processes_that_race_for_one_sink_leave_one_right_table(sink: Sink) -> None:
-    """A new process starts as soon as one has ended: each takes over from whoever is there."""
+    """A new process starts as soon as one has ended: each takes over from the current holder."""
     sink.changes, sink.per_checkpoint = 6000, 100
     running = [sink.spawn(), sink.spawn()]
     codes = []

@@ -1,4 +1,4 @@
-"""A catalog and a store behind a proxy that fails in all the ways that networks do: nothing lost, nothing twice."""
+"""A catalog and a store behind a proxy that fails in all the ways networks do: no losses, no duplicates."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Spark tasks that fail, are tried again, or run twice: their loose files are never part of the table."""
+"""Spark tasks that fail, are retried, or run twice: their orphan files never become part of the table."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ choose.DRIVER_ROWS = 10          # everything goes to tasks
 choose.CODECS = frozenset()      # and none of it to Spark's own writer
 
 home, mode = sys.argv[1:]
-where = Where.told()
+where = Where.from_environment()
 lake = where.lake(Path(home))
 conf = dict(QUICK)
 if mode == "speculated":

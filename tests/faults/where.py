@@ -47,16 +47,16 @@ class Where:
         return where
 
     @classmethod
-    def told(cls) -> Self:
-        """As the process that started this one says."""
+    def from_environment(cls) -> Self:
+        """Read what the parent process passed in the environment."""
         properties, state, deletes = json.loads(os.environ[_VARIABLE])
         return cls(properties, state, deletes=deletes)
 
     @property
     def environment(self) -> dict[str, str]:
-        """For `told` of another process."""
-        told = {_VARIABLE: json.dumps([dict(self.properties), self.state, self.deletes])}
-        return told | ({_STORE_SECRET: self.properties["client.secret-access-key"]} if self.properties else {})
+        """Environment variables for `from_environment` in another process."""
+        variables = {_VARIABLE: json.dumps([dict(self.properties), self.state, self.deletes])}
+        return variables | ({_STORE_SECRET: self.properties["client.secret-access-key"]} if self.properties else {})
 
     @property
     def connections(self) -> str:

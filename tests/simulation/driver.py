@@ -1,7 +1,7 @@
 """One simulated process: calve's real `SinkRun`, called by a stream and a committer that are greenlets.
 
-Every failpoint of the real code hands control back to the scheduler, so that each of them is a place where another
-process may go on or where this one may die.
+Every failpoint of the real code returns control to the scheduler, so at each of them another process may run or this
+one may die.
 """
 
 import json
@@ -39,7 +39,7 @@ from .world import File, SparkCheckpoint, Violation, World
 
 
 class SparkCrash(Exception):
-    """Spark noticed another driver on its checkpoint."""
+    """Spark detected another driver on its checkpoint."""
 
 
 class Schedule:
@@ -192,7 +192,7 @@ class Driver:
     early_commit_log = False
     """Mutation: Spark's commit log is written before the record."""
     unfenced_upkeep = False
-    """Mutation: a compaction does not look at the fence."""
+    """Mutation: a compaction does not check the fence."""
 
     def __init__(self, world: World, number: int, version: int, disk: str) -> None:
         self.world, self.number, self.version, self.disk_kind = world, number, version, disk
@@ -331,7 +331,7 @@ class Driver:
                 self.new_checkpoint()
 
     def plan(self, checkpoint: SparkCheckpoint, batch: int, start: int) -> bool:
-        """Spark decides on the next batch; False when there is none or the position is wrong."""
+        """Let Spark plan the next batch; False if there is none or the position is wrong."""
         world = self.world
         if start != int(self.run.end or 0):
             if not self.run.claimed:
@@ -359,7 +359,7 @@ class Driver:
         return True
 
     def callback(self, checkpoint: SparkCheckpoint, batch: int, start: int, end: int, stamp: int) -> bool:
-        """What calve does in foreachBatch; False when Spark has to be repositioned."""
+        """Do what calve does in foreachBatch; False if Spark has to be repositioned."""
         identity = CheckpointIdentity(checkpoint.query_id, batch, str(start) if start else None, str(end))
         for claim in (False, True):
             if claim:
@@ -383,7 +383,7 @@ class Driver:
         return True
 
     def new_kind(self) -> None:
-        """Source, sink or table changed: rows that are staged from now on may have other columns."""
+        """Change source, sink or table: rows staged from now on may have other columns."""
         self.kind = replace(self.kind, columns=str(self.world.kinds.randrange(self.world.setup.kinds)))
 
     def staged(self, start: int, end: int) -> Staged:
@@ -460,7 +460,7 @@ class Driver:
                 self.run.record_heartbeat()
 
     def upkeep(self) -> None:
-        """Compactions of the run: planned on one state of the table, committed on a later one."""
+        """Compact the table: plan on one state, commit on a later one."""
         owner, rng = CompactionOwner(self.run.sink_id, lambda: self.run.fence.run_id), self.world.upkeeps
         while not self.run.frontier.sealed:
             faults.reached("idle")
@@ -486,7 +486,7 @@ class Driver:
 
 
 class Shown:
-    """As much of a table of pyiceberg as tells its owner."""
+    """The part of a pyiceberg table that identifies its owner."""
 
     def __init__(self, state: TableState) -> None:
         stated = state.stated

@@ -55,7 +55,7 @@ class Simulation:
         return setup.own_times and setup.staged_limit is not None
 
     def justify(self, why: str) -> None:
-        """A halt is right only if the schedule did something that calls for it."""
+        """Check that a halt is justified by something the schedule did."""
         events, setup = self.world.events, self.world.setup
         reasons = {
             "TableRolledBack": "rollback" in events,
@@ -140,7 +140,7 @@ class Simulation:
         rng.choice(self.drivers).paused_until = self.world.now + rng.choice([20, 60, 200])
 
     def do_orphan(self) -> None:
-        """A foreign orphan removal; its age limit spares files of living drivers."""
+        """Remove orphans as another process would; its age limit spares files of running drivers."""
         if not self.live() and not self.world.in_flight:
             self.world.remove_orphans()
 
@@ -170,7 +170,7 @@ class Simulation:
         return self.settle()
 
     def settle(self) -> str:
-        """Faults stop and zombies die: the supervised run must catch up, or have a justified halt."""
+        """End faults and zombies: the supervised run must catch up, or halt with a justification."""
         world = self.world
         world.settling, world.down = True, False
         world.say("--- faults stop")
@@ -194,7 +194,7 @@ class Simulation:
         return "ok"
 
     def catch_up(self) -> bool:
-        """Run until everything is committed; False when the sink halted."""
+        """Run until everything is committed; False if the sink halted."""
         world = self.world
         for _ in range(6000 + 2 * world.setup.skew):
             world.now += 1
@@ -228,7 +228,7 @@ class Simulation:
         return (all_there and (not world.setup.bounded or world.truth.frontier.sealed)) or bool(world.broken)
 
     def check_quiet(self) -> None:
-        """Nothing stays pending, and a rerun with nothing new commits nothing."""
+        """Check that nothing is pending, and that another run without new data commits nothing."""
         world = self.world
         for _ in range(150 + 2 * world.setup.skew):
             world.now += 1
@@ -251,6 +251,6 @@ class Simulation:
 
 
 def simulate(seed: int, **fixed: Any) -> tuple[str, Simulation]:
-    """The outcome of one schedule: ok, halted (justified), broken (the schedule itself destroyed the table)."""
+    """Return the outcome of one schedule: ok, halted (justified), broken (the schedule itself destroyed the table)."""
     simulation = Simulation(seed, **fixed)
     return simulation.run(), simulation

@@ -42,7 +42,7 @@ def test_no_schedule_loses_repeats_or_reorders_a_change(shard: int) -> None:
 
 @dataclass(frozen=True)
 class Mutation:
-    """Protective checks taken out of the source: (module, text, what stands there instead)."""
+    """Protective checks removed from the source: (module, text, replacement)."""
 
     name: str
     edits: tuple[tuple[ModuleType, str, str], ...]
@@ -296,7 +296,7 @@ def pristine() -> Iterator[None]:
 
 
 def mutate(module: ModuleType, text: str, instead: str) -> None:
-    """Run the mutated source of a module in place of the real one, and point its users to it."""
+    """Execute the mutated source of a module, and let its users import from it instead of the real one."""
     name = module.__name__
     source = MUTATED.get(name) or inspect.getsource(module)
     assert source.count(text) == 1, f"the check is not (or not once) in {name}"

@@ -1,8 +1,8 @@
 """Everything durable, in memory: source, Spark's checkpoints, state location, catalog; and the checker.
 
-The world is what the drivers of `driver.py` (which run calve's real protocol code) act upon and what the environment
-disturbs. Every own snapshot is checked when it is applied: contents equal the reference, progress moves without gap or
-overlap, the fence is respected.
+The drivers of `driver.py`, which run calve's real protocol code, act on the world, and the environment disturbs it.
+Every snapshot of the sink is checked when it is applied: contents equal the reference, progress advances without gaps
+or overlaps, the fence is respected.
 """
 
 import random
@@ -69,23 +69,23 @@ class Setup:
     faults: frozenset[str]
     steps: int
     windows: tuple[int | None, ...] = (None,)
-    """Every run draws one: None commits each checkpoint by itself."""
+    """Every run draws one: None commits each checkpoint separately."""
     positions: tuple[bool, ...] = (False,)
     """Every run draws one: whether it deletes by position."""
     kinds: int = 1
-    """Every checkpoint is of one of so many kinds; runs differ more often than checkpoints of a run."""
+    """Number of kinds of checkpoints; runs differ more often than checkpoints of a run."""
     own_times: bool = False
-    """Rows have times of their own, out of order; progress marks tell which will not come any more."""
+    """Rows have event times, out of order; progress marks state which times are complete."""
     coalesce: bool = True
     heartbeat: bool = False
     adopt: bool = False
-    """The table has rows before the sink, which takes them over."""
+    """The table has rows before the sink, which adopts them."""
     pending: int = 100
-    """Batches that may wait for the catalog."""
+    """Limit of batches that wait for the catalog."""
     staged_limit: int | None = None
-    """Bytes that may be staged; every checkpoint has one."""
+    """Limit of staged bytes; every checkpoint has one."""
     idle: bool = False
-    """Where rows have times of their own: a source that is asked and has nothing lets time follow the clock."""
+    """With event times: while the source is polled and has nothing, time follows the clock."""
 
     @classmethod
     def drawn(cls, rng: random.Random, **fixed: Any) -> "Setup":
@@ -185,9 +185,9 @@ class World:
         self.encodings = random.Random(f"encodings of {seed}")
         self.upkeeps = random.Random(f"upkeep of {seed}")
         self.refusals = random.Random(f"refusals of {seed}")
-        """Of the state location, which is asked to remove something."""
+        """Refusals of the state location to remove something."""
         self.upkeep: bool = fixed.pop("upkeep", self.upkeeps.random() < 0.4)
-        """Whether runs compact the table beside their commits."""
+        """Whether runs compact the table in parallel with their commits."""
         positions = self.encodings.choice([(False,), (True,), (True, False)])
         self.kinds = random.Random(f"kinds of {seed}")
         kinds = self.kinds.choice([1, 1, 2, 3])
@@ -228,9 +228,9 @@ class World:
         self.disk_copies: list[SparkCheckpoint] = []
         self.commits = Counter[str]()
         self.begin = 0
-        """Where the sink begins to read."""
+        """Where the sink starts reading."""
         self.base: dict[int, int] = {}
-        """Rows that the sink took over."""
+        """Rows that the sink adopted."""
         self.claimed_rows: list[tuple[int, int]] = []
         if self.setup.adopt:
             self.produce(self.rng.choice([0, 3, 8]))
@@ -275,7 +275,7 @@ class World:
             self.references.append(rows)
 
     def promise(self, time: int) -> None:
-        """A progress mark: no row with a smaller time follows."""
+        """Add a progress mark: no row with a smaller time follows."""
         self.promised = time
         self.source.append((None, None, time))
         self.references.append(self.references[-1])
@@ -284,7 +284,7 @@ class World:
         return max((time for key, _, time in self.source[self.begin :] if key is not None), default=-1)
 
     def reference_below(self, frontier: Frontier) -> dict[int, int]:
-        """The contents at a frontier: rows in the order of their times, those of one time as they came."""
+        """Return the contents at a frontier: rows ordered by time, those of one time by arrival."""
         rows = dict(self.base)
         for key, value, time in sorted(self.source[self.begin :], key=lambda record: record[2]):
             if key is None or not Frontier(time) < frontier:
@@ -296,7 +296,7 @@ class World:
         return rows
 
     def reference_at(self, offset: int) -> dict[int, int]:
-        """The contents at an offset."""
+        """Return the contents at an offset."""
         if not self.setup.adopt:
             return self.references[offset]
         rows = dict(self.base)
@@ -321,7 +321,7 @@ class World:
         return TableState(table.uuid, tuple(s.info for s in ancestors), table.stated, has_data, table)
 
     def commit(self, state: TableState, proposal: Proposal) -> Progress:
-        """A client's view: applied, or an error that may hide an application now or later."""
+        """Commit as a client sees it: applied, or an error although it was, or will be, applied."""
         request = Request(state, proposal, self.new_number())
         if self.down:
             raise TransientError("the catalog is down")
@@ -381,7 +381,7 @@ class World:
         return progress
 
     def resolve(self, state: TableState, keys: Iterable[str]) -> str:
-        """A file of position deletes of the rows that have these keys in `state`."""
+        """Write a file of position deletes for the rows that have these keys in `state`."""
         if not all(name in self.files for name in keys):
             raise TransientError("a file of keys is gone")
         wanted = {key for name in keys for key in self.files[name].deletes}
@@ -425,7 +425,7 @@ class World:
         )
 
     def check_adoption(self, listed: list[Row], stated: Progress) -> bool:
-        """Claims that take over rows, and the statement that they are right; False for all other snapshots."""
+        """Check claims that adopt rows, and the statement that they are valid; False for all other snapshots."""
         truth, rows = self.truth, sorted((key, value) for key, value, _ in listed)
         forgotten = {"property_lost", "state_lost"} <= self.events  # nothing says any more that it claimed
         first = not truth.fence.epoch or (forgotten and not stated.commit_id)
@@ -489,7 +489,7 @@ class World:
             self.foreign_snapshot(REPLACE, rows, frozenset({compacted}))
 
     def compact(self, state: TableState, fence: Fence) -> None:
-        """A run of the sink replaces the files of exactly `state` by one with the same rows."""
+        """Replace the files of exactly `state` by one with the same rows, as a run of the sink."""
         if self.down:
             raise TransientError("the catalog is down")
         if self.table.uuid != state.uuid or self.table.head != state.head:
@@ -509,11 +509,11 @@ class World:
 
     @property
     def loadable(self) -> bool:
-        """Whether the sink will check what comes now; with the policy to accept, not after its claim."""
+        """Whether the sink will check rows that are added now; if it accepts foreign commits, not after its claim."""
         return not self.truth.fence.epoch or (self.truth.adopting and not self.setup.accept)
 
     def do_load(self) -> None:
-        """A bulk load of all that the source has now, as long as the sink did not take the table over."""
+        """Bulk-load everything that the source has now, unless the sink has adopted the table."""
         if not self.loadable:
             return
         name = self.new_id("loaded-")
@@ -523,7 +523,7 @@ class World:
         self.foreign_snapshot("overwrite", rows, frozenset({name}))
 
     def do_dirty(self) -> None:
-        """A load that leaves a key twice."""
+        """Load a duplicate key."""
         if not self.loadable:
             return
         head = self.table.snapshots.get(self.table.head or 0)

@@ -70,7 +70,7 @@ def _position(offsets: Offsets) -> int:
 
 
 def at(point: str, nth: int, action: Callable[[], None]) -> None:
-    """Do something when a failpoint is reached the n-th time. `faults.install(None)` ends it."""
+    """Run an action when a failpoint is reached for the n-th time. `faults.install(None)` ends it."""
     visits = 0
 
     def hook(reached: str) -> None:
@@ -84,7 +84,7 @@ def at(point: str, nth: int, action: Callable[[], None]) -> None:
 
 
 class Died(BaseException):
-    """Ends a thread of a sink as a kill would: nothing that would clean up may run on it."""
+    """Ends a thread of a sink like a kill: no clean-up may run on it."""
 
 
 class Death:
@@ -115,7 +115,7 @@ def _is_idle(query: Any) -> bool:
 
 @contextmanager
 def quiet_deaths() -> Iterator[None]:
-    """A thread that dies on purpose is no failure of the test."""
+    """Ignore threads that die on purpose: they do not fail the test."""
     original = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:
@@ -130,7 +130,7 @@ def quiet_deaths() -> Iterator[None]:
 
 
 def until_done(start: Callable[[], Any], deaths: Sequence[tuple[str, int]], *, bounded: bool = True) -> None:
-    """Start a sink, let it die at each of the points in turn, and then let it finish (or, if unbounded, catch up)."""
+    """Start a sink, kill it at each of the points in turn, then let it finish (or, if unbounded, catch up)."""
     with quiet_deaths():
         for point, nth in deaths:
             _die(start, Death(point, nth), bounded=bounded)

@@ -1,4 +1,4 @@
-"""A foreign compaction: all rows of a table in new files, by a `replace` snapshot."""
+"""A foreign compaction: rewrites all rows of a table with a `replace` snapshot."""
 
 import pyarrow as pa
 from pyiceberg.table.snapshots import Operation
@@ -19,7 +19,7 @@ from calve.write.data_files import FileNames, data_files
 
 
 def compact(ref: TableRef, key: list[str]) -> None:
-    """Rewrite the whole table as it is now."""
+    """Rewrite the whole table in its current state."""
     catalog = ref.lake.open()
     table = catalog.load_table(ref.name.identifier)
     found = read_here(ref)

@@ -1,4 +1,4 @@
-"""Tables as other writers leave them: any schema and spec, equality deletes of several field sets, position deletes."""
+"""Tables of other writers: any schema and spec, equality deletes of several field sets, position deletes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,7 +39,7 @@ POSITION_DELETES = Schema(
 
 
 class ForeignTable:
-    """A table in a catalog of its own, written file by file."""
+    """A table in its own catalog, written file by file."""
 
     def __init__(
         self,
@@ -59,22 +59,22 @@ class ForeignTable:
 
     @property
     def table(self) -> Table:
-        """As it is now."""
+        """The current table."""
         return self.catalog.load_table(NAME)
 
     @property
     def ref(self) -> TableRef:
-        """For calve."""
+        """The table as calve refers to it."""
         return calve.connect(home=self.home).table(NAME)
 
     def data(self, rows: Sequence[Row], partition: Sequence[Any] = (), **how: Any) -> WrittenFile:
-        """A data file in the default spec, with the columns that the table has now."""
+        """Write a data file in the default spec, with the current columns of the table."""
         return self._file(Content.DATA, self.table.schema(), rows, partition, **how)
 
     def equality(
         self, fields: Sequence[str], rows: Iterable[Row], partition: Sequence[Any] = (), **how: Any
     ) -> WrittenFile:
-        """Deletes by the values of fields."""
+        """Write equality deletes."""
         found = [self.table.schema().find_field(name) for name in fields]
         schema = Schema(*[f.model_copy(update={"required": False}) for f in found])
         ids = tuple(f.field_id for f in found)
@@ -83,7 +83,7 @@ class ForeignTable:
     def positions(
         self, places: Iterable[tuple[WrittenFile, int]], partition: Sequence[Any] = (), **how: Any
     ) -> WrittenFile:
-        """Deletes by position."""
+        """Write position deletes."""
         rows = [{"file_path": path, "pos": at} for path, at in sorted((file.path, at) for file, at in places)]
         return self._file(Content.POSITION_DELETES, POSITION_DELETES, rows, partition, **how)
 
@@ -112,7 +112,7 @@ class ForeignTable:
         return WrittenFile(content, path, len(rows), size, spec, tuple(partition), metrics, offsets, equality_ids)
 
     def commit(self, *files: WrittenFile) -> int:
-        """One snapshot with these files; its id. Frontiers are 10, 20, ..."""
+        """Commit one snapshot with these files; returns its id. Frontiers are 10, 20, ..."""
         iceberg = IcebergTable(self.table, SINK, [], SystemClock(), self._ids)
         number = self._commits
         self._commits += 1
@@ -124,7 +124,7 @@ class ForeignTable:
         return iceberg.commit(iceberg.load(), Proposal(progress, manifests, totals)).snapshot_id
 
     def rows(self, columns: Sequence[str] | None = None, **at: Any) -> Rows:
-        """What calve reads without Spark."""
+        """Read the table with calve, without Spark."""
         travel: TimeTravel = at  # type: ignore[assignment]
         return [row for batch in read_here(self.ref, columns=columns, **travel).rows() for row in batch.to_pylist()]
 
@@ -134,5 +134,5 @@ class ForeignTable:
 
 
 def in_order(rows: Iterable[Row]) -> Rows:
-    """Rows in an order of their own, to be compared."""
+    """Sort rows for comparison."""
     return sorted((dict(row) for row in rows), key=repr)

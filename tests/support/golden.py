@@ -3,9 +3,9 @@
     # what the block shows
     the statement, or several
     ----
-    what becomes of it
+    the expected result
 
-A blank line ends a block. `REWRITE=1 pytest ...` writes what the code gives now; read the difference.
+A blank line ends a block. `REWRITE=1 pytest ...` writes the current results; review the difference.
 """
 
 import os
@@ -49,7 +49,7 @@ def blocks(path: Path) -> Iterator[Block]:
 
 
 def check(path: Path, answer: Callable[[str], list[str]]) -> None:
-    """Every block of a file becomes what the file says."""
+    """Check every block of a file against its expected result."""
     found = list(blocks(path))
     actual = "\n\n".join(block.text(answer("\n".join(block.statement))) for block in found) + "\n"
     if os.environ.get("REWRITE"):

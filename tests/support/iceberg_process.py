@@ -1,8 +1,8 @@
-"""The other end of `readers.IcebergProcess`: Spark with the Iceberg runtime, answering until its connection ends.
+"""The other end of `readers.IcebergProcess`: Spark with the Iceberg runtime, serving queries until disconnected.
 
     python -m tests.support.iceberg_process <file descriptor> <jar> <home>
 
-An answer is an Arrow stream, or a text when the question failed.
+A response is an Arrow stream, or a text if the query failed.
 """
 
 import sys

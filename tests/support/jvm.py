@@ -1,9 +1,9 @@
-"""How the tests' own JVMs run: short lives, little data, two cores for all of them."""
+"""Settings of the tests' JVMs, which are short-lived, handle little data, and share two cores."""
 
 from pathlib import Path
 
 CLASSES = Path(__file__).parents[2] / ".cache" / "jvm" / "classes.jsa"
-"""What `scripts/class_archive.py` makes. A JVM that it does not fit goes on without it."""
+"""Class archive of `scripts/class_archive.py`. An incompatible JVM ignores it."""
 
 QUICK = {
     "spark.driver.memory": "1g",

@@ -1,4 +1,4 @@
-"""A table whose batches delete by position: keys are resolved against the table as it is, then committed."""
+"""A table whose batches delete by position: keys are resolved against its current state, then committed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ def no_session() -> SparkSession:
 
 
 class KeyedTable(ForeignTable):
-    """Kept by key; `contents` is what must be in it."""
+    """A table with a key; `contents` are the expected rows."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class KeyedTable(ForeignTable):
         self.has_equality_deletes = False
 
     def new_resolver(self, use: KeyIndexUse | None = None, index_limits: IndexLimits = WORTHWHILE) -> PositionResolver:
-        """As a new process has it: it knows nothing of what the last one did. Merges run at once."""
+        """Create the resolver of a new process, without the memory of the last one. Merges run at once."""
         index = IndexedSearch(KeyIndex(self.state, RandomIds(), inline=True), use or self._use, index_limits)
         return PositionResolver(self.iceberg, self._jobs, RandomIds(), index, self._limits)
 
@@ -73,7 +73,7 @@ class KeyedTable(ForeignTable):
         return tuple(row[name] for name in self.key)
 
     def keys(self, rows: Sequence[Row]) -> tuple[Manifest, ...]:
-        """Files of the keys of some rows, as a committable has them."""
+        """Write key files of some rows, as in a committable."""
         everywhere = unpartitioned_spec_id(self.table)
         keys = [{name: row[name] for name in self.key} for row in rows]
         step = -(-len(keys) // 3)
@@ -92,7 +92,7 @@ class KeyedTable(ForeignTable):
         *,
         equality: bool = False,
     ) -> None:
-        """One batch: `files` hold the rows of `upserts`. The keys are resolved, or committed as they are."""
+        """Commit one batch: `files` contain the rows of `upserts`. Keys are resolved, or committed as they are."""
         found = ResolvedDeletes()
         if equality:
             found = ResolvedDeletes(self.keys([*upserts, *deletes]))
@@ -118,12 +118,12 @@ class KeyedTable(ForeignTable):
 
     @property
     def key_index(self) -> str:
-        """The manifest that the newest snapshot of the sink names."""
+        """The index manifest that the sink's newest snapshot refers to."""
         return next((s.own.key_index for s in self.iceberg.load().ancestors if s.own), "")
 
     @property
     def summary(self) -> Mapping[str, str]:
-        """Of the newest snapshot."""
+        """The summary of the newest snapshot."""
         snapshot = self.table.current_snapshot()
         assert snapshot is not None
         assert snapshot.summary is not None

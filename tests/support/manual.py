@@ -1,4 +1,4 @@
-"""A run in a simulated world, called by hand: time goes on, and the committer has its turn, when the run waits."""
+"""A run in a simulated world, called by the test: time advances, and the committer runs, whenever the run waits."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.simulation.world import World
 
 
 class Outer(Simulated):
-    """A world in which time goes on, and the committer has its turn, whenever the run waits."""
+    """A world in which time advances, and the committer runs, whenever the run waits."""
 
     meanwhile: Callable[[], None]
 
@@ -28,7 +28,7 @@ class Outer(Simulated):
 
 
 class ManualSink:
-    """A run, its outside, and a committer that is called by hand."""
+    """A run, its ports, and a committer that the test calls."""
 
     def __init__(self, spec: SinkSpec) -> None:
         world = World(1, faults=frozenset(), error=0, crash=0, skew=0, own_times=False, accept=False)
@@ -43,7 +43,7 @@ class ManualSink:
         self.world.references = [{} for _ in range(100)]
 
     def commits(self) -> None:
-        """What the committer's thread does between two waits."""
+        """Do what the committer's thread does between two waits."""
         if not self.catalog_is_there:
             return
         if self.run.ready:
@@ -53,7 +53,7 @@ class ManualSink:
             self.run.close(batch, CheckpointFiles(self.outer.new_id(), (), FileTotals()))
 
     def reads(self, number: int, *, time: int | None = None, promised: int = 0) -> None:
-        """One checkpoint of one byte; with a time, or only a progress row."""
+        """Stage one checkpoint of one byte; with a time, or only a progress row."""
         name = f"{self.run.stage_folder}/{number}"
         self.outer.put(name, json.dumps([]).encode())
         staged = Staged((name,), 1, 1)

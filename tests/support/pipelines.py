@@ -1,4 +1,4 @@
-"""Pipelines in a home folder of a test: statements, runs, and what is in the tables afterwards."""
+"""Pipelines in the home folder of a test: statements, runs, and the rows of tables afterwards."""
 
 import threading
 import time
@@ -38,7 +38,7 @@ class Pipelines:
                 execute(self.place, statement)
 
     def run(self, text: str = "") -> list[SinkResult]:
-        """Apply statements, take in everything, stop."""
+        """Apply statements, catch up, stop."""
         self.apply(text)
         return Supervisor(self.place, until_caught_up=True).run()
 
@@ -49,12 +49,12 @@ class Pipelines:
         return connect_embedded(self.home).load_table(name)
 
     def rows(self, name: str, *columns: str, snapshot_id: int | None = None) -> list[tuple[Any, ...]]:
-        """The rows of a table as DuckDB sees them, in order."""
+        """Return the sorted rows of a table, read by DuckDB."""
         found = duckdb_rows(self.table(name).metadata_location, snapshot_id=snapshot_id)
         return sorted(tuple(row[c] for c in (columns or row)) for row in found)
 
     def rows_or_none(self, name: str) -> list[tuple[Any, ...]] | None:
-        """The rows; None while the table is not there."""
+        """Return the rows; None while the table does not exist."""
         try:
             return self.rows(name)
         except NoSuchTableError:
@@ -90,7 +90,7 @@ class Running:
 
 
 def until_stalled(query: Query, words: str) -> None:
-    """Wait until a query says that it waits, and why."""
+    """Wait until a query is stalled, and return the cause."""
     for _ in range(600):
         status = query.status()
         if status.health == "stalled" and words in status.cause:
@@ -101,7 +101,7 @@ def until_stalled(query: Query, words: str) -> None:
 
 
 def eventually(claim: Callable[[], bool]) -> None:
-    """Wait until it is so."""
+    """Wait until the condition is true."""
     deadline = time.monotonic() + PATIENCE
     while not claim():
         assert time.monotonic() < deadline, "it did not become so"

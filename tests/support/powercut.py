@@ -1,11 +1,11 @@
-"""A disk that loses whatever was not synced: what a power cut leaves behind, at its worst.
+"""A disk that loses everything that was not synced: the worst that a power cut can leave behind.
 
-While a `Disk` is installed, every `os.fsync` of the process is noted below `notes`: the contents of a file are kept
-there by a hard link, of a folder its names. `cut` makes an image of the tree from these notes alone, `restart` puts it
-into the tree's place. A file that was never synced is gone, or empty if its name was synced; a name that was removed
-without a sync is back.
+While a `Disk` is installed, every `os.fsync` of the process is recorded below `notes`: the contents of a file by a hard
+link, of a folder its names. `cut` builds an image of the tree from these notes alone, `restart` replaces the tree by
+it. A file that was never synced is missing, or empty if its name was synced; a name that was removed without a sync
+reappears.
 
-SQLite syncs by itself, below Python: its files are left as they are. So is what `spared` names.
+SQLite syncs by itself, below Python: its files are left alone. So are those listed in `spared`.
 """
 
 import json
@@ -24,16 +24,16 @@ SQLITE = ("catalog.db", "catalog.db-wal", "catalog.db-shm", "catalog.db.lock")
 
 @dataclass
 class Disk:
-    """The folder `root`; `notes` is outside of it, on the same file system."""
+    """The folder `root`; `notes` is outside it, on the same file system."""
 
     root: Path
     notes: Path
     spared: Collection[str] = SQLITE
-    """Names that stay as they are, wherever they are."""
+    """Names that are left alone, in every folder."""
     _real: Any = field(default=os.fsync)
 
     def install(self, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
-        """Note the syncs of this process from now on. What is there already is on the disk."""
+        """Record the syncs of this process from now on. Existing files count as synced."""
         self.notes.mkdir(parents=True, exist_ok=True)
         for folder, _, files in os.walk(self.root):
             for path in (Path(folder), *(Path(folder) / name for name in files)):
@@ -63,7 +63,7 @@ class Disk:
             log.write(json.dumps(note) + "\n")
 
     def cut(self) -> None:
-        """The power goes now: what happens from here on leaves no trace."""
+        """Cut the power: nothing that happens later leaves a trace."""
         lines = (self.notes / "log").read_text().splitlines() if (self.notes / "log").exists() else []
         folders: dict[int, dict[str, Any]] = {}
         sizes: dict[int, int] = {}
@@ -78,7 +78,7 @@ class Disk:
         self._spare(image)
 
     def restart(self) -> None:
-        """The power is back: the tree is what the cut left of it."""
+        """Restore the power: the tree becomes what the cut left of it."""
         shutil.rmtree(self.root)
         (self.notes / "image").rename(self.root)
         shutil.rmtree(self.notes)

@@ -1,10 +1,10 @@
 """Reads Iceberg tables with engines that are not calve: DuckDB, Spark with the Iceberg runtime, and DataFusion.
 
-All take the location of a table's metadata file and give rows as dicts of plain Python values, in no order. A test
-that compares a table with its reference asks the first two at least: each has its own blind spots.
+All take the location of a table's metadata file and return rows as dicts of plain Python values, unordered. A test
+that compares a table with its reference uses at least the first two: each has its own blind spots.
 
-The Spark of the tests has no Iceberg jar, as the one of a user has none, so the second reader is a process of its own
-(`iceberg_process.py`), started at the first question and ended by `stop_iceberg_process` at the end of the session.
+The Spark session of the tests has no Iceberg jar, like that of a user, so the second reader is a separate process
+(`iceberg_process.py`), started by the first query and ended by `stop_iceberg_process` at the end of the session.
 """
 
 import subprocess
@@ -37,7 +37,7 @@ def duckdb_rows(
     snapshot_id: int | None = None,
     s3: Mapping[str, str] | None = None,
 ) -> Rows:
-    """The rows of a table as DuckDB sees them, now or as of a snapshot; `s3` are options of DuckDB's secret."""
+    """Read a table with DuckDB, now or as of a snapshot; `s3` are options of DuckDB's secret."""
     selected = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
     options = "" if snapshot_id is None else f", snapshot_from_id => {snapshot_id}"
     with duckdb.connect(":memory:") as connection:
@@ -53,7 +53,7 @@ def duckdb_rows(
 
 
 def _duckdb_extensions(*more: str) -> list[Path]:
-    """The extensions as they are in the packages from PyPI: nothing is installed in the user's home."""
+    """Load the extensions from their PyPI packages: nothing is installed in the user's home."""
     folder = f"extensions/v{duckdb.__version__}"
     return [
         Path(str(files(f"duckdb_extension_{x}")), folder, f"{x}.duckdb_extension") for x in (*more, "avro", "iceberg")
@@ -61,7 +61,7 @@ def _duckdb_extensions(*more: str) -> list[Path]:
 
 
 def datafusion_rows(metadata_location: str) -> Rows:
-    """The rows of a table as DataFusion sees them, through Iceberg's library for Rust."""
+    """Read a table with DataFusion, through Iceberg's Rust library."""
     context = SessionContext()
     context.register_table("t", StaticTable.from_metadata(metadata_location))
     rows: Rows = context.sql("SELECT * FROM t").to_arrow_table().to_pylist()
@@ -71,17 +71,17 @@ def datafusion_rows(metadata_location: str) -> Rows:
 def spark_iceberg_rows(
     metadata_location: str, columns: Sequence[str] | None = None, snapshot_id: int | None = None
 ) -> Rows:
-    """The rows of a table as Spark with the Iceberg runtime sees them, now or as of a snapshot."""
+    """Read a table with Spark and the Iceberg runtime, now or as of a snapshot."""
     return _ask(("read", metadata_location, None if columns is None else list(columns), snapshot_id))
 
 
 def spark_iceberg_sql(statement: str) -> Rows:
-    """The rows of a statement, for tables that the tests make with Spark itself: `scratch.<namespace>.<table>`."""
+    """Run a statement, for tables that the tests create with Spark itself: `scratch.<namespace>.<table>`."""
     return _ask(("sql", statement))
 
 
 def spark_rest_rows(properties: Mapping[str, str], table: str) -> Rows:
-    """The rows of a table as Spark with the Iceberg runtime finds it through a REST catalog."""
+    """Read a table with Spark and the Iceberg runtime through a REST catalog."""
     if not AWS_JARS.is_dir():
         pytest.skip("AWS's client for Spark is not there: it needs mvn, see scripts/fetch_servers.py")
     return _ask(("rest", dict(properties), table))
@@ -98,7 +98,7 @@ class IcebergProcess:
             self._process = subprocess.Popen([*command, self._home.name], cwd=ROOT, pass_fds=[theirs.fileno()])
 
     def ask(self, request: tuple[Any, ...]) -> Rows:
-        """One question, one answer; an error there is an error here."""
+        """Send one query; its failure is raised here."""
         connection: Connection[Any, Any] = self._connection
         connection.send(request)
         if not connection.poll(ANSWER_SECONDS):

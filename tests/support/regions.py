@@ -1,4 +1,4 @@
-"""A table of others with equality deletes of every kind: of several keys, of partitions, of an older spec."""
+"""A foreign table with all kinds of equality deletes: of several keys, of partitions, of an older spec."""
 
 import datetime as dt
 import random
@@ -26,7 +26,7 @@ KEYS = [["id"], ["region", "v"], ["day", "id"], ["price"]]
 
 
 def table_of_regions(folder: Path) -> ForeignTable:
-    """Without rows; spec 0 is by region, the one of today has no field."""
+    """Create the table without rows; spec 0 is by region, the current one has no field."""
     made = ForeignTable(folder, SCHEMA, BY_REGION)
     with made.table.update_spec() as update:
         update.remove_field("region")

@@ -1,4 +1,4 @@
-"""Real runs of sinks without Spark: files of a few rows, written by hand, and everything from there on."""
+"""Real runs of sinks without Spark: the test writes files of a few rows, everything after that is real."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,7 +42,7 @@ COLUMNS = """{"type": "struct", "fields": [
 
 
 def spec_of(sink: str, **settings: object) -> SinkSpec:
-    """Of a sink that is called like its id."""
+    """Build the spec of a sink whose name is its id."""
     return replace(SinkSpec(sink, sink, NAME, ("id",), NoEnvelope()), **settings)  # type: ignore[arg-type]
 
 
@@ -75,11 +75,11 @@ class Run:
 
     @property
     def now(self) -> Table:
-        """The table as the catalog has it."""
+        """Load the table from the catalog."""
         return self.catalog.load_table(NAME.identifier)
 
     def commit(self, rows: Mapping[int, str]) -> Receipt | None:
-        """One batch that inserts or replaces these rows."""
+        """Commit one batch that inserts or replaces these rows."""
         self.record(rows)
         return self.run.commit_next()
 
@@ -102,7 +102,7 @@ class Run:
         assert self.run.record(identity, written, self.run.next_time(self.clock.now_ms()))
 
     def upkeep(self) -> Upkeep:
-        """The maintenance of this run, with a client of its own."""
+        """Create the maintenance of this run, with its own catalog client."""
         scope = CompactionScope(NAME, self.spec.branch, self.spec.write)
         owner = CompactionOwner(self.spec.sink_id, lambda: self.run.fence.run_id)
         tools = ConversionTools(no_session, self.clock, self.ids)

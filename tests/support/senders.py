@@ -1,4 +1,4 @@
-"""Everyone who commits: each prepares a table and then makes one change of it, which a test may meddle with."""
+"""All kinds of committers: each prepares a table and then makes one change, with which a test may interfere."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -42,14 +42,14 @@ PARTITIONED = TableName(("shop",), "partitioned")
 
 @dataclass(frozen=True)
 class Act:
-    """A change of a table that is ready to be made, and what the table is then."""
+    """A prepared change of a table, and the expected result."""
 
     make: Callable[[], object]
     rows: int
     snapshots: int = 1
-    """How many it adds."""
+    """Number of snapshots that it adds."""
     commits: int = 1
-    """How many it sends; the last one is the one to meddle with."""
+    """Number of commits that it sends; a test interferes with the last one."""
     table: tuple[str, ...] = NAME.identifier
 
 
@@ -173,7 +173,7 @@ SENDERS: dict[str, Callable[[Sample, Catalog], Act]] = {
 
 
 def check(catalog: Catalog, act: Act, snapshots_before: int, s3: Mapping[str, str] | None = None) -> None:
-    """The change was made once, DuckDB reads the table, and the files in its place are those that the table has."""
+    """Check that the change was made once, that DuckDB can read the table, and that there are no other files."""
     table = catalog.load_table(act.table)
     assert len(table.metadata.snapshots) == snapshots_before + act.snapshots
     check_rows(catalog, act, s3)
@@ -182,7 +182,7 @@ def check(catalog: Catalog, act: Act, snapshots_before: int, s3: Mapping[str, st
 
 
 def check_rows(catalog: Catalog, act: Act, s3: Mapping[str, str] | None = None) -> None:
-    """DuckDB reads the table, with these options of its secret; whatever the table's snapshots name exists."""
+    """Check that DuckDB can read the table, with these secret options, and that all files of snapshots exist."""
     table = catalog.load_table(act.table)
     assert _named(table) - _in_place(table) == set()
     found = duckdb_rows(table.metadata_location, s3=s3) if table.metadata.snapshots else []
@@ -198,5 +198,5 @@ def _in_place(table: Table) -> set[str]:
 
 
 def _path(location: str) -> str:
-    """As filesystems of pyarrow have it; some catalogs write local locations with one slash."""
+    """Convert a location to pyarrow's form; some catalogs write local locations with one slash."""
     return urlsplit(location).path if location.startswith("file:") else location.partition("://")[2]

@@ -1,4 +1,4 @@
-"""What the properties of a hostile table name: code that tells that it was called."""
+"""Code that the properties of a hostile table refer to; it records that it was called."""
 
 from typing import Any
 
@@ -26,12 +26,12 @@ class HostileLocations(SimpleLocationProvider):
 
 
 def hostile_retries() -> None:
-    """In the place of a retry strategy."""
+    """Stands in for a retry strategy."""
     SPRUNG.append("retries")
 
 
 def hostile_login(**_settings: Any) -> None:
-    """In the place of an AuthManager."""
+    """Stands in for an AuthManager."""
     SPRUNG.append("login")
 
 

@@ -68,7 +68,7 @@ class TableRegistration:
         try:
             with Metastore(MetastoreConfig.load(self._written.home, os.environ), clock=self._clock) as metastore:
                 _register(open_tables(metastore), self._written, status.frontier)
-        except Exception as error:  # noqa: BLE001 - the table is right without its metadata, and the sink goes on
+        except Exception as error:  # noqa: BLE001 - the table is correct without its metadata, and the sink continues
             _log.warning("could not register table %s with the metastore: %s", self._written.spec.table, error)
         self._registered = status.commits
 

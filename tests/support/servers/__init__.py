@@ -8,8 +8,8 @@ postgres   PostgreSQL, where it is installed
 kafka      Apache Kafka, one broker
 trino      a reader of tables, for the tests at length
 listening  an HTTP server in this process
-proxy      passes requests on, and has faults when it is told to
-logins     who may pass: HTTP Basic, bearer tokens, signatures; and a server that issues tokens
+proxy      forwards requests, and injects faults
+logins     checks logins: HTTP Basic, bearer tokens, signatures; and a server that issues tokens
 roles      AWS's STS: who holds one pair of keys may assume one role, for a while
 lakehouse  catalog and store together, one per test session
 """

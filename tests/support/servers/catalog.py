@@ -1,4 +1,4 @@
-"""Iceberg's own REST catalog for tests: tables in SQLite, files in S3. It checks no login: a proxy in front does."""
+"""Iceberg's own REST catalog for tests: tables in SQLite, files in S3. A proxy in front of it checks logins."""
 
 from pathlib import Path
 

@@ -1,8 +1,7 @@
 """A Spark cluster on this machine: a standalone master and workers, of the PySpark that is installed.
 
-Every worker is a group of processes (itself, its executors, their Python), and has a working directory of its own.
-Where the machine allows it, the workers do not see the folders of the driver: whatever goes from the one to the others
-by way of a local disk is not there.
+Every worker is a group of processes (itself, its executors, their Python) with its own working directory. Where the
+machine allows it, the workers do not see the folders of the driver, so nothing can be passed through a local disk.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Hive's metastore: a catalog of tables in Derby, which speaks Thrift.
 
-It makes the tables of its locks by itself only when it is told that it is being tested, and then refuses locks as
-clients of today ask for them: so it is started twice.
+It creates its lock tables only in test mode, in which it refuses the lock requests of current clients: so it is started
+twice.
 """
 
 import socket

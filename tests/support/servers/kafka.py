@@ -1,7 +1,7 @@
-"""Apache Kafka: one broker that is its own controller; topics of one test have names of their own.
+"""Apache Kafka: one broker that is its own controller; each test uses its own topic names.
 
-It speaks plainly at one port, asks for a name and a password (SASL, PLAIN) at another, at a third one does so over TLS
-(SCRAM-SHA-256), and at a fourth one wants a certificate of the client instead.
+It has four ports: plaintext; user and password (SASL, PLAIN); user and password over TLS (SCRAM-SHA-256); and client
+certificates.
 """
 
 import json
@@ -23,7 +23,7 @@ USER, PASSWORD = "calve", "wolfram-broker-password"
 _CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 _LOGIN = "org.apache.kafka.common.security"
 AUTHORITY, STRANGER = (Path(__file__).with_name("tls") / name for name in ("server.pem", "other.pem"))
-"""Who vouches for the broker, and somebody who does not."""
+"""The CA of the broker, and another one."""
 CLIENT, CLIENT_KEY = (AUTHORITY.with_name(f"client.{kind}") for kind in ("pem", "key"))
 """The certificate that lets a client in, and its key, which the next one protects."""
 CLIENT_KEY_PASSWORD = "wolfram-key-password"  # noqa: S105 - it protects nothing

@@ -1,4 +1,4 @@
-"""A catalog and a store, both behind proxies of this process. Tests share them, and use namespaces of their own."""
+"""A catalog and a store, both behind proxies in this process. Tests share them, and use separate namespaces."""
 
 import uuid
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""HTTP in this process: requests and answers are values; one thread and one request per connection."""
+"""An HTTP server in this process: requests and responses are values; one thread and one request per connection."""
 
 import json
 import socket

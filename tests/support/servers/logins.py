@@ -1,6 +1,6 @@
-"""Who may pass to a catalog: HTTP Basic, bearer tokens, AWS signatures. And a server that issues tokens which expire.
+"""Checks logins to a catalog: HTTP Basic, bearer tokens, AWS signatures. And a server that issues expiring tokens.
 
-A signature is computed anew out of what came, with botocore, and compared.
+A signature is recomputed from the request with botocore, and compared.
 """
 
 import base64
@@ -38,7 +38,7 @@ def basic(user: str, password: str) -> Check:
 
 
 def bearer(valid: Callable[[str], bool]) -> Check:
-    """Whoever has a token that is valid now."""
+    """Accepts valid tokens."""
 
     def check(request: Request) -> Answer | None:
         scheme, _, token = request.header("Authorization").partition(" ")

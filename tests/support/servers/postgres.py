@@ -1,4 +1,4 @@
-"""PostgreSQL where it is installed: a cluster of its own in a new folder, on a free loopback port, with a password."""
+"""PostgreSQL, if it is installed: a new cluster in a new folder, on a free loopback port, with a password."""
 
 import os
 import pwd

@@ -1,7 +1,7 @@
-"""Stands between a client and a server: says who may pass, and has faults when it is told to.
+"""A proxy between a client and a server: checks logins and injects faults.
 
-A request meets the first fault that it matches and that is not used up, then the check, then the server. Headers, path
-and body go through as they came, but for what `adapt` changes.
+A request triggers the first matching fault that is not used up, then goes to the check, then to the server. Headers,
+path and body are forwarded unchanged, except for what `adapt` changes.
 """
 
 import gzip

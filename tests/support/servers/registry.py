@@ -1,4 +1,4 @@
-"""A schema registry of this process: schemas by number, behind a login. It answers what Confluent's answers."""
+"""A schema registry in this process: schemas by id, behind a login. It responds like Confluent's."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""AWS's STS, as far as roles go: AssumeRole, signed with one pair of keys, gives keys and a token that expire."""
+"""AWS STS, only AssumeRole: signed with one pair of keys, it returns keys and a token that expire."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -23,9 +23,9 @@ class RoleServer:
     holder: Signatures
     role: str
     told: timedelta
-    """When they expire, as clients are told."""
+    """When they expire according to the response."""
     good: timedelta
-    """When they expire in fact: clients that wait for as long as they are told have a quarter of an hour more."""
+    """When they actually expire. Clients renew a quarter of an hour before the time in the response."""
     issued: dict[str, Temporary] = field(default_factory=dict)
     sessions: list[str] = field(default_factory=list)
 

@@ -1,7 +1,7 @@
 """S3: S3Proxy over a folder, and in front of it a proxy that checks every signature as S3 does.
 
-S3Proxy could check them itself, but it does not understand the newest form of uploads, whose checksum follows the body:
-the proxy hands it the body alone.
+S3Proxy could check them itself, but it does not support the newest form of uploads, whose checksum follows the body:
+the proxy forwards only the body.
 """
 
 from email.message import Message

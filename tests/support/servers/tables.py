@@ -1,4 +1,4 @@
-"""A REST catalog and a Glue in this process, for tables with files on this machine. They say what they are told to."""
+"""A REST catalog and a Glue service in this process, for tables with local files. Tests determine their responses."""
 
 import json
 import re

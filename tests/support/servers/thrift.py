@@ -1,6 +1,6 @@
-"""Hive's metastore over Thrift, in this process: a proxy before a real one, and one of a few tables.
+"""Hive's metastore over Thrift, in this process: a proxy for a real one, and a fake with a few tables.
 
-Both are the same server with another one who answers calls. A call meets the first fault of its name.
+Both are the same server with different handlers. A call triggers the first fault of its name.
 """
 
 import socketserver
@@ -88,7 +88,7 @@ class ThriftServer:
     """Answers at `uri` until `stop`. `seen` are the names of the calls that came, in their order."""
 
     def __init__(self, opened: Callable[[], Any]) -> None:
-        """`opened` is a context, one per connection, of somebody with a method per call."""
+        """`opened` returns the handler of a connection as a context: an object with a method per call."""
         self._opened = opened
         self._lock = threading.Lock()
         self.faults: list[Fault] = []
@@ -151,7 +151,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 def proxy(upstream: str) -> ThriftServer:
-    """Before a metastore; each connection has one of its own to it."""
+    """Forwards to a metastore; each connection has its own one to it."""
     return ThriftServer(lambda: _HiveClient(upstream))
 
 

@@ -1,6 +1,6 @@
-"""Trino: a reader of tables, one node, which finds them through the REST catalog. It needs a Java 24 or later.
+"""Trino: one node that reads tables through the REST catalog. It needs Java 24 or later.
 
-It is asked over HTTP: a statement is sent, and its answer fetched page by page.
+Queries go over HTTP: a statement is sent, and its result fetched page by page.
 """
 
 import base64
