@@ -28,7 +28,7 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate
@@ -115,12 +115,17 @@ def send_all(
 def _post(catalog: Catalog, changes: Sequence[TableChange], unchanged: Sequence[Table]) -> list[TableMetadata]:
     if isinstance(catalog, EmbeddedCatalog) and (len(changes) > 1 or unchanged):
         return catalog.commit_tables(changes, unchanged)
-    after = [catalog.commit_table(one.table, one.requirements, one.updates).metadata for one in changes]
-    for change, metadata in zip(changes, after, strict=True):
-        if change.snapshot is not None and not _has(metadata, change.snapshot):
-            # For example after a redirect, which turns a request to commit into one to load.
-            raise ValueError(f"the response does not contain snapshot {change.snapshot.snapshot_id}")
-    return after
+    answers = [catalog.commit_table(one.table, one.requirements, one.updates) for one in changes]
+    for change, answer in zip(changes, answers, strict=True):
+        if not change.is_in(_response_as_table(change.table, answer)):
+            # A redirect turns a commit request into a load request.
+            what = f"snapshot {change.snapshot.snapshot_id}" if change.snapshot else "the change"
+            raise ValueError(f"the response does not contain {what}")
+    return [answer.metadata for answer in answers]
+
+
+def _response_as_table(table: Table, answer: CommitTableResponse) -> Table:
+    return Table(table.name(), answer.metadata, answer.metadata_location, table.io, table.catalog)
 
 
 def _found(catalog: Catalog, changes: Sequence[TableChange], what: str, error: Exception) -> list[TableMetadata]:
