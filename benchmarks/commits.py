@@ -25,9 +25,11 @@ from pyspark.sql.types import DoubleType, LongType, StructType
 
 from calve.catalog.connect import connect_embedded
 from calve.clock import RandomIds, SystemClock
+from calve.commit.checkpoints import CheckpointFiles
 from calve.commit.committer import Signals
 from calve.commit.journal import Journal
-from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
+from calve.commit.run import SinkRun
+from calve.commit.run_state import RunPorts
 from calve.iceberg.loading import load_or_create_table
 from calve.iceberg.schema.arrow import arrow_schema, key_schema, metrics_of
 from calve.iceberg.schema.creation import iceberg_schema
@@ -79,8 +81,8 @@ def commit_times(home: Path, commits: int) -> list[float]:
     resolver = PositionResolver(table, SparkJobs(no_session, "bench"), ids, index)
     outside = RunPorts(clock, ids, monitor, signals, resolver)
     run = SinkRun(spec, table, Journal(LocalState(home / "state")), outside, lambda _: True)
-    run.boot()
-    run.claim()
+    run.claims.boot()
+    run.claims.claim()
     target = table.write_target(WriteOptions())
     seconds = []
     for number in range(commits):
@@ -89,9 +91,11 @@ def commit_times(home: Path, commits: int) -> list[float]:
         written = CheckpointFiles(
             commit_id, table.write_manifests(files, commit_id), FileTotals.of(WriteResult(files, 1))
         )
-        run.record(CheckpointIdentity("q", number, run.end, str(number)), written, run.next_time(clock.now_ms()))
+        run.checkpoints.record(
+            CheckpointIdentity("q", number, run.state.end, str(number)), written, run.state.next_time(clock.now_ms())
+        )
         began = time.perf_counter()
-        if run.commit_next() is None:
+        if run.commits.commit_next() is None:
             raise SystemExit("a commit failed")
         seconds.append(time.perf_counter() - began)
     return seconds

@@ -11,9 +11,11 @@ from pyiceberg.types import LongType, NestedField
 from calve import faults
 from calve.catalog.connect import connect_embedded
 from calve.clock import RandomIds, SystemClock
+from calve.commit.checkpoints import CheckpointFiles
 from calve.commit.committer import Signals
 from calve.commit.journal import Journal
-from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
+from calve.commit.run import SinkRun
+from calve.commit.run_state import RunPorts
 from calve.iceberg.files.store import open_output
 from calve.iceberg.loading import load_or_create_table
 from calve.iceberg.schema.arrow import arrow_schema, metrics_of
@@ -64,18 +66,18 @@ class Writer:
 
     def work(self) -> None:
         """Go on where the records end, until all batches are in the table."""
-        self._run.boot()
-        self._run.claim()
-        for number in range(int(self._run.end or 0), BATCHES):
+        self._run.claims.boot()
+        self._run.claims.claim()
+        for number in range(int(self._run.state.end or 0), BATCHES):
             written = self._written(number)
-            identity = CheckpointIdentity("q", number, self._run.end, str(number + 1))
-            assert self._run.record(identity, written, self._run.next_time(self._clock.now_ms()))
+            identity = CheckpointIdentity("q", number, self._run.state.end, str(number + 1))
+            assert self._run.checkpoints.record(identity, written, self._run.state.next_time(self._clock.now_ms()))
             self._commit()
         self._commit()
 
     def _commit(self) -> None:
-        while self._run.pending:
-            assert self._run.commit_next() is not None
+        while self._run.state.pending:
+            assert self._run.commits.commit_next() is not None
 
     def _written(self, number: int) -> CheckpointFiles:
         target = self._table.write_target(WriteOptions())

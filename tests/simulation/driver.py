@@ -15,9 +15,11 @@ from greenlet import getcurrent, greenlet
 from pyiceberg.table import Table
 
 from calve import faults
+from calve.commit.checkpoints import CheckpointFiles, Decision
 from calve.commit.journal import Journal
 from calve.commit.ports import Waiting
-from calve.commit.run import CheckpointFiles, Decision, RunPorts, SinkRun
+from calve.commit.run import SinkRun
+from calve.commit.run_state import RunPorts
 from calve.errors import (
     CheckpointGap,
     FencedError,
@@ -272,7 +274,7 @@ class Driver:
             self.threads = {"stream": greenlet(self.stream), "committer": greenlet(self.committer)}
             if self.world.upkeep:
                 self.threads["upkeep"] = greenlet(self.upkeep)
-        if self.run.frontier.sealed:
+        if self.run.state.frontier.sealed:
             self.alive, self.exit = False, "sealed"
 
     def leave(self, how: str, error: BaseException) -> None:
@@ -283,12 +285,12 @@ class Driver:
 
     def boot(self) -> None:
         world = self.world
-        self.run.boot()
-        if self.run.sealed and not self.run.pending:
+        self.run.claims.boot()
+        if self.run.state.sealed and not self.run.state.pending:
             return
-        self.run.adopt_rows()
+        self.run.claims.adopt_rows()
         if self.disk_kind == "lost" or world.disk is None:
-            first = world.disk is None and self.run.end is None
+            first = world.disk is None and self.run.state.end is None
             self.new_checkpoint(fresh=first)
         elif self.disk_kind == "old":
             self.checkpoint = world.rng.choice(world.disk_copies).copy()
@@ -298,13 +300,13 @@ class Driver:
             world.disk = self.checkpoint
         assert self.checkpoint is not None
         _, position = self.checkpoint.position()
-        if position > int(self.run.end or 0):
+        if position > int(self.run.state.end or 0):
             self.new_checkpoint()
 
     def new_checkpoint(self, *, fresh: bool = False) -> None:
         if not self.world.setup.seekable and not fresh:
             raise SourceLost("the source cannot start at the recorded offsets")
-        end = int(self.run.end or 0)
+        end = int(self.run.state.end or 0)
         faults.reached(f"new Spark checkpoint from {end}")
         self.checkpoint = SparkCheckpoint(self.world.new_id("query-"), end)
         if self is world_current(self.world):
@@ -312,7 +314,7 @@ class Driver:
 
     def stream(self) -> None:
         """Spark's micro-batch loop around calve's callback."""
-        while not self.run.sealed:
+        while not self.run.state.sealed:
             faults.reached("idle")
             checkpoint = self.checkpoint
             assert checkpoint is not None
@@ -327,29 +329,29 @@ class Driver:
                 faults.reached("spark-commit.before")
                 checkpoint.commits.add(batch)
                 self.expected = (checkpoint, batch + 1)
-            elif not self.run.sealed:
+            elif not self.run.state.sealed:
                 self.new_checkpoint()
 
     def plan(self, checkpoint: SparkCheckpoint, batch: int, start: int) -> bool:
         """Let Spark plan the next batch; False if there is none or the position is wrong."""
         world = self.world
-        if start != int(self.run.end or 0):
-            if not self.run.claimed:
+        if start != int(self.run.state.end or 0):
+            if not self.run.state.claimed:
                 try:
-                    self.run.recheck_table()
+                    self.run.claims.recheck_table()
                 except TransientError:
                     return False
-            if start != int(self.run.end or 0):
+            if start != int(self.run.state.end or 0):
                 self.new_checkpoint()
             return False
         if len(world.source) <= start:
-            self.run.found_nothing(self.run.end, self.outside.now_ms())
-            if world.source_ended() and self.run.staged:
-                self.run.flush(seal=True)
+            self.run.checkpoints.found_nothing(self.run.state.end, self.outside.now_ms())
+            if world.source_ended() and self.run.state.staged:
+                self.run.batches.flush(seal=True)
             elif world.source_ended():
-                self.run.seal()
+                self.run.batches.seal()
             else:
-                self.run.read_through()
+                self.run.batches.read_through()
             return False
         end = min(len(world.source), start + world.rng.choice([1, 2, 4]))
         faults.reached(f"offset log {checkpoint.query_id}/{batch} [{start}, {end})")
@@ -363,22 +365,22 @@ class Driver:
         identity = CheckpointIdentity(checkpoint.query_id, batch, str(start) if start else None, str(end))
         for claim in (False, True):
             if claim:
-                self.run.claim()
-            decision = self.run.decide(identity)
+                self.run.claims.claim()
+            decision = self.run.checkpoints.decide(identity)
             if decision is not Decision.ACCEPT:
                 return decision is Decision.REPLAY
         if self.early_commit_log:
             checkpoint.commits.add(batch)
-        self.run.reads(identity, stamp, 0)
-        self.run.await_room()
+        self.run.checkpoints.reads(identity, stamp, 0)
+        self.run.checkpoints.await_room()
         if self.stages:
-            if not self.run.stage(identity, self.staged(start, end), stamp):
+            if not self.run.checkpoints.stage(identity, self.staged(start, end), stamp):
                 raise Violation("a row is late although the source kept its promise")
             return True
-        while self.run.staged:
+        while self.run.state.staged:
             self.close_due()
         rows = {key: value for key, value, _ in self.world.source[start:end] if key is not None}
-        while not self.run.record(identity, self.written(rows), self.run.next_time(stamp)):
+        while not self.run.checkpoints.record(identity, self.written(rows), self.run.state.next_time(stamp)):
             continue
         return True
 
@@ -395,7 +397,7 @@ class Driver:
         faults.reached("stage.before")
         records = self.world.source[start:end]
         rows = [record for record in records if record[0] is not None]
-        names = (f"{self.run.stage_folder}/{self.world.new_id('part-')}",) if rows else ()
+        names = (f"{self.run.checkpoints.stage_folder}/{self.world.new_id('part-')}",) if rows else ()
         for name in names:
             self.outside.put(name, json.dumps(rows).encode())
         faults.reached("stage.after")
@@ -408,7 +410,7 @@ class Driver:
 
     def written(self, rows: dict[int, int | None]) -> CheckpointFiles:
         faults.reached("files.before")
-        deletes = frozenset(rows) if self.run.needs_deletes else frozenset()
+        deletes = frozenset(rows) if self.run.state.needs_deletes else frozenset()
         name = self.world.new_id("file-")
         live = {k: v for k, v in rows.items() if v is not None}
         self.world.files[name] = File(live, frozenset() if self.positions else deletes)
@@ -423,18 +425,18 @@ class Driver:
 
     def close_due(self) -> bool:
         with self.closing:
-            if self.run.due() is None:
+            if self.run.batches.due() is None:
                 return False
-            self.run.claim()
-            batch = self.run.due()
+            self.run.claims.claim()
+            batch = self.run.batches.due()
             if batch is None:
                 return False
-            entries = [e for e in self.run.staged if e.staged and e.staged.rows and e.reaches_into(batch)]
+            entries = [e for e in self.run.state.staged if e.staged and e.staged.rows and e.reaches_into(batch)]
             if len({e.staged.kind for e in entries if e.staged and not e.timed}) > 1:
                 raise Violation("rows of different kinds share a batch by the clock")
             names = [f for e in entries if e.staged for f in e.staged.files]
-            rows = self.run.retry_checking_fence(lambda: self.merged(names, batch))
-            self.run.close(batch, self.written(rows))
+            rows = self.run.state.retry_checking_fence(lambda: self.merged(names, batch))
+            self.run.batches.close(batch, self.written(rows))
             return True
 
     def merged(self, names: Sequence[str], batch: BatchDescription) -> dict[int, int | None]:
@@ -451,20 +453,20 @@ class Driver:
     def committer(self) -> None:
         while True:
             faults.reached("idle")
-            if self.run.ready:
-                if self.run.commit_next() is None:
+            if self.run.state.ready:
+                if self.run.commits.commit_next() is None:
                     self.outside.pause(1.0)
-                if self.run.frontier.sealed:
+                if self.run.state.frontier.sealed:
                     return
             elif not self.close_due():
-                self.run.record_heartbeat()
+                self.run.batches.record_heartbeat()
 
     def upkeep(self) -> None:
         """Compact the table: plan on one state, commit on a later one."""
-        owner, rng = CompactionOwner(self.run.sink_id, lambda: self.run.fence.run_id), self.world.upkeeps
-        while not self.run.frontier.sealed:
+        owner, rng = CompactionOwner(self.run.state.sink_id, lambda: self.run.state.fence.run_id), self.world.upkeeps
+        while not self.run.state.frontier.sealed:
             faults.reached("idle")
-            if not self.run.claimed or rng.random() < 0.7:
+            if not self.run.state.claimed or rng.random() < 0.7:
                 continue
             try:
                 plan = self.looked_at(owner)
@@ -473,7 +475,7 @@ class Driver:
                 now = self.looked_at(owner)
                 if plan.uuid == now.uuid and plan.head in {s.snapshot_id for s in now.ancestors}:
                     faults.reached("maintain.before")
-                    self.world.compact(now, self.run.fence)
+                    self.world.compact(now, self.run.state.fence)
                     faults.reached("maintain.after")
             except TransientError as error:
                 self.world.say(f"run {self.number} upkeep: {error.primary}")

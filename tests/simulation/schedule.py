@@ -212,7 +212,7 @@ class Simulation:
     def check_successor(self) -> None:
         if self.current.exit != "fenced" or any(d.exit not in {"", "fenced", "sealed"} for d in self.drivers):
             return
-        holder = next((d for d in self.drivers if d.run.fence == self.world.truth.fence), None)
+        holder = next((d for d in self.drivers if d.run.state.fence == self.world.truth.fence), None)
         older = holder is not None and holder.booted is not None and holder.booted < self.current.started
         if older and self.current.version >= self.version:
             raise Violation("the supervised run was fenced by an older one that is gone")
@@ -221,7 +221,7 @@ class Simulation:
         world = self.world
         all_there = int(world.truth.offsets or 0) == len(world.source)
         if world.setup.own_times:
-            read = int(self.current.run.end or 0) == len(world.source)
+            read = int(self.current.run.state.end or 0) == len(world.source)
             all_there = read and Frontier(world.last_time()) < world.truth.frontier
         taking_over = world.truth.adopting or (world.truth.catching_up and not world.setup.own_times)
         all_there = all_there and not taking_over
@@ -234,9 +234,9 @@ class Simulation:
             world.now += 1
             if self.current.alive:
                 self.step(self.current)
-            if not self.current.run.pending:
+            if not self.current.run.state.pending:
                 break
-        if self.current.alive and self.current.run.pending:
+        if self.current.alive and self.current.run.state.pending:
             raise Violation("work stays pending")
         if self.current.alive:
             self.crash(self.current, "rerun")

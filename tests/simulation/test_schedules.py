@@ -13,7 +13,20 @@ from typing import Any
 
 import pytest
 
-from calve.commit import attempt, backpressure, belief, journal, run, takeover, windows
+from calve.commit import (
+    attempt,
+    backpressure,
+    batches,
+    belief,
+    checkpoints,
+    claims,
+    commits,
+    journal,
+    run,
+    run_state,
+    takeover,
+    windows,
+)
 from tests.simulation import driver
 from tests.simulation.schedule import Simulation, simulate
 from tests.simulation.world import Violation
@@ -62,7 +75,7 @@ MUTATIONS = [
     Mutation("replays are not recognised", ((takeover, "if identity in self.known:", OFF),), only(crash=0.06)),
     Mutation(
         "the position of a checkpoint is not compared",
-        ((run, "if identity.start == self._position.end else Decision.REPOSITION", ""),),
+        ((checkpoints, "if identity.start == self._state.position.end else Decision.REPOSITION", ""),),
         only("checkpoint_rewound", "checkpoint_lost", crash=0.06, seekable=True),
     ),
     Mutation(
@@ -116,9 +129,9 @@ MUTATIONS = [
         "records are read before the claim only",
         (
             (
-                run,
-                "position = self.retry_checking_fence(lambda: self._take_over(progress))",
-                "position = self._position; self._journal.adopt(self.fence, position.to_adoption())",
+                claims,
+                "position = self._state.retry_checking_fence(lambda: self._take_over(progress))",
+                "position = self._state.position; self._journal.adopt(self._state.fence, position.to_adoption())",
             ),
         ),
         only("zombie", "pause", "stray"),
@@ -130,7 +143,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a pending batch does not call for deletes",
-        ((run, "return self._has_data or pending_rows or", "return self._has_data or"),),
+        ((run_state, "return self.has_data or pending_rows or", "return self.has_data or"),),
         only("down"),
     ),
     Mutation(
@@ -153,21 +166,21 @@ MUTATIONS = [
         "the newest pending batch goes first",
         (
             (
-                run,
-                "for e in self._position.entries if e.committable)",
-                "for e in self._position.entries[::-1] if e.committable)",
+                commits,
+                "for e in self._state.position.entries if e.committable)",
+                "for e in self._state.position.entries[::-1] if e.committable)",
             ),
         ),
         only("down", error=0.3),
     ),
     Mutation(
         "times may repeat",
-        ((run, "return max(now_ms, self._position.last_time + 1)", "return now_ms"),),
+        ((run_state, "return max(now_ms, self.position.last_time + 1)", "return now_ms"),),
         only(skew=4000, crash=0.03),
     ),
     Mutation(
         "a window that is being closed still takes checkpoints",
-        ((run, "self._position.last_time = max(self._position.last_time, batch.upper.time - 1)", "pass"),),
+        ((batches, "position.last_time = max(position.last_time, batch.upper.time - 1)", "pass"),),
         only(windows=(20,)),
     ),
     Mutation(
@@ -182,7 +195,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a batch states the offsets of the newest checkpoint",
-        ((run, "whole, committed = position.whole_below(batch.upper),", "whole, committed = position.staged,"),),
+        ((batches, "whole, committed = position.whole_below(batch.upper),", "whole, committed = position.staged,"),),
         only(windows=(20,)),
     ),
     Mutation(
@@ -192,7 +205,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a checkpoint that is partly in the table and lost is read again",
-        ((run, "if progress.ahead and not position.reaches(progress.ahead):", OFF),),
+        ((claims, "if progress.ahead and not position.reaches(progress.ahead):", OFF),),
         only("state_lost", own_times=True, seekable=True, crash=0.06),
     ),
     Mutation(
@@ -210,7 +223,7 @@ MUTATIONS = [
         "rows are taken over without a look at them",
         (
             (
-                run,
+                claims,
                 "self._existing.check(self._attempts.load_fenced(), claim.snapshot_id)",
                 "None",
             ),
@@ -220,7 +233,7 @@ MUTATIONS = [
     Mutation(
         "batches do not wait until rows that are taken over are checked",
         (
-            (run, "if progress.adopting is not None and progress.generation >= self._spec.generation:", OFF),
+            (claims, "if progress.adopting is not None and progress.generation >= self._spec.generation:", OFF),
             (attempt, "if progress.adopting is not None and not replaces:", OFF),
         ),
         only("load", "dirty", adopt=True),
@@ -258,15 +271,15 @@ MUTATIONS = [
                 "self._clock.monotonic() - quiet.first < times.idle_ms / 1000",
             ),
             (
-                run,
-                """            self._closing.reset_idle()
+                checkpoints,
+                """            self._windows.reset_idle()
             self._lag.read(""",
                 """            self._lag.read(""",
             ),
             (
-                run,
+                checkpoints,
                 """while (room := self._room()) is not Room.FREE:
-            self.reset_idle()""",
+            self._state.reset_idle()""",
                 "while (room := self._room()) is not Room.FREE:",
             ),
         ),
@@ -284,7 +297,10 @@ MUTATIONS = [
     ),
 ]
 
-PROTOCOL = (takeover, attempt, belief, windows, journal, backpressure, run)
+PROTOCOL = (
+    *(takeover, attempt, belief, windows, journal, backpressure),
+    *(run_state, claims, checkpoints, batches, commits, run),
+)
 
 
 @pytest.fixture
@@ -327,7 +343,7 @@ def test_the_schedules_notice_when(mutation: Mutation, monkeypatch: pytest.Monke
     MUTATED.clear()
     for edit in mutation.edits:
         mutate(*edit)
-    for name, value in (("SinkRun", run.SinkRun), ("Journal", journal.Journal), ("Decision", run.Decision)):
+    for name, value in (("SinkRun", run.SinkRun), ("Journal", journal.Journal), ("Decision", checkpoints.Decision)):
         monkeypatch.setattr(driver, name, value)
     assert is_caught(mutation.setup), "the schedules hold without this check: it is not needed, or they are too tame"
 

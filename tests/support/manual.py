@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable
 
+from calve.commit.checkpoints import CheckpointFiles
 from calve.commit.journal import Journal
-from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
+from calve.commit.run import SinkRun
+from calve.commit.run_state import RunPorts
 from calve.model.checkpoint import CheckpointIdentity, Staged
 from calve.model.files import FileTotals
 from calve.model.spec import SinkSpec
@@ -35,8 +37,8 @@ class ManualSink:
         self.world, self.outer = world, Outer(world, Schedule())
         outer = self.outer
         self.run = SinkRun(spec, outer, Journal(outer), RunPorts(outer, outer, outer, outer, outer), lambda _: True)
-        self.run.boot()
-        self.run.claim()
+        self.run.claims.boot()
+        self.run.claims.claim()
         self.catalog_is_there = True
         self.batches = 0
         outer.meanwhile = self.commits
@@ -46,19 +48,21 @@ class ManualSink:
         """Do what the committer's thread does between two waits."""
         if not self.catalog_is_there:
             return
-        if self.run.ready:
-            assert self.run.commit_next()
+        if self.run.state.ready:
+            assert self.run.commits.commit_next()
             self.batches += 1
-        elif batch := self.run.due():
-            self.run.close(batch, CheckpointFiles(self.outer.new_id(), (), FileTotals()))
+        elif batch := self.run.batches.due():
+            self.run.batches.close(batch, CheckpointFiles(self.outer.new_id(), (), FileTotals()))
 
     def reads(self, number: int, *, time: int | None = None, promised: int = 0) -> None:
         """Stage one checkpoint of one byte; with a time, or only a progress row."""
-        name = f"{self.run.stage_folder}/{number}"
+        name = f"{self.run.checkpoints.stage_folder}/{number}"
         self.outer.put(name, json.dumps([]).encode())
         staged = Staged((name,), 1, 1)
-        if self.run._spec.times:
+        if self.run.state.spec.times:
             times = (-1, -2, ()) if time is None else (time, time, (time,))
             staged = Staged((name,) if time is not None else (), int(time is not None), 1, promised, *times)
-        start = self.run.end
-        assert self.run.stage(CheckpointIdentity("q", number, start, str(number + 1)), staged, self.world.now)
+        start = self.run.state.end
+        assert self.run.checkpoints.stage(
+            CheckpointIdentity("q", number, start, str(number + 1)), staged, self.world.now
+        )

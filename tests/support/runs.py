@@ -10,9 +10,11 @@ from pyiceberg.table import Table
 
 from calve.catalog.connect import connect_embedded
 from calve.clock import Clock, RandomIds, SystemClock
+from calve.commit.checkpoints import CheckpointFiles
 from calve.commit.committer import Signals
 from calve.commit.journal import Journal
-from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
+from calve.commit.run import SinkRun
+from calve.commit.run_state import RunPorts
 from calve.iceberg.loading import load_or_create_table
 from calve.iceberg.schema.arrow import arrow_schema, parse_schema
 from calve.iceberg.schema.creation import iceberg_schema
@@ -70,8 +72,8 @@ class Run:
         self.resolver = PositionResolver(self.table, SparkJobs(no_session, spec.sink_id), self.ids, index)
         ports = RunPorts(clock, self.ids, self.monitor, self.signals, self.resolver)
         self.run = SinkRun(spec, self.table, Journal(state), ports, lambda _: True)
-        self.run.boot()
-        self.checkpoint = self.run.next_checkpoint
+        self.run.claims.boot()
+        self.checkpoint = self.run.state.next_checkpoint
 
     @property
     def now(self) -> Table:
@@ -81,11 +83,11 @@ class Run:
     def commit(self, rows: Mapping[int, str]) -> Receipt | None:
         """Commit one batch that inserts or replaces these rows."""
         self.record(rows)
-        return self.run.commit_next()
+        return self.run.commits.commit_next()
 
     def record(self, rows: Mapping[int, str]) -> None:
         """Make one checkpoint durable; its offsets count checkpoints."""
-        self.run.claim()
+        self.run.claims.claim()
         number = self.checkpoint
         self.checkpoint += 1
         files = self._files(rows)
@@ -98,13 +100,13 @@ class Run:
             FileTotals.of(WriteResult(tuple(data), len(rows))),
             self.table.write_manifests(keys, f"{commit_id}-keys"),
         )
-        identity = CheckpointIdentity("q", number, self.run.end, str(number))
-        assert self.run.record(identity, written, self.run.next_time(self.clock.now_ms()))
+        identity = CheckpointIdentity("q", number, self.run.state.end, str(number))
+        assert self.run.checkpoints.record(identity, written, self.run.state.next_time(self.clock.now_ms()))
 
     def upkeep(self) -> Upkeep:
         """Create the maintenance of this run, with its own catalog client."""
         scope = CompactionScope(NAME, self.spec.branch, self.spec.write)
-        owner = CompactionOwner(self.spec.sink_id, lambda: self.run.fence.run_id)
+        owner = CompactionOwner(self.spec.sink_id, lambda: self.run.state.fence.run_id)
         tools = ConversionTools(no_session, self.clock, self.ids)
         return Upkeep(
             lambda: Compactor(connect_embedded(self.home), scope, tools, owner=owner),

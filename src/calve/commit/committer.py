@@ -140,11 +140,11 @@ class Committer:
 
     def _loop(self) -> None:
         delay = FIRST_WAIT
-        while not self._run.frontier.sealed:
+        while not self._run.state.frontier.sealed:
             calls = self._signals.calls
             if not self._signals.stopping:
                 self._upkeep.maintain()
-            if not self._run.ready:
+            if not self._run.state.ready:
                 delay = FIRST_WAIT
                 if not self._signals.stopping and self._close_due():
                     continue
@@ -160,7 +160,7 @@ class Committer:
                     self._idle(calls)
                 continue
             self._busy = True
-            if self._run.commit_next() is not None:
+            if self._run.commits.commit_next() is not None:
                 delay = FIRST_WAIT
                 self._signals.wake()
             else:  # the batch stays pending and is retried later, in order
@@ -168,16 +168,16 @@ class Committer:
                 delay = min(delay * 2, LONGEST_WAIT)
 
     def _idle(self, calls: int) -> None:
-        due = self._run.until_due()
-        longest = min(self._idle_check, max(self._run.until_heartbeat, FIRST_WAIT))
+        due = self._run.batches.until_due()
+        longest = min(self._idle_check, max(self._run.batches.until_heartbeat, FIRST_WAIT))
         self._signals.await_call(calls, longest if due is None else min(due, longest))
-        if self._run.pending or self._signals.stopping or self._signals.calls > calls:
+        if self._run.state.pending or self._signals.stopping or self._signals.calls > calls:
             return
         self._warn_if_transient("idle check of the table", self._check_idle_table)
 
     def _check_idle_table(self) -> None:
-        if not self._run.record_heartbeat() and self._run.claimed:
-            self._run.recheck_table()
+        if not self._run.batches.record_heartbeat() and self._run.state.claimed:
+            self._run.claims.recheck_table()
 
     def _warn_if_transient(self, what: str, action: Callable[[], None]) -> None:
         try:

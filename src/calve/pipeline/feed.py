@@ -13,9 +13,10 @@ from typing import Final, Protocol
 from pyspark.sql import SparkSession
 
 from calve.clock import Clock
+from calve.commit.checkpoints import Decision
 from calve.commit.committer import Signals
 from calve.commit.ports import Stopped
-from calve.commit.run import Decision, SinkRun
+from calve.commit.run import SinkRun
 from calve.model.checkpoint import CheckpointIdentity, Offsets, SizeHint
 from calve.model.spec import Pace
 from calve.records.frames import Records
@@ -176,7 +177,7 @@ class SourceFeed:
 
     def _main(self, run: SinkRun, take: Take) -> None:
         try:
-            use_pool(self._spark, run.sink_id)
+            use_pool(self._spark, run.state.sink_id)
             self._loop(run, take)
         except Stopped:
             pass
@@ -189,33 +190,33 @@ class SourceFeed:
                 self._idle.notify_all()
 
     def _loop(self, run: SinkRun, take: Take) -> None:
-        run.adopt_rows()
-        while not self._signals.stopping and not run.sealed:
+        run.claims.adopt_rows()
+        while not self._signals.stopping and not run.state.sealed:
             calls, asked, started = self._signals.calls, self._asked, self._clock.monotonic()
-            start, asked_ms = run.end, self._clock.now_ms()
+            start, asked_ms = run.state.end, self._clock.now_ms()
             if self._source.ended(start):
-                if run.staged:
-                    run.flush(seal=True)
+                if run.state.staged:
+                    run.batches.flush(seal=True)
                     self._signals.await_call(calls, 0.1)
                 else:
-                    run.seal()
+                    run.batches.seal()
                 continue
-            end = run.retry_until_stopped(partial(self._source.next_end, start, whole=run.starts_over))
-            if end is None and run.starts_over:
-                run.empty_table(self._clock.now_ms())
+            end = run.state.retry_until_stopped(partial(self._source.next_end, start, whole=run.state.starts_over))
+            if end is None and run.state.starts_over:
+                run.batches.empty_table(self._clock.now_ms())
                 continue
             if end is None:
-                run.found_nothing(start, asked_ms)
-                run.read_through()
+                run.checkpoints.found_nothing(start, asked_ms)
+                run.batches.read_through()
                 self._answer(asked)
                 self._rest(run, started, least=LEAST_POLL)
                 continue
             complete, unread = self._source.took_all, self._source.unread
-            take(run.retry_until_stopped(partial(self._checkpoint, run, start, end)))
+            take(run.state.retry_until_stopped(partial(self._checkpoint, run, start, end)))
             if complete:
-                run.read_through()
+                run.batches.read_through()
                 self._answer(asked)
-            self._source.committed(run.committed_offsets)
+            self._source.committed(run.state.committed_offsets)
             if not unread:
                 self._rest(run, started)
 
@@ -223,14 +224,14 @@ class SourceFeed:
         """Wait until the next checkpoint is due, unless a request is open."""
         now = self._clock.monotonic()
         until = now + max(least, self._pace.rest(started, now, self._clock.now_ms()))
-        while not self._signals.stopping and not run.sealed and self._answered >= self._asked:
+        while not self._signals.stopping and not run.state.sealed and self._answered >= self._asked:
             calls, rest = self._signals.calls, until - self._clock.monotonic()
             if rest <= 0:
                 return
             self._signals.await_call(calls, rest)
 
     def _checkpoint(self, run: SinkRun, start: Offsets, end: Offsets) -> Checkpoint:
-        identity = CheckpointIdentity(self._source.name, run.next_checkpoint, start, end)
+        identity = CheckpointIdentity(self._source.name, run.state.next_checkpoint, start, end)
         frame = self._source.frame(self._spark, start, end)
         size, final = self._source.size(start, end), self._source.ended(end)
         found = Checkpoint(identity, frame, self._clock.now_ms(), size, final=final, unread=self._source.unread)

@@ -15,7 +15,8 @@ from pyspark.sql.types import StructType
 
 from calve import faults
 from calve.clock import Clock, IdSource
-from calve.commit.run import CheckpointFiles, Decision, SinkRun
+from calve.commit.checkpoints import CheckpointFiles, Decision
+from calve.commit.run import SinkRun
 from calve.envelope.envelopes import changes_of, key_violations
 from calve.envelope.fields import with_time
 from calve.envelope.log import log_of
@@ -143,10 +144,10 @@ class Pipeline:
         This decides before the claim, so that a replay claims nothing, and again after it, since the claim may have
         taken over records that were not visible before.
         """
-        decision = self._run.decide(checkpoint.identity)
-        if decision is Decision.ACCEPT and not self._run.claimed:
-            self._run.claim()
-            decision = self._run.decide(checkpoint.identity)
+        decision = self._run.checkpoints.decide(checkpoint.identity)
+        if decision is Decision.ACCEPT and not self._run.state.claimed:
+            self._run.claims.claim()
+            decision = self._run.checkpoints.decide(checkpoint.identity)
         if decision is Decision.SEALED and not frame_of(checkpoint.frame).isEmpty():
             raise TerminalError(
                 "rows arrived after the end of the input",
@@ -155,8 +156,8 @@ class Pipeline:
             )
         if decision is not Decision.ACCEPT:
             return decision
-        self._run.reads(checkpoint.identity, checkpoint.batch_ms, checkpoint.unread)
-        self._run.await_room()
+        self._run.checkpoints.reads(checkpoint.identity, checkpoint.batch_ms, checkpoint.unread)
+        self._run.checkpoints.await_room()
         self._evolve_table()
         while True:
             try:
@@ -165,13 +166,13 @@ class Pipeline:
             except UnreadableFile as error:
                 checkpoint = self._without_file(checkpoint, error)
         try:
-            self._intake.committed(self._run.committed_offsets, epoch=self._run.fence.epoch)
+            self._intake.committed(self._run.state.committed_offsets, epoch=self._run.state.fence.epoch)
         except TransientError as error:
             self._monitor.warned("clean-up after a checkpoint", error)
         return decision
 
     def _changes(self, checkpoint: Checkpoint) -> DataFrame:
-        epoch = self._run.fence.epoch
+        epoch = self._run.state.fence.epoch
         if self._letters is not None:
             self._letters.release()  # from a failed attempt
         needs = self._table.needs
@@ -179,7 +180,7 @@ class Pipeline:
 
     def _make_durable(self, checkpoint: Checkpoint) -> None:
         if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
-            self._run.retry_until_stopped(lambda: self._check_key_violations(checkpoint))
+            self._run.state.retry_until_stopped(lambda: self._check_key_violations(checkpoint))
         try:
             while not (
                 self._stage_checkpoint(checkpoint) if self._spec.stages else self._record_checkpoint(checkpoint)
@@ -199,33 +200,33 @@ class Pipeline:
         if letters is None or found is None:
             raise error
         path, rest = found
-        self._run.retry_until_stopped(lambda: letters.add_file(path, error, checkpoint.identity))
+        self._run.state.retry_until_stopped(lambda: letters.add_file(path, error, checkpoint.identity))
         return rest
 
     def _stage_checkpoint(self, checkpoint: Checkpoint) -> bool:
-        staged = self._run.retry_checking_fence(lambda: self._stage(checkpoint))
+        staged = self._run.state.retry_checking_fence(lambda: self._stage(checkpoint))
         try:
             self._check_unchanged(checkpoint)
         except SourceLost:
             discard_staged(self._state, staged)
             raise
-        return self._run.stage(checkpoint.identity, staged, checkpoint.batch_ms)
+        return self._run.checkpoints.stage(checkpoint.identity, staged, checkpoint.batch_ms)
 
     def _check_unchanged(self, checkpoint: Checkpoint) -> None:
         if checkpoint.files is not None:
-            self._run.retry_until_stopped(checkpoint.files.check_unchanged)
+            self._run.state.retry_until_stopped(checkpoint.files.check_unchanged)
 
     def _record_checkpoint(self, checkpoint: Checkpoint) -> bool:
-        while self._run.staged:  # by a predecessor with another definition
+        while self._run.state.staged:  # by a predecessor with another definition
             self.close_due()
-        time = self._run.next_time(checkpoint.batch_ms)
-        made = self._run.retry_checking_fence(lambda: self._write(checkpoint, time))
+        time = self._run.state.next_time(checkpoint.batch_ms)
+        made = self._run.state.retry_checking_fence(lambda: self._write(checkpoint, time))
         try:
             self._check_unchanged(checkpoint)
         except SourceLost:
             made.remove()
             raise
-        if self._run.record(checkpoint.identity, made.written, time, final=checkpoint.final):
+        if self._run.checkpoints.record(checkpoint.identity, made.written, time, final=checkpoint.final):
             return True
         made.remove()  # not recorded: it is written again with another time
         return False
@@ -233,7 +234,7 @@ class Pipeline:
     def _evolve_table(self) -> None:
         """Add missing columns and partition fields between two batches; staged rows keep their columns."""
         if self._table.behind:
-            self._run.between_batches(self._table.evolve)
+            self._run.claims.between_batches(self._table.evolve)
 
     def _check_key_violations(self, checkpoint: Checkpoint) -> None:
         intake = self._intake
@@ -251,22 +252,22 @@ class Pipeline:
     def close_due(self) -> bool:
         """Close a batch of what was staged for windows that are over; False if there are none."""
         with self._closing:
-            if self._run.due() is None:
+            if self._run.batches.due() is None:
                 return self._seal_if_final()
-            self._run.claim()
-            batch = self._run.due()  # again: the claim may have replaced the position
+            self._run.claims.claim()
+            batch = self._run.batches.due()  # again: the claim may have replaced the position
             if batch is None:
                 return False
-            entries = [e for e in self._run.staged if e.reaches_into(batch)]
-            written = self._run.retry_checking_fence(lambda: self._merge(entries, batch))
-            self._run.close(batch, written)
+            entries = [e for e in self._run.state.staged if e.reaches_into(batch)]
+            written = self._run.state.retry_checking_fence(lambda: self._merge(entries, batch))
+            self._run.batches.close(batch, written)
             return True
 
     def _seal_if_final(self) -> bool:
         """Seal the sink if the input is complete and all of it is closed."""
-        if not self._run.final or self._run.staged or self._run.sealed:
+        if not self._run.state.final or self._run.state.staged or self._run.state.sealed:
             return False
-        self._run.seal()
+        self._run.batches.seal()
         return True
 
     def _stage(self, checkpoint: Checkpoint) -> Staged:
@@ -274,8 +275,8 @@ class Pipeline:
         target = self._table.write_target(self._spec.write)
         faults.reached("stage.before")
         times = self._spec.times
-        rule = TimeRule(times, self._run.closed, coalesce=self._spec.coalesce) if times else None
-        folder = StageFolder(self._state, self._run.stage_folder, rule)
+        rule = TimeRule(times, self._run.state.closed, coalesce=self._spec.coalesce) if times else None
+        folder = StageFolder(self._state, self._run.checkpoints.stage_folder, rule)
         staged = stage_batch(changes, target, folder, RowKind.of(self._spec), size=checkpoint.size)
         faults.reached("stage.after")
         return staged
@@ -311,7 +312,7 @@ class Pipeline:
     def _write_files(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> "_WrittenBatch":
         started = self._clock.monotonic()
         faults.reached("files.before")
-        result = write_batch(changes, target, deletes=self._run.needs_deletes, size=size, ids=self._ids)
+        result = write_batch(changes, target, deletes=self._run.state.needs_deletes, size=size, ids=self._ids)
         files = [file.path for file in result.files]
         try:
             faults.reached("files.after")

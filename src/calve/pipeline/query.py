@@ -60,9 +60,9 @@ class Query:
     def begin(self, pipeline: Pipeline, registry: TableRegistration | None = None) -> bool:
         """Load the table, then start the threads; False for a sink that is already sealed: there is nothing to do."""
         self._registry = registry
-        self._run.boot()
-        self._monitor.started(self._run.fence.epoch, self._run.frontier.to_json(), self._run.ready)
-        if self._run.sealed and not self._run.pending:
+        self._run.claims.boot()
+        self._monitor.started(self._run.state.fence.epoch, self._run.state.frontier.to_json(), self._run.state.ready)
+        if self._run.state.sealed and not self._run.state.pending:
             self._finish(None)
             return False
         self._monitor.running()
@@ -103,21 +103,22 @@ class Query:
         """
         deadline = self._clock.monotonic() + timeout
         asked = self._feed.ask() if asked is None else asked
-        with self._run.catching_up():
+        with self._run.checkpoints.catching_up():
             if self._feed.await_idle(asked, timeout):
-                self._run.flush()
+                self._run.batches.flush()
                 self._signals.wake()
-        while self.active and self._run.pending and self._clock.monotonic() < deadline:
+        while self.active and self._run.state.pending and self._clock.monotonic() < deadline:
             self._await_call()
         if not self.active and self._failure:
             raise self._failure
         if self._feed.failure or self._committer.failure:
             self._ended.wait(max(0.0, deadline - self._clock.monotonic()))
             raise self._failure or TransientError("the sink ended before it caught up")
-        if self._run.pending or self._clock.monotonic() >= deadline:
+        pending = self._run.state.pending
+        if pending or self._clock.monotonic() >= deadline:
             raise TransientError(
                 "the sink did not catch up in time",
-                detail=f"{self._run.pending} batches are pending after {timeout:g} s. {self.status().cause}".strip(),
+                detail=f"{pending} batches are pending after {timeout:g} s. {self.status().cause}".strip(),
             )
 
     def await_maintained(self, timeout: float) -> None:
@@ -144,7 +145,7 @@ class Query:
     @property
     def sealed(self) -> bool:
         """True when the input is complete and committed."""
-        return self._run.frontier.sealed
+        return self._run.state.frontier.sealed
 
     def ask_to_stop(self) -> None:
         """Like `stop`, without waiting for the end."""
@@ -180,9 +181,9 @@ class Query:
     def _has_finished_without_feed(self) -> bool:
         """Whether everything is committed; after a failure, everything complete: the rest stays staged."""
         if self._feed.failure is None:
-            return not self._run.pending
-        self._run.reading_failed()
-        return not self._run.committable or self._status_is_stuck()
+            return not self._run.state.pending
+        self._run.batches.reading_failed()
+        return not self._run.batches.committable or self._status_is_stuck()
 
     def _status_is_stuck(self) -> bool:
         """Whether the feed failed and the rest cannot be committed now: it stays recorded, and the run fails."""
@@ -192,7 +193,7 @@ class Query:
         self._failure = failure
         if self._registry is not None and failure is None:
             self._registry.finish(self._monitor.status)
-        self._monitor.ended(failure, sealed=self._run.frontier.sealed, pending=self._run.ready)
+        self._monitor.ended(failure, sealed=self._run.state.frontier.sealed, pending=self._run.state.ready)
         _running.discard(self)
         self._ended.set()
 

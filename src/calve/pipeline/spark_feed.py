@@ -20,9 +20,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from calve import faults
 from calve.clock import Clock, IdSource
+from calve.commit.checkpoints import Decision
 from calve.commit.committer import Signals
 from calve.commit.ports import Stopped
-from calve.commit.run import Decision, SinkRun
+from calve.commit.run import SinkRun
 from calve.errors import CalveError, SourceLost, TransientError
 from calve.model.checkpoint import UNKNOWN, CheckpointIdentity, Offsets, SizeHint
 from calve.model.spec import Pace
@@ -142,9 +143,9 @@ class SparkFeed:
 
     def _main(self, run: SinkRun, take: Take) -> None:
         try:
-            use_pool(self._frame.sparkSession, run.sink_id)
-            while not self._signals.stopping and not self._stopping and not run.sealed:
-                query = run.retry_until_stopped(partial(self._start_query, run, take))
+            use_pool(self._frame.sparkSession, run.state.sink_id)
+            while not self._signals.stopping and not self._stopping and not run.state.sealed:
+                query = run.state.retry_until_stopped(partial(self._start_query, run, take))
                 try:
                     self._watch(run, query)
                 except TransientError as error:
@@ -170,7 +171,7 @@ class SparkFeed:
         writer = self._frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", self._log.folder.as_uri())
         if self._pace.every > 0:  # the callback does the pacing: a slower trigger would also slow down a backlog
             writer = writer.trigger(processingTime=f"{POLL_MS} milliseconds")
-        self._read_to = run.end
+        self._read_to = run.state.end
         query = self._query = writer.start()
         while not (self._called or self._has_ended(run, query)):
             if waits_for_data(query.status):
@@ -189,7 +190,7 @@ class SparkFeed:
         try:
             return bool(query.awaitTermination(LOOK_SECONDS))
         except PySparkException as error:
-            if self._stopping or self._moved or run.sealed:
+            if self._stopping or self._moved or run.state.sealed:
                 return True
             raise self._failure or _query_failure(error) from error
 
@@ -201,7 +202,7 @@ class SparkFeed:
         if self._busy or not waits_for_data(query.status):
             return None
         if asked_ms is not None:
-            run.found_nothing(self._read_to, asked_ms)
+            run.checkpoints.found_nothing(self._read_to, asked_ms)
         return self._clock.now_ms()
 
     def _on_batch(self, frame: DataFrame, batch_id: int, run: SinkRun, take: Take) -> None:
@@ -213,7 +214,7 @@ class SparkFeed:
         try:
             batch = self._log.batch(batch_id)
             self._check_forward(batch.identity)
-            run.retry_until_stopped(self._log.sync)  # the record of this batch relies on Spark's log
+            run.state.retry_until_stopped(self._log.sync)  # the record of this batch relies on Spark's log
             decision = take(Checkpoint(batch.identity, frame, batch.batch_ms, _size_of(frame), unread=unread or 0))
         except Stopped:
             raise
@@ -241,7 +242,7 @@ class SparkFeed:
         """Delay Spark's next batch until it is due, unless a caller waits for everything that is there."""
         now = self._clock.monotonic()
         until = now + self._pace.rest(started, now, self._clock.now_ms())
-        while not (self._signals.stopping or self._stopping or self._awaited or run.sealed):
+        while not (self._signals.stopping or self._stopping or self._awaited or run.state.sealed):
             calls, rest = self._signals.calls, until - self._clock.monotonic()
             if rest <= 0:
                 return
@@ -260,23 +261,23 @@ class SparkFeed:
                 problem = error.detail
         if current is not None and self._fits(position, run):
             return SparkLog(current)
-        if not run.claimed:  # the predecessor may have continued since this run loaded the table
-            run.recheck_table()
+        if not run.state.claimed:  # the predecessor may have continued since this run loaded the table
+            run.claims.recheck_table()
             if current is not None and self._fits(position, run):
                 return SparkLog(current)
-        fresh = run.end is None and position is None
-        if not fresh and not self.can_reread(run.end):
-            raise self._lost_error(problem, run.end)
-        return self._new_folder(run.end)
+        fresh = run.state.end is None and position is None
+        if not fresh and not self.can_reread(run.state.end):
+            raise self._lost_error(problem, run.state.end)
+        return self._new_folder(run.state.end)
 
     def _fits(self, position: SparkPosition | None, run: SinkRun) -> bool:
         """Whether Spark's next batch is already recorded, or starts where the records end."""
         if position is None:
             return False
-        if position.planned and run.knows(position.planned.identity):
+        if position.planned and run.state.knows(position.planned.identity):
             return True
-        same_query = position.query_id == run.last_query_id or not run.last_query_id
-        return position.committed == run.end and (same_query or self_describing(run.end))
+        same_query = position.query_id == run.state.last_query_id or not run.state.last_query_id
+        return position.committed == run.state.end and (same_query or self_describing(run.state.end))
 
     def _current(self) -> Path | None:
         try:

@@ -13,7 +13,8 @@ from calve.clock import Clock, IdSource, RandomIds, SystemClock
 from calve.commit.committer import CommitHooks, Committer, Signals
 from calve.commit.journal import Journal
 from calve.commit.ports import NoMaintenance, TableMaintenance
-from calve.commit.run import RunPorts, SinkRun
+from calve.commit.run import SinkRun
+from calve.commit.run_state import RunPorts
 from calve.envelope.envelopes import check_envelope, table_schema
 from calve.envelope.log import LOG_FIELDS
 from calve.errors import InvalidInput
@@ -256,7 +257,7 @@ class Start:
             CompactionScope(spec.table, spec.branch, spec.write),
             ConversionTools(lambda: self._spark, self._clock, self._ids),
         )
-        owner = CompactionOwner(spec.sink_id, lambda: run.fence.run_id)
+        owner = CompactionOwner(spec.sink_id, lambda: run.state.fence.run_id)
         compactor = lambda: Compactor(lake.open(), scope, tools, owner=owner)  # noqa: E731 - made when it is needed
         return Upkeep(compactor, resolver, monitor, self._clock, self._signals.wake)
 

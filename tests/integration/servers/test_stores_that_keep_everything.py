@@ -101,8 +101,8 @@ def test_nothing_is_left_in_a_bucket_of_tables(
     sink.record({2: "B", 3: "c"})
     assert len(files_at(keys_at)) == 2, "keys and their manifest"
     successor = Run(tmp_path, spec_of("s"), catalog, keys_at=keys_at)
-    successor.run.claim()
-    assert successor.run.commit_next()
+    successor.run.claims.claim()
+    assert successor.run.commits.commit_next()
     successor.commit({3: "C"})
     rows = duckdb_rows(sink.now.metadata_location, s3=lakehouse.duckdb)
     assert {row["id"]: row["v"] for row in rows} == {1: "a", 2: "B", 3: "C"}
@@ -131,8 +131,8 @@ def test_a_store_that_refuses_to_delete_gets_no_more_files_of_keys(
     sink.record({2: "e"})
     assert len(files_at(keys_at)) == 2, "keys and their manifest"
     successor = Run(tmp_path, spec_of("s"), catalog, keys_at=keys_at)
-    successor.run.claim()
-    assert successor.run.commit_next()
+    successor.run.claims.claim()
+    assert successor.run.commits.commit_next()
     rows = duckdb_rows(successor.now.metadata_location, s3=lakehouse.duckdb)
     assert sorted((row["id"], row["v"]) for row in rows) == [(1, "c"), (2, "e")]
     assert files_at(keys_at) == []

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from calve.commit.checkpoints import CheckpointFiles
 from calve.commit.journal import Journal
-from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
+from calve.commit.run import SinkRun
+from calve.commit.run_state import RunPorts
 from calve.commit.takeover import RunPosition, extend
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, FrontierEntry, Staged
 from calve.model.files import Committable, FileTotals
@@ -43,18 +45,18 @@ def test_a_checkpoint_of_a_long_window_does_not_look_at_all_that_came_before_it(
     sink = Sink(SPEC)
     sink.world.references = [{} for _ in range(MANY + 1)]
     for number in range(MANY):
-        sink.run.await_room()
+        sink.run.checkpoints.await_room()
         sink.reads(number)
-        assert sink.run.due() is None
-        sink.run.until_due()
-    assert len(sink.run.staged) == MANY
+        assert sink.run.batches.due() is None
+        sink.run.batches.until_due()
+    assert len(sink.run.state.staged) == MANY
     assert counted["times_from"] <= 2 * MANY
-    sink.run.flush()
-    batch = sink.run.due()
+    sink.run.batches.flush()
+    batch = sink.run.batches.due()
     assert batch
-    sink.run.close(batch, CheckpointFiles("c", (), FileTotals()))
-    assert sink.run.commit_next()
-    assert sink.run.pending == 0
+    sink.run.batches.close(batch, CheckpointFiles("c", (), FileTotals()))
+    assert sink.run.commits.commit_next()
+    assert sink.run.state.pending == 0
     assert counted["__eq__"] <= 2 * MANY
 
 
@@ -74,9 +76,9 @@ def test_a_run_that_takes_over_a_long_window_lists_the_state_location_a_few_time
     monkeypatch.setattr(outer, "list", counting)
     ports = RunPorts(outer, outer, outer, outer, outer)
     successor = SinkRun(SPEC, outer, Journal(outer), ports, lambda _: True)
-    successor.boot()
-    successor.claim()
-    assert len(successor.staged) == MANY
+    successor.claims.boot()
+    successor.claims.claim()
+    assert len(successor.state.staged) == MANY
     assert listed.total() < 20
 
 

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from calve.commit.checkpoints import CheckpointFiles
 from calve.commit.journal import Journal
-from calve.commit.run import CheckpointFiles, RunPorts, SinkRun
+from calve.commit.run import SinkRun
+from calve.commit.run_state import RunPorts
 from calve.errors import TransientError
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.files import Content, FileTotals, Manifest
@@ -17,8 +19,8 @@ SPEC = SinkSpec("s", "sink", TableName(("n",), "t"), ("k",), NoEnvelope())
 
 
 def take(run: SinkRun, number: int) -> None:
-    identity = CheckpointIdentity("q", number, run.end, str(number + 1))
-    assert run.record(identity, CheckpointFiles(f"c{number}", (), FileTotals()), run.next_time(0))
+    identity = CheckpointIdentity("q", number, run.state.end, str(number + 1))
+    assert run.checkpoints.record(identity, CheckpointFiles(f"c{number}", (), FileTotals()), run.state.next_time(0))
 
 
 def test_a_record_that_was_not_removed_hides_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +36,7 @@ def test_a_record_that_was_not_removed_hides_no_later_one(monkeypatch: pytest.Mo
     for number in range(10):
         refused["now"] = number == 5
         take(sink.run, number)
-        assert sink.run.commit_next()
+        assert sink.run.commits.commit_next()
     take(sink.run, 10)
     records = Journal(sink.outer).newest()
     assert records
@@ -45,12 +47,12 @@ def test_a_record_that_was_not_removed_hides_no_later_one(monkeypatch: pytest.Mo
 def test_what_older_runs_left_is_removed_once_the_store_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Sink(SPEC)
     take(sink.run, 0)
-    assert sink.run.commit_next()
+    assert sink.run.commits.commit_next()
     outer = sink.outer
     successor = SinkRun(replace(SPEC), outer, Journal(outer), RunPorts(*[outer] * 5), lambda _: True)
-    successor.boot()
+    successor.claims.boot()
     take_over = {name for name in outer.list("rec") if name.startswith("rec/00000001")}
-    successor.claim()
+    successor.claims.claim()
     real = outer.delete
 
     def delete(name: str) -> None:
@@ -60,11 +62,11 @@ def test_what_older_runs_left_is_removed_once_the_store_answers(monkeypatch: pyt
 
     monkeypatch.setattr(outer, "delete", delete)
     take(successor, 1)
-    assert successor.commit_next()
+    assert successor.commits.commit_next()
     assert take_over <= set(outer.list("rec"))
     monkeypatch.setattr(outer, "delete", real)
     take(successor, 2)
-    assert successor.commit_next()
+    assert successor.commits.commit_next()
     assert not take_over & set(outer.list("rec"))
 
 
@@ -79,15 +81,15 @@ def test_a_batch_that_was_written_for_an_empty_table_is_not_committed_beside_row
     written = CheckpointFiles(
         "c", (Manifest("m", 1, 0, Content.DATA, 1, 1, ()),), FileTotals(1, data_files=1, data_rows=1)
     )
-    assert not sink.run.needs_deletes
+    assert not sink.run.state.needs_deletes
     if windows:
         sink.reads(0)
-        sink.run.flush()
-        batch = sink.run.due()
+        sink.run.batches.flush()
+        batch = sink.run.batches.due()
         assert batch
-        sink.run.close(batch, written)
+        sink.run.batches.close(batch, written)
     else:
-        assert sink.run.record(CheckpointIdentity("q", 0, None, "1"), written, sink.run.next_time(0))
+        assert sink.run.checkpoints.record(CheckpointIdentity("q", 0, None, "1"), written, sink.run.state.next_time(0))
     sink.world.setup = replace(sink.world.setup, accept=True)
     sink.world.do_foreign()
     vouched = {"accepted_snapshot": sink.world.table.head}
@@ -95,8 +97,8 @@ def test_a_batch_that_was_written_for_an_empty_table_is_not_committed_beside_row
     later = replace(spec, version=2, **taken)
     outer = sink.outer
     successor = SinkRun(later, outer, Journal(outer), RunPorts(*[outer] * 5), lambda _: True)
-    successor.boot()
-    successor.claim()
-    assert successor.ready == 0
-    assert successor.needs_deletes
-    assert (successor.end, len(successor.staged)) == (("1", 1) if windows else (None, 0))
+    successor.claims.boot()
+    successor.claims.claim()
+    assert successor.state.ready == 0
+    assert successor.state.needs_deletes
+    assert (successor.state.end, len(successor.state.staged)) == (("1", 1) if windows else (None, 0))

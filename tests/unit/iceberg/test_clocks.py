@@ -43,12 +43,12 @@ def test_times_of_a_table_stay_in_order_when_the_clock_is_set_back_by_an_hour(tm
     before = Run(tmp_path, spec_of("s"), catalog, Ahead())
     before.commit({1: "a", 2: "a"})
     after = Run(tmp_path, spec_of("s"), catalog)
-    frontier = before.run.frontier
+    frontier = before.run.state.frontier
     for value in ("b", "c"):
         after.commit({2: value})
         in_order(after.now)
         with after.now.transaction() as change:
             change.set_properties({"owner": value})
         in_order(after.now)
-    assert after.run.frontier > frontier
+    assert after.run.state.frontier > frontier
     assert sorted((row["id"], row["v"]) for row in duckdb_rows(after.now.metadata_location)) == [(1, "a"), (2, "c")]

@@ -241,7 +241,7 @@ def test_a_sink_at_rest_can_prove_its_progress_after_compactions_and_expiry_by_h
     assert expire(resting.now, "main", now_ms) is not None, "what came before its newest snapshot goes"
     assert expire(resting.now, "main", now_ms) is None
     again = Run(tmp_path, spec_of("resting"))
-    assert again.run.end == str(KEEP_ALL + BATCH - 1), "it stands where it stopped"
+    assert again.run.state.end == str(KEEP_ALL + BATCH - 1), "it stands where it stopped"
     again.commit({1: "again", 50: "new"})
     rows = {number % 5: f"r{number}" for number in range(KEEP_ALL + BATCH)}
     assert contents(again) == rows | {1: "again", 50: "new"}
@@ -257,7 +257,7 @@ def test_a_sink_at_rest_goes_on_after_many_commits_of_another_writer_that_it_acc
     for number in range(MANY):
         busy.commit({100 + number: "b"})
     again = Run(tmp_path, accepting)
-    assert again.run.end == "2"
+    assert again.run.state.end == "2"
     again.commit({1: "again"})
     assert contents(again) == {0: "r", 1: "again", 2: "r"} | {100 + number: "b" for number in range(MANY)}
     busy.close()
@@ -273,7 +273,7 @@ def test_a_sink_at_rest_on_a_branch_goes_on_after_compactions_and_commits_to_mai
         busy.commit({100: f"b{number}"})
     assert len(busy.now.snapshots()) < MANY
     again = Run(tmp_path, spec_of("resting", branch="audit"))
-    assert again.run.end == "11"
+    assert again.run.state.end == "11"
     again.commit({1: "again"})
     assert contents(again, "audit") == dict.fromkeys(range(12), "r") | {1: "again"}
     assert contents(again) == {100: f"b{MANY - 1}"}

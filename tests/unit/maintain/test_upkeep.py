@@ -72,7 +72,7 @@ def test_a_fenced_run_commits_no_compaction_even_before_it_knows(tmp_path: Path)
     upkeep = fenced.upkeep()
     ready(fenced, upkeep)
     successor = Run(tmp_path, spec_of("s"))
-    successor.run.claim()
+    successor.run.claims.claim()
     before, files = successor.now.metadata.current_snapshot_id, parquet_files(successor)
     with pytest.raises(FencedError):
         upkeep.maintain()
@@ -94,7 +94,7 @@ def test_a_run_that_ends_fenced_commits_no_ready_compaction(tmp_path: Path, *, t
     if told:
         fenced.record({1: "never"})
     successor = Run(tmp_path, spec_of("s"))
-    successor.run.claim()
+    successor.run.claims.claim()
     before = successor.now.metadata.current_snapshot_id
     hooks = CommitHooks(lambda: False, lambda: None, upkeep)
     committer = Committer(fenced.run, fenced.signals, hooks, idle_check_seconds=60)
@@ -143,7 +143,7 @@ def test_a_fenced_run_plans_no_compaction(tmp_path: Path) -> None:
         fenced.commit({number: "a"})
     upkeep = fenced.upkeep()
     successor = Run(tmp_path, spec_of("s"))
-    successor.run.claim()
+    successor.run.claims.claim()
     refs, files = successor.now.metadata.refs, parquet_files(successor)
     upkeep.maintain()
     upkeep.close(failed=False)

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
+from calve.commit.checkpoints import Decision
 from calve.commit.committer import Signals
-from calve.commit.run import Decision
 from calve.model.checkpoint import UNKNOWN, Offsets
 from calve.model.spec import NoEnvelope, Pace, SinkSpec, TableName
 from calve.pipeline.feed import Checkpoint, SourceFeed
