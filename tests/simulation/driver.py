@@ -1,14 +1,15 @@
-"""One simulated process: calve's real `SinkRun`, called by a stream and a committer that are greenlets.
+"""One simulated process: calve's real run, choreography, committer and upkeep, with greenlets for their threads.
 
-Every failpoint of the real code returns control to the scheduler, so at each of them another process may run or this
-one may die.
+Simulated are Spark, which reads and writes rows (`SimulatedWork`), compactions (`SimulatedCompactor`), the catalog and
+the state location. Every failpoint of the real code returns control to the scheduler, so at each of them another
+process may run or this one may die.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from types import TracebackType
+from dataclasses import dataclass, replace
+from types import SimpleNamespace, TracebackType
 from typing import Any, cast
 
 from greenlet import getcurrent, greenlet
@@ -16,8 +17,10 @@ from pyiceberg.table import Table
 
 from calve import faults
 from calve.commit.checkpoints import CheckpointFiles, Decision
+from calve.commit.choreography import Choreography
+from calve.commit.committer import CommitHooks, Committer
 from calve.commit.journal import Journal
-from calve.commit.ports import Waiting
+from calve.commit.ports import NoMaintenance, TableMaintenance, Waiting
 from calve.commit.run import SinkRun
 from calve.commit.run_state import RunPorts
 from calve.errors import (
@@ -28,14 +31,18 @@ from calve.errors import (
     SourceLost,
     TerminalError,
     TransientError,
+    UnreadableFile,
 )
-from calve.iceberg.snapshot.compaction import CompactionOwner
-from calve.model.checkpoint import CheckpointIdentity, RowKind, Staged
+from calve.iceberg.snapshot.compaction import CompactionOwner, CompactionPlan
+from calve.keylookup.index.manifest import Run
+from calve.maintain.compact import Compacted, RewrittenFiles
+from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, RowKind, Staged
 from calve.model.files import Committable, Content, FileTotals, Manifest, ResolvedDeletes
 from calve.model.frontier import BatchDescription
 from calve.model.progress import Progress, Receipt, property_key
 from calve.model.spec import Adopt, LateRows, NoEnvelope, OnForeignCommit, RowTimes, SinkSpec, TableName
 from calve.model.table import Proposal, TableState
+from calve.pipeline.upkeep import Upkeep, UpkeepPace
 
 from .world import File, SparkCheckpoint, Violation, World
 
@@ -81,6 +88,8 @@ class Simulated:
     def __init__(self, world: World, schedule: Schedule) -> None:
         self._world, self._schedule = world, schedule
         self._skew = world.rng.choice([-world.setup.skew, 0, world.setup.skew])
+        self.calls = 0
+        self.commits = 0
 
     # clock and ids
     def now_ms(self) -> int:
@@ -104,9 +113,28 @@ class Simulated:
     def lock(self) -> CooperativeLock:
         return CooperativeLock(self._schedule)
 
+    # signals
+    stopping = False
+
+    def wake(self) -> None:
+        self.calls += 1
+
+    def await_call(self, after: int, seconds: float) -> None:
+        del after, seconds
+        self._schedule.reached("idle")
+
+    await_last_call = await_call
+
     # monitor
+    sink = "s"
+
     def recorded(self, committable: Committable) -> None: ...
-    def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None: ...
+
+    def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None:
+        del receipt, committable, seconds
+        self.commits += 1
+
+    def compacted(self, done: object) -> None: ...
     def failed_attempt(self, error: BaseException) -> None: ...
     def stalled(self, cause: str) -> None: ...
     def running(self) -> None: ...
@@ -188,13 +216,177 @@ def _manifest(name: str, rows: int) -> Manifest:
     return Manifest(name, 1, 0, Content.DATA, 1, rows, ())
 
 
-class Driver:
-    """One incarnation of the sink's process: boots, then runs a stream and a committer."""
+@dataclass(frozen=True)
+class SimulatedCheckpoint:
+    """A micro-batch of Spark."""
 
+    identity: CheckpointIdentity
+    batch_ms: int
+    start: int
+    end: int
+    spark: SparkCheckpoint
+    final: bool = False
+    unread: int = 0
+
+
+@dataclass(frozen=True)
+class SimulatedBatch:
+    """Files that are not recorded yet."""
+
+    world: World
+    written: CheckpointFiles
+
+    def remove(self) -> None:
+        for manifest in (*self.written.manifests, *self.written.keys):
+            del self.world.files[manifest.path]
+
+
+class SimulatedWork:
+    """Spark's part of a pipeline."""
+
+    table_behind = False
     early_commit_log = False
     """Mutation: Spark's commit log is written before the record."""
-    unfenced_upkeep = False
+
+    def __init__(self, world: World, outside: Simulated, run: SinkRun) -> None:
+        self._world, self._outside, self._run = world, outside, run
+        self._positions = world.encodings.choice(world.setup.positions)
+        self._kind = RowKind.of(run.state.spec)
+        self._change_kind()
+        self._staged: set[CheckpointIdentity] = set()
+
+    def evolve_table(self, state: TableState) -> None: ...
+    def refuse_rows(self, checkpoint: SimulatedCheckpoint) -> None: ...
+    def check_keys(self, checkpoint: SimulatedCheckpoint) -> None: ...
+    def check_input(self, checkpoint: SimulatedCheckpoint) -> None: ...
+    def discard_staged(self, staged: Staged) -> None: ...
+    def release(self) -> None: ...
+
+    def leave_out(self, checkpoint: SimulatedCheckpoint, error: UnreadableFile) -> SimulatedCheckpoint:
+        del checkpoint
+        raise error
+
+    def _change_kind(self) -> None:
+        """Source, sink or table changed: rows staged from now on may have other columns."""
+        self._kind = replace(self._kind, columns=str(self._world.kinds.randrange(self._world.setup.kinds)))
+
+    def _tell_spark(self, checkpoint: SimulatedCheckpoint) -> None:
+        if self.early_commit_log:
+            checkpoint.spark.commits.add(checkpoint.identity.batch_id)
+
+    def stage(self, checkpoint: SimulatedCheckpoint) -> Staged:
+        self._tell_spark(checkpoint)
+        if checkpoint.identity in self._staged:
+            raise Violation("a row is late although the source kept its promise")
+        self._staged.add(checkpoint.identity)
+        if self._world.kinds.random() < 0.2:
+            self._change_kind()
+        return replace(self._put(checkpoint.start, checkpoint.end), kind=self._kind)
+
+    def _put(self, start: int, end: int) -> Staged:
+        faults.reached("stage.before")
+        records = self._world.source[start:end]
+        rows = [record for record in records if record[0] is not None]
+        names = (f"{self._run.checkpoints.stage_folder}/{self._world.new_id('part-')}",) if rows else ()
+        for name in names:
+            self._outside.put(name, json.dumps(rows).encode())
+        faults.reached("stage.after")
+        if not self._world.setup.own_times:
+            return Staged(names, len(rows), 1)
+        times = sorted({time for _, _, time in rows})
+        promised = max((time for key, _, time in records if key is None), default=0)
+        listed = tuple(times) if self._world.setup.coalesce is False or len(times) % 2 else ()
+        return Staged(names, len(rows), 1, promised, *((times[0], times[-1]) if times else (-1, -2)), listed)
+
+    def write(self, checkpoint: SimulatedCheckpoint, time: int) -> SimulatedBatch:
+        del time
+        self._tell_spark(checkpoint)
+        records = self._world.source[checkpoint.start : checkpoint.end]
+        rows = {key: value for key, value, _ in records if key is not None}
+        return SimulatedBatch(self._world, self._write(rows))
+
+    def _write(self, rows: dict[int, int | None]) -> CheckpointFiles:
+        faults.reached("files.before")
+        deletes = frozenset(rows) if self._run.state.needs_deletes else frozenset()
+        name = self._world.new_id("file-")
+        live = {k: v for k, v in rows.items() if v is not None}
+        self._world.files[name] = File(live, frozenset() if self._positions else deletes)
+        keys: tuple[Manifest, ...] = ()
+        if self._positions and deletes:
+            keys = (_manifest(self._world.new_id("keys-"), 0),)
+            self._world.files[keys[0].path] = File({}, deletes)
+        faults.reached("files.after")
+        equality = 0 if self._positions else len(deletes)
+        totals = FileTotals(changes=len(rows), data_files=1, data_rows=len(live), equality_deletes=equality)
+        return CheckpointFiles(self._outside.new_id(), (_manifest(name, len(live)),), totals, keys)
+
+    def merge(self, entries: Sequence[CheckpointEntry], batch: BatchDescription) -> CheckpointFiles:
+        staged = [e.staged for e in entries if e.staged and e.staged.rows]
+        by_clock = {e.staged.kind for e in entries if e.staged and e.staged.rows and not e.timed}
+        if len(by_clock) > 1:
+            raise Violation("rows of different kinds share a batch by the clock")
+        records: list[tuple[int, int | None, int]] = []
+        for name in (name for one in staged for name in one.files):
+            data = self._outside.read(name)
+            if data is None:
+                raise CheckpointGap("a staged file is gone")
+            records += json.loads(data)
+        if self._world.setup.own_times:
+            records = sorted((r for r in records if batch.holds(r[2])), key=lambda record: record[2])
+        return self._write({key: value for key, value, _ in records})
+
+
+class SimulatedCompactor:
+    """Compactions: planned on one state of the table, committed on a later one."""
+
+    unfenced = False
     """Mutation: a compaction does not check the fence."""
+
+    def __init__(self, world: World, outside: Simulated, run: SinkRun) -> None:
+        self._world, self._outside, self._run = world, outside, run
+        self._owner = CompactionOwner(run.state.sink_id, lambda: run.state.fence.run_id)
+        self._rewritten: TableState | None = None
+
+    def plan(self, policy: object) -> CompactionPlan | None:
+        del policy
+        self._rewritten = self._load()
+        return cast("CompactionPlan", SimpleNamespace(groups=SimpleNamespace(more=self._world.upkeeps.random() < 0.5)))
+
+    def rewrite(self, plan: CompactionPlan, check: Callable[[], None]) -> RewrittenFiles:
+        del plan
+        for _ in range(self._world.upkeeps.choice([0, 2, 8])):
+            faults.reached("rewriting files")
+            check()
+        return cast("RewrittenFiles", SimpleNamespace(groups=()))
+
+    def commit(self, ready: RewrittenFiles, attempts: int) -> Compacted | None:
+        del ready, attempts
+        now, plan = self._load(), self._rewritten
+        if plan is None or plan.uuid != now.uuid or plan.head not in {s.snapshot_id for s in now.ancestors}:
+            return None
+        faults.reached("maintain.before")
+        self._world.compact(now, self._run.state.fence)
+        faults.reached("maintain.after")
+        return cast("Compacted", SimpleNamespace())
+
+    def abandon(self, ready: RewrittenFiles) -> None: ...
+
+    # what learns the keys of new files
+    def prepared(self, files: object) -> tuple[Run, ...]:
+        del files
+        return ()
+
+    def adopt(self, runs: object) -> None: ...
+
+    def _load(self) -> TableState:
+        state = self._outside.load()
+        if not self.unfenced:
+            self._owner.check(cast("Table", Shown(state)))
+        return state
+
+
+class Driver:
+    """One incarnation of the sink's process: boots, then runs a stream and a committer."""
 
     def __init__(self, world: World, number: int, version: int, disk: str) -> None:
         self.world, self.number, self.version, self.disk_kind = world, number, version, disk
@@ -220,11 +412,6 @@ class Driver:
             adopt=Adopt.CHECK if world.setup.adopt else Adopt.NO,
             heartbeat_ms=(100 if world.setup.heartbeat else 100_000) * 1000,  # a tick is a second
         )
-        self.stages = spec.stages
-        self.positions = world.encodings.choice(world.setup.positions)
-        self.kind = RowKind.of(spec)
-        self.new_kind()
-        self.closing = CooperativeLock(self.schedule)
         self.outside = outside
         self.run = SinkRun(
             spec,
@@ -233,6 +420,10 @@ class Driver:
             RunPorts(outside, outside, outside, outside, outside, outside),
             lambda _: world.setup.seekable,
         )
+        self.work = SimulatedWork(world, outside, self.run)
+        self.steps = Choreography(spec, self.run, self.work)
+        hooks = CommitHooks(self.steps.close_due, lambda: None, self.upkeep())
+        self.committer = Committer(self.run, outside, hooks, idle_check_seconds=30)
         self.checkpoint: SparkCheckpoint | None = None
         self.expected: tuple[SparkCheckpoint, int] | None = None
         self.threads = {"boot": greenlet(self.boot)}
@@ -271,9 +462,7 @@ class Driver:
         self.threads.pop(name)
         if name == "boot":
             self.booted = self.world.now
-            self.threads = {"stream": greenlet(self.stream), "committer": greenlet(self.committer)}
-            if self.world.upkeep:
-                self.threads["upkeep"] = greenlet(self.upkeep)
+            self.threads = {"stream": greenlet(self.stream), "committer": greenlet(self.committer.loop)}
         if self.run.state.frontier.sealed:
             self.alive, self.exit = False, "sealed"
 
@@ -363,128 +552,20 @@ class Driver:
     def callback(self, checkpoint: SparkCheckpoint, batch: int, start: int, end: int, stamp: int) -> bool:
         """Do what calve does in foreachBatch; False if Spark has to be repositioned."""
         identity = CheckpointIdentity(checkpoint.query_id, batch, str(start) if start else None, str(end))
-        for claim in (False, True):
-            if claim:
-                self.run.claims.claim()
-            decision = self.run.checkpoints.decide(identity)
-            if decision is not Decision.ACCEPT:
-                return decision is Decision.REPLAY
-        if self.early_commit_log:
-            checkpoint.commits.add(batch)
-        self.run.checkpoints.reads(identity, stamp, 0)
-        self.run.checkpoints.await_room()
-        if self.stages:
-            if not self.run.checkpoints.stage(identity, self.staged(start, end), stamp):
-                raise Violation("a row is late although the source kept its promise")
-            return True
-        while self.run.state.staged:
-            self.close_due()
-        rows = {key: value for key, value, _ in self.world.source[start:end] if key is not None}
-        while not self.run.checkpoints.record(identity, self.written(rows), self.run.state.next_time(stamp)):
-            continue
-        return True
+        decision = self.steps.take(SimulatedCheckpoint(identity, stamp, start, end, checkpoint))
+        return decision in {Decision.ACCEPT, Decision.REPLAY}
 
-    def new_kind(self) -> None:
-        """Change source, sink or table: rows staged from now on may have other columns."""
-        self.kind = replace(self.kind, columns=str(self.world.kinds.randrange(self.world.setup.kinds)))
+    def upkeep(self) -> TableMaintenance:
+        if not self.world.upkeep:
+            return NoMaintenance()
+        compactor = SimulatedCompactor(self.world, self.outside, self.run)
+        pace = UpkeepPace(look_every=1, rest_per_plan=0, rest_seconds=5)  # a tick is a second
+        outside = self.outside
+        return Upkeep(lambda: compactor, compactor, outside, outside, outside.wake, pace=pace, spawn=self.spawn)
 
-    def staged(self, start: int, end: int) -> Staged:
-        if self.world.kinds.random() < 0.2:
-            self.new_kind()
-        return replace(self.put(start, end), kind=self.kind)
-
-    def put(self, start: int, end: int) -> Staged:
-        faults.reached("stage.before")
-        records = self.world.source[start:end]
-        rows = [record for record in records if record[0] is not None]
-        names = (f"{self.run.checkpoints.stage_folder}/{self.world.new_id('part-')}",) if rows else ()
-        for name in names:
-            self.outside.put(name, json.dumps(rows).encode())
-        faults.reached("stage.after")
-        if not self.world.setup.own_times:
-            return Staged(names, len(rows), 1)
-        times = sorted({time for _, _, time in rows})
-        promised = max((time for key, _, time in records if key is None), default=0)
-        told = tuple(times) if self.world.setup.coalesce is False or len(times) % 2 else ()
-        return Staged(names, len(rows), 1, promised, *((times[0], times[-1]) if times else (-1, -2)), told)
-
-    def written(self, rows: dict[int, int | None]) -> CheckpointFiles:
-        faults.reached("files.before")
-        deletes = frozenset(rows) if self.run.state.needs_deletes else frozenset()
-        name = self.world.new_id("file-")
-        live = {k: v for k, v in rows.items() if v is not None}
-        self.world.files[name] = File(live, frozenset() if self.positions else deletes)
-        keys: tuple[Manifest, ...] = ()
-        if self.positions and deletes:
-            keys = (_manifest(self.world.new_id("keys-"), 0),)
-            self.world.files[keys[0].path] = File({}, deletes)
-        faults.reached("files.after")
-        equality = 0 if self.positions else len(deletes)
-        totals = FileTotals(changes=len(rows), data_files=1, data_rows=len(live), equality_deletes=equality)
-        return CheckpointFiles(self.outside.new_id(), (_manifest(name, len(live)),), totals, keys)
-
-    def close_due(self) -> bool:
-        with self.closing:
-            if self.run.batches.due() is None:
-                return False
-            self.run.claims.claim()
-            batch = self.run.batches.due()
-            if batch is None:
-                return False
-            entries = [e for e in self.run.state.staged if e.staged and e.staged.rows and e.reaches_into(batch)]
-            if len({e.staged.kind for e in entries if e.staged and not e.timed}) > 1:
-                raise Violation("rows of different kinds share a batch by the clock")
-            names = [f for e in entries if e.staged for f in e.staged.files]
-            rows = self.run.state.retry_checking_fence(lambda: self.merged(names, batch))
-            self.run.batches.close(batch, self.written(rows))
-            return True
-
-    def merged(self, names: Sequence[str], batch: BatchDescription) -> dict[int, int | None]:
-        records: list[tuple[int, int | None, int]] = []
-        for name in names:
-            data = self.outside.read(name)
-            if data is None:
-                raise CheckpointGap("a staged file is gone")
-            records += json.loads(data)
-        if self.world.setup.own_times:
-            records = sorted((r for r in records if batch.holds(r[2])), key=lambda record: record[2])
-        return {key: value for key, value, _ in records}
-
-    def committer(self) -> None:
-        while True:
-            faults.reached("idle")
-            if self.run.state.ready:
-                if self.run.commits.commit_next() is None:
-                    self.outside.pause(1.0)
-                if self.run.state.frontier.sealed:
-                    return
-            elif not self.close_due():
-                self.run.batches.record_heartbeat()
-
-    def upkeep(self) -> None:
-        """Compact the table: plan on one state, commit on a later one."""
-        owner, rng = CompactionOwner(self.run.state.sink_id, lambda: self.run.state.fence.run_id), self.world.upkeeps
-        while not self.run.state.frontier.sealed:
-            faults.reached("idle")
-            if not self.run.state.claimed or rng.random() < 0.7:
-                continue
-            try:
-                plan = self.looked_at(owner)
-                for _ in range(rng.choice([0, 2, 8])):
-                    faults.reached("idle")  # files are rewritten
-                now = self.looked_at(owner)
-                if plan.uuid == now.uuid and plan.head in {s.snapshot_id for s in now.ancestors}:
-                    faults.reached("maintain.before")
-                    self.world.compact(now, self.run.state.fence)
-                    faults.reached("maintain.after")
-            except TransientError as error:
-                self.world.say(f"run {self.number} upkeep: {error.primary}")
-
-    def looked_at(self, owner: CompactionOwner) -> TableState:
-        state = self.outside.load()
-        if not self.unfenced_upkeep:
-            owner.check(cast("Table", Shown(state)))
-        return state
+    def spawn(self, main: Callable[[], None]) -> Callable[[], None]:
+        self.threads["upkeep"] = greenlet(main)
+        return lambda: None
 
 
 class Shown:

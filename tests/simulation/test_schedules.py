@@ -349,12 +349,12 @@ def test_the_schedules_notice_when(mutation: Mutation, monkeypatch: pytest.Monke
 
 
 def test_the_schedules_notice_when_spark_is_told_before_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver.Driver, "early_commit_log", True)
+    monkeypatch.setattr(driver.SimulatedWork, "early_commit_log", True)
     assert is_caught(only(seekable=False, crash=0.06))
 
 
 def test_the_schedules_notice_when_a_compaction_does_not_look_at_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver.Driver, "unfenced_upkeep", True)
+    monkeypatch.setattr(driver.SimulatedCompactor, "unfenced", True)
     assert is_caught(only("zombie", "stray", "pause", upkeep=True))
 
 

@@ -52,8 +52,8 @@ Record = tuple[int | None, int | None, int]
 """Key, value (None deletes), time; a progress mark has no key."""
 
 
-class Violation(AssertionError):
-    """The protocol broke a promise."""
+class Violation(BaseException):
+    """The protocol broke a promise. No Exception: no thread of calve may take it for a failure of its own."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calve.commit.ports import Stopped, TableMaintenance
+from calve.commit.ports import RunSignals, Stopped, TableMaintenance
 from calve.commit.run import SinkRun
 from calve.errors import CalveError, TransientError
 
@@ -89,7 +89,7 @@ class Committer:
     def __init__(
         self,
         run: SinkRun,
-        signals: Signals,
+        signals: RunSignals,
         hooks: CommitHooks,
         *,
         idle_check_seconds: float,
@@ -127,7 +127,7 @@ class Committer:
 
     def _main(self) -> None:
         try:
-            self._loop()
+            self.loop()
         except Stopped:
             pass
         except CalveError as error:
@@ -138,7 +138,8 @@ class Committer:
         finally:
             self._signals.wake()
 
-    def _loop(self) -> None:
+    def loop(self) -> None:
+        """Commit, close batches and let the table be maintained, until the table is sealed or the run is stopped."""
         delay = FIRST_WAIT
         while not self._run.state.frontier.sealed:
             calls = self._signals.calls

@@ -179,5 +179,35 @@ class Waiter(Protocol):
         ...
 
 
+class RunSignals(Protocol):
+    """How the threads of a run wake each other, and learn that they should stop."""
+
+    @property
+    def stopping(self) -> bool:
+        """True once a stop was requested."""
+        ...
+
+    @property
+    def calls(self) -> int:
+        """Number of calls of `wake` so far: read it before looking for work."""
+        ...
+
+    def wake(self) -> None:
+        """Announce new work."""
+        ...
+
+    def pause(self, seconds: float) -> None:
+        """Sleep. Raises Stopped when a stop is requested meanwhile."""
+        ...
+
+    def await_call(self, after: int, seconds: float) -> None:
+        """Wait until `calls` exceeds `after`, a stop is requested, or time runs out."""
+        ...
+
+    def await_last_call(self, after: int, seconds: float) -> None:
+        """As `await_call`, after a stop was requested."""
+        ...
+
+
 class Stopped(Exception):
     """A stop was requested while the run waited."""

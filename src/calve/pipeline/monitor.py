@@ -60,6 +60,17 @@ class RunMonitor:
             return replace(self._status, lag_ms=self._lag_ms(self._clock.now_ms()))
 
     @property
+    def sink(self) -> str:
+        """The sink's name."""
+        return self._sink
+
+    @property
+    def commits(self) -> int:
+        """Commits of this sink, those of earlier runs included."""
+        with self._lock:
+            return self._status.commits
+
+    @property
     def recent_commits(self) -> list[CommitReport]:
         """The last commits of this run, oldest first."""
         with self._lock:

@@ -6,7 +6,7 @@ feed ──► take ──► envelope ──► view ─┬─► files ──�
                    committer: a window closes ──► files ──► record, claim, commit, receipt    (its own thread)
 """
 
-import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,12 +16,13 @@ from pyspark.sql.types import StructType
 from calve import faults
 from calve.clock import Clock, IdSource
 from calve.commit.checkpoints import CheckpointFiles, Decision
+from calve.commit.choreography import Choreography
 from calve.commit.run import SinkRun
 from calve.envelope.envelopes import changes_of, key_violations
 from calve.envelope.fields import with_time
 from calve.envelope.log import log_of
 from calve.envelope.order import with_order
-from calve.errors import KeyViolation, SourceLost, TerminalError, TransientError, UnreadableFile
+from calve.errors import KeyViolation, TerminalError, TransientError, UnreadableFile
 from calve.iceberg.files.store import remove_new
 from calve.iceberg.schema.creation import iceberg_schema
 from calve.iceberg.sink_table import IcebergTable
@@ -30,6 +31,7 @@ from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets,
 from calve.model.files import NO_NEEDS, ColumnNeeds, FileTotals, Manifest, WriteResult, WriteTarget, WrittenFile
 from calve.model.frontier import BatchDescription
 from calve.model.spec import Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
+from calve.model.table import TableState
 from calve.pipeline.dead_letters import DeadLetters
 from calve.pipeline.feed import Checkpoint
 from calve.pipeline.monitor import RunMonitor
@@ -127,7 +129,7 @@ class _WrittenBatch:
 
 
 class Pipeline:
-    """Makes checkpoints durable: stages them, or records each as its own batch."""
+    """The work of a sink with Spark, in the order of steps that `Choreography` has."""
 
     def __init__(self, spec: SinkSpec, intake: Intake, run: SinkRun, parts: PipelineParts) -> None:
         self._spec = spec
@@ -136,40 +138,36 @@ class Pipeline:
         self._spark, self._state, self._table = parts.spark, parts.state, parts.table
         self._monitor, self._clock, self._ids = parts.monitor, parts.clock, parts.ids
         self._letters = parts.letters
-        self._closing = threading.Lock()
+        self._steps = Choreography(spec, run, self)
 
-    def take(self, checkpoint: Checkpoint) -> Decision:
-        """Make one checkpoint durable, unless it is a replay or does not start where the records end.
+    @property
+    def table_behind(self) -> bool:
+        return self._table.behind
 
-        This decides before the claim, so that a replay claims nothing, and again after it, since the claim may have
-        taken over records that were not visible before.
-        """
-        decision = self._run.checkpoints.decide(checkpoint.identity)
-        if decision is Decision.ACCEPT and not self._run.state.claimed:
-            self._run.claims.claim()
-            decision = self._run.checkpoints.decide(checkpoint.identity)
-        if decision is Decision.SEALED and not frame_of(checkpoint.frame).isEmpty():
+    def evolve_table(self, state: TableState) -> None:
+        self._table.evolve(state)
+
+    def refuse_rows(self, checkpoint: Checkpoint) -> None:
+        if not frame_of(checkpoint.frame).isEmpty():
             raise TerminalError(
                 "rows arrived after the end of the input",
                 detail=f"Checkpoint {checkpoint.identity} follows a progress row that ended it.",
                 hint="To continue with other contents: ALTER SINK ... SET FROM ... WITH (SNAPSHOT = true).",
             )
-        if decision is not Decision.ACCEPT:
-            return decision
-        self._run.checkpoints.reads(checkpoint.identity, checkpoint.batch_ms, checkpoint.unread)
-        self._run.checkpoints.await_room()
-        self._evolve_table()
-        while True:
+
+    def take(self, checkpoint: Checkpoint) -> Decision:
+        """Make one checkpoint durable, see `Choreography.take`; then let the view clean up."""
+        decision = self._steps.take(checkpoint)
+        if decision is Decision.ACCEPT:
             try:
-                self._make_durable(checkpoint)
-                break
-            except UnreadableFile as error:
-                checkpoint = self._without_file(checkpoint, error)
-        try:
-            self._intake.committed(self._run.state.committed_offsets, epoch=self._run.state.fence.epoch)
-        except TransientError as error:
-            self._monitor.warned("clean-up after a checkpoint", error)
+                self._intake.committed(self._run.state.committed_offsets, epoch=self._run.state.fence.epoch)
+            except TransientError as error:
+                self._monitor.warned("clean-up after a checkpoint", error)
         return decision
+
+    def close_due(self) -> bool:
+        """Close a batch of what was staged for windows that are over; False if there are none."""
+        return self._steps.close_due()
 
     def _changes(self, checkpoint: Checkpoint) -> DataFrame:
         epoch = self._run.state.fence.epoch
@@ -178,19 +176,7 @@ class Pipeline:
         needs = self._table.needs
         return self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters, epoch=epoch, needs=needs)
 
-    def _make_durable(self, checkpoint: Checkpoint) -> None:
-        if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
-            self._run.state.retry_until_stopped(lambda: self._check_key_violations(checkpoint))
-        try:
-            while not (
-                self._stage_checkpoint(checkpoint) if self._spec.stages else self._record_checkpoint(checkpoint)
-            ):
-                continue  # its time was closed meanwhile
-        finally:
-            if self._letters is not None:
-                self._letters.release()
-
-    def _without_file(self, checkpoint: Checkpoint, error: UnreadableFile) -> Checkpoint:
+    def leave_out(self, checkpoint: Checkpoint, error: UnreadableFile) -> Checkpoint:
         """ON BAD ROW = 'dead letter': add a dead letter for an unreadable file, and leave out all of its rows.
 
         Nothing of the checkpoint is recorded yet, so it is computed again without the file. The letter is added first.
@@ -203,38 +189,20 @@ class Pipeline:
         self._run.state.retry_until_stopped(lambda: letters.add_file(path, error, checkpoint.identity))
         return rest
 
-    def _stage_checkpoint(self, checkpoint: Checkpoint) -> bool:
-        staged = self._run.state.retry_checking_fence(lambda: self._stage(checkpoint))
-        try:
-            self._check_unchanged(checkpoint)
-        except SourceLost:
-            discard_staged(self._state, staged)
-            raise
-        return self._run.checkpoints.stage(checkpoint.identity, staged, checkpoint.batch_ms)
-
-    def _check_unchanged(self, checkpoint: Checkpoint) -> None:
+    def check_input(self, checkpoint: Checkpoint) -> None:
         if checkpoint.files is not None:
-            self._run.state.retry_until_stopped(checkpoint.files.check_unchanged)
+            checkpoint.files.check_unchanged()
 
-    def _record_checkpoint(self, checkpoint: Checkpoint) -> bool:
-        while self._run.state.staged:  # by a predecessor with another definition
-            self.close_due()
-        time = self._run.state.next_time(checkpoint.batch_ms)
-        made = self._run.state.retry_checking_fence(lambda: self._write(checkpoint, time))
-        try:
-            self._check_unchanged(checkpoint)
-        except SourceLost:
-            made.remove()
-            raise
-        if self._run.checkpoints.record(checkpoint.identity, made.written, time, final=checkpoint.final):
-            return True
-        made.remove()  # not recorded: it is written again with another time
-        return False
+    def discard_staged(self, staged: Staged) -> None:
+        discard_staged(self._state, staged)
 
-    def _evolve_table(self) -> None:
-        """Add missing columns and partition fields between two batches; staged rows keep their columns."""
-        if self._table.behind:
-            self._run.claims.between_batches(self._table.evolve)
+    def release(self) -> None:
+        if self._letters is not None:
+            self._letters.release()
+
+    def check_keys(self, checkpoint: Checkpoint) -> None:
+        if self._spec.on_key_violation is not OnKeyViolation.IGNORE:
+            self._check_key_violations(checkpoint)
 
     def _check_key_violations(self, checkpoint: Checkpoint) -> None:
         intake = self._intake
@@ -249,28 +217,7 @@ class Pipeline:
                 hint="Order the changes by a field that increases with every change, or set ON KEY VIOLATION = 'warn'.",
             )
 
-    def close_due(self) -> bool:
-        """Close a batch of what was staged for windows that are over; False if there are none."""
-        with self._closing:
-            if self._run.batches.due() is None:
-                return self._seal_if_final()
-            self._run.claims.claim()
-            batch = self._run.batches.due()  # again: the claim may have replaced the position
-            if batch is None:
-                return False
-            entries = [e for e in self._run.state.staged if e.reaches_into(batch)]
-            written = self._run.state.retry_checking_fence(lambda: self._merge(entries, batch))
-            self._run.batches.close(batch, written)
-            return True
-
-    def _seal_if_final(self) -> bool:
-        """Seal the sink if the input is complete and all of it is closed."""
-        if not self._run.state.final or self._run.state.staged or self._run.state.sealed:
-            return False
-        self._run.batches.seal()
-        return True
-
-    def _stage(self, checkpoint: Checkpoint) -> Staged:
+    def stage(self, checkpoint: Checkpoint) -> Staged:
         changes = self._changes(checkpoint)
         target = self._table.write_target(self._spec.write)
         faults.reached("stage.before")
@@ -281,7 +228,7 @@ class Pipeline:
         faults.reached("stage.after")
         return staged
 
-    def _merge(self, entries: list[CheckpointEntry], batch: BatchDescription) -> CheckpointFiles:
+    def merge(self, entries: Sequence[CheckpointEntry], batch: BatchDescription) -> CheckpointFiles:
         rows = [StagedRows(e, self._kind_of(e.staged)) for e in entries if e.staged and e.staged.files]
         if not rows:
             return CheckpointFiles(self._ids.new_id(), (), FileTotals())
@@ -303,7 +250,7 @@ class Pipeline:
         beside = StructType([field for field in found.fields if field.name not in names])
         return RowKind.of(self._spec, columns, beside.json())
 
-    def _write(self, checkpoint: Checkpoint, time: int) -> "_WrittenBatch":
+    def write(self, checkpoint: Checkpoint, time: int) -> "_WrittenBatch":
         changes = self._changes(checkpoint)
         if self._spec.append:
             changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))

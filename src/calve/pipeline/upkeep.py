@@ -13,28 +13,87 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from calve.clock import Clock
 from calve.errors import CalveError, FencedError, TransientError
-from calve.iceberg.planning.compaction_groups import AUTOMATIC
+from calve.iceberg.planning.compaction_groups import AUTOMATIC, Policy
+from calve.iceberg.snapshot.compaction import CompactionPlan
 from calve.keylookup.index.manifest import Run
-from calve.maintain.compact import Compactor, RewrittenFiles
+from calve.maintain.compact import Compacted, RewrittenFiles
 from calve.model.files import WrittenFile
-from calve.pipeline.monitor import RunMonitor
 
-LOOK_EVERY = AUTOMATIC.fan
-"""Commits between two plans: fewer cannot fill a tier."""
-PLANS_PER_PAUSE = 20
-"""Seconds until the next plan, for each second that the last one took."""
-REST_SECONDS = 30.0
-"""Delay before a retry, times the number of failures."""
 ATTEMPTS = 3
 """Attempts of one commit: the next batch waits for them."""
 TRIES = 10
 """Commits that fail before a compaction is abandoned."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class UpkeepPace:
+    """How often maintenance plans and retries."""
+
+    look_every: int = AUTOMATIC.fan
+    """Commits between two plans: fewer cannot fill a tier."""
+    rest_per_plan: float = 20
+    """Seconds until the next plan, for each second that the last one took."""
+    rest_seconds: float = 30.0
+    """Delay before a retry, times the number of failures."""
+
+
+class Compacting(Protocol):
+    """Plans, rewrites and commits compactions of one table."""
+
+    def plan(self, policy: Policy) -> CompactionPlan | None:
+        """Return what is to be compacted, None if nothing is. Raises TransientError, FencedError."""
+        ...
+
+    def rewrite(self, plan: CompactionPlan, check: Callable[[], None]) -> RewrittenFiles:
+        """Write the new files; `check` is called in between and may raise. Raises TransientError."""
+        ...
+
+    def commit(self, ready: RewrittenFiles, attempts: int) -> Compacted | None:
+        """Commit the new files; None if others changed their inputs. Raises TransientError, FencedError."""
+        ...
+
+    def abandon(self, ready: RewrittenFiles) -> None:
+        """Remove new files that are not committed."""
+        ...
+
+
+class UpkeepMonitor(Protocol):
+    """What maintenance reports to."""
+
+    @property
+    def sink(self) -> str:
+        """The sink's name."""
+        ...
+
+    @property
+    def commits(self) -> int:
+        """Commits of this sink, those of earlier runs included."""
+        ...
+
+    def warned(self, what: str, error: BaseException) -> None:
+        """Something failed that is not urgent."""
+        ...
+
+    def compacted(self, done: Compacted) -> None:
+        """A compaction was committed."""
+        ...
+
+
+Spawn = Callable[[Callable[[], None]], Callable[[], object]]
+"""Starts a thread and returns a function that waits for its end."""
+
+
+def _start_thread(main: Callable[[], None]) -> Callable[[], object]:
+    thread = threading.Thread(target=main, name="calve-upkeep", daemon=True)
+    thread.start()
+    return thread.join
 
 
 class _Ended(Exception):
@@ -56,20 +115,24 @@ class Learner(Protocol):
 class Upkeep:
     """Implements the port `TableMaintenance`. `wake` wakes the committer."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - those after the star are options by name
         self,
-        compactor: Callable[[], Compactor],
+        compactor: Callable[[], Compacting],
         learner: Learner,
-        monitor: RunMonitor,
+        monitor: UpkeepMonitor,
         clock: Clock,
         wake: Callable[[], None],
+        *,
+        pace: UpkeepPace | None = None,
+        spawn: Spawn = _start_thread,
     ) -> None:
+        self._pace, self._spawn = pace or UpkeepPace(), spawn
         self._make, self._learner = compactor, learner
         self._monitor, self._clock, self._wake = monitor, clock, wake
-        self._commits_before = monitor.status.commits  # of earlier runs
+        self._commits_before = monitor.commits  # of earlier runs
         self._learnt: tuple[Run, ...] = ()
-        self._compactor: Compactor | None = None
-        self._thread: threading.Thread | None = None
+        self._compactor: Compacting | None = None
+        self._join: Callable[[], object] | None = None
         self._working = False
         self._ending = threading.Event()
         self._ready: RewrittenFiles | None = None
@@ -88,7 +151,7 @@ class Upkeep:
     @property
     def _commits(self) -> int:
         """Commits of this run: before the first one it does not own the table."""
-        return self._monitor.status.commits - self._commits_before
+        return self._monitor.commits - self._commits_before
 
     def maintain(self) -> None:
         """Commit what is ready, or start planning. Raises FencedError; other failures are only logged."""
@@ -98,14 +161,13 @@ class Upkeep:
             self._commit(self._ready)
         elif self._commits >= self._look_at:
             self._working = True
-            self._thread = threading.Thread(target=self._main, name="calve-upkeep", daemon=True)
-            self._thread.start()
+            self._join = self._spawn(self._main)
 
     def close(self, *, failed: bool) -> None:
         """End maintenance: commit what is ready, unless the run failed; drop unfinished work."""
         self._ending.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._join is not None:
+            self._join()
         ready = self._ready
         if ready is not None and not failed and not self._off:
             with suppress(FencedError):
@@ -120,13 +182,13 @@ class Upkeep:
         try:
             self._find_work()
         except _Ended:
-            _log.info("sink %s ended before its compaction; `calve maintain` can do it", self._monitor.status.sink)
+            _log.info("sink %s ended before its compaction; `calve maintain` can do it", self._monitor.sink)
         except TransientError as error:
             self._monitor.warned("maintenance", error)
             self._back_off()
         except FencedError as error:
             self._off = True
-            _log.info("this run of sink %s stops maintenance: %s", self._monitor.status.sink, error)
+            _log.info("this run of sink %s stops maintenance: %s", self._monitor.sink, error)
         except Exception as error:  # noqa: BLE001 - the thread's last resort
             self._give_up(error)
         finally:
@@ -138,8 +200,8 @@ class Upkeep:
             self._compactor = self._make()
         began, commits = self._clock.monotonic(), self._commits
         plan = self._compactor.plan(AUTOMATIC)
-        self._not_before = self._clock.monotonic() + PLANS_PER_PAUSE * (self._clock.monotonic() - began)
-        self._look_at = commits + (1 if plan is not None and plan.groups.more else LOOK_EVERY)
+        self._not_before = self._clock.monotonic() + self._pace.rest_per_plan * (self._clock.monotonic() - began)
+        self._look_at = commits + (1 if plan is not None and plan.groups.more else self._pace.look_every)
         if plan is not None:
             self._ready = self._compactor.rewrite(plan, self._check_ending)
             self._learnt = self._learn(self._ready)
@@ -188,12 +250,12 @@ class Upkeep:
 
     def _back_off(self) -> None:
         self._failures += 1
-        self._not_before = self._clock.monotonic() + REST_SECONDS * min(self._failures, TRIES)
+        self._not_before = self._clock.monotonic() + self._pace.rest_seconds * min(self._failures, TRIES)
 
     def _give_up(self, error: Exception) -> None:
         """Turn maintenance off and log an error for the user; the sink continues without it."""
         self._off = True
         if isinstance(error, CalveError):
-            _log.error("maintenance of sink %s ended: %s", self._monitor.status.sink, error)
+            _log.error("maintenance of sink %s ended: %s", self._monitor.sink, error)
         else:
-            _log.error("maintenance of sink %s failed unexpectedly", self._monitor.status.sink, exc_info=error)
+            _log.error("maintenance of sink %s failed unexpectedly", self._monitor.sink, exc_info=error)

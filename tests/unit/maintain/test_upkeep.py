@@ -34,8 +34,8 @@ def ready(run: Run, upkeep: Upkeep) -> None:
     for number in range(12):
         run.commit({number: "a"})
     upkeep.maintain()
-    assert upkeep._thread is not None
-    upkeep._thread.join(PATIENCE)
+    assert upkeep._join is not None
+    upkeep._join()
     assert upkeep.busy
 
 
@@ -57,8 +57,8 @@ def test_the_upkeep_of_a_sink_keeps_up_with_fast_commits(tmp_path: Path, monkeyp
     for number in range(MANY):
         run.commit({number: f"b{number}"})
     go_on.set()
-    assert upkeep._thread is not None
-    upkeep._thread.join(PATIENCE)
+    assert upkeep._join is not None
+    upkeep._join()
     upkeep.maintain()
     upkeep.close(failed=False)
     assert run.monitor.status.compactions == 1
@@ -165,8 +165,8 @@ def test_new_files_whose_keys_cannot_be_read_are_removed_at_the_end(
 
     monkeypatch.setattr(run.resolver, "prepared", broken)
     upkeep.maintain()
-    assert upkeep._thread is not None
-    upkeep._thread.join(PATIENCE)
+    assert upkeep._join is not None
+    upkeep._join()
     upkeep.maintain()
     upkeep.close(failed=False)
     assert parquet_files(run) == files
