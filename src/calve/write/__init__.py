@@ -1,16 +1,15 @@
-"""Change rows -> data files and files of keys of one batch.
+"""Changes -> data files and key files of one batch.
 
     frame of changes
-          │ changes.py   no bad record, no null in a key, types of the table           (in Spark)
-          │ choose.py    which writer, by size and schema; partitions
-          ├─► driver.py   small batches: taken to the driver as Arrow
-          ├─► tasks.py    any schema, any store: shuffle and sort in Spark, `worker.py` writes in Python tasks
-          └─► native.py   large flat batches where Spark reaches the store: Spark's own Parquet writer; `adopt.py`
-          │               turns its output into table files
+          │ changes.py         rejects bad records and null keys, casts to the table's types       (in Spark)
+          │ batch.py           chooses a writer by size and schema; partitions
+          ├─► driver_writer.py   small batches: collected on the driver as Arrow
+          ├─► task_writer.py     any schema, any store: Spark shuffles and sorts, `worker.py` writes in Python tasks
+          └─► native_writer.py   large flat batches in stores that Spark reaches: Spark's own Parquet writer;
+          │                      `native_files.py` turns its output into files of the table
           ▼
     WriteResult
 
-`last.py` takes the last change per key, `rolling.py` writes Parquet files of a bounded size, `session.py` is the only
-module that touches Spark's internals, `failures.py` says in calve's terms what went wrong. Files that a failed attempt
-leaves behind are never in a result; maintenance removes them.
+`consolidate.py` keeps the last change per key, `data_files.py` writes Parquet files of a bounded size, `staging.py`
+writes and reads changes that wait for their window. Files of a failed attempt are never part of a result.
 """
