@@ -27,6 +27,10 @@ class _Resolution:
     head: int | None
     deletes: ResolvedDeletes
 
+    def fits(self, committable: Committable, state: TableState) -> bool:
+        """Whether it is valid for an attempt: positions are valid in one snapshot only."""
+        return self.commit_id == committable.commit_id and self.head == state.head
+
 
 class Attempts:
     """Everything that one run may do to its table. The run sets `fence` once, when it takes its epoch."""
@@ -66,8 +70,7 @@ class Attempts:
         if progress:
             if progress.is_sealed(self._spec.generation) or progress.fence.run_id == self.fence.run_id:
                 return state, progress
-            if not progress.fence < self.fence:
-                raise self.fenced_by(progress)
+            self._check_newer(progress)
         repeated = progress or Progress.fresh(self._spec.sink_id, self.fence, begin)
         adopts = self._spec.adopts if progress is None else progress.adopting is not None
         if adopts and state.head is not None:
@@ -77,6 +80,11 @@ class Attempts:
         claimed = self._table.commit(state, proposal)
         faults.reached("claim.after")
         return state, claimed
+
+    def _check_newer(self, progress: Progress) -> None:
+        """Raise FencedError unless this run is newer than the one that holds the table."""
+        if not progress.fence < self.fence:
+            raise self.fenced_by(progress)
 
     def _retired(self, state: TableState) -> tuple[Progress, ...]:
         """Other sinks that lose the table: all of them, unless foreign commits are accepted."""
@@ -89,8 +97,7 @@ class Attempts:
         state, progress = self.observe()
         if progress is None:
             raise ProgressUnprovable("the table shows no commit of this sink, although this run claimed it")
-        if progress.fence.run_id != self.fence.run_id:
-            raise self.fenced_by(progress)
+        self._check_owner(progress)
         return progress if progress.adopting is None else self._table.commit(state, Proposal(progress.checked()))
 
     def commit(self, committable: Committable, *, catching_up: bool = False) -> Progress:
@@ -101,17 +108,11 @@ class Attempts:
         state, progress = self.observe()
         if progress is None:
             raise ProgressUnprovable("the table shows no commit of this sink, although this run claimed it")
-        landed = progress.commit_id == committable.commit_id
-        if progress.fence.run_id != self.fence.run_id:
-            raise self.fenced_by(progress, landed=landed)
+        landed = self._has_landed(committable, progress)
+        self._check_owner(progress, landed=landed)
         if landed:
             return progress
-        if progress.next_lower(committable.generation) != committable.batch.lower:
-            raise CheckpointGap(
-                "the batch does not start at the table's frontier",
-                detail=f"The table's frontier is {progress.frontier}; the batch is {committable.batch}.",
-                hint="Restart the sink: it continues from the table's progress.",
-            )
+        self._check_lower(committable, progress)
         gone = self.missing(committable)
         if gone:
             raise CheckpointGap(
@@ -120,8 +121,8 @@ class Attempts:
                 hint="Restart the sink: it reads the changes again if the source still has them.",
             )
         replaces = committable.generation > progress.generation
-        if progress.adopting is not None and not replaces:
-            raise ProgressUnprovable("the adopted rows have not been checked yet")
+        if not replaces:
+            self._check_adopted(progress)
         deletes = ResolvedDeletes() if replaces else self._deletes_of(committable, state)
         proposal = Proposal(
             replace(
@@ -137,13 +138,33 @@ class Attempts:
         )
         return self._table.commit(state, proposal)
 
+    def _has_landed(self, committable: Committable, progress: Progress) -> bool:
+        """Whether the table already contains the committable: an earlier attempt succeeded without a response."""
+        return progress.commit_id == committable.commit_id
+
+    def _check_owner(self, progress: Progress, *, landed: bool = False) -> None:
+        """Raise FencedError unless this run holds the table."""
+        if progress.fence.run_id != self.fence.run_id:
+            raise self.fenced_by(progress, landed=landed)
+
+    def _check_lower(self, committable: Committable, progress: Progress) -> None:
+        if progress.next_lower(committable.generation) != committable.batch.lower:
+            raise CheckpointGap(
+                "the batch does not start at the table's frontier",
+                detail=f"The table's frontier is {progress.frontier}; the batch is {committable.batch}.",
+                hint="Restart the sink: it continues from the table's progress.",
+            )
+
+    def _check_adopted(self, progress: Progress) -> None:
+        if progress.adopting is not None:
+            raise ProgressUnprovable("the adopted rows have not been checked yet")
+
     def _deletes_of(self, committable: Committable, state: TableState) -> ResolvedDeletes:
-        """Positions are valid in one snapshot only: reuse those of an earlier attempt if it built on the same one."""
+        """Look up the rows to delete, or reuse what an earlier attempt on the same snapshot found."""
         if not committable.keys:
             return ResolvedDeletes()
         known = self._resolution
-        same = known.commit_id == committable.commit_id and known.head == state.head
-        if same and not self._table.missing_files(known.deletes.manifests):
+        if known.fits(committable, state) and not self._table.missing_files(known.deletes.manifests):
             return known.deletes
         faults.reached("resolve.before")
         deletes = self._resolver.resolve(state, committable.keys, committable.commit_id, committable.manifests)
@@ -182,8 +203,8 @@ class Attempts:
     def load_fenced(self) -> TableState:
         """Load the table. Raises FencedError if this run no longer holds the fence."""
         state, progress = self.observe()
-        if progress and progress.fence.run_id != self.fence.run_id:
-            raise self.fenced_by(progress)
+        if progress:
+            self._check_owner(progress)
         return state
 
     def merge_manifests(self) -> None:

@@ -6,7 +6,7 @@ A batch without rows is a heartbeat, seals the table, or empties it.
 from calve.commit.checkpoints import CheckpointFiles
 from calve.commit.claims import Claims
 from calve.commit.run_state import RunState
-from calve.model.checkpoint import FrontierEntry
+from calve.model.checkpoint import CheckpointEntry, FrontierEntry
 from calve.model.files import Committable
 from calve.model.frontier import SEALED, BatchDescription, Frontier
 
@@ -39,10 +39,15 @@ class Batches:
         with self._state.recording, self._state.memory:
             position = self._state.position
             batch = self._windows.next_batch(position)
-            if batch and batch.upper.time is not None:
-                position.last_time = max(position.last_time, batch.upper.time - 1)
+            if batch:
+                self._exclude(batch)
             self._windows.end_flush(position)
             return batch
+
+    def _exclude(self, batch: BatchDescription) -> None:
+        """Let no later checkpoint get a time of the batch."""
+        if batch.upper.time is not None:
+            self._state.position.last_time = max(self._state.position.last_time, batch.upper.time - 1)
 
     def until_due(self) -> float | None:
         """Return the seconds until a batch may become due; None if waiting alone does not make it due."""
@@ -56,7 +61,7 @@ class Batches:
         """
         with self._state.recording:
             position = self._state.position
-            whole, committed = position.whole_below(batch.upper), position.committed
+            whole, committed = self._completed_by(batch), position.committed
             last = whole[-1].identity if whole else None
             committable = Committable(
                 commit_id=written.commit_id,
@@ -73,6 +78,10 @@ class Batches:
             time = position.last_time if batch.upper.time is None else batch.upper.time - 1
             self._state.append(FrontierEntry(time, committable))
         self._monitor.recorded(committable)
+
+    def _completed_by(self, batch: BatchDescription) -> list[CheckpointEntry]:
+        """Return the leading checkpoints that have no rows above a batch."""
+        return self._state.position.whole_below(batch.upper)
 
     def record_heartbeat(self) -> bool:
         """Record an empty batch that advances the frontier, if nothing was committed for long; False if not due."""

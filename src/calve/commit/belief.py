@@ -57,7 +57,8 @@ def believe(state: TableState, known_uuid: str | None, trust: Trust) -> Progress
     describes the same commit; otherwise `offsets_known` is False.
     """
     stated = state.stated
-    _check_identity(state, known_uuid)
+    _check_uuid(state, known_uuid)
+    _check_retired(stated)
     if not state.ancestors:
         if stated:
             raise TableRecreated(
@@ -84,7 +85,7 @@ def believe(state: TableState, known_uuid: str | None, trust: Trust) -> Progress
     return _believe_property(stated, since, trust)
 
 
-def _check_identity(state: TableState, known_uuid: str | None) -> None:
+def _check_uuid(state: TableState, known_uuid: str | None) -> None:
     stated_uuid = state.stated.table_uuid if state.stated else None
     for expected in (known_uuid, stated_uuid):
         if expected and expected != state.uuid:
@@ -93,10 +94,13 @@ def _check_identity(state: TableState, known_uuid: str | None) -> None:
                 detail=f"Its UUID is {state.uuid}; this sink wrote to {expected}.",
                 hint="Start a new sink under another name to fill the new table, or restore the old one.",
             )
-    if state.stated and state.stated.fence.retired:
+
+
+def _check_retired(stated: Progress | None) -> None:
+    if stated and stated.fence.retired:
         raise FencedError(
             "another sink took over the table",
-            detail=f"It retired sink {state.stated.sink_id}, which last committed snapshot {state.stated.snapshot_id}.",
+            detail=f"It retired sink {stated.sink_id}, which last committed snapshot {stated.snapshot_id}.",
             hint="Stop this process and drop the sink.",
         )
 
@@ -144,6 +148,12 @@ def _believe_property(stated: Progress | None, since: list[SnapshotInfo], trust:
         )
     if not trust.will_check(stated):
         _check_foreign(since, trust)
+    _check_connected(stated, since)
+    return stated
+
+
+def _check_connected(stated: Progress, since: Sequence[SnapshotInfo]) -> None:
+    oldest = since[-1]
     if oldest.parent_id != stated.snapshot_id:
         raise ProgressUnprovable(
             "the snapshots between the last commit of this sink and the oldest one left are gone",
@@ -151,4 +161,3 @@ def _believe_property(stated: Progress | None, since: list[SnapshotInfo], trust:
             hint="Foreign changes in between cannot be ruled out. If the rows are right: "
             f"ALTER SINK ... ACCEPT SNAPSHOT {since[0].snapshot_id}.",
         )
-    return stated

@@ -56,7 +56,10 @@ class Checkpoints:
                 return Decision.REPLAY
             if self._state.position.minted.sealed or self._state.position.final:
                 return Decision.SEALED
-            return Decision.ACCEPT if identity.start == self._state.position.end else Decision.REPOSITION
+            return Decision.ACCEPT if self._starts_at_end(identity) else Decision.REPOSITION
+
+    def _starts_at_end(self, identity: CheckpointIdentity) -> bool:
+        return identity.start == self._state.position.end
 
     def reads(self, identity: CheckpointIdentity, asked_ms: int, unread: int) -> None:
         """Note that a checkpoint is about to be read, which leaves `unread` of the source's data behind."""

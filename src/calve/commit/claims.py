@@ -66,12 +66,16 @@ class Claims:
                 self._resume_sealed(progress)
                 return
             position = self._state.retry_checking_fence(lambda: self._take_over(progress))
-            if progress.adopting is not None and progress.generation >= self._spec.generation:
+            if self._has_unchecked_rows(progress):
                 position.committed = self._check_existing(progress)
             with self._state.memory:
                 self._move_to(position)
                 self._state.claimed = True
             self._monitor.running()
+
+    def _has_unchecked_rows(self, progress: Progress) -> bool:
+        """Whether the table has adopted rows that nobody has checked, and this generation keeps them."""
+        return progress.adopting is not None and progress.generation >= self._spec.generation
 
     def adopt_rows(self) -> None:
         """Claim the table at once if the sink adopts its rows: that has to happen before it reads anything."""
@@ -111,16 +115,20 @@ class Claims:
     def _take_over(self, progress: Progress) -> RunPosition:
         records = self._journal.predecessor(self._state.fence.epoch)
         position = self._adopt(progress, records, self._can_reread)
+        self._check_ahead(progress, position)
+        faults.reached("adopt.before")
+        self._journal.adopt(self._state.fence, position.to_adoption())
+        faults.reached("adopt.after")
+        return position
+
+    def _check_ahead(self, progress: Progress, position: RunPosition) -> None:
+        """Raise CheckpointGap if a checkpoint is partly in the table, and its other rows are gone."""
         if progress.ahead and not position.reaches(progress.ahead):
             raise CheckpointGap(
                 "the state location no longer contains checkpoints that are partly committed",
                 detail=f"Their rows below {progress.frontier} are in the table; the others were staged there.",
                 hint="Restore the state location, or refill the table: WITH (SNAPSHOT = true).",
             )
-        faults.reached("adopt.before")
-        self._journal.adopt(self._state.fence, position.to_adoption())
-        faults.reached("adopt.after")
-        return position
 
     def _preview(self, progress: Progress | None) -> None:
         records = self._journal.predecessor(self._state.fence.epoch)

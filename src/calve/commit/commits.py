@@ -117,9 +117,7 @@ class Commits:
             keep = KNOWN_KEPT + len(self._state.position.entries)
             self._state.position.known = dict.fromkeys(list(self._state.position.known)[-keep:])
         self._journal.forget(self._state.fence, old)
-        with (
-            self._state.memory
-        ):  # only after removal: one that remains must go before later ones, or there would be a gap
+        with self._state.memory:  # after the removal: a record that remains has to go before later ones
             del self._state.records[: len(old)]
         if self._has_predecessors:
             self._journal.forget_predecessors(self._state.fence)

@@ -138,10 +138,13 @@ class RunState:
         with self.memory:
             if self.spec.append:
                 return False
-            pending_rows = any(e.committable and e.committable.totals.data_rows for e in self.position.entries)
             if self._replacing:
-                return pending_rows
-            return self.has_data or pending_rows or self._open_to_others
+                return self._has_pending_rows
+            return self.has_data or self._has_pending_rows or self._open_to_others
+
+    @property
+    def _has_pending_rows(self) -> bool:
+        return any(e.committable and e.committable.totals.data_rows for e in self.position.entries)
 
     @property
     def _open_to_others(self) -> bool:

@@ -346,9 +346,9 @@ def _continues(position: RunPosition, entry: Entry) -> bool:
 
 
 def _why_unusable(position: RunPosition, entry: Entry, missing: Missing) -> str:
-    if isinstance(entry, CheckpointEntry) and entry.identity.start != position.end:
+    if isinstance(entry, CheckpointEntry) and not _starts_at_end(position, entry):
         return "a checkpoint before it is missing"
-    if entry.committable and entry.committable.batch.lower != position.minted:
+    if entry.committable and not _starts_at_frontier(position, entry.committable):
         return f"its batch starts at {entry.committable.batch.lower}, not at {position.minted}"
     if isinstance(entry, FrontierEntry) and entry.committable.offsets != position.offsets_below(entry.committable):
         return "checkpoints that it closed are missing"
@@ -358,6 +358,14 @@ def _why_unusable(position: RunPosition, entry: Entry, missing: Missing) -> str:
         return "it was written for an empty table, which now contains rows of other writers"
     gone = () if _committed(position, entry) else missing(entry)
     return f"{gone[0]} is missing" if gone else ""
+
+
+def _starts_at_end(position: RunPosition, entry: CheckpointEntry) -> bool:
+    return entry.identity.start == position.end
+
+
+def _starts_at_frontier(position: RunPosition, committable: Committable) -> bool:
+    return committable.batch.lower == position.minted
 
 
 def _is_blind(position: RunPosition, entry: Entry) -> bool:
