@@ -240,7 +240,8 @@ class Simulation:
             raise Violation("work stays pending")
         if self.current.alive:
             self.crash(self.current, "rerun")
-        head, through = world.table.head, not world.truth.catching_up
+        owned = world.truth.fence == self.current.run.state.fence  # else a rerun rightly claims the table
+        head, through = world.table.head, owned and not world.truth.catching_up
         self.start()
         for _ in range(150):
             world.now += 1

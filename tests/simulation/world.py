@@ -434,7 +434,8 @@ class World:
         if int(stated.offsets or 0) != self.begin or stated.commit_id or stated.frontier != START:
             raise Violation("a sink that takes over rows begins elsewhere, or commits before they are checked")
         if stated.adopting is not None or first:
-            if not truth.fence < stated.fence and not forgotten:
+            again = stated.fence == truth.fence  # its first claim was lost before the run learned of it
+            if not (truth.fence < stated.fence or again or forgotten):
                 raise Violation("a claim does not raise the fence")
             self.claimed_rows, self.base = rows, dict(rows)
         elif stated.fence != truth.fence:
