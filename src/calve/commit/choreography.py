@@ -7,7 +7,7 @@ Rows and files are behind the port `BatchWork`: a pipeline implements it with Sp
 """
 
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from calve.commit.checkpoints import CheckpointFiles, Decision
 from calve.commit.run import SinkRun
@@ -112,7 +112,7 @@ class Choreography(Generic[C]):
 
     def __init__(self, spec: SinkSpec, run: SinkRun, work: BatchWork[C]) -> None:
         self._spec, self._run, self._work = spec, run, work
-        self._closing: Any = run.state.waiter.lock()
+        self._closing = run.state.waiter.lock()
 
     def take(self, checkpoint: C) -> Decision:
         """Make one checkpoint durable, unless it is a replay or does not start where the records end.

@@ -126,7 +126,7 @@ def test_files_that_did_not_change_are_not_opened(tables: Tables, root: Path) ->
     assert counts(refreshed(tables, root)) == (1, 0, 0, 1)
     spoil(root / "b" / "1" / "2.parquet")
     (root / "b" / "1" / "2.parquet").touch()
-    with pytest.raises(InvalidInput, match="not a Parquet file"):
+    with pytest.raises(InvalidInput, match="not a valid Parquet file"):
         refreshed(tables, root)
 
 
@@ -283,7 +283,7 @@ def test_types_that_do_not_fit_are_named(tables: Tables, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("names", "problem"),
-    [([], "there are no files"), (["a.parquet", "b.csv"], "different formats"), (["a.bin"], "says nothing")],
+    [([], "there are no files"), (["a.parquet", "b.csv"], "different formats"), (["a.bin"], "unknown extension")],
 )
 def test_a_folder_that_cannot_be_analyzed_is_refused(
     tables: Tables, tmp_path: Path, names: list[str], problem: str

@@ -363,7 +363,7 @@ def test_a_name_that_leads_out_of_the_component_is_refused(tables: Tables, name:
 
 
 def test_a_name_that_no_folder_can_have_is_refused(tables: Tables) -> None:
-    with pytest.raises(InvalidInput, match="too long for the name of a folder"):
+    with pytest.raises(InvalidInput, match="too long for a folder name"):
         tables.modify().overwrite(replace(GENERAL, table_name="x" * 300))
 
 

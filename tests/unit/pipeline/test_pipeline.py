@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+from calve.commit.committer import Signals
 from calve.model.files import NO_NEEDS
 from calve.model.spec import NoEnvelope, SinkSpec, TableName
 from calve.pipeline.pipeline import Pipeline
@@ -23,7 +24,7 @@ class Letters:
 def test_an_attempt_that_is_repeated_keeps_the_rows_of_one_attempt_only() -> None:
     letters = Letters()
     intake = SimpleNamespace(changes=lambda *_, epoch, needs: letters.kept.append((epoch, needs)))
-    run = SimpleNamespace(fence=SimpleNamespace(epoch=1))
+    run = SimpleNamespace(state=SimpleNamespace(fence=SimpleNamespace(epoch=1), waiter=Signals()))
     table = SimpleNamespace(needs=NO_NEEDS)
     around: Any = SimpleNamespace(spark=None, state=None, table=table, monitor=None, clock=None, ids=None)
     around.letters = letters

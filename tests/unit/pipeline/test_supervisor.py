@@ -31,7 +31,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
 
 
 def results(place: Workplace, once: Callable[[SinkRunner], SinkResult], monkeypatch: pytest.MonkeyPatch) -> SinkResult:
-    monkeypatch.setattr(SinkRunner, "_once", once)
+    monkeypatch.setattr(SinkRunner, "_run_once", once)
     (result,) = Supervisor(place, until_caught_up=True).run()
     return result
 
@@ -124,7 +124,7 @@ def test_paused_sinks_hold_back_no_end_but_a_good_one(
     """Without a code the process waits for somebody who resumes the sink, or stops it."""
     define(place, sinks)
     monkeypatch.setattr(
-        SinkRunner, "_once", lambda self: OUTCOMES[self.definition.name.split("_")[0]](self.definition.name)
+        SinkRunner, "_run_once", lambda self: OUTCOMES[self.definition.name.split("_")[0]](self.definition.name)
     )
     running = Supervisor(place, until_caught_up=False)
     waits = stopped_when_it_waits(running, monkeypatch)
@@ -152,7 +152,7 @@ def test_a_fenced_sink_is_not_started_again_and_counts_whatever_becomes_of_its_d
         return SinkResult(self.definition.name, Ending.DONE)
 
     changed: list[str] = []
-    monkeypatch.setattr(SinkRunner, "_once", once)
+    monkeypatch.setattr(SinkRunner, "_run_once", once)
     results = Supervisor(place, until_caught_up=False).run()
     assert sorted(starts) == ["done_1", "fenced_0"]
     assert {r.name: r.exit_code for r in results} == {"done_1": 0, "fenced_0": 3}

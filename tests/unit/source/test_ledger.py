@@ -106,7 +106,7 @@ def test_a_damaged_entry_is_an_error(store: LocalState, tmp_path: Path) -> None:
 
 def test_another_folder_is_an_error_and_not_a_folder_of_new_files(store: LocalState) -> None:
     _, place = filled(store, 1)
-    with pytest.raises(SourceLost, match="another folder"):
+    with pytest.raises(SourceLost, match="folder of a file source has changed"):
         Ledger(store, "/mnt/in").seen(place)
 
 
