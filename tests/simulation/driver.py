@@ -7,12 +7,12 @@ process may run or this one may die.
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from types import SimpleNamespace, TracebackType
 from typing import Any, cast
 
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 from pyiceberg.table import Table
 
 from calve import faults
@@ -469,6 +469,12 @@ class Driver:
     def leave(self, how: str, error: BaseException) -> None:
         self.alive, self.exit = False, how
         self.world.say(f"run {self.number} leaves ({how or 'crash'}): {error}".replace("\n", " "))
+
+    def end(self) -> None:
+        """Let go of what suspended threads hold: they are not collected otherwise."""
+        for thread in self.threads.values():
+            with suppress(BaseException):
+                thread.throw(GreenletExit)
 
     # ---- the process
 

@@ -155,6 +155,13 @@ class Simulation:
     # ---- running
 
     def run(self) -> str:
+        try:
+            return self.run_schedule()
+        finally:
+            for driver in self.drivers:
+                driver.end()
+
+    def run_schedule(self) -> str:
         world, rng = self.world, self.world.rng
         for _ in range(world.setup.steps):
             world.now += 1
