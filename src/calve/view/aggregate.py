@@ -1,13 +1,13 @@
 """Views with GROUP BY: changes become additions to groups, and the groups they touch become changes of the view.
 
-    changes ──► rows that go and come ──► the view below GROUP BY ──► additions by group      tasks
-                                                                          │
-                         totals at the checkpoint's start + additions = totals at its end     driver, durable
-                                                                          │
-                               touched groups ──► the view above GROUP BY ──► changes         tasks
+    changes ──► retracted and inserted rows ──► the view below GROUP BY ──► additions by group      tasks
+                                                                                │
+                               totals at the checkpoint's start + additions = totals at its end     driver, durable
+                                                                                │
+                                     touched groups ──► the view above GROUP BY ──► changes         tasks
 
-The values of aggregate functions are made of the totals by Spark's own last step of each function, so that types and
-rounding are Spark's. What stands above GROUP BY (HAVING, projections, joins) is a row-wise view of its groups.
+Spark's own final step of each aggregate function computes its value from the totals, so types and rounding are Spark's.
+Everything above GROUP BY (HAVING, projections, joins) is a row-wise view of the groups.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class _Grouping:
 def group_changes(
     scope: ViewScope, plan: ViewPlan, frame: DataFrame, totals: ViewTotals, identity: CheckpointIdentity, *, epoch: int
 ) -> DataFrame:
-    """The changes of a view with GROUP BY out of the changes of one checkpoint; what it added is durable afterwards."""
+    """Compute the changes of a view with GROUP BY from those of one checkpoint; its additions are durable afterwards."""
     root = scope.analysed()
     node = next(n for n in walk(root) if is_aggregation(n, scope.is_input))
     grouping = _Grouping.of(node)
@@ -68,7 +68,7 @@ def group_changes(
 
 
 def _additions(scope: ViewScope, plan: ViewPlan, frame: DataFrame, grouping: _Grouping) -> DataFrame:
-    """What the rows of a checkpoint add to each group; rows that cannot be read form groups of their own."""
+    """What the rows of a checkpoint add to each group; bad rows form groups of their own."""
     catalyst, columns = scope.catalyst, plan.source.schema.names
     if plan.source.changes is Changes.IMAGES:
         rows = signed(frame, columns)
@@ -92,7 +92,7 @@ def _additions(scope: ViewScope, plan: ViewPlan, frame: DataFrame, grouping: _Gr
 
 
 def _argument(catalyst: Catalyst, term: Term) -> Node:
-    """What is counted or summed up; null where nothing is."""
+    """The value that is counted or summed; null where the row does not contribute."""
     value = term.arguments[0]
     if term.name == "count":
         known = [catalyst.with_children(catalyst.expression("x is not null"), [a]) for a in term.arguments]
@@ -101,7 +101,7 @@ def _argument(catalyst: Catalyst, term: Term) -> Node:
 
 
 def _sums(term: Term, j: int) -> list[str]:
-    """SQL of the columns that are kept of a function."""
+    """SQL of the columns that the totals keep for a function."""
     value = f"{_ARGUMENT}{j}"
     if term.name in {"min", "max"}:
         return [f"{term.name}({value}) as {'lo' if term.name == 'min' else 'hi'}{j}"]
@@ -124,7 +124,7 @@ def _precision(term: Term) -> int:
 
 
 def _too_large(term: Term) -> TerminalError:
-    return TerminalError(f"a {term.name} of the view is too large for its type", hint="Cast what is summed up.")
+    return TerminalError(f"the result of {term.name}() is too large for its type", hint="Cast the summed value to a larger type.")
 
 
 def _split(additions: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -134,7 +134,7 @@ def _split(additions: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _fingerprint(scope: ViewScope, plan: ViewPlan, aggregation: Node) -> str:
-    """Of the static tables below GROUP BY, where rows are taken away again: they have to be joined as before."""
+    """Fingerprint the static tables below GROUP BY: a row is subtracted correctly only with the tables it was added with."""
     if not plan.joins or plan.source.changes is Changes.INSERTS:
         return ""
     found = []
@@ -142,7 +142,7 @@ def _fingerprint(scope: ViewScope, plan: ViewPlan, aggregation: Node) -> str:
         for side in children(node) if kind(node) == "Join" else []:
             if not any(scope.is_input(below) for below in walk(side)):
                 table = scope.catalyst.frame(side)
-                numbered = table.toDF(*[f"c{i}" for i in range(len(table.columns))])  # names may come twice
+                numbered = table.toDF(*[f"c{i}" for i in range(len(table.columns))])  # names may repeat
                 hashed = F.xxhash64(F.to_json(F.struct("*"))).cast("decimal(20,0)")
                 row = numbered.agg(F.count(F.lit(1)).alias("n"), F.sum(hashed).alias("s")).first()
                 found.append(f"{row.n}:{row.s}" if row else "")
@@ -153,13 +153,13 @@ def _check_static(plan: ViewPlan, before: TotalsAt, static: str) -> None:
     if before.static and before.static != static:
         raise TerminalError(
             f'a static table that view "{plan.name}" joins below GROUP BY has changed',
-            detail="Rows that were counted with the old table cannot be taken away again with the new one.",
-            hint="Restore the static table, or make the view's table anew.",
+            detail="Rows that were added with the old table cannot be subtracted with the new one.",
+            hint="Restore the static table, or rebuild the view's table.",
         )
 
 
 def _above(scope: ViewScope, plan: ViewPlan, root: Node, grouping: _Grouping, state: DataFrame) -> DataFrame:
-    """The changes of the view out of the new totals of the groups that were touched."""
+    """Compute the changes of the view from the new totals of the touched groups."""
     catalyst = scope.catalyst
     keys = [f"{origin} as {KEY_COPY}{i}" for i, origin in enumerate(plan.origin)]
     keep = f"({BAD} is null and {ROWS} > 0) as {KEEP}0"
@@ -200,7 +200,7 @@ class _Finish:
         return self._catalyst.with_children(node, [self._finished(c) for c in below]) if below else node
 
     def _value(self, j: int, term: Term) -> Node:
-        """Spark's last step of a function, with the totals in the place of its buffers."""
+        """Spark's final step of a function, with the totals in place of its buffers."""
         buffers = {}
         for attribute in items(term.function.aggBufferAttributes()):
             sql = _buffer(term, j, str(attribute.name()), str(attribute.dataType().sql()))

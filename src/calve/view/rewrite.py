@@ -1,18 +1,18 @@
-"""A view's plan, changed so that every row of its input comes out, with a flag that says whether it belongs there.
+"""Rewrites a view's plan so that every input row comes out, with a flag that says whether it belongs to the view.
 
-    Filter c               ->  the flag, and c
-    inner join with static ->  left join with static; the flag, and whether something matched
-    Project a, f(b)        ->  a, f(b) where the flag is set, and the hidden columns
+    Filter c               ->  flag AND c
+    inner join with static ->  left join with static; flag AND whether a row matched
+    Project a, f(b)        ->  a, f(b) if the flag is set, and the hidden columns
 
-A row that leaves a filter has to become a delete, so it must not vanish on the way. Nothing is computed for rows
-without the flag: `WHERE x <> 0` keeps protecting a division by x. The columns of the plan keep their ids, so that
-whatever stands further up still finds them.
+A row that leaves a filter has to become a delete, so it must not be dropped on the way. Nothing is computed for rows
+without the flag: `WHERE x <> 0` still protects a division by x. The columns of the plan keep their ids, so operators
+further up still find them.
 
-Conditions of WHERE on an inner join move into the join, so that `FROM a, b WHERE a.x = b.x` is one.
+WHERE conditions on an inner join move into the join, so that `FROM a, b WHERE a.x = b.x` is an equi-join.
 
 Where several matches of one row would be wrong, joins count how many rows of the static table have the same values in
-their equalities. For that the static table is sorted and not the changes; large tables are sorted for the join anyway.
-If something further up chooses among the matches, their number says nothing, and nothing is counted.
+their equalities. This sorts the static table and not the changes; large tables are sorted for the join anyway. If a
+condition further up chooses among the matches, their number is meaningless, and nothing is counted.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from calve.view.catalyst import Catalyst, Node, children, column_id, items, kind
 from calve.view.refusals import changing_side
 
 KEEP = "_calve__keep"
-"""The flag; a number follows, since each step makes a new one. A leaf has number 0."""
+"""Prefix of the flag's name; a number follows, since each step adds a new flag. A leaf has number 0."""
 
 _MATCHED, _COPIES, _EQUAL = "_calve__match", "_calve__copies", "_calve__equal"
 
@@ -38,26 +38,26 @@ class Rewriter:
         leaf: Callable[[Node], Node],
         hidden: Sequence[str],
     ) -> None:
-        """`leaf` makes the plan that stands in a leaf's place: its columns, the `hidden` ones and the flag."""
+        """`leaf` returns the plan that replaces a leaf: its columns, the `hidden` ones and the flag."""
         self._catalyst, self._is_leaf, self._leaf = catalyst, is_leaf, leaf
         self._hidden = list(hidden)
         self._steps = 0
         self._static: set[int] = set()
         self.copies: list[str] | None = None
-        """Columns with the number of static rows that are equal to the one that matched, if asked for by `count`."""
+        """Columns with the number of static rows that match alike, if `count_matches` was called."""
 
     def count(self) -> "Rewriter":
-        """Let joins count; `copies` is None again where that does not tell how many rows come out."""
+        """Let joins count matches; `copies` becomes None again if the counts do not determine how many rows come out."""
         self.copies = []
         return self
 
     @property
     def keep(self) -> str:
-        """The column with the flag."""
+        """The name of the current flag column."""
         return f"{KEEP}{self._steps}"
 
     def rewritten(self, node: Node) -> Node:
-        """The changed plan. Its last columns are the hidden ones and the flag."""
+        """Rewrite a plan. The last columns of the result are the hidden ones and the flag."""
         if self._is_leaf(node):
             return self._leaf(node)
         match kind(node):
@@ -110,12 +110,12 @@ class Rewriter:
         return self._flagged(plan, self._catalyst.expression(f"{ident(matched)} is not null")) if inner else plan
 
     def _notice_choice(self, conditions: Sequence[Node]) -> None:
-        """A condition on a static table that was joined before may choose among several matches."""
+        """Stop counting if a condition uses a static table joined earlier: it may choose among several matches."""
         if any(referenced(condition) & self._static for condition in conditions):
             self.copies = None
 
     def _counted(self, static: Node, conjuncts: Sequence[Node], columns: set[int]) -> Node:
-        """A static table with the number of its rows that match the same rows of the other side."""
+        """Add to a static table the number of its rows that match the same rows of the other side."""
         equal, alone = [], []
         for conjunct in conjuncts:
             if referenced(conjunct) <= columns:
@@ -137,25 +137,25 @@ class Rewriter:
         return self._with(static, {counted: self._catalyst.expression(f"count(1) over ({over})")})
 
     def _with(self, plan: Node, new: dict[str, Node]) -> Node:
-        """All columns of a plan and new ones."""
+        """Add columns to a plan."""
         named = [self._catalyst.named(value, name) for name, value in new.items()]
         return self._catalyst.project([self._catalyst.expression("*"), *named], plan)
 
     def _flagged(self, child: Node, condition: Node) -> Node:
-        """All columns of a plan and a new flag."""
+        """Add a new flag to a plan: the current one and a condition."""
         kept = self._catalyst.if_else(self._kept(), condition, "false")
         self._steps += 1
         return self._with(child, {self.keep: kept})
 
     def _sure(self, condition: Node) -> Node:
-        """A condition that is never null."""
+        """A condition with null replaced by false."""
         known = self._catalyst.expression("coalesce(null, false)")
         return self._catalyst.with_children(known, [condition, children(known)[1]])
 
     def _safe(self, condition: Node, static: set[int]) -> Node:
-        """A condition of a join, in which nothing of the changing row is computed without the flag.
+        """A join condition that computes nothing of the changing row unless the flag is set.
 
-        Equalities stay equalities: by them Spark finds the rows to be joined.
+        Equalities stay equalities, because Spark needs them for an equi-join.
         """
         if kind(condition) in {"EqualTo", "EqualNullSafe"}:
             sides = [self._safe_side(c, static) for c in children(condition)]

@@ -1,4 +1,4 @@
-"""Where the columns of a view come from: which are columns of the input, and which depend on static tables."""
+"""Traces the columns of a view: which are columns of the input, and which depend on static tables."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,15 +9,15 @@ from calve.view.refusals import changing_side, check_join
 
 @dataclass
 class Trace:
-    """What is known of the columns of an operator. Columns go by their ids."""
+    """The origins of an operator's columns, by column id."""
 
     columns: dict[int, int]
-    """Columns that are columns of the leaf, unchanged, and their positions there."""
+    """Columns that are unchanged columns of the leaf, with their positions there."""
     static: set[int] = field(default_factory=set)
     """Columns that depend on a static table."""
     joins: bool = False
     fickle: bool = False
-    """Whether a static table decides which rows of the input are in the view."""
+    """Whether a static table determines which rows of the input are in the view."""
 
 
 def traced(view: str, node: Node, is_leaf: Callable[[Node], bool]) -> Trace:
