@@ -81,11 +81,11 @@ class Catalyst:
 
     # plans
 
-    def parsed(self, query: str) -> Node:
+    def parse(self, query: str) -> Node:
         """Parse a query; names stay unresolved."""
         return self._parser.parsePlan(query)
 
-    def analysed(self, plan: Node) -> Node:
+    def analyse(self, plan: Node) -> Node:
         """Resolve all names of a plan and inline common table expressions; executes nothing."""
         execution = self._state.executePlan(plan, self._skip_commands)
         execution.assertAnalyzed()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from calve.view.catalyst import Node, children, items, kind, walk
 from calve.view.plan import Changes
-from calve.view.refusals import refused
+from calve.view.refusals import refusal
 
 GROUP = "_calve__g"
 """Prefix of the columns of totals that hold a group's values; a number follows."""
@@ -98,16 +98,18 @@ def _term(node: Node) -> Term:
 def check_aggregation(view: str, aggregations: Sequence[Node], changes: Changes) -> None:
     """Refuse aggregations whose totals would become wrong."""
     if len(aggregations) > 1:
-        raise refused(view, "GROUP BY over GROUP BY", "Totals are supported for one GROUP BY only.", "Use one GROUP BY.")
+        raise refusal(
+            view, "GROUP BY over GROUP BY", "Totals are supported for one GROUP BY only.", "Use one GROUP BY."
+        )
     if changes is Changes.UPSERTS:
-        raise refused(
+        raise refusal(
             view,
             "GROUP BY over updates without before",
             "What a row added to its group cannot be subtracted when the row is replaced or deleted.",
             "Use ENVELOPE DEBEZIUM over a table that logs full rows (REPLICA IDENTITY FULL), or ENVELOPE NONE.",
         )
     if not groups_of(aggregations[0]):
-        raise refused(
+        raise refusal(
             view,
             "aggregate functions without GROUP BY",
             "The single result row has no key.",
@@ -120,23 +122,23 @@ def check_aggregation(view: str, aggregations: Sequence[Node], changes: Changes)
 def _check_term(view: str, term: Term, changes: Changes) -> None:
     if term.expression.isDistinct():
         why = "When a value is deleted, equal values may remain."
-        raise refused(view, f"{term.name}(DISTINCT ...)", why, "")
+        raise refusal(view, f"{term.name}(DISTINCT ...)", why, "")
     if not term.known:
         why = "Supported are count, sum and avg, and min and max over ENVELOPE NONE."
-        raise refused(view, f"{term.name}()", why)
+        raise refusal(view, f"{term.name}()", why)
     type_name = kind(term.arguments[0].dataType())
     if term.name in {"min", "max"} and changes is not Changes.INSERTS:
         why = "When the row with that value is deleted, the next value is unknown."
-        raise refused(view, f"{term.name}()", why, "It works over ENVELOPE NONE.")
+        raise refusal(view, f"{term.name}()", why, "It works over ENVELOPE NONE.")
     if term.name in {"min", "max"} and type_name not in _ORDERED:
         what = f"{term.name}() of {type_name.removesuffix('Type').upper()}"
-        raise refused(view, what, "Supported are numbers, strings, dates and timestamps.")
+        raise refusal(view, what, "Supported are numbers, strings, dates and timestamps.")
     if term.name in {"count", "min", "max"}:
         return
     if type_name not in _EXACT | _INEXACT:
-        raise refused(view, f"{term.name}() of {type_name.removesuffix('Type').upper()}", "Only numbers are supported.")
+        raise refusal(view, f"{term.name}() of {type_name.removesuffix('Type').upper()}", "Only numbers are supported.")
     if type_name in _INEXACT and changes is not Changes.INSERTS:
-        raise refused(
+        raise refusal(
             view,
             f"{term.name}() of floating-point numbers",
             "Adding a number and subtracting it again may not give the original sum.",

@@ -11,9 +11,9 @@ from calve.model.change import RESERVED_PREFIX
 from calve.view.catalyst import Node, column_id, outputs, walk
 from calve.view.groups import GROUP, check_aggregation, group_positions, is_aggregation
 from calve.view.plan import Changes, Mode, Resolve, ViewInput, ViewPlan, ViewQuery
-from calve.view.refusals import check_operators, refused
+from calve.view.refusals import check_operators, refusal
 from calve.view.scope import ViewScope
-from calve.view.trace import Trace, traced
+from calve.view.trace import Trace, trace_columns
 
 _FULL_IMAGES = "Use ENVELOPE DEBEZIUM over a table that logs full rows (REPLICA IDENTITY FULL)."
 
@@ -37,10 +37,10 @@ def plan_view(
     GROUP BY. An empty key is for sinks that append.
     """
     scope = ViewScope(spark, source, queries, resolve)
-    root = scope.analysed()
+    root = scope.analyse()
     check_operators(queries[-1].name, root, scope.is_input)
     view = _View(queries[-1].name, root, source)
-    trace = traced(view.name, root, scope.is_input)
+    trace = trace_columns(view.name, root, scope.is_input)
     grouped = [node for node in walk(root) if is_aggregation(node, scope.is_input)]
     if grouped:
         check_aggregation(view.name, grouped, source.changes)
@@ -102,7 +102,9 @@ def _row_key(view: _View, trace: Trace, key: Sequence[str] | None) -> tuple[Mode
     natural = _one_each(origin, source.key)
     if key is None and not natural:
         lacking = ", ".join(c for c in source.key if c not in origin.values())
-        detail = f"It does not select {lacking} of the key of {source.name}." if lacking else f"{source.name} has no key."
+        detail = (
+            f"It does not select {lacking} of the key of {source.name}." if lacking else f"{source.name} has no key."
+        )
         raise NoNaturalKey(f'view "{view.name}" has no key', detail=detail, hint="Set the key of the sink: KEY (...).")
     chosen = view.checked_key(natural if key is None else key)
     if source.changes is Changes.INSERTS:
@@ -136,8 +138,8 @@ def _check_rekey(view: _View, chosen: Key, trace: Trace) -> None:
             "it has no before.",
             hint=f"Use the key ({', '.join(source.key)}). {_FULL_IMAGES}",
         )
-    if trace.fickle or any(view.ids[name] in trace.static for name in chosen):
-        raise refused(
+    if trace.rows_depend_on_static or any(view.ids[name] in trace.static for name in chosen):
+        raise refusal(
             view.name,
             f"a static table to determine rows or the key ({', '.join(chosen)})",
             f"This key is not the key of {source.name}, so old rows are found by computing them again; "
@@ -148,7 +150,7 @@ def _check_rekey(view: _View, chosen: Key, trace: Trace) -> None:
 
 def _group_key(view: _View, scope: ViewScope, aggregation: Node, key: Sequence[str] | None) -> tuple[Key, Key]:
     """The key, and the columns of the totals that it equals."""
-    trace = traced(view.name, view.root, lambda node: is_aggregation(node, scope.is_input))
+    trace = trace_columns(view.name, view.root, lambda node: is_aggregation(node, scope.is_input))
     origin = {}
     for name, position in view.positions(trace).items():
         for i, positions in enumerate(group_positions(aggregation)):

@@ -25,10 +25,10 @@ _OPERATORS = {
     "Sample": ("TABLESAMPLE", "A repeated checkpoint would sample other rows.", "Use WHERE."),
     "UnionLoop": ("recursion", _MANY, ""),
 }
-_UNSTEADY_OPERATORS = frozenset({"GlobalLimit", "LocalLimit", "Offset", "Sample"})
-_PASSED = frozenset({"Project", "Filter", "Join", "Aggregate", "SubqueryAlias", "View", "ResolvedHint"})
+_NONDETERMINISTIC_OPERATORS = frozenset({"GlobalLimit", "LocalLimit", "Offset", "Sample"})
+_SUPPORTED = frozenset({"Project", "Filter", "Join", "Aggregate", "SubqueryAlias", "View", "ResolvedHint"})
 _SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery", "InSubquery"})
-_OF_THE_MOMENT = frozenset(
+_CURRENT_VALUES = frozenset(
     {
         *("CurrentBatchTimestamp", "CurrentCatalog", "CurrentDatabase", "CurrentDate", "CurrentTime"),
         *("CurrentTimestamp", "CurrentUser", "LocalTimestamp", "Now", "InputFileName"),
@@ -36,7 +36,7 @@ _OF_THE_MOMENT = frozenset(
 )
 
 
-def refused(view: str, what: str, why: str, hint: str = "") -> InvalidInput:
+def refusal(view: str, what: str, why: str, hint: str = "") -> InvalidInput:
     """The error for a view that uses an unsupported feature."""
     return InvalidInput(f'view "{view}" uses {what}', detail=why, hint=hint)
 
@@ -44,7 +44,9 @@ def refused(view: str, what: str, why: str, hint: str = "") -> InvalidInput:
 def check_operators(view: str, plan: Node, is_input: Callable[[Node], bool]) -> None:
     """Refuse operators and expressions that cannot follow changes, on the path to the input or beside it."""
     if not _reads(plan, is_input):
-        raise refused(view, "static tables only", "It would never change.", "Select from a source, or from a view over one.")
+        raise refusal(
+            view, "static tables only", "It would never change.", "Select from a source, or from a view over one."
+        )
     _check_path(view, plan, is_input)
 
 
@@ -53,13 +55,13 @@ def _check_path(view: str, node: Node, is_input: Callable[[Node], bool]) -> None
     if is_input(node):
         return
     name = kind(node)
-    if name not in _PASSED:
-        raise refused(view, *_OPERATORS.get(name, (name, "calve does not support changes through this operator.", "")))
+    if name not in _SUPPORTED:
+        raise refusal(view, *_OPERATORS.get(name, (name, "calve does not support changes through this operator.", "")))
     below = children(node)
     changing = [child for child in below if _reads(child, is_input)]
     if len(changing) > 1:
         why = "A change of one would have to find the matching rows of the other."
-        raise refused(view, "two changing inputs in a join", why, "Join static tables.")
+        raise refusal(view, "two changing inputs in a join", why, "Join static tables.")
     for child in below:
         if child not in changing:
             _check_static(view, child)
@@ -69,22 +71,22 @@ def _check_path(view: str, node: Node, is_input: Callable[[Node], bool]) -> None
 def _check_static(view: str, plan: Node) -> None:
     """Refuse a static table whose rows may differ between reads."""
     if plan.isStreaming():
-        raise refused(view, "a second stream", "Only static tables can be joined.")
+        raise refusal(view, "a second stream", "Only static tables can be joined.")
     for node in walk(plan):
         _check_expressions(view, node)
-        if kind(node) in _UNSTEADY_OPERATORS:
+        if kind(node) in _NONDETERMINISTIC_OPERATORS:
             what, _, hint = _OPERATORS[kind(node)]
-            raise refused(view, what, "It may select other rows of the static table each time it is read.", hint)
+            raise refusal(view, what, "It may select other rows of the static table each time it is read.", hint)
 
 
 def _check_expressions(view: str, node: Node) -> None:
     for expression in expressions_of(node):
         name = kind(expression)
         if name in _SUBQUERIES:
-            raise refused(view, "a subquery", "Only joins are supported.", "Join the table instead.")
-        unsteady = not expression.deterministic() and all(c.deterministic() for c in children(expression))
-        if name in _OF_THE_MOMENT or unsteady:
-            raise refused(
+            raise refusal(view, "a subquery", "Only joins are supported.", "Join the table instead.")
+        nondeterministic = not expression.deterministic() and all(c.deterministic() for c in children(expression))
+        if name in _CURRENT_VALUES or nondeterministic:
+            raise refusal(
                 view,
                 f"{_function_name(expression)}()",
                 "A repeated checkpoint has to produce the same rows.",
@@ -114,5 +116,5 @@ def check_join(view: str, join: Node, side: int) -> bool:
         return False
     if name in {"LEFT OUTER", "RIGHT OUTER"}:
         why = "Its unmatched rows would appear and disappear with changes of rows that do not match them."
-        raise refused(view, "an outer join that keeps all rows of the static table", why, "Put the source on the left.")
-    raise refused(view, f"a {name} JOIN", "Only inner and left joins are supported.", "Use JOIN or LEFT JOIN.")
+        raise refusal(view, "an outer join that keeps all rows of the static table", why, "Put the source on the left.")
+    raise refusal(view, f"a {name} JOIN", "Only inner and left joins are supported.", "Use JOIN or LEFT JOIN.")

@@ -40,7 +40,7 @@ SIDE = "_calve__side"
 _FIRST, _LAST, _ORDER, _ROW = "_calve__first", "_calve__last", "_calve__order", "_calve__row"
 
 
-def signed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+def signed_rows(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """The retracted and inserted row of every change, with its side, order and error."""
     return _sides(
         frame.selectExpr(
@@ -51,7 +51,7 @@ def signed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     )
 
 
-def netted(frame: DataFrame, columns: Sequence[str], key: Sequence[str]) -> DataFrame:
+def net_rows(frame: DataFrame, columns: Sequence[str], key: Sequence[str]) -> DataFrame:
     """The net effect of a checkpoint: at most one row of each side per key of the input."""
     at = _order(frame)
     # Bad rows have no key and form one group; any of their errors is raised.
@@ -117,9 +117,9 @@ def row_changes(scope: ViewScope, plan: ViewPlan, frame: DataFrame) -> DataFrame
     leaf = _leaf(plan, frame)
     rewriter = Rewriter(scope.catalyst, scope.is_input, lambda node: leaf.plan(scope.catalyst, node), leaf.hidden)
     if plan.mode is Mode.FOLLOW:
-        rewriter.count()
-    rows = scope.catalyst.frame(rewriter.rewritten(scope.analysed()), frame.sparkSession)
-    return finished(plan, rows, rewriter)
+        rewriter.count_matches()
+    rows = scope.catalyst.frame(rewriter.rewrite(scope.analyse()), frame.sparkSession)
+    return changes_from_rows(plan, rows, rewriter)
 
 
 def _check_types(plan: ViewPlan, rows: DataFrame) -> None:
@@ -138,7 +138,7 @@ def _check_types(plan: ViewPlan, rows: DataFrame) -> None:
 def _leaf(plan: ViewPlan, frame: DataFrame) -> LeafFrame:
     columns = plan.source.schema.names
     if plan.mode is Mode.REKEY:
-        rows, fine = netted(frame, columns, plan.source.key), f"{BAD} is null"
+        rows, fine = net_rows(frame, columns, plan.source.key), f"{BAD} is null"
         orders, hidden = order_columns(frame.columns), {SIDE: SIDE}
     else:
         rows, fine, orders = frame, f"{BAD} is null and {OP} = {UPSERT}", order_columns(frame.columns)
@@ -149,7 +149,7 @@ def _leaf(plan: ViewPlan, frame: DataFrame) -> LeafFrame:
     return LeafFrame(rows.selectExpr(*selected, *named, f"({fine}) as {KEEP}0"), tuple(hidden))
 
 
-def finished(plan: ViewPlan, rows: DataFrame, rewriter: Rewriter) -> DataFrame:
+def changes_from_rows(plan: ViewPlan, rows: DataFrame, rewriter: Rewriter) -> DataFrame:
     """Turn the rows of a rewritten plan into a frame of changes."""
     keep = rewriter.keep
     if plan.joins:
@@ -189,15 +189,15 @@ def _with_errors(plan: ViewPlan, rows: DataFrame, comes: str, copies: Sequence[s
         if plan.mode in _FOLLOWING:
             rows = rows.where(f"({comes}) or {_COMING} = 0 or {BAD} is not null")
         found = f"{_COMING} > 1"
-    errors = [f"when {comes} and ({found}) then {literal(_twice(plan).encode())}"]
+    errors = [f"when {comes} and ({found}) then {literal(_duplicate_key(plan).encode())}"]
     if plan.may_lack_keys:
         lacking = " or ".join(f"{ident(name)} is null" for name in plan.key)
         rows = rows.where(f"({comes}) or not ({lacking}) or {BAD} is not null")
-        errors.insert(0, f"when {comes} and ({lacking}) then {_keyless(plan)}")
+        errors.insert(0, f"when {comes} and ({lacking}) then {_null_key(plan)}")
     return rows.selectExpr("*", f"coalesce({BAD}, case {' '.join(errors)} end) as {_BAD}")
 
 
-def _keyless(plan: ViewPlan) -> str:
+def _null_key(plan: ViewPlan) -> str:
     """SQL of the error, with the row as its origin."""
     error = BadRow(
         f'view "{plan.name}" has a row whose key ({", ".join(plan.key)}) is null',
@@ -209,7 +209,7 @@ def _keyless(plan: ViewPlan) -> str:
     return f"concat({literal(error.encode())}, '{ORIGIN_OPEN}', {origin}, '{ORIGIN_CLOSE}')"
 
 
-def _twice(plan: ViewPlan) -> BadRow:
+def _duplicate_key(plan: ViewPlan) -> BadRow:
     key = ", ".join(plan.key)
     joined = "Several rows of a joined table match one row." if plan.joins else ""
     several = "Several rows of the input have the same key in the view." if plan.mode is Mode.REKEY else ""

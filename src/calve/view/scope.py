@@ -82,12 +82,12 @@ def check_exact(quoted: Collection[str], plan: Node, others: Iterable[str]) -> N
     known = {*others, *_defined(plan)}
     folded = {name.lower(): name for name in known}
     for name in sorted(quoted):
-        meant = folded.get(name.lower())
-        if name not in known and meant is not None:
+        similar = folded.get(name.lower())
+        if name not in known and similar is not None:
             raise InvalidInput(
                 f'there is no column or table "{name}"',
                 detail="A name in double quotes matches exactly.",
-                hint=f'Did you mean "{meant}"?',
+                hint=f'Did you mean "{similar}"?',
             )
 
 
@@ -168,27 +168,25 @@ class ViewScope:
             return False
         return str(node.desc().identifier().table()).lower() == self._source.name.lower()
 
-    def analysed(self) -> Node:
+    def analyse(self) -> Node:
         """The analysed plan of the view."""
         *inner, last = self._queries
         for query in inner:
-            self.catalyst.frame(self._analysed(query)).createOrReplaceTempView(ident(query.name))
-        return self._analysed(last)
+            self.catalyst.frame(self._analyse(query)).createOrReplaceTempView(ident(query.name))
+        return self._analyse(last)
 
-    def _analysed(self, query: ViewQuery) -> Node:
+    def _analyse(self, query: ViewQuery) -> Node:
         try:
             with quiet_analysis():
-                parsed = self.catalyst.parsed(spark_text(query.text))
-                tables = self._resolved(parsed)
-                plan = self.catalyst.analysed(
-                    self.catalyst.parsed(spark_text(query.text, tables)) if tables else parsed
-                )
+                parsed = self.catalyst.parse(spark_text(query.text))
+                tables = self._register_static(parsed)
+                plan = self.catalyst.analyse(self.catalyst.parse(spark_text(query.text, tables)) if tables else parsed)
         except (AnalysisException, ParseException) as error:
-            raise _not_understood(query, error) from error
+            raise _invalid_query(query, error) from error
         check_exact(quoted_names(query.text), plan, [self._source.name, *(q.name for q in self._queries)])
         return plan
 
-    def _resolved(self, parsed: Node) -> list[Parts]:
+    def _register_static(self, parsed: Node) -> list[Parts]:
         """Register the tables that the hook resolves; returns those whose names have several parts."""
         if self._resolve is None:
             return []
@@ -207,9 +205,9 @@ def tables_read(spark: SparkSession, query: ViewQuery) -> list[Parts]:
     """The distinct tables, sources and views that a query reads, as the parts of their names."""
     try:
         with quiet_analysis():
-            return relations_in(Catalyst(spark).parsed(spark_text(query.text)))
+            return relations_in(Catalyst(spark).parse(spark_text(query.text)))
     except ParseException as error:
-        raise _not_understood(query, error) from error
+        raise _invalid_query(query, error) from error
 
 
 def _check_names(source: ViewInput, queries: Sequence[ViewQuery]) -> None:
@@ -219,7 +217,7 @@ def _check_names(source: ViewInput, queries: Sequence[ViewQuery]) -> None:
             raise InvalidInput(f'two inputs of a view are named "{name}"', hint="Rename one of them.")
 
 
-def _not_understood(query: ViewQuery, error: AnalysisException | ParseException) -> InvalidInput:
+def _invalid_query(query: ViewQuery, error: AnalysisException | ParseException) -> InvalidInput:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     texts = condition_of(error).startswith("UNRESOLVED_COLUMN") and '"' in query.text
     return InvalidInput(

@@ -85,7 +85,7 @@ class TotalsPiece:
         return tier
 
 
-def way_to(end: str, pieces: Iterable[TotalsPiece]) -> list[TotalsPiece] | None:
+def path_to(end: str, pieces: Iterable[TotalsPiece]) -> list[TotalsPiece] | None:
     """The pieces that lead from the beginning to a position, in order; None if there is a gap.
 
     Among pieces with the same end it prefers the newest epoch, then the longest, unless that is a dead end.
@@ -93,21 +93,21 @@ def way_to(end: str, pieces: Iterable[TotalsPiece]) -> list[TotalsPiece] | None:
     leading: dict[str, list[TotalsPiece]] = {}
     for piece in sorted(pieces, key=lambda p: (p.epoch, p.checkpoints, p.name)):
         leading.setdefault(piece.end, []).append(piece)
-    way: list[TotalsPiece] = []
+    path: list[TotalsPiece] = []
     here, seen = end, {end}
     while here != _BEGINNING:
         choices = leading.get(here, [])
         while choices and choices[-1].start in seen:
             choices.pop()
         if choices:
-            way.append(choices.pop())
-            here = way[-1].start
+            path.append(choices.pop())
+            here = path[-1].start
             seen.add(here)
-        elif way:
-            here = way.pop().end
+        elif path:
+            here = path.pop().end
         else:
             return None
-    return way[::-1]
+    return path[::-1]
 
 
 @dataclass(frozen=True)
@@ -123,18 +123,18 @@ class ViewTotals:
 
     def __init__(self, store: StateStore, view: str) -> None:
         self._store, self._view = store, view
-        self._standings: dict[str, TotalsAt] = {}
+        self._recent: dict[str, TotalsAt] = {}
         self._recorded: dict[str, TotalsPiece] = {}
         """By end: if a checkpoint was repeated with another start, the last one counts."""
 
     def at(self, offsets: Offsets, schema: pa.Schema) -> TotalsAt:
         """The totals at a position. Raises CheckpointGap if a piece is missing."""
         position = offsets_digest(offsets)
-        found = self._standings.get(position)
+        found = self._recent.get(position)
         if found is None:
             tables = self._read(position)
             last = (tables[-1].schema.metadata or {}).get(_STATIC, b"").decode() if tables else ""
-            found = TotalsAt(alive(merged([schema.empty_table(), *tables]), self._view), last)
+            found = TotalsAt(live_groups(sum_by_group([schema.empty_table(), *tables]), self._view), last)
             self._keep(position, found)
         return found
 
@@ -143,15 +143,15 @@ class ViewTotals:
         named = piece.replace_schema_metadata({_STATIC: after.static.encode()})
         end, start = offsets_digest(identity.end), offsets_digest(identity.start)
         put = TotalsPiece(end, start, 1, epoch)
-        self._store.put(put.name, _encoded(named))
+        self._store.put(put.name, _to_parquet(named))
         self._recorded[end] = put
         self._keep(end, after)
 
     def committed(self, offsets: Offsets, *, epoch: int = 0) -> None:
-        """Merge pieces before a committed position, if there are enough, and remove pieces that are no longer needed."""
+        """Merge pieces before a committed position, if there are enough, and remove pieces no longer needed."""
         self._remove_rivals(epoch)
-        way = way_to(offsets_digest(offsets), self._pieces())
-        run = _run_of_equals(way or [])
+        path = path_to(offsets_digest(offsets), self._pieces())
+        run = _mergeable_run(path or [])
         try:
             if run:
                 self._merge(run, epoch)
@@ -165,15 +165,15 @@ class ViewTotals:
 
     def _merge(self, run: Sequence[TotalsPiece], epoch: int) -> None:
         tables = self._tables(run)
-        whole = merged(tables)
+        whole = sum_by_group(tables)
         if run[0].start == _BEGINNING:
-            whole = alive(whole, self._view)
+            whole = live_groups(whole, self._view)
         whole = whole.replace_schema_metadata(tables[-1].schema.metadata)
         merged_piece = TotalsPiece(run[-1].end, run[0].start, sum(p.checkpoints for p in run), epoch)
-        self._store.put(merged_piece.name, _encoded(whole))
+        self._store.put(merged_piece.name, _to_parquet(whole))
         self._remove(run, epoch)
         pieces = self._pieces()
-        self._remove([piece for piece in pieces if way_to(piece.start, pieces) is None], epoch)
+        self._remove([piece for piece in pieces if path_to(piece.start, pieces) is None], epoch)
 
     def _remove(self, pieces: Sequence[TotalsPiece], epoch: int) -> None:
         """Remove pieces, unless a newer run has written one.
@@ -193,27 +193,27 @@ class ViewTotals:
     def _pieces(self) -> list[TotalsPiece]:
         return [piece for name in self._store.list("") if (piece := TotalsPiece.parse(name))]
 
-    def _way(self, position: str) -> list[TotalsPiece]:
-        way = way_to(position, self._pieces())
-        if way is None:
+    def _path(self, position: str) -> list[TotalsPiece]:
+        path = path_to(position, self._pieces())
+        if path is None:
             raise CheckpointGap(
                 f'the totals of view "{self._view}" are missing',
                 detail=f"No pieces in the state location lead from the beginning of the input to {position}.",
                 hint="Restore the state location, or rebuild the table from the beginning of the input.",
             )
-        return way
+        return path
 
     def _read(self, position: str) -> list[pa.Table]:
         """Read the pieces that lead to a position; lists again if some were merged while being read."""
-        way = self._way(position)
+        path = self._path(position)
         while True:
             try:
-                return self._tables(way)
+                return self._tables(path)
             except CheckpointGap:
-                again = self._way(position)
-                if again == way:
+                again = self._path(position)
+                if again == path:
                     raise
-                way = again
+                path = again
 
     def _tables(self, pieces: Sequence[TotalsPiece]) -> list[pa.Table]:
         tables = []
@@ -228,45 +228,45 @@ class ViewTotals:
             tables.append(pq.read_table(pa.BufferReader(data)))
         return tables
 
-    def _keep(self, position: str, standing: TotalsAt) -> None:
-        self._standings.pop(position, None)
-        self._standings[position] = standing
-        while len(self._standings) > _KEPT:
-            del self._standings[next(iter(self._standings))]
+    def _keep(self, position: str, totals: TotalsAt) -> None:
+        self._recent.pop(position, None)
+        self._recent[position] = totals
+        while len(self._recent) > _KEPT:
+            del self._recent[next(iter(self._recent))]
 
 
-def _run_of_equals(way: Sequence[TotalsPiece]) -> list[TotalsPiece]:
+def _mergeable_run(path: Sequence[TotalsPiece]) -> list[TotalsPiece]:
     """The first run of consecutive pieces of about the same length that is long enough to be merged."""
     run: list[TotalsPiece] = []
-    for piece in way:
+    for piece in path:
         run = [*run, piece] if run and run[-1].tier == piece.tier else [piece]
         if len(run) == FANOUT:
             return run
     return []
 
 
-def added(standing: TotalsAt, piece: pa.Table, view: str) -> tuple[pa.Table, pa.Table]:
+def add_piece(totals: TotalsAt, piece: pa.Table, view: str) -> tuple[pa.Table, pa.Table]:
     """Add a piece: the totals after it, and the rows of the groups it touched; `n` is 0 for groups without rows."""
-    tables = [_marked(standing.table, 0), _marked(piece.cast(standing.table.schema), 1)]
-    both = merged(tables)
+    tables = [_mark(totals.table, 0), _mark(piece.cast(totals.table.schema), 1)]
+    both = sum_by_group(tables)
     touched = both.filter(pc.equal(both[_TOUCHED], 1)).drop_columns([_TOUCHED])
     _check_counts(touched, view)
-    return alive(both.drop_columns([_TOUCHED]), view), touched
+    return live_groups(both.drop_columns([_TOUCHED]), view), touched
 
 
-def _marked(table: pa.Table, mark: int) -> pa.Table:
+def _mark(table: pa.Table, mark: int) -> pa.Table:
     return table.append_column(_TOUCHED, pa.repeat(pa.scalar(mark, pa.int8()), table.num_rows))
 
 
-def merged(tables: Sequence[pa.Table]) -> pa.Table:
+def sum_by_group(tables: Sequence[pa.Table]) -> pa.Table:
     """Add up tables with the same schema, group by group."""
     schema = tables[0].schema.remove_metadata()
     whole = pa.concat_tables([t.cast(schema) for t in tables])
     groups = [name for name in schema.names if name.startswith(GROUP)]
     rest = [name for name in schema.names if name not in groups]
     comparable = pa.table([_comparable(whole[name], name) for name in schema.names], schema.names)
-    sums = comparable.group_by(groups, use_threads=False).aggregate([(name, _how(name)) for name in rest])
-    ordered = sums.select([*groups, *(f"{name}_{_how(name)}" for name in rest)]).rename_columns([*groups, *rest])
+    sums = comparable.group_by(groups, use_threads=False).aggregate([(name, _function(name)) for name in rest])
+    ordered = sums.select([*groups, *(f"{name}_{_function(name)}" for name in rest)]).rename_columns([*groups, *rest])
     try:
         columns = [_restored(ordered[field.name], field) for field in schema]
         return pa.table(columns, schema=schema)
@@ -279,32 +279,34 @@ def _comparable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_decimal128(kind):
         return column.cast(pa.decimal256(76, kind.scale))  # room for any sum, so that overflow is detected
-    if _how(name) != "sum" and kind in _BITS:
+    if _function(name) != "sum" and kind in _BITS:
         # Arrow ignores NaN in minima and maxima, and does not order -0.0 and 0.0.
         nan = pa.scalar(float("nan"), kind)
-        whole = pc.if_else(pc.is_nan(column), nan, column).combine_chunks()  # NaN has many bit patterns, some of them negative
-        return pa.chunked_array([_in_order(whole.view(_BITS[kind]))])
+        whole = pc.if_else(
+            pc.is_nan(column), nan, column
+        ).combine_chunks()  # NaN has many bit patterns, some of them negative
+        return pa.chunked_array([_ordered_bits(whole.view(_BITS[kind]))])
     return column
 
 
 def _restored(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     """Inverse of `_comparable`."""
-    if _how(field.name) != "sum" and field.type in _BITS:
-        return pa.chunked_array([_in_order(column.combine_chunks()).view(field.type)])
+    if _function(field.name) != "sum" and field.type in _BITS:
+        return pa.chunked_array([_ordered_bits(column.combine_chunks()).view(field.type)])
     return column.cast(field.type)
 
 
-def _in_order(bits: pa.Array) -> pa.Array:
+def _ordered_bits(bits: pa.Array) -> pa.Array:
     """Map the bits of floats to integers of the same order: -Infinity, ..., -0.0, 0.0, ..., NaN. Its own inverse."""
     magnitude = pa.scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
     return pc.if_else(pc.less(bits, 0), pc.bit_wise_xor(bits, magnitude), bits)
 
 
-def _how(name: str) -> str:
+def _function(name: str) -> str:
     return "min" if name.startswith("lo") else "max" if name.startswith("hi") or name == _TOUCHED else "sum"
 
 
-def alive(table: pa.Table, view: str) -> pa.Table:
+def live_groups(table: pa.Table, view: str) -> pa.Table:
     """The groups that have rows. Raises TerminalError for a negative count."""
     _check_counts(table, view)
     return table.filter(pc.greater(table[ROWS], 0))
@@ -322,7 +324,7 @@ def _check_counts(table: pa.Table, view: str) -> None:
         )
 
 
-def _encoded(table: pa.Table) -> bytes:
+def _to_parquet(table: pa.Table) -> bytes:
     out = pa.BufferOutputStream()
     pq.write_table(table, out, compression="zstd")
     return bytes(out.getvalue().to_pybytes())

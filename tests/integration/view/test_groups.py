@@ -155,7 +155,7 @@ def test_totals_of_another_definition_are_not_used(spark: SparkSession, tmp_path
 
 def test_more_deletes_than_rows_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
     table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path))
-    with pytest.raises(TerminalError, match="more rows were taken from a group") as error:
+    with pytest.raises(TerminalError, match="more rows were removed from a group") as error:
         table.take([(1, order(1, 10, "1"), None)])
     assert "(10)" in error.value.detail
 

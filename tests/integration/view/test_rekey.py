@@ -141,5 +141,5 @@ def test_only_change_records_have_a_row_before(spark: SparkSession) -> None:
     with pytest.raises(InvalidInput, match="only change records"):
         changes_of(frame, NoEnvelope(), ["id"], before=True)
     table = slots(spark)
-    with pytest.raises(InvalidInput, match="needs the rows before"):
+    with pytest.raises(InvalidInput, match="needs the old rows"):
         table.view.changes(images(spark).drop(BEFORE), table.identity)

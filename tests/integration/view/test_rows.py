@@ -203,7 +203,7 @@ def test_static_tables_may_be_files_tables_of_the_session_and_what_a_hook_knows(
     assert table.contents() == [(1, "ann", "north", "tiers 1", "ranks 1")]
 
 
-def test_a_static_table_is_read_anew_for_every_checkpoint_and_old_rows_stay(
+def test_a_static_table_is_read_again_for_every_checkpoint_and_old_rows_stay(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     files = str(tmp_path / "names")
@@ -287,7 +287,7 @@ def test_a_static_table_that_changes_its_types_is_noticed(spark: SparkSession, t
     table = target(spark, f"SELECT o.id, n.name FROM orders o LEFT JOIN parquet.`{files}` n ON n.cid = o.customer")
     table.take([(1, None, A)])
     spark.createDataFrame([(10, 1.5)], "cid INT, name DOUBLE").write.mode("overwrite").parquet(files)
-    with pytest.raises(TerminalError, match='column "name" of view "v0" has another type'):
+    with pytest.raises(TerminalError, match='column "name" of view "v0" has changed its type'):
         table.take([(2, None, A)])
 
 
