@@ -1,7 +1,7 @@
-"""Any schema, any store: Spark shuffles and sorts by key, Python tasks write.
+"""Writes any schema to any store: Spark shuffles and sorts by key, Python tasks write.
 
-Sorting spills to disk in the JVM; the Python side sees a stream, so memory per task does not grow with the batch. For a
-table with partitions Spark also takes the last change per key, and sorts those by partition (`clusters.py`).
+The sort spills to disk in the JVM, and Python sees a stream, so memory per task does not grow with the batch. For a
+partitioned table Spark also selects the last change per key and sorts by partition (`clusters.py`).
 """
 
 from collections.abc import Mapping
@@ -23,18 +23,18 @@ from calve.write.job import WriteJob
 from calve.write.worker import TaskPlan, discard, write_partition
 
 UTC = {"spark.sql.session.timeZone": "UTC"}
-"""Partitions are of UTC; what the frame computes itself has its zone already."""
+"""Partition transforms use UTC; expressions of the frame itself already have their zone."""
 CLUSTER = "_calve_cluster"
 _LATER = "_calve_later"
 
 
 @dataclass(frozen=True)
 class TaskWriter:
-    """Writes with `partitions` tasks; None lets Spark decide by the size that it sees."""
+    """Writes with `partitions` tasks; None lets Spark decide by size."""
 
     partitions: int | None
     batch_rows: int
-    """Rows that go to Python at a time."""
+    """Rows per Arrow batch sent to Python."""
 
     def write(self, job: WriteJob) -> WriteResult:
         settings = SHUFFLE | {"spark.sql.execution.arrow.maxRecordsPerBatch": str(self.batch_rows)}
@@ -70,11 +70,11 @@ SHUFFLE = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "128MB",
 }
-"""Where the size is not known, small neighbours of the shuffle are joined to partitions of this size."""
+"""If the size is unknown, small adjacent shuffle partitions are coalesced to this size."""
 
 
 def by_key(frame: DataFrame, job: WriteJob, partitions: int | None) -> DataFrame:
-    """No two partitions have the same key. Without a key, partitions of about one size."""
+    """Put all changes of a key into one partition. Without a key, balance the partitions."""
     key = [quoted(name) for name in job.layout.key_names]
     if not key:
         return frame.hint("rebalance") if partitions is None else frame.repartition(partitions)
@@ -83,9 +83,9 @@ def by_key(frame: DataFrame, job: WriteJob, partitions: int | None) -> DataFrame
 
 @dataclass(frozen=True)
 class LastChanges:
-    """The last change per key, as a frame that is sorted by operation, partition and key within tasks.
+    """The last change per key, as a frame sorted by operation, partition and key within tasks.
 
-    The column `CLUSTER` stands for the partition; deletes have none.
+    The column `CLUSTER` identifies the partition; it is 0 for deletes.
     """
 
     frame: DataFrame
@@ -105,20 +105,20 @@ class LastChanges:
         return cls(clustered.sortWithinPartitions(OP, CLUSTER, *key), counter)
 
     def changes(self) -> int:
-        """How many there were before; known once the frame was computed."""
+        """The number of all changes; known once the frame has been computed."""
         return observed(self._counter)
 
 
 def last_by_window(frame: DataFrame, job: WriteJob, partitions: int | None) -> DataFrame:
-    """The last change per key, found by Spark; no two tasks have the same key."""
+    """The last change per key, found by Spark; all changes of a key are in one task."""
     key = [quoted(name) for name in job.layout.key_names]
     later = F.lead(F.lit(1)).over(Window.partitionBy(*key).orderBy(*job.layout.order))
     return by_key(frame, job, partitions).withColumn(_LATER, later).where(F.col(_LATER).isNull()).drop(_LATER)
 
 
 def observed(counter: Observation) -> int:
-    """What an observation counted."""
+    """The number of changes that an observation counted."""
     try:
         return int(counter.get["changes"])
-    except Py4JError:  # Spark saw in the plan that there is no row, and counted nothing
+    except Py4JError:  # Spark optimized an empty plan away and counted nothing
         return 0
