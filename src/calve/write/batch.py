@@ -32,7 +32,7 @@ from calve.errors import CalveError
 from calve.model.checkpoint import SizeHint
 from calve.model.files import WriteResult, WriteTarget
 from calve.spark.failures import CAUGHT, failure_of
-from calve.write.changes import checked
+from calve.write.changes import check_changes
 from calve.write.driver_writer import DriverWriter
 from calve.write.job import BatchTooLarge, Layout, WriteJob, Writer, layout_of
 from calve.write.native_writer import CODECS, NativeWriter
@@ -48,7 +48,7 @@ _LARGEST_TASK_BYTES = 512 << 20
 _TASKS_PER_CORE = 4
 _ARROW_BYTES = 16 << 20
 _ARROW_ROWS = 65_536
-_REACHED_BY_SPARK = frozenset({"", "file", "hdfs"})
+_SPARK_SCHEMES = frozenset({"", "file", "hdfs"})
 
 
 def writers_for(layout: Layout, target: WriteTarget, size: SizeHint, cores: int) -> tuple[Writer, ...]:
@@ -78,7 +78,7 @@ def fits_the_driver(size: SizeHint) -> bool:
 def _native(layout: Layout, target: WriteTarget) -> bool:
     scheme = urlsplit(target.data_location).scheme
     simple = layout.native and not target.data_spec_json and not target.options.extensions
-    return bool(layout.key) and simple and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
+    return bool(layout.key) and simple and scheme in _SPARK_SCHEMES and target.options.compression in CODECS
 
 
 def _expected_bytes(layout: Layout, size: SizeHint) -> int | None:
@@ -104,16 +104,16 @@ def write_batch(frame: DataFrame, target: WriteTarget, *, deletes: bool, size: S
     """
     layout = layout_of(frame.columns, target)
     try:
-        job = WriteJob(checked(frame, layout), layout, target, deletes, size, ids.new_id())
+        job = WriteJob(check_changes(frame, layout), layout, target, deletes, size, ids.new_id())
         cores = frame.sparkSession.sparkContext.defaultParallelism
-        return _first_that_takes(writers_for(layout, target, size, cores), job)
+        return _write_with_first_fit(writers_for(layout, target, size, cores), job)
     except CalveError:
         raise
     except CAUGHT as error:
         raise failure_of(error, "the batch could not be written") from error
 
 
-def _first_that_takes(writers: tuple[Writer, ...], job: WriteJob) -> WriteResult:
+def _write_with_first_fit(writers: tuple[Writer, ...], job: WriteJob) -> WriteResult:
     *bounded, unbounded = writers
     for writer in bounded:
         try:

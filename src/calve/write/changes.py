@@ -24,14 +24,14 @@ def quoted(name: str) -> SparkColumn:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def checked(frame: DataFrame, layout: Layout) -> DataFrame:
+def check_changes(frame: DataFrame, layout: Layout) -> DataFrame:
     """Select the table's columns in the table's types, the operation and the order columns, and check every row.
 
     Frames with DIFF keep that column, the time and the progress flag instead of the operation.
     """
     kept = [c.given for c in layout.columns]
     beside = [name for name in (OP, *layout.order, DIFF, TIME, PROGRESS) if name in frame.columns and name not in kept]
-    columns = [f"{_checked(c, layout, frame)} as {ident(c.name)}" for c in layout.columns]
+    columns = [f"{_checked_column(c, layout, frame)} as {ident(c.name)}" for c in layout.columns]
     try:
         return frame.selectExpr(*columns, *map(ident, beside))
     except AnalysisException as error:
@@ -40,7 +40,7 @@ def checked(frame: DataFrame, layout: Layout) -> DataFrame:
         ) from error
 
 
-def _checked(column: WriteColumn, layout: Layout, frame: DataFrame) -> str:
+def _checked_column(column: WriteColumn, layout: Layout, frame: DataFrame) -> str:
     """SQL of a column: its value, or an error."""
     found = frame.schema[column.given]
     value = _stored(column, ident(column.given), found.dataType)
@@ -50,7 +50,7 @@ def _checked(column: WriteColumn, layout: Layout, frame: DataFrame) -> str:
         written = f"{OP} = {UPSERT}" if OP in frame.columns else _is_change(frame)
         value = _unless(f"{value} is null and {written}", _raised(_null_value(column)), value)
     if garbled := not_utf8(ident(column.given), found.dataType):
-        value = _unless(garbled, _raised(_no_text(column)), value)
+        value = _unless(garbled, _raised(_invalid_utf8(column)), value)
     if column == (layout.key or layout.columns)[0]:  # before the null check, since a bad record has no key
         error = f"substring_index({BAD}, {literal(ORIGIN_OPEN)}, 1)"  # without the record itself
         letter = f"if(contains({BAD}, {literal(ORIGIN_OPEN)}), {literal(MAY_BE_LETTER)}, '')"
@@ -71,11 +71,11 @@ def _stored(column: WriteColumn, value: str, found: T.DataType) -> str:
         return f"to_json({value})"
     if column.kind == "uuid" and isinstance(found, T.StringType):
         bytes_of = f"unhex(regexp_replace({value}, '-', ''))"
-        wrong = f"when {value} is not null then {_raised(_no_uuid(column))}"
+        wrong = f"when {value} is not null then {_raised(_invalid_uuid(column))}"
         return f"case when {value} rlike {literal(UUID_PATTERN)} then {bytes_of} {wrong} end"
     if column.kind.startswith("fixed"):
         size = int(column.kind[len("fixed[") : -1])
-        return _unless(f"octet_length({value}) != {size}", _raised(_other_length(column, size)), value)
+        return _unless(f"octet_length({value}) != {size}", _raised(_wrong_length(column, size)), value)
     return value if found.simpleString() == column.spark_type else f"cast({value} as {column.spark_type})"
 
 
@@ -129,7 +129,7 @@ def _null_value(column: WriteColumn) -> BadRow:
     )
 
 
-def _no_text(column: WriteColumn) -> BadRow:
+def _invalid_utf8(column: WriteColumn) -> BadRow:
     return BadRow(
         f'column "{column.name}" contains invalid UTF-8',
         detail="Other engines could not read a table with such a string.",
@@ -137,7 +137,7 @@ def _no_text(column: WriteColumn) -> BadRow:
     )
 
 
-def _no_uuid(column: WriteColumn) -> BadRow:
+def _invalid_uuid(column: WriteColumn) -> BadRow:
     return BadRow(
         f'column "{column.name}" contains an invalid UUID',
         detail="A UUID is 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.",
@@ -145,7 +145,7 @@ def _no_uuid(column: WriteColumn) -> BadRow:
     )
 
 
-def _other_length(column: WriteColumn, size: int) -> BadRow:
+def _wrong_length(column: WriteColumn, size: int) -> BadRow:
     return BadRow(
         f'column "{column.name}" contains a value of the wrong length',
         detail=f"The table declares it with {size} bytes.",

@@ -26,29 +26,29 @@ _LEFT, _MOST, _LEAST = "_calve__left", "_calve__most", "_calve__least"
 def log_rows(frame: DataFrame) -> DataFrame:
     """Each row once per time, with its multiplicity. Keeps the order of the columns."""
     columns = [quoted(name) for name in table_columns(frame.columns, log=True)]
-    netted = _netted(frame).withColumn(DIFF, F.col(DIFF).cast("int"))
-    return netted.select(*columns, F.lit(None).cast("string").alias(BAD))
+    net = _net_rows(frame).withColumn(DIFF, F.col(DIFF).cast("int"))
+    return net.select(*columns, F.lit(None).cast("string").alias(BAD))
 
 
 def last_rows(frame: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """A frame of changes: for each key and time, its retraction and then its insertion."""
-    comes = F.col(DIFF) > 0
+    inserted = F.col(DIFF) > 0
     columns = [quoted(name) for name in key]
     by_key = Window.partitionBy(*columns)
-    so_far = by_key.orderBy(TIME, comes).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    counted = _netted(frame).withColumn(_LEFT, F.sum(DIFF).over(so_far))
+    so_far = by_key.orderBy(TIME, inserted).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    counted = _net_rows(frame).withColumn(_LEFT, F.sum(DIFF).over(so_far))
     counted = counted.withColumn(_MOST, F.max(_LEFT).over(by_key)).withColumn(_LEAST, F.min(_LEFT).over(by_key))
     several = F.greatest(_MOST, F.lit(0)) - F.least(_LEAST, F.lit(0)) > 1
     return counted.select(
         *[quoted(name) for name in table_columns(frame.columns)],
-        F.when(comes, UPSERT).otherwise(DELETE).cast("tinyint").alias(OP),
+        F.when(inserted, UPSERT).otherwise(DELETE).cast("tinyint").alias(OP),
         F.col(TIME).alias(f"{ORDER_PREFIX}0"),
-        comes.alias(f"{ORDER_PREFIX}1"),
+        inserted.alias(f"{ORDER_PREFIX}1"),
         F.when(several, F.lit(_violation(key).encode())).alias(BAD),
     )
 
 
-def _netted(frame: DataFrame) -> DataFrame:
+def _net_rows(frame: DataFrame) -> DataFrame:
     columns = [quoted(name) for name in table_columns(frame.columns)]
     net = frame.groupBy(*columns, TIME).agg(F.sum(F.col(DIFF).cast("bigint")).alias(DIFF))
     return net.where(F.col(DIFF) != 0).select(*columns, DIFF, TIME)
@@ -84,7 +84,7 @@ def last_of_runs(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Itera
         keys = batch.select(list(key))
         if held is not None and _differs(held.select(list(key)), keys)[0].as_py():
             yield held
-        kept = _filtered(batch.slice(0, batch.num_rows - 1), _differs(keys, keys.slice(1)))
+        kept = _filter(batch.slice(0, batch.num_rows - 1), _differs(keys, keys.slice(1)))
         if kept.num_rows:
             yield kept
         held = batch.take([batch.num_rows - 1])  # a copy: a slice would keep the whole batch in memory
@@ -94,10 +94,10 @@ def last_of_runs(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Itera
 
 def upserts(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
     """The rows that are upserts; all rows if there is no operation."""
-    return _filtered(batch, pc.equal(batch[OP], UPSERT)) if OP in batch.schema.names else batch
+    return _filter(batch, pc.equal(batch[OP], UPSERT)) if OP in batch.schema.names else batch
 
 
-def _filtered(batch: pa.RecordBatch | pa.Table, mask: pa.Array) -> pa.RecordBatch | pa.Table:
+def _filter(batch: pa.RecordBatch | pa.Table, mask: pa.Array) -> pa.RecordBatch | pa.Table:
     """Filter, without copying a batch that keeps every row, as most do."""
     return batch if pc.all(mask, min_count=0).as_py() else batch.filter(mask)
 

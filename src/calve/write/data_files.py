@@ -98,7 +98,7 @@ class FileKind:
         schema = key_schema(parse_schema(target.schema_json), target.key_ids)
         return cls(Content.EQUALITY_DELETES, schema, arrow_schema(schema), target.delete_spec_id, target.key_ids)
 
-    def described(self, location: str, footer: pq.FileMetaData, size: int, target: WriteTarget) -> WrittenFile:
+    def describe(self, location: str, footer: pq.FileMetaData, size: int, target: WriteTarget) -> WrittenFile:
         """Describe a complete file for the table."""
         metrics, split_offsets = metrics_of(footer, self.schema, target.table_properties)
         return WrittenFile(
@@ -151,7 +151,7 @@ class RollingFiles:
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         wanted = table.select(self._schema.names)
         if 2 * wanted.nbytes < table.nbytes:
-            wanted = _copied(wanted)
+            wanted = _copy(wanted)
         table = wanted.cast(self._schema)
         step = max(1, table.num_rows * self._group_bytes() // max(1, table.nbytes))
         for start in range(0, table.num_rows, step):
@@ -190,7 +190,7 @@ class RollingFiles:
     def _finish(self) -> None:
         if self._open is not None:
             footer, size = self._open.complete()
-            self.files += (self._kind.described(self._open.location, footer, size, self._target),)
+            self.files += (self._kind.describe(self._open.location, footer, size, self._target),)
             self._open = None
 
 
@@ -200,7 +200,7 @@ def key_files(target: WriteTarget, names: FileNames, *, midway: Callable[[], Non
     return RollingFiles(FileKind.deletes(target), replace(target, options=options), names, midway=midway)
 
 
-def _copied(table: pa.Table) -> pa.Table:
+def _copy(table: pa.Table) -> pa.Table:
     """Copy rows to their own memory: one column of a Spark message keeps the whole message alive."""
     columns = [
         pa.concat_arrays([*column.chunks, column.chunk(0).slice(0, 0)]) if column.num_chunks else column
@@ -209,7 +209,7 @@ def _copied(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def _worth_a_dictionary(group: pa.Table) -> list[str] | bool:
+def _dictionary_columns(group: pa.Table) -> list[str] | bool:
     """Columns whose values repeat. Arrow never drops a useless dictionary, which makes files slower and larger."""
     if any(pa.types.is_nested(field.type) for field in group.schema):
         return True
@@ -273,7 +273,7 @@ class _OpenFile:
         self._writer = pq.ParquetWriter(
             self._sink,
             first_group.schema,
-            use_dictionary=_worth_a_dictionary(first_group),
+            use_dictionary=_dictionary_columns(first_group),
             compression=options.compression,
             compression_level=_level(options),
             data_page_size=options.page_size,

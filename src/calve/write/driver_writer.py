@@ -27,7 +27,7 @@ class DriverWriter:
     max_rows: int | None
 
     def write(self, job: WriteJob) -> WriteResult:
-        changes = self._collected(job)
+        changes = self._collect(job)
         last = last_per_key(changes, job.layout.key_names, job.layout.order)
         names = FileNames(job.target, job.batch_id, "driver")
 
@@ -48,7 +48,7 @@ class DriverWriter:
             written = tuple(file for part in parts for file in part.result())
         return WriteResult(written, changes.num_rows)
 
-    def _collected(self, job: WriteJob) -> pa.Table:
+    def _collect(self, job: WriteJob) -> pa.Table:
         frame = job.frame if self.max_rows is None else job.frame.limit(self.max_rows + 1)
         try:
             changes = collected(frame)

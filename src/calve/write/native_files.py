@@ -30,7 +30,7 @@ _SPARK_NAME = re.compile(r"part-(\d+)-.*[-.]c(\d+)\..*parquet")
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SparkFile:
     """A file that Spark wrote. `path` is relative to the filesystem, without a scheme."""
 
     path: str
@@ -42,7 +42,7 @@ class _Found:
 class _Output:
     """The files of one kind that one task wrote, in the order of their rows."""
 
-    files: tuple[_Found, ...]
+    files: tuple[_SparkFile, ...]
     deletes: bool
     """Whether the rows are deletes, of which only the keys matter."""
 
@@ -68,18 +68,18 @@ class SparkOutput:
             threads = min(threads, -(-self.rows // _ROWS_PER_DELETE_FILE))
         shares = [self._outputs[i::threads] for i in range(threads)]
         with ThreadPoolExecutor(_THREADS) as pool:
-            return tuple(file for files in pool.map(self._adopted, shares) for file in files)
+            return tuple(file for files in pool.map(self._to_table_files, shares) for file in files)
 
-    def _adopted(self, outputs: Sequence[_Output]) -> tuple[WrittenFile, ...]:
+    def _to_table_files(self, outputs: Sequence[_Output]) -> tuple[WrittenFile, ...]:
         files: list[WrittenFile] = []
         with key_files(self._job.target, self._names) as keys:
             for output in outputs:
-                distinct = self._distinct(output, keys) if self._job.deletes or not self._unique else output.rows
+                distinct = self._count_keys(output, keys) if self._job.deletes or not self._unique else output.rows
                 if not output.deletes:
-                    files += self._rows(output, repeated=distinct < output.rows)
+                    files += self._data_files(output, repeated=distinct < output.rows)
         return (*files, *keys.files)
 
-    def _distinct(self, output: _Output, keys: RollingFiles) -> int:
+    def _count_keys(self, output: _Output, keys: RollingFiles) -> int:
         """Count the distinct keys, and write them to `keys` if the job deletes."""
         distinct = 0
         key = self._job.layout.key_names
@@ -90,7 +90,7 @@ class SparkOutput:
                 keys.write(batch)
         return distinct
 
-    def _rows(self, output: _Output, *, repeated: bool) -> Iterable[WrittenFile]:
+    def _data_files(self, output: _Output, *, repeated: bool) -> Iterable[WrittenFile]:
         target = self._job.target
         kind = FileKind.data(target)
         if repeated or any(file.size > target.options.target_file_size for file in output.files):
@@ -104,7 +104,7 @@ class SparkOutput:
             filesystem, path = filesystem_of(location, target.io_properties)
             filesystem.create_dir(path.rpartition("/")[0])  # the table's layout may use subfolders
             self._filesystem.move(file.path, path)
-            yield kind.described(location, file.footer, file.size, target)
+            yield kind.describe(location, file.footer, file.size, target)
 
     def _batches(self, output: _Output, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         for file in output.files:
@@ -118,7 +118,7 @@ def _outputs(filesystem: FileSystem, folder: str) -> list[_Output]:
     placed = sorted((place, info) for info in infos if (place := _place(info)) is not None)
     outputs = []
     for (deletes, _), group in groupby(placed, key=lambda entry: entry[0][:2]):
-        found = (_Found(i.path, pq.read_metadata(i.path, filesystem=filesystem), i.size) for _, i in group)
+        found = (_SparkFile(i.path, pq.read_metadata(i.path, filesystem=filesystem), i.size) for _, i in group)
         outputs.append(_Output(tuple(f for f in found if f.footer.num_rows), deletes))
     return [output for output in outputs if output.files]
 

@@ -52,7 +52,7 @@ _OPTIONS = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "parquet.page.write-checksum.enabled": "false",  # as Arrow does
 }
-_DELETE_MET = "calve found a delete in the first batch of a table; it writes the batch with a window instead"
+_DELETE_FOUND = "calve found a delete in the first batch of a table; it writes the batch with a window instead"
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class NativeWriter:
         folder = f"{job.target.data_location.rstrip('/')}/calve-unfinished-{job.batch_id}"
         names = FileNames(job.target, job.batch_id, "native")
         with (
-            _removed_at_the_end(f"{folder}-all", job),
-            _removed_at_the_end(f"{folder}-last", job),
+            _temporary_folder(f"{folder}-all", job),
+            _temporary_folder(f"{folder}-last", job),
             names.removed_on_failure(),
         ):
             if self._write_all(job, f"{folder}-all"):
@@ -83,11 +83,11 @@ class NativeWriter:
         if job.deletes:
             return False
         name = job.layout.key_names[0]
-        met = F.when(F.col(OP) != UPSERT, F.raise_error(F.lit(_DELETE_MET))).otherwise(quoted(name))
+        met = F.when(F.col(OP) != UPSERT, F.raise_error(F.lit(_DELETE_FOUND))).otherwise(quoted(name))
         try:
             self._write_upserts(job.frame.withColumn(name, met), job, folder)
         except (PySparkException, Py4JError) as error:
-            if _DELETE_MET in str(error):
+            if _DELETE_FOUND in str(error):
                 return False
             raise
         return True
@@ -111,7 +111,7 @@ class NativeWriter:
 
 
 @contextmanager
-def _removed_at_the_end(folder: str, job: WriteJob) -> Iterator[None]:
+def _temporary_folder(folder: str, job: WriteJob) -> Iterator[None]:
     """Remove a folder at the end. It is not part of the table; maintenance removes it if this fails."""
     try:
         yield

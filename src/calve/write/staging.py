@@ -40,9 +40,9 @@ from calve.spark.tasks import TaskFailed, Tasks
 from calve.spark.version import collected
 from calve.storage.state import NewRecords, StateStore
 from calve.write.batch import fits_the_driver
-from calve.write.changes import checked
+from calve.write.changes import check_changes
 from calve.write.job import layout_of
-from calve.write.timed import TimeRule, held_by
+from calve.write.timed import TimeRule, times_in_batch
 
 _FILE, _AT, _KIND = "_calve__file", "_calve__at", "_calve__kind"
 _ROWS_PER_FILE = 1_000_000
@@ -60,7 +60,7 @@ class StageFolder:
 
     def put(self, rows: pa.Table) -> Staged:
         """Write rows to one file; no rows, no file."""
-        timed = self.clock.applied(rows) if self.clock else None
+        timed = self.clock.apply(rows) if self.clock else None
         rows = timed.rows if timed else rows
         names: tuple[str, ...] = ()
         data = b""
@@ -81,7 +81,7 @@ def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, kind
     """
     layout = layout_of(frame.columns, target)
     try:
-        changes = checked(frame, layout)
+        changes = check_changes(frame, layout)
         behind = changes.schema.fields[len(layout.columns) :]
         beside = T.StructType([field for field in behind if field.name != PROGRESS])  # not stored
         kind = replace(kind, columns=_columns_of(target), beside=beside.json())
@@ -94,7 +94,7 @@ def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, kind
         raise
     except CAUGHT as error:
         raise failure_of(error, _FAILED) from error
-    return replace(_together(parts, folder), kind=kind)
+    return replace(_combine(parts, folder), kind=kind)
 
 
 def _columns_of(target: WriteTarget) -> str:
@@ -107,7 +107,7 @@ def _stage(folder: StageFolder, tables: Iterable[pa.Table]) -> Staged:
     records = NewRecords(folder.store)
     own = replace(folder, store=records)
     with records.removed_on_failure():
-        return _together([own.put(rows) for rows in tables], folder)
+        return _combine([own.put(rows) for rows in tables], folder)
 
 
 def discard_staged(store: StateStore, staged: Staged) -> None:
@@ -117,19 +117,19 @@ def discard_staged(store: StateStore, staged: Staged) -> None:
             store.delete(name)
 
 
-def _together(parts: list[Staged], folder: StageFolder) -> Staged:
+def _combine(parts: list[Staged], folder: StageFolder) -> Staged:
     files = tuple(name for part in parts for name in part.files)
     staged = Staged(files, sum(part.rows for part in parts), sum(part.bytes for part in parts))
-    return folder.clock.together(staged, parts) if folder.clock else staged
+    return folder.clock.combine(staged, parts) if folder.clock else staged
 
 
 def _stage_partition(
     folder: StageFolder, columns: tuple[str, ...], batches: Iterator[pa.RecordBatch], _attempt: str
 ) -> Staged:
-    return _stage(folder, _in_files(batches, columns))
+    return _stage(folder, _tables_per_file(batches, columns))
 
 
-def _in_files(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> Iterator[pa.Table]:
+def _tables_per_file(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> Iterator[pa.Table]:
     """Group batches into tables, one per file, bounded by what memory should hold."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
@@ -265,7 +265,7 @@ class _Reader:
 
     def _read(self, rows: pa.RecordBatch, file: dict[str, Any], projection: Projection) -> pa.RecordBatch:
         if self.own_times:
-            rows = rows.filter(held_by(self.batch, rows.column(TIME)))
+            rows = rows.filter(times_in_batch(self.batch, rows.column(TIME)))
         length = rows.num_rows
         arrays = list(projection.batch(rows).columns)
         if TIME in self.columns.names and not self.own_times:  # a log: the time is that of the checkpoint

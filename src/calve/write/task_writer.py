@@ -42,17 +42,17 @@ class TaskWriter:
             return self._write_by_partition(job, settings)
         frame = by_key(in_own_session(job.frame, settings), job, self.partitions)
         if not job.layout.key:
-            return self._written(job, frame, last_only=True)
+            return self._run_tasks(job, frame, last_only=True)
         key = [quoted(name) for name in job.layout.key_names]
         frame = frame.sortWithinPartitions(*key, *[F.col(name) for name in job.layout.order])
-        return self._written(job, frame, last_only=False)
+        return self._run_tasks(job, frame, last_only=False)
 
     def _write_by_partition(self, job: WriteJob, settings: dict[str, str]) -> WriteResult:
         last = LastChanges.of(job, settings, self.partitions)
-        result = self._written(job, last.frame.drop(*job.layout.order, CLUSTER), last_only=True)
+        result = self._run_tasks(job, last.frame.drop(*job.layout.order, CLUSTER), last_only=True)
         return WriteResult(result.files, last.changes())
 
-    def _written(self, job: WriteJob, frame: DataFrame, *, last_only: bool) -> WriteResult:
+    def _run_tasks(self, job: WriteJob, frame: DataFrame, *, last_only: bool) -> WriteResult:
         key = tuple(job.layout.key_names)
         plan = TaskPlan(job.target, tuple(frame.columns), key, last_only, job.deletes, job.batch_id)
         frame = frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])  # mapInArrow fails for names with a dot

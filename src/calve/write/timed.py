@@ -50,7 +50,7 @@ class TimeRule:
     """Rows with a time below it are late."""
     coalesce: bool = True
 
-    def applied(self, table: pa.Table) -> Timed:
+    def apply(self, table: pa.Table) -> Timed:
         """Apply the rule: drop, advance or refuse late rows, and take out progress rows."""
         promised, final = 0, False
         if PROGRESS in table.column_names:
@@ -76,7 +76,7 @@ class TimeRule:
         advanced = pc.max_element_wise(table[TIME], pa.scalar(self.closed, pa.int64()))
         return table.set_column(table.column_names.index(TIME), TIME, advanced)
 
-    def together(self, staged: Staged, parts: list[Staged]) -> Staged:
+    def combine(self, staged: Staged, parts: list[Staged]) -> Staged:
         """Combine the reports of a checkpoint's files."""
         frontier = max((part.frontier or 0 for part in parts), default=0)
         late, final = sum(part.late for part in parts), any(part.final for part in parts)
@@ -97,7 +97,7 @@ class TimeRule:
         return replace(found, low=low, high=high, times=tuple(sorted(times)) if known else ())
 
 
-def held_by(batch: BatchDescription, times: pa.Array) -> pa.Array:
+def times_in_batch(batch: BatchDescription, times: pa.Array) -> pa.Array:
     """A mask of the times that belong to a batch."""
     mask = pc.greater_equal(times, batch.lower.time or 0)
     return mask if batch.upper.time is None else pc.and_(mask, pc.less(times, batch.upper.time))

@@ -27,7 +27,7 @@ from calve.model.files import BloomFilter, FileOptions, WriteResult, WriteTarget
 from calve.model.spec import PartitionBy
 from calve.spark.version import constant_of
 from calve.sql.parser import parse_partition_field as parse_field
-from calve.write.changes import checked
+from calve.write.changes import check_changes
 from calve.write.driver_writer import DriverWriter
 from calve.write.job import WriteJob, Writer, layout_of
 from calve.write.native_writer import NativeWriter
@@ -65,7 +65,9 @@ def target_for(frame: DataFrame, key: list[str], folder: Path, **options: Any) -
 
 def write(writer: Writer, frame: DataFrame, target: WriteTarget, *, deletes: bool = True) -> WriteResult:
     layout = layout_of(frame.columns, target)
-    return writer.write(WriteJob(checked(frame, layout), layout, target, deletes, SizeHint(), RandomIds().new_id()))
+    return writer.write(
+        WriteJob(check_changes(frame, layout), layout, target, deletes, SizeHint(), RandomIds().new_id())
+    )
 
 
 def check_files(result: WriteResult, target: WriteTarget, key: list[str]) -> None:
