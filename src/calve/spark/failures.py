@@ -218,7 +218,7 @@ def _is_of(cause: Cause, name: str) -> bool:
 
 
 _GONE_OR_REFUSED = "_LEGACY_ERROR_TEMP_2055"
-"""Of Spark 3.5, whose message alone tells a missing file from one that it may not read."""
+"""Of Spark 3.5, where only the message distinguishes a missing file from an unreadable one."""
 _FAILED_READ = (
     "FAILED_READ_FILE",
     "CANNOT_READ_FILE_FOOTER",
@@ -328,17 +328,17 @@ class _Failure:
         named = next((cause.file for cause in reversed(self.causes) if cause.file), "")
         if named or self.met is None:
             return named
-        told = _DAMAGED_FILE.match(self.met.message)
-        return (told["parquet"] or told["orc"]) if told else ""
+        match = _DAMAGED_FILE.match(self.met.message)
+        return (match["parquet"] or match["orc"]) if match else ""
 
     @property
     def innermost(self) -> Cause:
         return next((cause for cause in reversed(self.causes) if cause.message), self.causes[-1])
 
     def detail(self, cause: Cause | None = None) -> str:
-        told = str(cause or self.innermost)
+        text = str(cause or self.innermost)
         where = plain_path(self.file)
-        return f'"{where}": {told}' if where and where not in told else told
+        return f'"{where}": {text}' if where and where not in text else text
 
 
 def failure_of(error: BaseException, primary: str) -> CalveError:
@@ -387,10 +387,10 @@ def own_file_failure(error: OSError | pa.ArrowException, primary: str, file: str
     """The error for a file of the table or of the state that this process failed to read or write.
 
     Arrow raises an `ArrowInvalid`, or an `OSError` without a number, for damaged contents; an unreachable store raises
-    the latter, too, so messages tell them apart.
+    the latter, too, so messages decide.
     """
-    told = str(causes_of(error)[0])
-    detail = f'"{file}": {told}' if file else told
+    text = str(causes_of(error)[0])
+    detail = f'"{file}": {text}' if file else text
     damaged = isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError | pa.ArrowTypeError)
     words = isinstance(error, OSError) and error.errno is None and any(word in str(error) for word in _DAMAGED)
     if damaged or words:
