@@ -65,7 +65,7 @@ def test_touched_groups_come_with_their_new_totals_and_empty_ones_are_dropped(tm
     assert totals.at(canonical_offsets(2), SCHEMA).table.column("_calve__g0").to_pylist() == ["b"]
 
 
-def test_more_taken_than_there_is_an_error(tmp_path: Path) -> None:
+def test_removing_more_rows_than_there_are_is_an_error(tmp_path: Path) -> None:
     totals = ViewTotals(LocalState(tmp_path), "v")
     with pytest.raises(TerminalError, match="more rows were removed"):
         take(totals, 0, 1, piece(("a", -1, -1, "0", None)))
@@ -92,7 +92,7 @@ def test_a_missing_piece_is_named(tmp_path: Path) -> None:
     raise AssertionError("nothing was missed")
 
 
-def test_parts_go_only_after_the_whole_is_there_and_pieces_that_lead_nowhere_go_too(tmp_path: Path) -> None:
+def test_parts_are_removed_after_the_merged_piece_exists_and_so_are_dead_ends(tmp_path: Path) -> None:
     totals = ViewTotals(LocalState(tmp_path), "v")
     for i in range(FANOUT):
         take(totals, i, i + 1, piece(("a", 1, 1, "1", 1)))
@@ -121,7 +121,7 @@ def test_a_crash_between_the_whole_and_the_removal_of_its_parts_does_no_harm(tmp
 
 
 @given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)).filter(lambda e: e[0] < e[1]), max_size=15))
-def test_a_way_is_found_where_there_is_one_and_it_is_unbroken(edges: set[tuple[int, int]]) -> None:
+def test_a_path_is_found_if_there_is_one_and_is_unbroken(edges: set[tuple[int, int]]) -> None:
     beginning = offsets_digest(None)
     names = {0: beginning} | {i: f"p{i}" for i in range(1, 7)}
     pieces = [TotalsPiece(names[end], names[begin], 1) for begin, end in edges]
