@@ -69,9 +69,9 @@ class Cause:
     """The class and its base classes, for exceptions of this process."""
 
     def __str__(self) -> str:
-        said = _without_secrets(" ".join(self.message.split()))
+        text = _without_secrets(" ".join(self.message.split()))
         short = self.name.rpartition(".")[2]
-        return (said if said.startswith(short) else f"{short}: {said}" if said else short)[:_MOST_LETTERS]
+        return (text if text.startswith(short) else f"{short}: {text}" if text else short)[:_MOST_LETTERS]
 
 
 def causes_of(error: BaseException) -> tuple[Cause, ...]:
@@ -207,8 +207,10 @@ class _Rule:
             or _is_of(cause, "ValueError")
         ):
             return False  # its message may quote the user's data
-        said = cause.message
-        return any(word in said for word in self.words) or any(os.strerror(number) in said for number in self.numbers)
+        message = cause.message
+        return any(word in message for word in self.words) or any(
+            os.strerror(number) in message for number in self.numbers
+        )
 
 
 def _is_of(cause: Cause, name: str) -> bool:
@@ -416,7 +418,7 @@ def executor_failure(error: BaseException) -> CalveError | None:
 
 
 def _no_package(failure: _Failure) -> CalveError:
-    named = _NO_MODULE.search(_said(failure))
+    named = _NO_MODULE.search(_messages_of(failure))
     if named is None:
         primary = "Spark's executors cannot import what calve needs"
         return TerminalError(primary, detail=failure.detail(failure.met), hint=_INSTALL)
@@ -424,7 +426,7 @@ def _no_package(failure: _Failure) -> CalveError:
 
 
 def _no_python(failure: _Failure) -> CalveError:
-    named = _NO_PROGRAM.search(_said(failure))
+    named = _NO_PROGRAM.search(_messages_of(failure))
     return TerminalError(
         f'Spark\'s executors have no Python at "{named[1] if named else ""}"',
         hint=f"Set PYSPARK_PYTHON or spark.pyspark.python to a Python that they have. {_INSTALL}",
@@ -432,7 +434,7 @@ def _no_python(failure: _Failure) -> CalveError:
 
 
 def _other_python(failure: _Failure) -> CalveError:
-    named = _VERSIONS.search(_said(failure))
+    named = _VERSIONS.search(_messages_of(failure))
     detail = named[0] if named else failure.detail(failure.met)
     return TerminalError("Spark's executors have another version of Python", detail=detail, hint=_INSTALL)
 
@@ -514,7 +516,7 @@ def _broken_task(failure: _Failure) -> CalveError:
     )
 
 
-def _said(failure: _Failure) -> str:
+def _messages_of(failure: _Failure) -> str:
     return "\n".join((text_of(failure.error), *(cause.message for cause in failure.causes)))
 
 
