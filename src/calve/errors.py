@@ -7,7 +7,7 @@
     ├── TerminalError           the sink halts until a person acts
     │   ├── BadRow              a record cannot be converted to a change
     │   ├── UnreadableFile      an input file cannot be read, however often it is retried
-    │   ├── KeyViolation        two rows have the same key, and their order does not tell which is the latest
+    │   ├── KeyViolation        two rows have the same key, and their order does not decide which is the latest
     │   ├── LateRow             a row is older than the closed frontier
     │   ├── ForeignCommit       another writer changed the table's rows
     │   ├── TableRolledBack     the table no longer contains a commit of this sink

@@ -47,8 +47,8 @@ class Lake:
         address = urlsplit(self.properties.get("uri", ""))
         port = f":{address.port}" if address.port else ""
         place = f"{address.hostname}{port}" if address.hostname else address.path
-        said = [self.properties.get("type", ""), place, self.properties.get("warehouse", "")]
-        return " ".join(filter(None, said)) or "catalog"
+        parts = [self.properties.get("type", ""), place, self.properties.get("warehouse", "")]
+        return " ".join(filter(None, parts)) or "catalog"
 
     def table(self, name: str) -> "TableRef":
         """A table by `namespace.table`; it need not exist yet."""

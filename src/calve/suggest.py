@@ -6,7 +6,7 @@ from typing import Final
 
 _SIMILAR: Final = 0.6
 _KEYWORD_SIMILAR: Final = 0.76
-"""Keywords are short and alike: a wrong suggestion misleads more than none."""
+"""Keywords are short and similar: a wrong suggestion misleads more than none."""
 _LONGEST_KEYWORD: Final = 40
 """The time of a comparison grows with the square of the length."""
 

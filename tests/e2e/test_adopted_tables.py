@@ -91,7 +91,7 @@ def test_a_table_of_pyiceberg_is_taken_over_and_changes_follow(tmp_path: Path) -
     assert head is not None
     done(sink(tmp_path).start())
     assert read_back(table.refresh()) == AFTER
-    assert summaries(table, "calve.adopting")[2] == str(head.snapshot_id), "the claim says what it takes over"
+    assert summaries(table, "calve.adopting")[2] == str(head.snapshot_id), "the claim says what it adopts"
     assert summaries(table, "calve.adopted")[3:] == [str(head.snapshot_id)] * (len(table.snapshots()) - 3)
     marks = summaries(table, "calve.catching-up")
     assert marks[2] == "true"
@@ -199,7 +199,7 @@ def test_a_sink_that_still_runs_is_fenced_by_one_that_takes_over_its_table(tmp_p
     running.await_caught_up(120)
     done(sink(tmp_path, "second").start())
     write_changes(folder / "2.json", [(4, "of a sink that lost its table", 9)])
-    with pytest.raises(FencedError, match="another sink took over the table"):
+    with pytest.raises(FencedError, match="another sink adopted the table"):
         running.await_termination(120)
     assert read_back(connect_embedded(tmp_path).load_table(NAME)) == AFTER
 
@@ -261,7 +261,7 @@ def test_bulk_load_then_changes_in_sql(spark: SparkSession, tmp_path: Path) -> N
     table = loaded(pipelines.home, INITIAL)
     with pytest.raises(InvalidInput, match=r"rows that no run of this sink wrote") as refused:
         pipelines.apply(PIPELINE.format(folder=folder, options=""))
-    assert refused.value.hint == "WITH (ADOPT = true) takes it over, WITH (SNAPSHOT = true) replaces its rows."
+    assert refused.value.hint == "WITH (ADOPT = true) adopts it, WITH (SNAPSHOT = true) replaces its rows."
     (result,) = pipelines.run(PIPELINE.format(folder=folder, options="WITH (ADOPT = true)"))
     assert result.ending is Ending.DONE, result.cause
     assert summaries(table, "calve.catching-up")[1:] == ["true", "true", None], "checked without any change to read"
@@ -270,12 +270,12 @@ def test_bulk_load_then_changes_in_sql(spark: SparkSession, tmp_path: Path) -> N
     assert result.ending is Ending.DONE, result.cause
     assert read_back(table.refresh()) == AFTER
     pipelines.apply("DROP SINK s")
-    with pytest.raises(CalveError, match="progress of a sink that was dropped"):
+    with pytest.raises(CalveError, match="progress of a dropped sink"):
         pipelines.apply(PIPELINE.format(folder=folder, options=""))
     (result,) = pipelines.run(PIPELINE.format(folder=folder, options="WITH (ADOPT = true)"))
     assert result.ending is Ending.DONE, result.cause
     assert read_back(table.refresh()) == AFTER, "the same changes once more change nothing"
     pipelines.apply("DROP SINK s")
-    with pytest.raises(CalveError, match="progress of a sink that was dropped") as left:
+    with pytest.raises(CalveError, match="progress of a dropped sink") as left:
         pipelines.apply(PIPELINE.format(folder=folder, options=""))
     assert left.value.detail.count("-") == 4, "of two dropped sinks one is retired"

@@ -227,7 +227,7 @@ def removed(kafka: Kafka, topic: str) -> None:
 
 
 LOSSES: dict[str, tuple[Callable[[Kafka, str], None], str]] = {
-    "made anew": (recreated, r"Its id was \S+ and is \S+ now"),
+    "recreated": (recreated, r"Its id was \S+ and is now \S+"),
     "retention": (removed, "Offset 2 of partition 0 comes next, and the partition now starts at 3"),
     "gone": (lambda kafka, topic: kafka.remove(topic), "Brokers: "),
 }

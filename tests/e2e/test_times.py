@@ -200,7 +200,7 @@ def test_rows_that_break_the_key_stop_the_sink(items: Items, rows: Sequence[tupl
     items.diffs(*rows, (5, "fine", 10, 1), progress=100)
     (result,) = items.pipelines.run()
     assert result.ending is Ending.FAILED
-    assert "the key (id) does not hold" in str(result.cause)
+    assert "conflicting rows for the key (id)" in str(result.cause)
     assert items.pipelines.rows_or_none("shop.t") == []
 
 

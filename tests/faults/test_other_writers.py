@@ -135,7 +135,7 @@ def test_a_peer_that_committed_a_prefix_of_the_batch_fences_it(lake: Lake, where
         forge(lake, frontier=Frontier(stated.frontier.time + 1), commit_id="prefix")
 
     at("commit.before", 3, interfere)
-    with pytest.raises(CheckpointGap, match="not where this batch begins"):
+    with pytest.raises(CheckpointGap, match="does not start at the table's frontier"):
         completed(definition(lake, where).start())
 
 

@@ -329,7 +329,7 @@ class SimulatedWork:
         for name in (name for one in staged for name in one.files):
             data = self._outside.read(name)
             if data is None:
-                raise CheckpointGap("a staged file is gone")
+                raise CheckpointGap("a staged file is missing")
             records += json.loads(data)
         if self._world.setup.own_times:
             records = sorted((r for r in records if batch.holds(r[2])), key=lambda record: record[2])

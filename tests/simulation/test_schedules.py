@@ -232,12 +232,12 @@ MUTATIONS = [
         only(own_times=True, crash=0.06),
     ),
     Mutation(
-        "rows are taken over without a look at them",
+        "rows are adopted without a check",
         ((Claims, "_check_existing", lambda claims, _claim: claims._attempts.record_adopted()),),
         only("load", "dirty", adopt=True),
     ),
     Mutation(
-        "batches do not wait until rows that are taken over are checked",
+        "batches do not wait until adopted rows are checked",
         (always(Claims, "_has_unchecked_rows", answer=False), off(Attempts, "_check_adopted")),
         only("load", "dirty", adopt=True),
     ),
@@ -247,7 +247,7 @@ MUTATIONS = [
         only("load", "dirty", adopt=True, accept=False),
     ),
     Mutation(
-        "a sink that takes over rows reads from the beginning",
+        "a sink that adopts rows reads from the beginning",
         ((Attempts, "claim", lambda attempts, _begin=None: CLAIM(attempts)),),
         only("load", adopt=True),
     ),

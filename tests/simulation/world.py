@@ -41,7 +41,7 @@ FAULTS = {
 }
 
 ADOPTED = {"load", "dirty"}
-"""What else happens to tables that are taken over."""
+"""What else happens to adopted tables."""
 
 FOREIGN_KEY = 100
 FALSE_CONFLICTS = 0.3
@@ -432,7 +432,7 @@ class World:
         if not (first or truth.adopting):
             return False
         if int(stated.offsets or 0) != self.begin or stated.commit_id or stated.frontier != START:
-            raise Violation("a sink that takes over rows begins elsewhere, or commits before they are checked")
+            raise Violation("a sink that adopts rows starts elsewhere, or commits before they are checked")
         if stated.adopting is not None or first:
             again = stated.fence == truth.fence  # its first claim was lost before the run learned of it
             if not (truth.fence < stated.fence or again or forgotten):
@@ -443,7 +443,7 @@ class World:
         elif self.setup.accept:
             self.base = dict(rows)  # what others did since the claim is not looked at
         elif rows != self.claimed_rows or len(dict(rows)) != len(rows):
-            raise Violation(f"taken over without a look at them: {rows}, claimed {self.claimed_rows}")
+            raise Violation(f"adopted without a check: {rows}, claimed {self.claimed_rows}")
         self.truth = Truth(
             stated.frontier,
             stated.offsets,

@@ -9,5 +9,5 @@
     refresh           changes since the last time -> one modification of the metastore          (driver)
     file_pruning      a condition against statistics -> the files to read                       (driver)
 
-A file is known by name, size and time stamp. Metadata never decides about a file that is not as it was analyzed.
+A file is known by name, size and time stamp. Metadata is never used for a file that changed since it was analyzed.
 """

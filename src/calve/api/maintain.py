@@ -68,7 +68,7 @@ def subject_of_sink(place: Workplace, name: str) -> MaintainedTable:
 
 
 def maintain(subject: MaintainedTable, jobs: Collection[Job], *, dry_run: bool = False) -> Iterator[str]:
-    """Run the jobs, or tell what they would do; yields a line for each. Raises TransientError, InvalidInput."""
+    """Run the jobs, or describe what they would do; yields a line for each. Raises TransientError, InvalidInput."""
     on_main = subject.scope.branch == "main"
     if Job.CONVERT in jobs and Job.COMPACT not in jobs and not on_main:
         raise InvalidInput("deletes can only be converted on main", detail=f'The branch is "{subject.scope.branch}".')

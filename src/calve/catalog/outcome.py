@@ -213,10 +213,10 @@ def _is_referred_to(change: TableChange, table: Table) -> bool:
 def _uncertain(what: str, error: Exception) -> TransientError:
     if is_refused(error):
         return transient(f"{what} failed", error)
-    told = {"detail": text_of(error), "hint": hint_for(error)}
+    texts = {"detail": text_of(error), "hint": hint_for(error)}
     if isinstance(error, _CONFLICTS):
-        return CommitUnknown(f"{what} was rejected, and the table does not show why", **told)
-    return CommitUnknown(f"the response to {what} was lost", **told)
+        return CommitUnknown(f"{what} was rejected, and the table does not show why", **texts)
+    return CommitUnknown(f"the response to {what} was lost", **texts)
 
 
 def _discard(changes: Sequence[TableChange], why: str) -> None:

@@ -99,10 +99,10 @@ def _store(aws: AwsConnection | None, reveal: Reveal) -> dict[str, str | None]:
     """The same under the names for files only: requests to the catalog are signed with other credentials."""
     if aws is None:
         return {}
-    said = {name.replace("client.", "s3."): value for name, value in _aws(aws, reveal).items()}
+    settings = {name.replace("client.", "s3."): value for name, value in _aws(aws, reveal).items()}
     if aws.access_key_id and not aws.session_token:
-        said["s3.session-token"] = ""  # else that of the catalog's credentials would be used
-    return said | {GIVEN_STORE: "true"}
+        settings["s3.session-token"] = ""  # else that of the catalog's credentials would be used
+    return settings | {GIVEN_STORE: "true"}
 
 
 _log = logging.getLogger("calve")

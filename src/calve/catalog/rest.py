@@ -51,19 +51,19 @@ class RetryAfter:
 
     def heed(self, response: Response) -> None:
         """Remember the header of a response."""
-        told = response.headers.get("Retry-After")
-        if response.status_code in _BUSY and told is not None:
+        delay = response.headers.get("Retry-After")
+        if response.status_code in _BUSY and delay is not None:
             with self._lock:
-                self._not_before = self._clock.monotonic() + seconds_of(told, self._clock)
+                self._not_before = self._clock.monotonic() + seconds_of(delay, self._clock)
 
 
-def seconds_of(told: str, clock: Clock) -> float:
+def seconds_of(delay: str, clock: Clock) -> float:
     """The seconds of a header that is a number or a date; 0 if it is neither."""
     try:
-        seconds = float(told)
+        seconds = float(delay)
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(told).timestamp() - clock.now_ms() / 1000
+            seconds = parsedate_to_datetime(delay).timestamp() - clock.now_ms() / 1000
         except ValueError:
             return 0.0
     return min(max(seconds, 0.0), LONGEST_SECONDS)

@@ -139,5 +139,5 @@ def _print_result(console: Console, result: SinkResult) -> None:
         text += f", {result.pending} batches pending"
     console.print(text, soft_wrap=True)
     if result.cause is not None:
-        said = result.cause.primary if result.logged and isinstance(result.cause, CalveError) else result.cause
-        console.print(f"  {said}", soft_wrap=True)
+        cause = result.cause.primary if result.logged and isinstance(result.cause, CalveError) else result.cause
+        console.print(f"  {cause}", soft_wrap=True)

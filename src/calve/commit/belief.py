@@ -99,7 +99,7 @@ def _check_uuid(state: TableState, known_uuid: str | None) -> None:
 def _check_retired(stated: Progress | None) -> None:
     if stated and stated.fence.retired:
         raise FencedError(
-            "another sink took over the table",
+            "another sink adopted the table",
             detail=f"It retired sink {stated.sink_id}, which last committed snapshot {stated.snapshot_id}.",
             hint="Stop this process and drop the sink.",
         )
@@ -134,7 +134,7 @@ def _believe_property(stated: Progress | None, since: list[SnapshotInfo], trust:
         raise ProgressUnprovable(
             "the table has snapshots, but none of this sink",
             detail=f"The head is snapshot {since[0].snapshot_id} ({since[0].operation}).",
-            hint="A new sink WITH (ADOPT = true) takes over its rows, WITH (SNAPSHOT = true) replaces them. For a sink "
+            hint="A new sink WITH (ADOPT = true) adopts its rows, WITH (SNAPSHOT = true) replaces them. For a sink "
             "that wrote to the table before, restore the table.",
         )
     if trust.accepts(since, stated):

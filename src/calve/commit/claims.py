@@ -74,7 +74,7 @@ class Claims:
             self._monitor.running()
 
     def _has_unchecked_rows(self, progress: Progress) -> bool:
-        """Whether the table has adopted rows that nobody has checked, and this generation keeps them."""
+        """Whether the table has adopted rows that have not been checked, and this generation keeps them."""
         return progress.adopting is not None and progress.generation >= self._spec.generation
 
     def adopt_rows(self) -> None:

@@ -120,7 +120,7 @@ def _check_types(fields: Sequence[T.StructField], image: T.StructType) -> None:
         found = image[field.name].dataType
         if found.simpleString() != field.dataType.simpleString():
             raise InvalidInput(
-                f'column "{field.name}" is declared as {type_name(field.dataType)} and is {type_name(found)} in after',
+                f'column "{field.name}" is declared as {type_name(field.dataType)}, but is {type_name(found)} in after',
                 hint="Declare the type that it has, or cast it first.",
             )
 
@@ -148,7 +148,7 @@ def changes_of_records(
     arrivals = tuple(added)
     if before and frames.SOURCE_INCLUDED in schema.names:
         raise InvalidInput(
-            "INCLUDE cannot be combined with rows as they were before: they lack its columns",
+            "INCLUDE cannot be combined with old rows: they lack its columns",
             hint="Leave INCLUDE out, or write the source's rows to a table with MODE UPSERT.",
         )
     inputs = ["key"] if "key" in schema.names and frames.is_text(schema["key"].dataType) else []

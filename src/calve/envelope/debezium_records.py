@@ -36,7 +36,7 @@ from calve.records.strict import Misfit, uuid_text
 RECORD = f"{STEP}record"
 """The column with the record, where the record is columns of the frame."""
 
-_LOG_FULL_ROWS = "The view needs whole rows in before: make the source log them (REPLICA IDENTITY FULL)."
+_LOG_FULL_ROWS = "The view needs complete rows in before: make the source log them (REPLICA IDENTITY FULL)."
 
 UNREAD = f"{STEP}unread"
 """The column with the error of a record in columns that Python cannot read."""
@@ -46,7 +46,7 @@ Image = dict[str, Any]
 
 @dataclass(frozen=True)
 class DebeziumReader:
-    """Reads the records of one table; goes to tasks."""
+    """Reads the records of one table. Pickled into tasks."""
 
     envelope: Debezium
     table: T.StructType

@@ -84,10 +84,10 @@ def changes_of_diffs(frame: DataFrame, checked: DiffPlan) -> DataFrame:
     values = {name: ident(name) for name in table.names}
     found = first_problem(
         [
-            f"if({TIME} is null, {_said('the time field', envelope.time, 'is missing or null')}, null)",
-            f"if({TIME} > {LATEST_MS}, {_said('the time field', envelope.time, 'is after the year 9999')}, null)",
-            f"if({DIFF} is null, {_said('the diff field', envelope.diff, 'is missing or null')}, null)",
-            f"if({too_large}, {_said('the diff field', envelope.diff, 'is too large')}, null)",
+            f"if({TIME} is null, {_problem_of('the time field', envelope.time, 'is missing or null')}, null)",
+            f"if({TIME} > {LATEST_MS}, {_problem_of('the time field', envelope.time, 'is after the year 9999')}, null)",
+            f"if({DIFF} is null, {_problem_of('the diff field', envelope.diff, 'is missing or null')}, null)",
+            f"if({too_large}, {_problem_of('the diff field', envelope.diff, 'is too large')}, null)",
             *missing_problems(table, values, table.names),
             *(f"if({garbled}, {no_text(f.name)}, null)" for f in table.fields if (garbled := _garbled(f))),
             *(text.misfit(text.converted) for text in map(_retyped, table.fields) if text.uuid),
@@ -116,5 +116,5 @@ def _retyped(field: T.StructField) -> Retyped:
     return Retyped.of(field, field.dataType)
 
 
-def _said(what: str, field: str, wrong: str) -> str:
+def _problem_of(what: str, field: str, wrong: str) -> str:
     return problem(literal(f'{what} "{field}" {wrong}'))

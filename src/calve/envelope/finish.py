@@ -53,7 +53,7 @@ def named(columns: dict[str, str]) -> list[str]:
 
 
 def change_schema(table: T.StructType, order: Sequence[T.DataType], *, before: bool = False) -> T.StructType:
-    """The schema of a frame of changes; with `before`, with rows as they were before."""
+    """The schema of a frame of changes; with `before`, with the old rows."""
     columns = [T.StructField(f.name, f.dataType) for f in table.fields]
     image = [T.StructField(BEFORE, T.StructType(columns))] if before else []
     orders = [T.StructField(f"{ORDER_PREFIX}{i}", data_type) for i, data_type in enumerate(order)]

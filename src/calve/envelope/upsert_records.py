@@ -71,7 +71,7 @@ class UpsertRecord:
 
 @dataclass(frozen=True)
 class UpsertReader:
-    """Reads the records of one table; goes to tasks."""
+    """Reads the records of one table. Pickled into tasks."""
 
     table: T.StructType
     key: tuple[str, ...]

@@ -192,7 +192,7 @@ class Compactor:
         stale = [group for group in ready.groups if not head.has(group.inputs)]
         ready.groups = tuple(group for group in ready.groups if group not in stale)
         if stale and not ready.unknown:
-            _discard_files(ready.plan, stale, "others replaced the files that they were made of")
+            _discard_files(ready.plan, stale, "other writers replaced their input files")
 
     def _attempt(self, ready: RewrittenFiles, head: CompactionBase) -> Compacted:
         inputs = tuple(file for group in ready.groups for file in group.inputs)
@@ -227,7 +227,7 @@ class Compactor:
             since = {file.path: later for file in group.inputs if (later := head.later(file))}
             deletes = TaskDeletes(ready.plan.reading, [file for file in group.inputs if file.path in since])
             for number, file in enumerate(group.inputs):
-                with reading("deletes that came during a compaction"):
+                with reading("deletes that arrived during a compaction"):
                     for delete in since.get(file.path, ()):
                         found += group.moved(number, deletes.positions_in(delete, file.path))
                         if delete.kind is DeleteKind.POSITION and delete.path not in named:

@@ -15,7 +15,7 @@ from calve.model.frontier import START, Frontier
 PROPERTY_PREFIX = "calve.sink."
 
 RETIRED = 2**62
-"""Version in the fence of a sink whose table another sink took over: every run is older."""
+"""Version in the fence of a sink whose table another sink adopted: every run is older."""
 
 SHORT = 256
 """Maximum length of offsets that every snapshot summary repeats; longer ones are only in the property."""
@@ -38,7 +38,7 @@ class Fence:
 
     @property
     def retired(self) -> bool:
-        """True if another sink took over the table for good."""
+        """True if another sink adopted the table, for good."""
         return self.version >= RETIRED
 
 

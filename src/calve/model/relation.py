@@ -17,7 +17,7 @@ class KnownColumn:
 
 @dataclass(frozen=True)
 class Relation:
-    """A source or a view. `columns` is None if only the data tells them."""
+    """A source or a view. `columns` is None if only the data reveals them."""
 
     name: str
     columns: tuple[KnownColumn, ...] | None

@@ -125,7 +125,7 @@ class ScanPlan:
     """Frontier of the snapshot, if a calve sink committed it."""
     files: tuple[ScanFile, ...]
     data_files: int
-    """Number in the snapshot; the manifest list tells that of skipped manifests."""
+    """Number in the snapshot; the manifest list contains that of skipped manifests."""
     manifests: int
     pruned: Pruned = field(default_factory=Pruned)
     where: Condition = EVERYTHING

@@ -73,7 +73,7 @@ class OnForeignCommit(StrEnum):
 
 
 class Adopt(StrEnum):
-    """Whether existing rows of a table that this sink never wrote to count as the collection so far."""
+    """Whether a sink adopts the existing rows of a table that it never wrote to."""
 
     NO = "false"
     CHECK = "true"

@@ -111,7 +111,7 @@ TYPES: tuple[ColumnType, ...] = (
         note="Of any of these types, nested to any depth, with at least one field. Tables can be partitioned by its "
         "fields.",
     ),
-    ColumnType("VOID", "void", "", key=False, note="Refused: it does not tell the type of future values."),
+    ColumnType("VOID", "void", "", key=False, note="Refused: it does not determine the type of future values."),
 )
 
 _BY_SQL = {kind.sql: kind for kind in TYPES}

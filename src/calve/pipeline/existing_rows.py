@@ -41,15 +41,15 @@ def check_adoption(sink: "Sink") -> None:
         return
     if isinstance(changes, DataFrame) and changes.isStreaming:
         raise InvalidInput(
-            f'sink "{spec.name}" cannot take over a table from a streaming DataFrame',
+            f'sink "{spec.name}" cannot adopt a table from a streaming DataFrame',
             detail="Its start offsets are not known before it is started.",
             hint="Read the topic with calve.kafka(...), or the folder with calve.files(...).",
         )
     if spec.append and not (isinstance(changes, Kafka) and changes.beginning.offsets):
         raise InvalidInput(
-            f'sink "{spec.name}" keeps every change, so it can take over a table only at exact offsets',
-            detail="Changes that the table has already would be there twice.",
-            hint="""Read from Kafka with START OFFSETS = '{"0": 17, ...}': the first ones that the table lacks.""",
+            f'sink "{spec.name}" keeps every change, so it can adopt a table only at exact offsets',
+            detail="Changes that the table already contains would be duplicated.",
+            hint="""Read from Kafka with START OFFSETS = '{"0": 17, ...}': the first offsets that the table lacks.""",
         )
 
 
@@ -57,7 +57,7 @@ def check_adopted_view(spec: SinkSpec, view: ViewPlan) -> None:
     """Check whether a sink on this view can adopt rows. Raises InvalidInput."""
     if spec.adopts and view.mode is Mode.GROUP:
         raise InvalidInput(
-            f'a sink on view "{view.name}" cannot take over a table, since the view aggregates',
+            f'a sink on view "{view.name}" cannot adopt a table, since the view aggregates',
             detail="Its totals are computed from all rows of the source.",
             hint="Use WITH (SNAPSHOT = true): the table becomes equal to the view.",
         )
@@ -92,7 +92,7 @@ class TableRows:
         named = "; ".join(_describe(key, row) for row in found)
         more = f"; and {count - len(found)} more" if count > len(found) else ""
         return KeyViolation(
-            f'the rows of table "{self._spec.table}" cannot be taken over: keys are null or duplicated',
+            f'the rows of table "{self._spec.table}" cannot be adopted: keys are null or duplicated',
             detail=f"Key ({', '.join(key)}), snapshot {snapshot_id}: {named}{more}.",
             hint="Correct these rows with the tool that wrote them, then restart the sink: it checks again.",
         )

@@ -189,14 +189,14 @@ class RunMonitor:
         metrics.COMPACTIONS.labels(self._sink).inc()
         metrics.COMPACTED_FILES.labels(self._sink).inc(done.files_before)
         metrics.COMPACTED_ROWS.labels(self._sink).inc(done.rows_after)
-        said = (
+        summary = (
             f"{done.files_before:,} files with {done.rows_before:,} rows became "
             f"{done.files_after:,} with {done.rows_after:,}"
         )
         with self._lock:
             self._set(
                 compactions=self._status.compactions + 1,
-                last_compaction=said,
+                last_compaction=summary,
                 last_compaction_ms=self._clock.now_ms(),
             )
 

@@ -123,7 +123,7 @@ def _check_key(key: object) -> None:
         raise InvalidInput("key must be a list of columns", detail=f"Got {key!r}.", hint='Write key=["id"].')
     twice = next((name for name in key if list(key).count(name) > 1), None)
     if twice is not None:
-        raise InvalidInput(f'column "{twice}" is in the key twice')
+        raise InvalidInput(f'the key contains column "{twice}" twice')
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Sink:
     ) -> "Sink":
         """Return this sink with other options. Dead letters go to the table `<table>_dead_letters`.
 
-        `adopt=True` takes over a table that contains rows: the sink builds on them, after a check that no key is null
+        `adopt=True` adopts the rows of an existing table: the sink builds on them, after a check that no key is null
         or duplicated; `adopt="trust"` skips the check.
         """
         if branch == "":

@@ -166,7 +166,7 @@ class Start:
             narrow(source, self._sink.changes, reading.intake.view.plan, self._home, self._spark)
         catalog = self._sink.lake.open()
         if spec.adopts:
-            load_table(catalog, spec.table)  # it has to exist: a new one would have nothing to take over
+            load_table(catalog, spec.table)  # it has to exist: a new table has no rows to adopt
         schema = iceberg_schema(columns, spec.key, spec.uuids)
         partitions = partition_spec(schema, spec.partition_by)
         evolves = spec.on_schema_change is OnSchemaChange.EVOLVE

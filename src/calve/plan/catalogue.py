@@ -150,8 +150,8 @@ class SinkOptions:
         default="false",
     )
     ADOPT = choice(
-        "Take over a table that has rows which no run of this sink wrote: they count as the collection so far. They "
-        "are read once, to check that no key is null or duplicated; 'trust' skips the check.",
+        "Adopt the rows of a table that no run of this sink wrote, as if the sink had written them. They are read "
+        "once, to check that no key is null or duplicated; 'trust' skips the check.",
         Adopt,
         default="false",
     )

@@ -63,7 +63,7 @@ def wants_validation(statement: CreateConnection) -> bool:
 
 
 def plan_aws_connection(statement: CreateConnection, definitions: Definitions) -> AwsConnection:
-    """An AWS connection out of its stored statement."""
+    """An AWS connection from its stored statement."""
     planned = plan_connection(statement, definitions)
     if not isinstance(planned, AwsConnection):
         raise TypeError("not a connection to AWS")

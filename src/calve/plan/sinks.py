@@ -346,7 +346,7 @@ def _check_key_types(relation: Relation, key: tuple[str, ...]) -> None:
 
 
 def _check_types(relation: Relation) -> None:
-    """Refuse types that a table cannot hold; columns that only the data tells are checked when the sink starts."""
+    """Refuse types that a table cannot hold; columns that only the data reveals are checked when the sink starts."""
     for column in relation.columns or ():
         for path, kind in leaves(column.type, column.name):
             known = declared_type(kind)
@@ -416,6 +416,6 @@ def _check_only_writer(definition: Definition, statement: CreateSink, spec: Sink
             raise SqlError.at(
                 statement.where,
                 f'sink "{other.name}" already writes to table {spec.table}',
-                hint="Choose another table, or drop that sink first: WITH (ADOPT = true) takes over its rows. To share "
+                hint="Choose another table, or drop that sink first: WITH (ADOPT = true) adopts its rows. To share "
                 "the table: WITH (ON FOREIGN COMMIT = 'accept') on both sinks, ADOPT = true if it has rows.",
             )

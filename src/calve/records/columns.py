@@ -71,7 +71,7 @@ def _type_without_lengths(data_type: T.DataType) -> T.DataType:
 
 
 def table_fields(columns: str | None, found: Sequence[T.StructField]) -> list[T.StructField]:
-    """The table's columns out of those found: all of them, the named ones, or the declared ones with their types."""
+    """The table's columns among those found: all of them, the named ones, or the declared ones with their types."""
     if columns is None:
         return list(found)
     by_name = {f.name: f for f in found}
@@ -89,7 +89,7 @@ def table_of(fields: Sequence[T.StructField], key: Sequence[str]) -> T.StructTyp
     names = [f.name for f in fields]
     _check_names(names)
     if len(set(key)) < len(key):
-        raise InvalidInput("the key names a column twice", detail=f"The key is ({', '.join(key)}).")
+        raise InvalidInput("the key contains a column twice", detail=f"The key is ({', '.join(key)}).")
     for name in key:
         require(name, names, "key column")
     return T.StructType(
@@ -127,7 +127,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def require(name: str, known: Iterable[str], what: str) -> str:
-    """`name` when it is known, else an error that suggests what was meant."""
+    """Return `name` if it is known; otherwise raise an error with a suggestion."""
     names = list(known)
     if name in names:
         return name

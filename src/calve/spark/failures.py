@@ -69,9 +69,9 @@ class Cause:
     """The class and its base classes, for exceptions of this process."""
 
     def __str__(self) -> str:
-        said = _without_secrets(" ".join(self.message.split()))
+        text = _without_secrets(" ".join(self.message.split()))
         short = self.name.rpartition(".")[2]
-        return (said if said.startswith(short) else f"{short}: {said}" if said else short)[:_MOST_LETTERS]
+        return (text if text.startswith(short) else f"{short}: {text}" if text else short)[:_MOST_LETTERS]
 
 
 def causes_of(error: BaseException) -> tuple[Cause, ...]:
@@ -207,8 +207,10 @@ class _Rule:
             or _is_of(cause, "ValueError")
         ):
             return False  # its message may quote the user's data
-        said = cause.message
-        return any(word in said for word in self.words) or any(os.strerror(number) in said for number in self.numbers)
+        message = cause.message
+        return any(word in message for word in self.words) or any(
+            os.strerror(number) in message for number in self.numbers
+        )
 
 
 def _is_of(cause: Cause, name: str) -> bool:
@@ -218,7 +220,7 @@ def _is_of(cause: Cause, name: str) -> bool:
 
 
 _GONE_OR_REFUSED = "_LEGACY_ERROR_TEMP_2055"
-"""Of Spark 3.5, whose message alone tells a missing file from one that it may not read."""
+"""Of Spark 3.5, where only the message distinguishes a missing file from an unreadable one."""
 _FAILED_READ = (
     "FAILED_READ_FILE",
     "CANNOT_READ_FILE_FOOTER",
@@ -328,17 +330,17 @@ class _Failure:
         named = next((cause.file for cause in reversed(self.causes) if cause.file), "")
         if named or self.met is None:
             return named
-        told = _DAMAGED_FILE.match(self.met.message)
-        return (told["parquet"] or told["orc"]) if told else ""
+        match = _DAMAGED_FILE.match(self.met.message)
+        return (match["parquet"] or match["orc"]) if match else ""
 
     @property
     def innermost(self) -> Cause:
         return next((cause for cause in reversed(self.causes) if cause.message), self.causes[-1])
 
     def detail(self, cause: Cause | None = None) -> str:
-        told = str(cause or self.innermost)
+        text = str(cause or self.innermost)
         where = plain_path(self.file)
-        return f'"{where}": {told}' if where and where not in told else told
+        return f'"{where}": {text}' if where and where not in text else text
 
 
 def failure_of(error: BaseException, primary: str) -> CalveError:
@@ -387,10 +389,10 @@ def own_file_failure(error: OSError | pa.ArrowException, primary: str, file: str
     """The error for a file of the table or of the state that this process failed to read or write.
 
     Arrow raises an `ArrowInvalid`, or an `OSError` without a number, for damaged contents; an unreachable store raises
-    the latter, too, so messages tell them apart.
+    the latter, too, so messages decide.
     """
-    told = str(causes_of(error)[0])
-    detail = f'"{file}": {told}' if file else told
+    text = str(causes_of(error)[0])
+    detail = f'"{file}": {text}' if file else text
     damaged = isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError | pa.ArrowTypeError)
     words = isinstance(error, OSError) and error.errno is None and any(word in str(error) for word in _DAMAGED)
     if damaged or words:
@@ -416,7 +418,7 @@ def executor_failure(error: BaseException) -> CalveError | None:
 
 
 def _no_package(failure: _Failure) -> CalveError:
-    named = _NO_MODULE.search(_said(failure))
+    named = _NO_MODULE.search(_messages_of(failure))
     if named is None:
         primary = "Spark's executors cannot import what calve needs"
         return TerminalError(primary, detail=failure.detail(failure.met), hint=_INSTALL)
@@ -424,7 +426,7 @@ def _no_package(failure: _Failure) -> CalveError:
 
 
 def _no_python(failure: _Failure) -> CalveError:
-    named = _NO_PROGRAM.search(_said(failure))
+    named = _NO_PROGRAM.search(_messages_of(failure))
     return TerminalError(
         f'Spark\'s executors have no Python at "{named[1] if named else ""}"',
         hint=f"Set PYSPARK_PYTHON or spark.pyspark.python to a Python that they have. {_INSTALL}",
@@ -432,7 +434,7 @@ def _no_python(failure: _Failure) -> CalveError:
 
 
 def _other_python(failure: _Failure) -> CalveError:
-    named = _VERSIONS.search(_said(failure))
+    named = _VERSIONS.search(_messages_of(failure))
     detail = named[0] if named else failure.detail(failure.met)
     return TerminalError("Spark's executors have another version of Python", detail=detail, hint=_INSTALL)
 
@@ -514,7 +516,7 @@ def _broken_task(failure: _Failure) -> CalveError:
     )
 
 
-def _said(failure: _Failure) -> str:
+def _messages_of(failure: _Failure) -> str:
     return "\n".join((text_of(failure.error), *(cause.message for cause in failure.causes)))
 
 

@@ -202,9 +202,9 @@ def _not_started(error: Exception, log: Path, start: int) -> TerminalError:
     with log.open("rb") as file:
         file.seek(start)
         lines = file.read().decode(errors="replace").splitlines()
-    told = [line for line in lines if line.strip() and not line.startswith("\t")]  # without stack traces
+    messages = [line for line in lines if line.strip() and not line.startswith("\t")]  # without stack traces
     return TerminalError(
         "Spark did not start",
-        detail="\n    ".join([f"The end of {log}:", *(told[-_TAIL_LINES:] or [str(error)])]),
-        hint="Usual causes are memory, the disk, the Java and the given settings.",
+        detail="\n    ".join([f"The end of {log}:", *(messages[-_TAIL_LINES:] or [str(error)])]),
+        hint="Usual causes are memory, disk space, the Java version and the settings of Spark.",
     )

@@ -76,7 +76,7 @@ class Token(NamedTuple):
 
 
 class _Language:
-    """Follows the tokens of a statement and tells whether the next one belongs to Spark's language."""
+    """Follows the tokens of a statement and decides whether the next one belongs to Spark's language."""
 
     def __init__(self) -> None:
         self._reset()

@@ -72,8 +72,8 @@ def _summary(label: str, found: Refreshed) -> str:
     if found.up_to_date:
         return f"the metadata of {label} is up to date"
     counts = {"new": found.added, "changed": found.changed, "removed": found.removed}
-    said = ", ".join(f"{count:,} {word}" for word, count in counts.items())
-    return f"analyzed {label} at level {found.level.value}: {found.files:,} files, {said}; read {found.looked:,}"
+    changes = ", ".join(f"{count:,} {word}" for word, count in counts.items())
+    return f"analyzed {label} at level {found.level.value}: {found.files:,} files, {changes}; read {found.looked:,}"
 
 
 def target_of(place: Workplace, target: st.AnalyzeTarget) -> Target:

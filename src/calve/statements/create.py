@@ -308,7 +308,7 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
     if found is not None and found.written:
         raise InvalidInput(
             f"table {table} has {'rows' if found.rows else 'snapshots'} that no run of this sink wrote",
-            hint="WITH (ADOPT = true) takes it over, WITH (SNAPSHOT = true) replaces its rows.",
+            hint="WITH (ADOPT = true) adopts it, WITH (SNAPSHOT = true) replaces its rows.",
         )
     return definition
 

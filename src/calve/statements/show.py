@@ -179,13 +179,13 @@ def _describe_plan(plan: SinkPlan) -> list[tuple[str, str]]:
 
 
 def _files(write: WriteOptions) -> str:
-    said = [
+    parts = [
         f"up to {format_size(write.target_file_size)}" if write.target_file_size else "",
         write.compression or "",
         f"row groups of {format_size(write.row_group_size)}" if write.row_group_size else "",
         "Bloom filters of the key" if write.bloom_filter else "",
     ]
-    return ", ".join(filter(None, said)) or "as the table's properties say, else up to 512MB, zstd"
+    return ", ".join(filter(None, parts)) or "as the table's properties say, else up to 512MB, zstd"
 
 
 def _input(source: SourcePlan) -> str:

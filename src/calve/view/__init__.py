@@ -6,7 +6,7 @@
     ... written, recorded, committed ...
     view.committed(offsets)
 
-                        texts ──► scope ──► refusals, trace, groups ──► ViewPlan           once
+                      queries ──► scope ──► refusals, trace, groups ──► ViewPlan           once
                                     │
     changes of the input ──► rewrite: the plan with a flag per row ──► rows ──► changes    every checkpoint
               │                                                          ▲

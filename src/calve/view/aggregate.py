@@ -1,13 +1,13 @@
 """Views with GROUP BY: changes become additions to groups, and the groups they touch become changes of the view.
 
-    changes ──► rows that go and come ──► the view below GROUP BY ──► additions by group      tasks
-                                                                          │
-                         totals at the checkpoint's start + additions = totals at its end     driver, durable
-                                                                          │
-                               touched groups ──► the view above GROUP BY ──► changes         tasks
+    changes ──► retracted and inserted rows ──► the view below GROUP BY ──► additions by group      tasks
+                                                                                │
+                               totals at the checkpoint's start + additions = totals at its end     driver, durable
+                                                                                │
+                                     touched groups ──► the view above GROUP BY ──► changes         tasks
 
-The values of aggregate functions are made of the totals by Spark's own last step of each function, so that types and
-rounding are Spark's. What stands above GROUP BY (HAVING, projections, joins) is a row-wise view of its groups.
+Spark's own final step of each aggregate function computes its value from the totals, so types and rounding are Spark's.
+Everything above GROUP BY (HAVING, projections, joins) is a row-wise view of the groups.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ from calve.view.catalyst import Catalyst, Node, children, column_id, items, kind
 from calve.view.groups import GROUP, Term, groups_of, is_aggregation, terms_of
 from calve.view.plan import Changes, ViewPlan
 from calve.view.rewrite import KEEP, Rewriter
-from calve.view.rows import KEY_COPY, SIDE, LeafFrame, finished, signed
+from calve.view.rows import KEY_COPY, SIDE, LeafFrame, changes_from_rows, signed_rows
 from calve.view.scope import ViewScope
-from calve.view.totals import ROWS, TotalsAt, ViewTotals, added
+from calve.view.totals import ROWS, TotalsAt, ViewTotals, add_piece
 
 _ARGUMENT = "_calve__a"
 
@@ -50,34 +50,34 @@ class _Grouping:
 def group_changes(
     scope: ViewScope, plan: ViewPlan, frame: DataFrame, totals: ViewTotals, identity: CheckpointIdentity, *, epoch: int
 ) -> DataFrame:
-    """The changes of a view with GROUP BY out of the changes of one checkpoint; what it added is durable afterwards."""
-    root = scope.analysed()
+    """Compute the changes of a view with GROUP BY from those of a checkpoint, and store its additions durably."""
+    root = scope.analyse()
     node = next(n for n in walk(root) if is_aggregation(n, scope.is_input))
     grouping = _Grouping.of(node)
     additions = _additions(scope, plan, frame, grouping)
     static = _fingerprint(scope, plan, node)
-    piece, bad = _split(collected(additions))
+    piece, bad = _split_bad(collected(additions))
     before = totals.at(identity.start, piece.schema)
     _check_static(plan, before, static)
-    whole, touched = added(before, piece, plan.name)
+    whole, touched = add_piece(before, piece, plan.name)
     totals.record(identity, piece, TotalsAt(whole, static), epoch=epoch)
     rows = touched.append_column(BAD, pa.nulls(touched.num_rows, pa.string()))
     rows = pa.concat_tables([rows, bad.cast(rows.schema)]) if bad.num_rows else rows
     state = frame_of(frame.sparkSession, rows, additions.schema)
-    return _above(scope, plan, root, grouping, state)
+    return _changes_above(scope, plan, root, grouping, state)
 
 
 def _additions(scope: ViewScope, plan: ViewPlan, frame: DataFrame, grouping: _Grouping) -> DataFrame:
-    """What the rows of a checkpoint add to each group; rows that cannot be read form groups of their own."""
+    """What the rows of a checkpoint add to each group; bad rows form groups of their own."""
     catalyst, columns = scope.catalyst, plan.source.schema.names
     if plan.source.changes is Changes.IMAGES:
-        rows = signed(frame, columns)
+        rows = signed_rows(frame, columns)
     else:
         rows = frame.selectExpr(*[ident(c) for c in columns], f"{UPSERT}Y as {SIDE}", BAD)
     selected = [ident(c) for c in columns]
     leaf = LeafFrame(rows.selectExpr(*selected, SIDE, BAD, f"{BAD} is null as {KEEP}0"), (SIDE, BAD))
     rewriter = Rewriter(catalyst, scope.is_input, lambda n: leaf.plan(catalyst, n), leaf.hidden)
-    below = rewriter.rewritten(grouping.node.child())
+    below = rewriter.rewrite(grouping.node.child())
     kept = catalyst.expression(ident(rewriter.keep))
     values = [(f"{GROUP}{i}", group) for i, group in enumerate(grouping.groups)]
     values += [(f"{_ARGUMENT}{j}", _argument(catalyst, term)) for j, term in enumerate(grouping.terms)]
@@ -92,7 +92,7 @@ def _additions(scope: ViewScope, plan: ViewPlan, frame: DataFrame, grouping: _Gr
 
 
 def _argument(catalyst: Catalyst, term: Term) -> Node:
-    """What is counted or summed up; null where nothing is."""
+    """The value that is counted or summed; null where the row does not contribute."""
     value = term.arguments[0]
     if term.name == "count":
         known = [catalyst.with_children(catalyst.expression("x is not null"), [a]) for a in term.arguments]
@@ -101,7 +101,7 @@ def _argument(catalyst: Catalyst, term: Term) -> Node:
 
 
 def _sums(term: Term, j: int) -> list[str]:
-    """SQL of the columns that are kept of a function."""
+    """SQL of the columns that the totals keep for a function."""
     value = f"{_ARGUMENT}{j}"
     if term.name in {"min", "max"}:
         return [f"{term.name}({value}) as {'lo' if term.name == 'min' else 'hi'}{j}"]
@@ -124,17 +124,19 @@ def _precision(term: Term) -> int:
 
 
 def _too_large(term: Term) -> TerminalError:
-    return TerminalError(f"a {term.name} of the view is too large for its type", hint="Cast what is summed up.")
+    return TerminalError(
+        f"the result of {term.name}() is too large for its type", hint="Cast the summed value to a larger type."
+    )
 
 
-def _split(additions: pa.Table) -> tuple[pa.Table, pa.Table]:
+def _split_bad(additions: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Additions to groups, and bad rows."""
     fine = additions[BAD].is_null()
     return additions.filter(fine).drop_columns([BAD]).combine_chunks(), additions.filter(additions[BAD].is_valid())
 
 
 def _fingerprint(scope: ViewScope, plan: ViewPlan, aggregation: Node) -> str:
-    """Of the static tables below GROUP BY, where rows are taken away again: they have to be joined as before."""
+    """Fingerprint the static tables below GROUP BY: rows must be subtracted with the tables they were added with."""
     if not plan.joins or plan.source.changes is Changes.INSERTS:
         return ""
     found = []
@@ -142,7 +144,7 @@ def _fingerprint(scope: ViewScope, plan: ViewPlan, aggregation: Node) -> str:
         for side in children(node) if kind(node) == "Join" else []:
             if not any(scope.is_input(below) for below in walk(side)):
                 table = scope.catalyst.frame(side)
-                numbered = table.toDF(*[f"c{i}" for i in range(len(table.columns))])  # names may come twice
+                numbered = table.toDF(*[f"c{i}" for i in range(len(table.columns))])  # names may repeat
                 hashed = F.xxhash64(F.to_json(F.struct("*"))).cast("decimal(20,0)")
                 row = numbered.agg(F.count(F.lit(1)).alias("n"), F.sum(hashed).alias("s")).first()
                 found.append(f"{row.n}:{row.s}" if row else "")
@@ -153,13 +155,13 @@ def _check_static(plan: ViewPlan, before: TotalsAt, static: str) -> None:
     if before.static and before.static != static:
         raise TerminalError(
             f'a static table that view "{plan.name}" joins below GROUP BY has changed',
-            detail="Rows that were counted with the old table cannot be taken away again with the new one.",
-            hint="Restore the static table, or make the view's table anew.",
+            detail="Rows that were added with the old table cannot be subtracted with the new one.",
+            hint="Restore the static table, or rebuild the view's table.",
         )
 
 
-def _above(scope: ViewScope, plan: ViewPlan, root: Node, grouping: _Grouping, state: DataFrame) -> DataFrame:
-    """The changes of the view out of the new totals of the groups that were touched."""
+def _changes_above(scope: ViewScope, plan: ViewPlan, root: Node, grouping: _Grouping, state: DataFrame) -> DataFrame:
+    """Compute the changes of the view from the new totals of the touched groups."""
     catalyst = scope.catalyst
     keys = [f"{origin} as {KEY_COPY}{i}" for i, origin in enumerate(plan.origin)]
     keep = f"({BAD} is null and {ROWS} > 0) as {KEEP}0"
@@ -167,18 +169,18 @@ def _above(scope: ViewScope, plan: ViewPlan, root: Node, grouping: _Grouping, st
     hidden = (*[f"{KEY_COPY}{i}" for i in range(len(keys))], f"{ORDER_PREFIX}0", BAD)
 
     def leaf(node: Node) -> Node:
-        finish = _Finish(catalyst, grouping)
+        final = _FinalValues(catalyst, grouping)
         columns = zip(items(node.aggregateExpressions()), outputs(node), strict=True)
-        values = [catalyst.renamed(finish.guarded(expression), column) for expression, column in columns]
+        values = [catalyst.renamed(final.guarded(expression), column) for expression, column in columns]
         carried = [catalyst.expression(ident(name)) for name in (*hidden, f"{KEEP}0")]
         return catalyst.project([*values, *carried], catalyst.plan_of(totals))
 
-    rewriter = Rewriter(catalyst, lambda n: is_aggregation(n, scope.is_input), leaf, hidden).count()
-    rows = catalyst.frame(rewriter.rewritten(root), state.sparkSession)
-    return finished(plan, rows, rewriter)
+    rewriter = Rewriter(catalyst, lambda n: is_aggregation(n, scope.is_input), leaf, hidden).count_matches()
+    rows = catalyst.frame(rewriter.rewrite(root), state.sparkSession)
+    return changes_from_rows(plan, rows, rewriter)
 
 
-class _Finish:
+class _FinalValues:
     """Turns expressions over aggregate functions into expressions over totals."""
 
     def __init__(self, catalyst: Catalyst, grouping: _Grouping) -> None:
@@ -187,9 +189,9 @@ class _Finish:
     def guarded(self, column: Node) -> Node:
         """A column of the aggregation, computed only for groups that have rows."""
         value = column.child() if kind(column) == "Alias" else column
-        return self._catalyst.if_else(self._catalyst.expression(f"{KEEP}0"), self._finished(value))
+        return self._catalyst.if_else(self._catalyst.expression(f"{KEEP}0"), self._replace(value))
 
-    def _finished(self, node: Node) -> Node:
+    def _replace(self, node: Node) -> Node:
         for i, group in enumerate(self._grouping.groups):
             if node.semanticEquals(group):
                 return self._catalyst.expression(f"{GROUP}{i}")
@@ -197,21 +199,21 @@ class _Finish:
             j = next(j for j, t in enumerate(self._grouping.terms) if node.semanticEquals(t.expression))
             return self._value(j, self._grouping.terms[j])
         below = children(node)
-        return self._catalyst.with_children(node, [self._finished(c) for c in below]) if below else node
+        return self._catalyst.with_children(node, [self._replace(c) for c in below]) if below else node
 
     def _value(self, j: int, term: Term) -> Node:
-        """Spark's last step of a function, with the totals in the place of its buffers."""
+        """Spark's final step of a function, with the totals in place of its buffers."""
         buffers = {}
         for attribute in items(term.function.aggBufferAttributes()):
             sql = _buffer(term, j, str(attribute.name()), str(attribute.dataType().sql()))
             buffers[column_id(attribute)] = self._catalyst.expression(sql)
-        return self._substituted(term.function.evaluateExpression(), buffers)
+        return self._substitute(term.function.evaluateExpression(), buffers)
 
-    def _substituted(self, node: Node, buffers: dict[int, Node]) -> Node:
+    def _substitute(self, node: Node, buffers: dict[int, Node]) -> Node:
         if kind(node) == "AttributeReference":
             return buffers[column_id(node)]
         below = children(node)
-        return self._catalyst.with_children(node, [self._substituted(c, buffers) for c in below]) if below else node
+        return self._catalyst.with_children(node, [self._substitute(c, buffers) for c in below]) if below else node
 
 
 def _buffer(term: Term, j: int, name: str, type_name: str) -> str:

@@ -1,8 +1,8 @@
-"""Spark's logical plans, seen and changed from Python: the only file that knows Spark's internals.
+"""Reads and changes Spark's logical plans from Python: the only module that touches Catalyst.
 
-A view is one of Spark's queries, read by Spark's own parser and analyser. What comes out is a tree of operators whose
-columns carry ids; calve walks that tree and puts other operators into it, so that a name, an alias or a scope never has
-to be understood here. Used are constructors and methods that Spark 3.5 to 4.3 have alike, but for `sparkversion`.
+A view is a query that Spark's own parser and analyser read. The result is a tree of operators whose columns carry ids;
+calve walks that tree and inserts operators, so it never has to resolve a name, an alias or a scope itself. All
+constructors and methods used here are the same in Spark 3.5 to 4.3; differences are in `spark/version.py`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,12 +28,12 @@ def items(seq: Any) -> list[Any]:
 
 
 def children(node: Node) -> list[Node]:
-    """The nodes below."""
+    """The direct children of a node."""
     return items(node.children())
 
 
 def column_id(named: Node) -> int:
-    """What tells a column from all others of its plan."""
+    """The id that identifies a column within its plan."""
     return int(named.exprId().id())
 
 
@@ -43,14 +43,14 @@ def outputs(plan: Node) -> list[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """A node and all below it. Of a plan: operators; of an expression: expressions."""
+    """A node and everything below it: operators of a plan, or expressions of an expression."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def expressions_of(plan: Node) -> Iterator[Node]:
-    """All expressions of one operator, with those inside of them."""
+    """All expressions of one operator, nested ones included."""
     for expression in items(plan.expressions()):
         yield from walk(expression)
 
@@ -61,14 +61,14 @@ def referenced(expression: Node) -> set[int]:
 
 
 class Catalyst:
-    """Builds plans and expressions in the JVM. Every call is a round trip, so that classes are looked up once."""
+    """Builds plans and expressions in the JVM. Every call is a round trip, so classes are looked up once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        jvm: Any = spark._jvm  # noqa: SLF001 - the way to the plans
+        jvm: Any = spark._jvm  # noqa: SLF001 - the only access to plans
         sql = jvm.org.apache.spark.sql
         plans, expressions = sql.catalyst.plans, sql.catalyst.expressions
-        state = spark._jsparkSession.sessionState()  # noqa: SLF001 - the same
+        state = spark._jsparkSession.sessionState()  # noqa: SLF001 - as above
         self._state, self._parser = state, state.sqlParser()
         self._skip_commands = sql.execution.CommandExecutionMode.SKIP()
         self._inline = inlined_ctes(jvm)
@@ -81,18 +81,18 @@ class Catalyst:
 
     # plans
 
-    def parsed(self, query: str) -> Node:
-        """The plan of a text, nothing resolved."""
+    def parse(self, query: str) -> Node:
+        """Parse a query; names stay unresolved."""
         return self._parser.parsePlan(query)
 
-    def analysed(self, plan: Node) -> Node:
-        """The plan with all names resolved and common table expressions in their places; nothing is executed."""
+    def analyse(self, plan: Node) -> Node:
+        """Resolve all names of a plan and inline common table expressions; executes nothing."""
         execution = self._state.executePlan(plan, self._skip_commands)
         execution.assertAnalyzed()
         return self._inline.apply(execution.analyzed())
 
     def frame(self, plan: Node, spark: SparkSession | None = None) -> DataFrame:
-        """The rows of a plan, in this session or in that of `spark`."""
+        """A frame with the rows of a plan, in this session or in `spark`."""
         session = spark or self.spark
         return DataFrame(self._dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001 - as above
 
@@ -102,15 +102,15 @@ class Catalyst:
         return frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - as above
 
     def project(self, columns: Sequence[Node], child: Node) -> Node:
-        """A selection."""
+        """A projection."""
         return self._project(self.seq(columns), child)
 
     def filter(self, condition: Node, child: Node) -> Node:
-        """A selection of rows."""
+        """A filter."""
         return self._filter(condition, child)
 
     def left_join(self, join: Node, left: Node, right: Node, condition: Node) -> Node:
-        """A join like another one, that keeps every row of the left side."""
+        """The left outer variant of a join, with the same hints."""
         return join.copy(left, right, self._left_outer, self._option.apply(condition), join.hint())
 
     # expressions
@@ -123,7 +123,7 @@ class Catalyst:
         return self._to_seq(found)
 
     def expression(self, text: str) -> Node:
-        """An expression of SQL, nothing resolved."""
+        """Parse an SQL expression; names stay unresolved."""
         found = self._texts.get(text)
         if found is None:
             found = self._texts[text] = self._parser.parseExpression(text)
@@ -131,15 +131,15 @@ class Catalyst:
 
     def named(self, expression: Node, name: str) -> Node:
         """An expression as a new column."""
-        alias = self._parser.parseExpression(f"null as {ident(name)}")  # each time one with an id of its own
+        alias = self._parser.parseExpression(f"null as {ident(name)}")  # a fresh id every time
         return self.with_children(alias, [expression])
 
     def renamed(self, expression: Node, column: Node) -> Node:
-        """An expression in the place of a column: with its name and its id."""
+        """An expression that takes the place of a column, with its name and id."""
         return self._alias(expression, column.name(), column.exprId(), self._empty, self._none, self._empty)
 
     def if_else(self, condition: Node, value: Node, otherwise: str = "null") -> Node:
-        """A value that is computed only where a condition holds."""
+        """A value that is computed only if a condition holds."""
         return self._if(condition, value, self.expression(otherwise))
 
     def both(self, left: Node, right: Node) -> Node:
@@ -147,5 +147,5 @@ class Catalyst:
         return self._and(left, right)
 
     def with_children(self, node: Node, new: Sequence[Node]) -> Node:
-        """A node upon other nodes."""
+        """A copy of a node with other children."""
         return node.withNewChildren(self.seq(new))

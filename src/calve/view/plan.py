@@ -1,4 +1,4 @@
-"""What a view is: its texts, its input, and what was found out about it. Values that can be kept and pickled."""
+"""Describes a view as plain values: its queries, its input, and the results of checking it. They can be pickled."""
 
 import hashlib
 import json
@@ -12,22 +12,22 @@ from pyspark.sql.types import StructType
 from calve.model.spec import Debezium, Envelope, NoEnvelope
 
 Resolve = Callable[[tuple[str, ...]], DataFrame | None]
-"""A static table by the parts of its name; None leaves the name to Spark."""
+"""Looks up a static table by the parts of its name; None leaves the name to Spark."""
 
 
 class Changes(Enum):
-    """What an input tells about a change."""
+    """How much an input reveals about a change."""
 
     INSERTS = "inserts"
-    """Every row is a new one; nothing is updated or deleted."""
+    """Every row is new; nothing is updated or deleted."""
     UPSERTS = "upserts"
-    """The new row, or the key of a deleted one. What the row was before is not known."""
+    """The new row, or the key of a deleted one. The old row is unknown."""
     IMAGES = "images"
-    """Both, and on demand the whole row as it was before, in the column `model.change.BEFORE`."""
+    """The same, and on demand the complete old row in the column `model.change.BEFORE`."""
 
     @classmethod
     def of(cls, envelope: Envelope) -> "Changes":
-        """What changes out of an envelope tell."""
+        """The kind of changes that an envelope produces."""
         match envelope:
             case NoEnvelope():
                 return cls.INSERTS
@@ -41,18 +41,18 @@ class Mode(Enum):
     """How changes of the input become changes of the view."""
 
     INSERT = "insert"
-    """A row of the input is a row of the view or is none; nothing else ever happens to it."""
+    """An input row that passes the view is inserted, once; others are skipped."""
     FOLLOW = "follow"
-    """The view has the input's key: a change of the input is a change of the same row of the view."""
+    """The view has the input's key: a change of an input row is a change of the same row of the view."""
     REKEY = "rekey"
-    """The view has another key: the old row goes, the new one comes."""
+    """The view has another key: the old row is retracted, the new one inserted."""
     GROUP = "group"
     """The rows of the view are totals of groups."""
 
 
 @dataclass(frozen=True)
 class ViewInput:
-    """The source that a view reads: its name in the texts, its columns, its key, and what its changes tell."""
+    """The source that a view reads: its name in the queries, its columns, its key, and the kind of its changes."""
 
     name: str
     schema: StructType
@@ -62,7 +62,7 @@ class ViewInput:
 
 @dataclass(frozen=True)
 class ViewQuery:
-    """A view by its name and its SELECT."""
+    """A view: its name and its SELECT."""
 
     name: str
     text: str
@@ -70,7 +70,7 @@ class ViewQuery:
 
 @dataclass(frozen=True)
 class ViewPlan:
-    """A view that was checked. `queries` are in the order of their dependencies; the last one is the view."""
+    """A checked view. `queries` are in dependency order; the last one is the view itself."""
 
     queries: tuple[ViewQuery, ...]
     source: ViewInput
@@ -79,9 +79,9 @@ class ViewPlan:
     key: tuple[str, ...]
     mode: Mode
     origin: tuple[str, ...] = ()
-    """For FOLLOW: the columns of the input's key that those of `key` are."""
+    """For FOLLOW and GROUP: per column of `key`, the column of the input's key or of the totals that it equals."""
     joins: bool = False
-    """Whether static tables are joined."""
+    """Whether the view joins static tables."""
 
     @property
     def name(self) -> str:
@@ -90,22 +90,22 @@ class ViewPlan:
 
     @property
     def may_lack_keys(self) -> bool:
-        """Whether a row may come without a key, and is a bad row then; else the key is the input's, or a group's."""
+        """Whether a key may be null, which makes the row a bad row; other keys are the input's or a group's."""
         return bool(self.key) and self.mode in {Mode.INSERT, Mode.REKEY}
 
     @property
     def needs_before(self) -> bool:
-        """Whether changes must bring the row as it was before."""
+        """Whether changes must carry the old row."""
         return self.source.changes is Changes.IMAGES and self.mode in {Mode.REKEY, Mode.GROUP}
 
     @property
     def stateful(self) -> bool:
-        """Whether totals are kept from checkpoint to checkpoint."""
+        """Whether the view keeps totals across checkpoints."""
         return self.mode is Mode.GROUP
 
     @property
     def definition(self) -> str:
-        """A fingerprint of everything that totals depend on: totals of another definition are of no use."""
+        """A fingerprint of everything that totals depend on: totals of another definition are not used."""
         parts = [[q.name, q.text] for q in self.queries]
         about = [parts, self.source.name, self.source.schema.json(), self.source.changes.value, self.mode.value]
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Texts of views -> a checked `ViewPlan`, or an InvalidInput that says why a view cannot be followed."""
+"""Queries of views -> a checked `ViewPlan`, or an InvalidInput that says why a view cannot be maintained."""
 
 import json
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from calve.model.change import RESERVED_PREFIX
 from calve.view.catalyst import Node, column_id, outputs, walk
 from calve.view.groups import GROUP, check_aggregation, group_positions, is_aggregation
 from calve.view.plan import Changes, Mode, Resolve, ViewInput, ViewPlan, ViewQuery
-from calve.view.refusals import check_operators, refused
+from calve.view.refusals import check_operators, refusal
 from calve.view.scope import ViewScope
-from calve.view.trace import Trace, traced
+from calve.view.trace import Trace, trace_columns
 
 _FULL_IMAGES = "Use ENVELOPE DEBEZIUM over a table that logs full rows (REPLICA IDENTITY FULL)."
 
@@ -21,7 +21,7 @@ Key = tuple[str, ...]
 
 
 class NoNaturalKey(InvalidInput):
-    """The view has no key by itself; a sink may name one."""
+    """The view has no natural key; the sink has to name one."""
 
 
 def plan_view(
@@ -31,16 +31,16 @@ def plan_view(
     key: Sequence[str] | None = None,
     resolve: Resolve | None = None,
 ) -> ViewPlan:
-    """Check a view. `queries` are in the order of their dependencies and end with the view that is wanted.
+    """Check a view. `queries` are in dependency order and end with the view itself.
 
-    `key` is the sink's; without one it is the view's natural key: the input's key, if the view has it, or the columns
-    of GROUP BY. An empty one is for sinks that append.
+    `key` is the sink's. None selects the natural key: the input's key, if the view contains it, or the columns of
+    GROUP BY. An empty key is for sinks that append.
     """
     scope = ViewScope(spark, source, queries, resolve)
-    root = scope.analysed()
+    root = scope.analyse()
     check_operators(queries[-1].name, root, scope.is_input)
     view = _View(queries[-1].name, root, source)
-    trace = traced(view.name, root, scope.is_input)
+    trace = trace_columns(view.name, root, scope.is_input)
     grouped = [node for node in walk(root) if is_aggregation(node, scope.is_input)]
     if grouped:
         check_aggregation(view.name, grouped, source.changes)
@@ -66,11 +66,11 @@ class _View:
         return StructType([StructField(f.name, f.dataType, f.nullable and f.name not in key) for f in fields])
 
     def positions(self, trace: Trace) -> dict[str, int]:
-        """For each column of the view that is one of the leaf, its position there."""
+        """For each column of the view that is a column of the leaf, its position there."""
         return {name: trace.columns[i] for name, i in self.ids.items() if i in trace.columns}
 
     def checked_key(self, key: Sequence[str]) -> Key:
-        """A key of columns that are there."""
+        """Check that the columns of a key exist and are distinct."""
         for name in key:
             if name not in self.ids:
                 raise InvalidInput(
@@ -78,32 +78,34 @@ class _View:
                     detail=f"The key is ({', '.join(key)}); the columns are {', '.join(self.ids)}.",
                 )
         if len(set(key)) < len(key):
-            raise InvalidInput("a column is in the key twice", detail=f"The key is ({', '.join(key)}).")
+            raise InvalidInput("the key contains a column twice", detail=f"The key is ({', '.join(key)}).")
         return tuple(key)
 
 
 def _check_columns(view: str, names: Sequence[str]) -> None:
     for name in names:
         if [other.lower() for other in names].count(name.lower()) > 1:
-            raise InvalidInput(f'view "{view}" has two columns "{name}"', hint="Give one of them another name: AS.")
+            raise InvalidInput(f'view "{view}" has two columns "{name}"', hint="Rename one of them with AS.")
         if name.lower().startswith(RESERVED_PREFIX):
             raise InvalidInput(
                 f'column "{name}" of view "{view}" has a reserved name',
                 detail=f'Names that start with "{RESERVED_PREFIX}" belong to calve.',
-                hint="Give it another name: AS.",
+                hint="Rename it with AS.",
             )
 
 
 def _row_key(view: _View, trace: Trace, key: Sequence[str] | None) -> tuple[Mode, Key, Key]:
-    """Mode, key, and the columns of the input's key that it is."""
+    """The mode, the key, and the columns of the input's key that it equals."""
     source = view.source
     names = source.schema.names
     origin = {name: names[position] for name, position in view.positions(trace).items()}
     natural = _one_each(origin, source.key)
     if key is None and not natural:
         lacking = ", ".join(c for c in source.key if c not in origin.values())
-        detail = f"It leaves out {lacking} of the key of {source.name}." if lacking else f"{source.name} has no key."
-        raise NoNaturalKey(f'view "{view.name}" has no key', detail=detail, hint="Name the key of the sink: KEY (...).")
+        detail = (
+            f"It does not select {lacking} of the key of {source.name}." if lacking else f"{source.name} has no key."
+        )
+        raise NoNaturalKey(f'view "{view.name}" has no key', detail=detail, hint="Set the key of the sink: KEY (...).")
     chosen = view.checked_key(natural if key is None else key)
     if source.changes is Changes.INSERTS:
         return Mode.INSERT, chosen, ()
@@ -115,7 +117,7 @@ def _row_key(view: _View, trace: Trace, key: Sequence[str] | None) -> tuple[Mode
 
 
 def _one_each(origin: dict[str, str], key: Sequence[str]) -> Key:
-    """For each column of the input's key a column of the view; empty if one has none."""
+    """For each column of the input's key a column of the view; empty if one is missing."""
     found = [next((name for name, column in origin.items() if column == k), None) for k in key]
     return tuple(name for name in found if name is not None) if None not in found else ()
 
@@ -124,29 +126,31 @@ def _check_rekey(view: _View, chosen: Key, trace: Trace) -> None:
     source = view.source
     if not chosen:
         raise InvalidInput(
-            f'view "{view.name}" has updates and deletes, and the sink has no key',
+            f'view "{view.name}" has updates and deletes, but the sink has no key',
             detail=f"Its input is {source.name}.",
-            hint="Name the key of the sink: KEY (...).",
+            hint="Set the key of the sink: KEY (...).",
         )
     if source.changes is not Changes.IMAGES:
         raise InvalidInput(
-            f'the key ({", ".join(chosen)}) of view "{view.name}" is not the key of {source.name}, passed through',
-            detail=f"An update of {source.name} does not tell which row of the view it replaces: it has no before.",
-            hint=f"Take the key ({', '.join(source.key)}). {_FULL_IMAGES}",
+            f'the key ({", ".join(chosen)}) of view "{view.name}" is not the key of {source.name}, '
+            "passed through unchanged",
+            detail=f"An update of {source.name} does not identify the row of the view that it replaces: "
+            "it has no before.",
+            hint=f"Use the key ({', '.join(source.key)}). {_FULL_IMAGES}",
         )
-    if trace.fickle or any(view.ids[name] in trace.static for name in chosen):
-        raise refused(
+    if trace.rows_depend_on_static or any(view.ids[name] in trace.static for name in chosen):
+        raise refusal(
             view.name,
-            f"a static table to decide on rows or on the key ({', '.join(chosen)})",
-            f"That is not the key of {source.name}, so old rows are found by computing them again; "
+            f"a static table to determine rows or the key ({', '.join(chosen)})",
+            f"This key is not the key of {source.name}, so old rows are found by computing them again; "
             "after a change of the static table they would not be found.",
-            f"Use a LEFT JOIN for other columns only, or take the key ({', '.join(source.key)}).",
+            f"Use a LEFT JOIN for other columns only, or use the key ({', '.join(source.key)}).",
         )
 
 
 def _group_key(view: _View, scope: ViewScope, aggregation: Node, key: Sequence[str] | None) -> tuple[Key, Key]:
-    """Key, and the columns of the totals that it is."""
-    trace = traced(view.name, view.root, lambda node: is_aggregation(node, scope.is_input))
+    """The key, and the columns of the totals that it equals."""
+    trace = trace_columns(view.name, view.root, lambda node: is_aggregation(node, scope.is_input))
     origin = {}
     for name, position in view.positions(trace).items():
         for i, positions in enumerate(group_positions(aggregation)):
@@ -156,16 +160,16 @@ def _group_key(view: _View, scope: ViewScope, aggregation: Node, key: Sequence[s
     natural = _one_each(origin, groups)
     if not natural:
         raise InvalidInput(
-            f'view "{view.name}" leaves out a column of its GROUP BY',
+            f'view "{view.name}" does not select all columns of its GROUP BY',
             detail="The columns of GROUP BY are the key of its rows.",
-            hint="Select all of them.",
+            hint="Add the missing columns to the SELECT.",
         )
     chosen = natural if key is None else view.checked_key(key)
     found = [origin.get(name) for name in chosen]
     if sorted(map(str, found)) != sorted(groups):
         raise InvalidInput(
             f'the key ({", ".join(chosen)}) of view "{view.name}" is not its GROUP BY',
-            detail="The rows of the view are known by their group.",
-            hint=f"Take the key ({', '.join(natural)}).",
+            detail="The columns of GROUP BY identify the rows of the view.",
+            hint=f"Use the key ({', '.join(natural)}).",
         )
     return chosen, tuple(map(str, found))

@@ -1,4 +1,4 @@
-"""What a view must not do, and why. A view is refused where a change of its input could make it silently wrong."""
+"""Refuses views that cannot follow changes: a change of the input could make them silently wrong."""
 
 from collections.abc import Callable
 
@@ -8,27 +8,27 @@ from calve.view.catalyst import Node, children, expressions_of, items, kind, wal
 _MANY = "A change of one row may change any number of other rows of the view."
 
 _OPERATORS = {
-    "Distinct": ("SELECT DISTINCT", "A row that is deleted may have an equal that stays.", "Use GROUP BY instead."),
-    "Deduplicate": ("DISTINCT", "A row that is deleted may have an equal that stays.", "Use GROUP BY instead."),
+    "Distinct": ("SELECT DISTINCT", "When a row is deleted, equal rows may remain.", "Use GROUP BY instead."),
+    "Deduplicate": ("DISTINCT", "When a row is deleted, equal rows may remain.", "Use GROUP BY instead."),
     "Window": ("a window function", _MANY, ""),
     "GlobalLimit": ("LIMIT", _MANY, "Use WHERE."),
     "LocalLimit": ("LIMIT", _MANY, "Use WHERE."),
     "Offset": ("OFFSET", _MANY, "Use WHERE."),
-    "Sort": ("ORDER BY", "A table has no order.", "Leave it out; readers sort."),
-    "Union": ("UNION", "Nothing tells from which part a row of the view came.", "Use a sink for each part."),
+    "Sort": ("ORDER BY", "A table has no order.", "Remove it, and sort when reading."),
+    "Union": ("UNION", "A row does not say which part it comes from.", "Use a sink for each part."),
     "Except": ("EXCEPT", _MANY, ""),
     "Intersect": ("INTERSECT", _MANY, ""),
-    "Generate": ("a function that makes several rows of one", "They would all have the key of that row.", ""),
-    "Expand": ("GROUPING SETS, CUBE, ROLLUP or UNPIVOT", "They make several rows of one.", ""),
+    "Generate": ("a function that generates several rows from one", "All of them would have the key of that row.", ""),
+    "Expand": ("GROUPING SETS, CUBE, ROLLUP or UNPIVOT", "They generate several rows from one.", ""),
     "Pivot": ("PIVOT", _MANY, ""),
-    "LateralJoin": ("a lateral join", "It may make several rows of one.", "Join a static table."),
-    "Sample": ("TABLESAMPLE", "The same rows would not be taken again when a checkpoint is repeated.", "Use WHERE."),
+    "LateralJoin": ("a lateral join", "It may generate several rows from one.", "Join a static table."),
+    "Sample": ("TABLESAMPLE", "A repeated checkpoint would sample other rows.", "Use WHERE."),
     "UnionLoop": ("recursion", _MANY, ""),
 }
-_UNSTEADY_OPERATORS = frozenset({"GlobalLimit", "LocalLimit", "Offset", "Sample"})
-_PASSED = frozenset({"Project", "Filter", "Join", "Aggregate", "SubqueryAlias", "View", "ResolvedHint"})
+_NONDETERMINISTIC_OPERATORS = frozenset({"GlobalLimit", "LocalLimit", "Offset", "Sample"})
+_SUPPORTED = frozenset({"Project", "Filter", "Join", "Aggregate", "SubqueryAlias", "View", "ResolvedHint"})
 _SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery", "InSubquery"})
-_OF_THE_MOMENT = frozenset(
+_CURRENT_VALUES = frozenset(
     {
         *("CurrentBatchTimestamp", "CurrentCatalog", "CurrentDatabase", "CurrentDate", "CurrentTime"),
         *("CurrentTimestamp", "CurrentUser", "LocalTimestamp", "Now", "InputFileName"),
@@ -36,15 +36,17 @@ _OF_THE_MOMENT = frozenset(
 )
 
 
-def refused(view: str, what: str, why: str, hint: str = "") -> InvalidInput:
-    """The error for a view that uses something it must not."""
+def refusal(view: str, what: str, why: str, hint: str = "") -> InvalidInput:
+    """The error for a view that uses an unsupported feature."""
     return InvalidInput(f'view "{view}" uses {what}', detail=why, hint=hint)
 
 
 def check_operators(view: str, plan: Node, is_input: Callable[[Node], bool]) -> None:
-    """Refuse a plan with operators or expressions that cannot follow changes, on the way to the input or beside it."""
+    """Refuse operators and expressions that cannot follow changes, on the path to the input or beside it."""
     if not _reads(plan, is_input):
-        raise refused(view, "static tables only", "Nothing would ever change in it.", "Read a source or a view of one.")
+        raise refusal(
+            view, "static tables only", "It would never change.", "Select from a source, or from a view over one."
+        )
     _check_path(view, plan, is_input)
 
 
@@ -53,13 +55,13 @@ def _check_path(view: str, node: Node, is_input: Callable[[Node], bool]) -> None
     if is_input(node):
         return
     name = kind(node)
-    if name not in _PASSED:
-        raise refused(view, *_OPERATORS.get(name, (name, "calve does not know how changes pass it.", "")))
+    if name not in _SUPPORTED:
+        raise refusal(view, *_OPERATORS.get(name, (name, "calve does not support changes through this operator.", "")))
     below = children(node)
     changing = [child for child in below if _reads(child, is_input)]
     if len(changing) > 1:
-        why = "A change of one would have to find the rows of the other."
-        raise refused(view, "two changing inputs in a join", why, "Join static tables.")
+        why = "A change of one would have to find the matching rows of the other."
+        raise refusal(view, "two changing inputs in a join", why, "Join static tables.")
     for child in below:
         if child not in changing:
             _check_static(view, child)
@@ -67,28 +69,28 @@ def _check_path(view: str, node: Node, is_input: Callable[[Node], bool]) -> None
 
 
 def _check_static(view: str, plan: Node) -> None:
-    """Refuse a static table that changes by itself."""
+    """Refuse a static table whose rows may differ between reads."""
     if plan.isStreaming():
-        raise refused(view, "a stream beside its input", "Only static tables can be joined.")
+        raise refusal(view, "a second stream", "Only static tables can be joined.")
     for node in walk(plan):
         _check_expressions(view, node)
-        if kind(node) in _UNSTEADY_OPERATORS:
+        if kind(node) in _NONDETERMINISTIC_OPERATORS:
             what, _, hint = _OPERATORS[kind(node)]
-            raise refused(view, what, "It may take other rows of the static table each time it is read.", hint)
+            raise refusal(view, what, "It may select other rows of the static table each time it is read.", hint)
 
 
 def _check_expressions(view: str, node: Node) -> None:
     for expression in expressions_of(node):
         name = kind(expression)
         if name in _SUBQUERIES:
-            raise refused(view, "a subquery", "Changes pass through joins only.", "Join the table instead.")
-        unsteady = not expression.deterministic() and all(c.deterministic() for c in children(expression))
-        if name in _OF_THE_MOMENT or unsteady:
-            raise refused(
+            raise refusal(view, "a subquery", "Only joins are supported.", "Join the table instead.")
+        nondeterministic = not expression.deterministic() and all(c.deterministic() for c in children(expression))
+        if name in _CURRENT_VALUES or nondeterministic:
+            raise refusal(
                 view,
                 f"{_function_name(expression)}()",
-                "A checkpoint that is repeated has to give the same rows.",
-                "Take the value from a column of the input.",
+                "A repeated checkpoint has to produce the same rows.",
+                "Use a column of the input instead.",
             )
 
 
@@ -101,18 +103,18 @@ def _reads(plan: Node, is_input: Callable[[Node], bool]) -> bool:
 
 
 def changing_side(join: Node, is_input: Callable[[Node], bool]) -> int:
-    """0 when the changing input is on the left of a join, 1 when it is on the right."""
+    """0 if the changing input is on the left of a join, 1 if it is on the right."""
     return 0 if _reads(items(join.children())[0], is_input) else 1
 
 
 def check_join(view: str, join: Node, side: int) -> bool:
-    """Whether a join is an inner one; refuses those that are neither inner nor outer towards the changing input."""
+    """Whether a join is inner. Refuses joins that are neither inner nor outer joins preserving the changing input."""
     name = str(join.joinType().sql())
     if name in {"INNER", "CROSS"}:
         return True
     if name == ("LEFT OUTER", "RIGHT OUTER")[side]:
         return False
     if name in {"LEFT OUTER", "RIGHT OUTER"}:
-        why = "Rows of the static table without a match would come and go with changes of rows that they do not have."
-        raise refused(view, "an outer join that keeps all rows of the static table", why, "Put the source on the left.")
-    raise refused(view, f"a {name} JOIN", "Changes pass inner and left joins.", "Use JOIN or LEFT JOIN.")
+        why = "Its unmatched rows would appear and disappear with changes of rows that do not match them."
+        raise refusal(view, "an outer join that keeps all rows of the static table", why, "Put the source on the left.")
+    raise refusal(view, f"a {name} JOIN", "Only inner and left joins are supported.", "Use JOIN or LEFT JOIN.")

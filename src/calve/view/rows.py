@@ -1,24 +1,23 @@
 """Row-wise views: changes of the input become changes of the view, one by one.
 
-    INSERT   a row that passes the view is written; one that does not is nothing
+    INSERT   a row that passes the view is inserted; others are skipped
     FOLLOW   an upsert that passes is an upsert; one that does not, and every delete, is a delete of its key
-    REKEY    the row that goes is deleted under the key that it had in the view, the row that comes is written under the
-             one that it has now; of all changes of a key, what comes is applied after what goes
+    REKEY    the old row is deleted under its old key in the view, the new row is written under its new key;
+             among the changes of a key, retractions apply before insertions
 
-Several rows of a static table that match one row would be several rows with one key, of which one would win by chance:
-they are bad rows. So are two rows of the input that come to one key of a REKEY view in one checkpoint.
+If several rows of a static table match one row, the view would have several rows with one key, and an arbitrary one
+would win: these are bad rows. So are two input rows that get the same key of a REKEY view in one checkpoint.
 
-A row that comes without a value in a column of the key is a bad row as well; its letter holds it as JSON. One that goes
-is nothing: it never came.
+An inserted row with a null in its key is a bad row, too; its dead letter contains it as JSON. A retracted row with a
+null in its key is skipped, since it was never inserted.
 
-Order columns go through as they are; a REKEY view puts the side in front of them.
+Order columns pass unchanged; a REKEY view puts the side before them.
 
-Changes with the rows before, as rows that go and rows that come.
-
-A change that replaces b by a is two rows: b with -1, a with +1. `signed` makes them of every change. `netted` makes at
-most two for each key of the input: the row as it was before the first change of the checkpoint goes, the row after the
-last one comes. Only then can all that goes be applied before all that comes, without asking in which order changes of
-different rows happened; Kafka does not tell for rows in different partitions.
+Changes with old rows (BEFORE) become retracted and inserted rows: a change that replaces b by a is b with -1 and a
+with +1. `signed_rows` does this for every change. `net_rows` returns at most two rows per key of the input: it retracts
+the row before the first change of the checkpoint and inserts the row after the last one. Only then can all retractions
+apply before all insertions, whatever the order of changes of different rows was; Kafka does not reveal that order for
+rows in different partitions.
 """
 
 from collections.abc import Sequence
@@ -36,13 +35,13 @@ from calve.view.rewrite import KEEP, Rewriter
 from calve.view.scope import ViewScope
 
 SIDE = "_calve__side"
-"""TINYINT: UPSERT for a row that comes, DELETE for one that goes."""
+"""TINYINT: UPSERT for an inserted row, DELETE for a retracted one."""
 
 _FIRST, _LAST, _ORDER, _ROW = "_calve__first", "_calve__last", "_calve__order", "_calve__row"
 
 
-def signed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Rows with their side, the order and the error of their change."""
+def signed_rows(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The retracted and inserted row of every change, with its side, order and error."""
     return _sides(
         frame.selectExpr(
             f"{BEFORE} as {_FIRST}", f"{_struct(columns)} as {_LAST}", OP, f"{_order(frame)} as {_ORDER}", BAD
@@ -52,10 +51,10 @@ def signed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     )
 
 
-def netted(frame: DataFrame, columns: Sequence[str], key: Sequence[str]) -> DataFrame:
-    """The same, at most one row of each side for every key of the input."""
+def net_rows(frame: DataFrame, columns: Sequence[str], key: Sequence[str]) -> DataFrame:
+    """The net effect of a checkpoint: at most one row of each side per key of the input."""
     at = _order(frame)
-    # Bad rows have no key; whichever of them is found is raised.
+    # Bad rows have no key and form one group; any of their errors is raised.
     last = frame.groupBy(*[F.col(ident(name)) for name in key]).agg(
         _named(f"min_by({BEFORE}, {at})", _FIRST),
         _named(f"max_by({_struct(columns)}, {at})", _LAST),
@@ -91,7 +90,7 @@ def _named(sql: str, name: str) -> Column:
 
 
 KEY_COPY = "_calve__key_"
-"""The key of the view's row in the leaf, a number follows: what a delete is known by."""
+"""Prefix of the leaf's columns with the key of the view's row, which identifies a delete; a number follows."""
 
 _FOLLOWING = frozenset({Mode.FOLLOW, Mode.GROUP})
 _BAD = "_calve__bad"
@@ -100,13 +99,13 @@ _COMING = "_calve__coming"
 
 @dataclass(frozen=True)
 class LeafFrame:
-    """A frame that takes the place of a plan's leaf: the leaf's columns first, then hidden ones, then the flag."""
+    """A frame that replaces a plan's leaf: the leaf's columns first, then hidden ones, then the flag."""
 
     frame: DataFrame
     hidden: tuple[str, ...]
 
     def plan(self, catalyst: Catalyst, node: Node) -> Node:
-        """The operator that stands for `node` and has its columns."""
+        """The operator that replaces `node` and has its columns."""
         plan = catalyst.plan_of(self.frame)
         found, expected = outputs(plan), outputs(node)
         renamed = [catalyst.renamed(c, e) for c, e in zip(found, expected, strict=False)]
@@ -114,24 +113,24 @@ class LeafFrame:
 
 
 def row_changes(scope: ViewScope, plan: ViewPlan, frame: DataFrame) -> DataFrame:
-    """The changes of a row-wise view out of the changes of its input."""
+    """Compute the changes of a row-wise view from the changes of its input."""
     leaf = _leaf(plan, frame)
     rewriter = Rewriter(scope.catalyst, scope.is_input, lambda node: leaf.plan(scope.catalyst, node), leaf.hidden)
     if plan.mode is Mode.FOLLOW:
-        rewriter.count()
-    rows = scope.catalyst.frame(rewriter.rewritten(scope.analysed()), frame.sparkSession)
-    return finished(plan, rows, rewriter)
+        rewriter.count_matches()
+    rows = scope.catalyst.frame(rewriter.rewrite(scope.analyse()), frame.sparkSession)
+    return changes_from_rows(plan, rows, rewriter)
 
 
 def _check_types(plan: ViewPlan, rows: DataFrame) -> None:
-    """The target table has the types of the day when the view was checked."""
+    """Refuse columns whose types differ from those at planning time, which are the types of the target table."""
     found = {f.name: f.dataType.simpleString() for f in rows.schema.fields}
     for field in plan.schema.fields:
         before, now = field.dataType.simpleString(), found.get(field.name)
         if now != before:
             raise TerminalError(
-                f'column "{field.name}" of view "{plan.name}" has another type than before',
-                detail=f"It was {before} and is {now}: a static table changed.",
+                f'column "{field.name}" of view "{plan.name}" has changed its type',
+                detail=f"It was {before} and is {now}: a static table has changed.",
                 hint="Cast the column in the view, or restore the static table.",
             )
 
@@ -139,7 +138,7 @@ def _check_types(plan: ViewPlan, rows: DataFrame) -> None:
 def _leaf(plan: ViewPlan, frame: DataFrame) -> LeafFrame:
     columns = plan.source.schema.names
     if plan.mode is Mode.REKEY:
-        rows, fine = netted(frame, columns, plan.source.key), f"{BAD} is null"
+        rows, fine = net_rows(frame, columns, plan.source.key), f"{BAD} is null"
         orders, hidden = order_columns(frame.columns), {SIDE: SIDE}
     else:
         rows, fine, orders = frame, f"{BAD} is null and {OP} = {UPSERT}", order_columns(frame.columns)
@@ -150,8 +149,8 @@ def _leaf(plan: ViewPlan, frame: DataFrame) -> LeafFrame:
     return LeafFrame(rows.selectExpr(*selected, *named, f"({fine}) as {KEEP}0"), tuple(hidden))
 
 
-def finished(plan: ViewPlan, rows: DataFrame, rewriter: Rewriter) -> DataFrame:
-    """A frame of changes out of a rewritten plan's rows."""
+def changes_from_rows(plan: ViewPlan, rows: DataFrame, rewriter: Rewriter) -> DataFrame:
+    """Turn the rows of a rewritten plan into a frame of changes."""
     keep = rewriter.keep
     if plan.joins:
         _check_types(plan, rows)
@@ -175,9 +174,9 @@ def finished(plan: ViewPlan, rows: DataFrame, rewriter: Rewriter) -> DataFrame:
 
 
 def _with_errors(plan: ViewPlan, rows: DataFrame, comes: str, copies: Sequence[str] | None) -> DataFrame:
-    """The rows with their errors: the record's own, that the key is null, or that several rows come to one at once.
+    """Add the error of each row: that of its record, a null key, or several rows with one key.
 
-    Of several matches of one row, those that do not pass are dropped if another one does.
+    Matches that do not pass are dropped if another match of the same row passes.
     """
     found = "false"
     if plan.key and copies is not None:
@@ -190,32 +189,32 @@ def _with_errors(plan: ViewPlan, rows: DataFrame, comes: str, copies: Sequence[s
         if plan.mode in _FOLLOWING:
             rows = rows.where(f"({comes}) or {_COMING} = 0 or {BAD} is not null")
         found = f"{_COMING} > 1"
-    errors = [f"when {comes} and ({found}) then {literal(_twice(plan).encode())}"]
+    errors = [f"when {comes} and ({found}) then {literal(_duplicate_key(plan).encode())}"]
     if plan.may_lack_keys:
         lacking = " or ".join(f"{ident(name)} is null" for name in plan.key)
         rows = rows.where(f"({comes}) or not ({lacking}) or {BAD} is not null")
-        errors.insert(0, f"when {comes} and ({lacking}) then {_keyless(plan)}")
+        errors.insert(0, f"when {comes} and ({lacking}) then {_null_key(plan)}")
     return rows.selectExpr("*", f"coalesce({BAD}, case {' '.join(errors)} end) as {_BAD}")
 
 
-def _keyless(plan: ViewPlan) -> str:
-    """SQL of the error, and the row behind it."""
+def _null_key(plan: ViewPlan) -> str:
+    """SQL of the error, with the row as its origin."""
     error = BadRow(
         f'view "{plan.name}" has a row whose key ({", ".join(plan.key)}) is null',
-        detail="A row without a key cannot be found in the table again.",
-        hint="Leave such rows out of the view: WHERE ... IS NOT NULL.",
+        detail="A row without a key could not be updated or deleted later.",
+        hint="Filter such rows out of the view: WHERE ... IS NOT NULL.",
     )
     row = f"to_json(struct({', '.join(ident(name) for name in plan.schema.names)}))"
     origin = f"to_json(named_struct('value', base64(encode({row}, 'UTF-8'))))"
     return f"concat({literal(error.encode())}, '{ORIGIN_OPEN}', {origin}, '{ORIGIN_CLOSE}')"
 
 
-def _twice(plan: ViewPlan) -> BadRow:
+def _duplicate_key(plan: ViewPlan) -> BadRow:
     key = ", ".join(plan.key)
     joined = "Several rows of a joined table match one row." if plan.joins else ""
     several = "Several rows of the input have the same key in the view." if plan.mode is Mode.REKEY else ""
     return BadRow(
         f'view "{plan.name}" has several rows with one key ({key})',
         detail=" Or: ".join(filter(None, [joined, several])),
-        hint="Join on columns that are unique in the static table." if plan.joins else "Choose a key that is unique.",
+        hint="Join on columns that are unique in the static table." if plan.joins else "Choose a unique key.",
     )

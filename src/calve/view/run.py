@@ -1,4 +1,4 @@
-"""A view at work: from the changes of its input to its own, checkpoint by checkpoint."""
+"""A view in a running sink: turns the changes of its input into its own, checkpoint by checkpoint."""
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -17,14 +17,14 @@ from calve.view.totals import ViewTotals
 
 
 class View:
-    """A checked view, opened in a session. Not for several threads at once."""
+    """A checked view, opened in a session. Not thread-safe."""
 
     def __init__(
         self, spark: SparkSession, plan: ViewPlan, *, state: StateStore | None = None, resolve: Resolve | None = None
     ) -> None:
         """`state` is where the sink keeps its state; stateful views need it."""
         if plan.stateful and state is None:
-            raise InvalidInput(f'view "{plan.name}" keeps totals and has no state location')
+            raise InvalidInput(f'view "{plan.name}" keeps totals, but has no state location')
         self.plan = plan
         self._scope = ViewScope(spark, plan.source, plan.queries, resolve)
         self._totals = (
@@ -32,14 +32,13 @@ class View:
         )
 
     def changes(self, frame: DataFrame, identity: CheckpointIdentity, *, epoch: int = 0) -> DataFrame:
-        """The view's changes out of the changes of one checkpoint; with `plan.needs_before`, out of those with BEFORE.
+        """Compute the view's changes from those of one checkpoint; with `plan.needs_before`, they must have BEFORE.
 
-        Of a stateful view this computes and keeps the totals, as those of the run with this epoch; of any other it only
-        plans. Raises TransientError where
-        another try may succeed.
+        A stateful view computes and stores its totals here, under the epoch of the run; any other view only plans.
+        Raises TransientError if a retry may succeed.
         """
         if self.plan.needs_before and BEFORE not in frame.columns:
-            raise InvalidInput(f'view "{self.plan.name}" needs the rows before, and the changes do not have them')
+            raise InvalidInput(f'view "{self.plan.name}" needs the old rows, but the changes do not contain them')
         try:
             if self._totals is not None:
                 return group_changes(self._scope, self.plan, frame, self._totals, identity, epoch=epoch)
@@ -48,6 +47,6 @@ class View:
             raise failure_of(error, f'view "{self.plan.name}" could not be computed') from error
 
     def committed(self, offsets: Offsets, *, epoch: int = 0) -> None:
-        """Tell that everything before these offsets is committed: totals of earlier positions may be merged."""
+        """Note that everything before these offsets is committed, so that totals of earlier positions may be merged."""
         if self._totals is not None:
             self._totals.committed(offsets, epoch=epoch)

@@ -1,14 +1,12 @@
-"""Where the names of a view are looked up: a copy of the user's session, in which the input and the views have theirs.
+"""Resolves the names of a view in a copy of the user's session, in which the input and the views are registered.
 
-The copy has the user's tables, temporary views and functions; what is registered here does not show outside. Every call
-of `analysed` looks anew, so that a folder of files is listed once per call: that is how static tables are read once
-per checkpoint.
+The copy has the user's tables, temporary views and functions; what is registered in it is invisible outside. Every call
+of `analyse` resolves names again and lists a folder of files once: this is how static tables are read once per
+checkpoint.
 
-Names in the text of a view.
-
-calve takes `"Order Id"` for a name, as outside of views; for Spark it is a name or a text, as a setting of the session
-says. So names are handed over in backticks, where Spark has no doubt. Spark compares all names without case; that a
-name in double quotes matches exactly is checked here, on the analysed plan.
+In calve `"Order Id"` is a name, inside views as elsewhere; in Spark it is a name or a string, depending on a setting of
+the session. calve therefore hands names to Spark in backticks, which are unambiguous. Spark compares all names
+case-insensitively, so this module checks on the analysed plan that names in double quotes match exactly.
 """
 
 import json
@@ -27,7 +25,7 @@ from calve.view.catalyst import Catalyst, Node, children, expressions_of, items,
 from calve.view.plan import Resolve, ViewInput, ViewQuery
 
 _HEAD = "CREATE VIEW v AS "
-"""What makes the lexer read the rest by Spark's rules."""
+"""Makes the lexer read the rest by Spark's rules."""
 
 _NAMES = frozenset({TokenKind.WORD, TokenKind.QUOTED, TokenKind.BACKTICK})
 
@@ -35,7 +33,7 @@ Parts = tuple[str, ...]
 
 
 def spark_text(text: str, tables: Collection[Parts] = ()) -> str:
-    """The text with its quoted names in backticks, and with the names of `tables` as single names."""
+    """The query with its quoted names in backticks, and with the names of `tables` as single names."""
     tokens = _tokens(text)
     pieces, end, index = [], 0, 0
     while index < len(tokens):
@@ -60,7 +58,7 @@ def quoted_names(text: str) -> set[str]:
 
 
 def relations_in(parsed: Node) -> list[Parts]:
-    """The names of the tables and views that a parsed query reads, without those it defines itself."""
+    """The names of the tables and views that a parsed query reads, without its own common table expressions."""
     found, defined = dict[Parts, None](), set[str]()
     for node in _with_definitions(parsed):
         if kind(node) == "UnresolvedRelation":
@@ -78,23 +76,23 @@ def _with_definitions(plan: Node) -> Iterator[Node]:
 
 
 def check_exact(quoted: Collection[str], plan: Node, others: Iterable[str]) -> None:
-    """Refuse a name in double quotes that Spark found only because it does not mind the case."""
+    """Refuse a name in double quotes that Spark found only because it ignores case."""
     if not quoted:
         return
     known = {*others, *_defined(plan)}
     folded = {name.lower(): name for name in known}
     for name in sorted(quoted):
-        meant = folded.get(name.lower())
-        if name not in known and meant is not None:
+        similar = folded.get(name.lower())
+        if name not in known and similar is not None:
             raise InvalidInput(
                 f'there is no column or table "{name}"',
                 detail="A name in double quotes matches exactly.",
-                hint=f'Did you mean "{meant}"?',
+                hint=f'Did you mean "{similar}"?',
             )
 
 
 def _defined(plan: Node) -> Iterator[str]:
-    """Names where they come from: columns of relations with their fields, and aliases."""
+    """All names that a plan defines: columns of relations with their fields, and aliases."""
     for node in walk(plan):
         if kind(node) == "SubqueryAlias":
             yield str(node.alias())
@@ -124,13 +122,13 @@ def _tokens(text: str) -> list[Token]:
         if token.kind is TokenKind.BROKEN:
             raise InvalidInput(f"a {token.value} is never closed", detail=text)
         if token.ends_statement:
-            raise InvalidInput("a view is one SELECT", detail=text, hint="Leave out the semicolon.")
+            raise InvalidInput("a view is one SELECT", detail=text, hint="Remove the semicolon.")
         found.append(token._replace(start=token.start - len(_HEAD), end=token.end - len(_HEAD)))
     return found
 
 
 def _table_at(tokens: list[Token], index: int, tables: Collection[Parts]) -> int:
-    """How many tokens the name of a table takes that begins here; 0 when none does."""
+    """The number of tokens of the table name that begins here; 0 if none does."""
     for parts in tables:
         length = 2 * len(parts) - 1
         here = tokens[index : index + length]
@@ -144,7 +142,7 @@ def _table_at(tokens: list[Token], index: int, tables: Collection[Parts]) -> int
 
 _SETTINGS = {
     "spark.sql.caseSensitive": "false",
-    "spark.sql.parser.escapedStringLiterals": "false",  # calve's lexer and Spark agree on where a string ends
+    "spark.sql.parser.escapedStringLiterals": "false",  # so that calve's lexer and Spark agree on where a string ends
 }
 
 
@@ -160,7 +158,7 @@ class ViewScope:
         for name, value in _SETTINGS.items():
             session.conf.set(name, value)
         self.catalyst = Catalyst(session)
-        # Rows of deletes and of errors have nulls everywhere: to Spark, every column is nullable.
+        # Deletes and bad rows have nulls in any column, so Spark has to treat every column as nullable.
         columns = StructType([StructField(f.name, f.dataType) for f in source.schema.fields])
         session.createDataFrame([], columns).createOrReplaceTempView(ident(source.name))
 
@@ -170,28 +168,26 @@ class ViewScope:
             return False
         return str(node.desc().identifier().table()).lower() == self._source.name.lower()
 
-    def analysed(self) -> Node:
+    def analyse(self) -> Node:
         """The analysed plan of the view."""
         *inner, last = self._queries
         for query in inner:
-            self.catalyst.frame(self._analysed(query)).createOrReplaceTempView(ident(query.name))
-        return self._analysed(last)
+            self.catalyst.frame(self._analyse(query)).createOrReplaceTempView(ident(query.name))
+        return self._analyse(last)
 
-    def _analysed(self, query: ViewQuery) -> Node:
+    def _analyse(self, query: ViewQuery) -> Node:
         try:
             with quiet_analysis():
-                parsed = self.catalyst.parsed(spark_text(query.text))
-                tables = self._resolved(parsed)
-                plan = self.catalyst.analysed(
-                    self.catalyst.parsed(spark_text(query.text, tables)) if tables else parsed
-                )
+                parsed = self.catalyst.parse(spark_text(query.text))
+                tables = self._register_static(parsed)
+                plan = self.catalyst.analyse(self.catalyst.parse(spark_text(query.text, tables)) if tables else parsed)
         except (AnalysisException, ParseException) as error:
-            raise _not_understood(query, error) from error
+            raise _invalid_query(query, error) from error
         check_exact(quoted_names(query.text), plan, [self._source.name, *(q.name for q in self._queries)])
         return plan
 
-    def _resolved(self, parsed: Node) -> list[Parts]:
-        """Registers what the hook knows; the names of several parts among it."""
+    def _register_static(self, parsed: Node) -> list[Parts]:
+        """Register the tables that the hook resolves; returns those whose names have several parts."""
         if self._resolve is None:
             return []
         own = {self._source.name.lower(), *(q.name.lower() for q in self._queries)}
@@ -206,26 +202,26 @@ class ViewScope:
 
 
 def tables_read(spark: SparkSession, query: ViewQuery) -> list[Parts]:
-    """The tables, sources and views that a query names, by the parts of their names, each one once."""
+    """The distinct tables, sources and views that a query reads, as the parts of their names."""
     try:
         with quiet_analysis():
-            return relations_in(Catalyst(spark).parsed(spark_text(query.text)))
+            return relations_in(Catalyst(spark).parse(spark_text(query.text)))
     except ParseException as error:
-        raise _not_understood(query, error) from error
+        raise _invalid_query(query, error) from error
 
 
 def _check_names(source: ViewInput, queries: Sequence[ViewQuery]) -> None:
     names = [source.name, *(q.name for q in queries)]
     for name in names:
         if sum(other.lower() == name.lower() for other in names) > 1:
-            raise InvalidInput(f'two inputs of a view are called "{name}"', hint="Rename one of them.")
+            raise InvalidInput(f'two inputs of a view are named "{name}"', hint="Rename one of them.")
 
 
-def _not_understood(query: ViewQuery, error: AnalysisException | ParseException) -> InvalidInput:
+def _invalid_query(query: ViewQuery, error: AnalysisException | ParseException) -> InvalidInput:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     texts = condition_of(error).startswith("UNRESOLVED_COLUMN") and '"' in query.text
     return InvalidInput(
-        f'view "{query.name}" is not understood',
+        f'the query of view "{query.name}" is invalid',
         detail=lines[0] if lines else type(error).__name__,
-        hint="Texts are in single quotes; double quotes are for names." if texts else "",
+        hint="Strings are in single quotes; double quotes are for names." if texts else "",
     )

@@ -1,4 +1,4 @@
-"""Where the columns of a view come from: which are columns of the input, and which depend on static tables."""
+"""Traces the columns of a view: which are columns of the input, and which depend on static tables."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,18 +9,18 @@ from calve.view.refusals import changing_side, check_join
 
 @dataclass
 class Trace:
-    """What is known of the columns of an operator. Columns go by their ids."""
+    """The origins of an operator's columns, by column id."""
 
     columns: dict[int, int]
-    """Columns that are columns of the leaf, unchanged, and their positions there."""
+    """Columns that are unchanged columns of the leaf, with their positions there."""
     static: set[int] = field(default_factory=set)
     """Columns that depend on a static table."""
     joins: bool = False
-    fickle: bool = False
-    """Whether a static table decides which rows of the input are in the view."""
+    rows_depend_on_static: bool = False
+    """Whether a static table determines which rows of the input are in the view."""
 
 
-def traced(view: str, node: Node, is_leaf: Callable[[Node], bool]) -> Trace:
+def trace_columns(view: str, node: Node, is_leaf: Callable[[Node], bool]) -> Trace:
     """Follow the columns of the leaf (the input, or an aggregation) up to an operator."""
     if is_leaf(node):
         return Trace({column_id(c): position for position, c in enumerate(outputs(node))})
@@ -28,13 +28,13 @@ def traced(view: str, node: Node, is_leaf: Callable[[Node], bool]) -> Trace:
         case "Join":
             return _through_join(view, node, is_leaf)
         case "Project":
-            return _through_project(node, traced(view, node.child(), is_leaf))
+            return _through_project(node, trace_columns(view, node.child(), is_leaf))
         case "Filter":
-            found = traced(view, node.child(), is_leaf)
-            found.fickle |= bool(referenced(node.condition()) & found.static)
+            found = trace_columns(view, node.child(), is_leaf)
+            found.rows_depend_on_static |= bool(referenced(node.condition()) & found.static)
             return found
         case _:
-            return traced(view, children(node)[0], is_leaf)
+            return trace_columns(view, children(node)[0], is_leaf)
 
 
 def _through_project(node: Node, found: Trace) -> Trace:
@@ -55,8 +55,8 @@ def _through_join(view: str, node: Node, is_leaf: Callable[[Node], bool]) -> Tra
     side = changing_side(node, is_leaf)
     inner = check_join(view, node, side)
     both = children(node)
-    found = traced(view, both[side], is_leaf)
+    found = trace_columns(view, both[side], is_leaf)
     found.static |= {column_id(c) for c in outputs(both[1 - side])}
     found.joins = True
-    found.fickle |= inner
+    found.rows_depend_on_static |= inner
     return found

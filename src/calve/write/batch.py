@@ -1,26 +1,26 @@
-"""The stage's entry: one batch of changes in, its files out.
+"""The entry of the stage: writes one batch of changes and returns its files.
 
-Which writer, and how many tasks: decided here alone, by what `benchmarks/writers.py` measured.
+Only this module chooses the writer and the number of tasks, as measured by `benchmarks/writers.py`:
 
 | batch | writer | why |
 |---|---|---|
 | up to DRIVER_ROWS | driver | no Python task, no shuffle |
-| larger, by key, flat, no partitions, in a store that Spark reaches by itself | Spark's own | rows stay in the JVM |
+| larger, keyed, flat, unpartitioned, in a store that Spark accesses itself | Spark's own | rows stay in the JVM |
 | everything else | Arrow tasks | nested columns get their ids, any store |
 
-With partitions Spark's own writer was tried and lost: it needs the window that finds the last change per key, as the
-tasks do then, and each of its files costs more (4M rows in 16 buckets: 7.8 s to 7.0 s; 100,000 rows of 116 days: 3.8 s
-to 1.1 s).
+For partitioned tables Spark's own writer is slower: it needs the window that finds the last change per key, as the
+tasks do then, and each of its files costs more (4M rows in 16 buckets: 7.8 s against 7.0 s; 100,000 rows of 116 days:
+3.8 s against 1.1 s).
 
-Where the size is not known, the driver takes up to PROBE_ROWS rows, and the next writer begins anew when that was not
-all: so many rows of a partition are read in vain.
+If the size is unknown, the driver collects up to PROBE_ROWS rows. If there are more, the next writer starts over, and
+reading those rows was wasted.
 
-The driver is the fastest by far even for a million rows (half of the CPU of the others on two cores), but it is one
-process for all sinks: its share stays small.
+The driver is by far the fastest writer even for a million rows (half the CPU time of the others on two cores), but it
+is one process for all sinks, so its share stays small.
 
-Every task ends with a file of its own, so bytes decide how many there are, and cores only how small they may get: a
-million rows are one task and one file (2.3 s on two cores, where two tasks and two files take 1.7 s, with the same
-CPU), on any cluster. Beyond four tasks for every core tasks grow instead, up to a size that a task still does well.
+Every task writes a file of its own, so the number of tasks follows from the bytes, and the cores only bound it: a
+million rows are one task and one file on any cluster (2.3 s on two cores; two tasks and two files take 1.7 s and the
+same CPU time). Beyond four tasks per core tasks grow instead, up to a size that a task still handles well.
 """
 
 from urllib.parse import urlsplit
@@ -32,7 +32,7 @@ from calve.errors import CalveError
 from calve.model.checkpoint import SizeHint
 from calve.model.files import WriteResult, WriteTarget
 from calve.spark.failures import CAUGHT, failure_of
-from calve.write.changes import checked
+from calve.write.changes import check_changes
 from calve.write.driver_writer import DriverWriter
 from calve.write.job import BatchTooLarge, Layout, WriteJob, Writer, layout_of
 from calve.write.native_writer import CODECS, NativeWriter
@@ -42,13 +42,13 @@ DRIVER_ROWS = 500_000
 DRIVER_BYTES = 128 << 20
 PROBE_ROWS = 300_000
 _TRUSTED_BYTES = 32 << 20
-"""An estimate of bytes alone may be far off; one that is this small is tried without counting rows."""
+"""An estimate in bytes alone may be far off; a batch estimated below this is collected without counting rows."""
 _TASK_BYTES = 64 << 20
 _LARGEST_TASK_BYTES = 512 << 20
 _TASKS_PER_CORE = 4
 _ARROW_BYTES = 16 << 20
 _ARROW_ROWS = 65_536
-_REACHED_BY_SPARK = frozenset({"", "file", "hdfs"})
+_SPARK_SCHEMES = frozenset({"", "file", "hdfs"})
 
 
 def writers_for(layout: Layout, target: WriteTarget, size: SizeHint, cores: int) -> tuple[Writer, ...]:
@@ -63,13 +63,13 @@ def writers_for(layout: Layout, target: WriteTarget, size: SizeHint, cores: int)
 
 
 def tasks_for(size: int, cores: int) -> int:
-    """How many tasks write so many bytes: one for all that is small."""
+    """The number of tasks for a batch of `size` bytes; small batches get one."""
     spread = min(-(-size // _TASK_BYTES), _TASKS_PER_CORE * cores)
     return max(1, spread, -(-size // _LARGEST_TASK_BYTES))
 
 
 def fits_the_driver(size: SizeHint) -> bool:
-    """Whether a batch is known to be small enough for the driver's memory, whatever its columns are."""
+    """Whether a batch is known to fit into the driver's memory, whatever its columns are."""
     if size.rows is not None:
         return size.rows <= DRIVER_ROWS
     return size.bytes is not None and size.bytes <= _TRUSTED_BYTES
@@ -78,7 +78,7 @@ def fits_the_driver(size: SizeHint) -> bool:
 def _native(layout: Layout, target: WriteTarget) -> bool:
     scheme = urlsplit(target.data_location).scheme
     simple = layout.native and not target.data_spec_json and not target.options.extensions
-    return bool(layout.key) and simple and scheme in _REACHED_BY_SPARK and target.options.compression in CODECS
+    return bool(layout.key) and simple and scheme in _SPARK_SCHEMES and target.options.compression in CODECS
 
 
 def _expected_bytes(layout: Layout, size: SizeHint) -> int | None:
@@ -88,32 +88,32 @@ def _expected_bytes(layout: Layout, size: SizeHint) -> int | None:
 
 
 def _arrow_rows(layout: Layout) -> int:
-    """Rows per Arrow batch: larger batches are faster, until they no longer fit into the processor's caches."""
+    """Rows per Arrow batch: larger batches are faster until they exceed the CPU caches."""
     return min(_ARROW_ROWS, max(1024, _ARROW_BYTES // layout.row_width))
 
 
 def write_batch(frame: DataFrame, target: WriteTarget, *, deletes: bool, size: SizeHint, ids: IdSource) -> WriteResult:
-    """Write a frame of changes (see `model/change.py`): per key, its last change.
+    """Write the last change of each key of a frame of changes (see `model/change.py`).
 
-    An upsert becomes a row of a data file, and its key one of a file of keys whose older rows are deleted; a delete is
-    the latter alone. Files of keys have the form of equality deletes, and may be committed as such. `deletes=False`
-    says that the table has no live row, so that no key has to be deleted.
+    An upsert becomes a row of a data file, and its key a row of a key file, which deletes older rows with that key; a
+    delete is only a row of a key file. Key files have the format of equality deletes and may be committed as such.
+    `deletes=False` says that the table has no live rows, so no keys have to be deleted.
 
-    The frame may be computed more than once, so it has to give the same rows every time. Raises BadRow for a record
-    that cannot become a row, TransientError where another try may succeed; no file of a failed call is ever returned.
+    The frame may be computed more than once, so it has to produce the same rows every time. Raises BadRow for a record
+    that cannot become a row, TransientError if a retry may succeed; files of a failed call are never returned.
     """
     layout = layout_of(frame.columns, target)
     try:
-        job = WriteJob(checked(frame, layout), layout, target, deletes, size, ids.new_id())
+        job = WriteJob(check_changes(frame, layout), layout, target, deletes, size, ids.new_id())
         cores = frame.sparkSession.sparkContext.defaultParallelism
-        return _first_that_takes(writers_for(layout, target, size, cores), job)
+        return _write_with_first_fit(writers_for(layout, target, size, cores), job)
     except CalveError:
         raise
     except CAUGHT as error:
         raise failure_of(error, "the batch could not be written") from error
 
 
-def _first_that_takes(writers: tuple[Writer, ...], job: WriteJob) -> WriteResult:
+def _write_with_first_fit(writers: tuple[Writer, ...], job: WriteJob) -> WriteResult:
     *bounded, unbounded = writers
     for writer in bounded:
         try:

@@ -1,8 +1,8 @@
-"""A frame of changes -> a frame that can be written. Checks run inside Spark, in the same pass as everything else.
+"""Checks a frame of changes and casts it to the table's types, inside Spark and in the same pass as everything else.
 
-A row that must not be written raises its error in the task that meets it, as text (`errors.encode`); `failures.py`
-turns the failed job back into that error. All of it is SQL text: as calls on `Column` it would be some hundred round
-trips to the JVM for every batch.
+A row that must not be written raises its error as text (`errors.encode`) in its task; `spark/failures.py` turns the
+failed job back into that error. Everything is SQL text: calls on `Column` would be hundreds of round trips to the JVM
+for every batch.
 """
 
 from pyspark.errors import AnalysisException
@@ -24,14 +24,14 @@ def quoted(name: str) -> SparkColumn:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def checked(frame: DataFrame, layout: Layout) -> DataFrame:
-    """The table's columns in the table's types, the operation and the order columns; every row fit to be written.
+def check_changes(frame: DataFrame, layout: Layout) -> DataFrame:
+    """Select the table's columns in the table's types, the operation and the order columns, and check every row.
 
-    Rows of DIFF keep that column, their time and whether they are progress, instead of the operation.
+    Frames with DIFF keep that column, the time and the progress flag instead of the operation.
     """
     kept = [c.given for c in layout.columns]
     beside = [name for name in (OP, *layout.order, DIFF, TIME, PROGRESS) if name in frame.columns and name not in kept]
-    columns = [f"{_checked(c, layout, frame)} as {ident(c.name)}" for c in layout.columns]
+    columns = [f"{_checked_column(c, layout, frame)} as {ident(c.name)}" for c in layout.columns]
     try:
         return frame.selectExpr(*columns, *map(ident, beside))
     except AnalysisException as error:
@@ -40,8 +40,8 @@ def checked(frame: DataFrame, layout: Layout) -> DataFrame:
         ) from error
 
 
-def _checked(column: WriteColumn, layout: Layout, frame: DataFrame) -> str:
-    """SQL: the value, or an error."""
+def _checked_column(column: WriteColumn, layout: Layout, frame: DataFrame) -> str:
+    """SQL of a column: its value, or an error."""
     found = frame.schema[column.given]
     value = _stored(column, ident(column.given), found.dataType)
     if column in layout.key:
@@ -50,11 +50,11 @@ def _checked(column: WriteColumn, layout: Layout, frame: DataFrame) -> str:
         written = f"{OP} = {UPSERT}" if OP in frame.columns else _is_change(frame)
         value = _unless(f"{value} is null and {written}", _raised(_null_value(column)), value)
     if garbled := not_utf8(ident(column.given), found.dataType):
-        value = _unless(garbled, _raised(_no_text(column)), value)
-    if column == (layout.key or layout.columns)[0]:  # before the null check: a record that is no change has no key
+        value = _unless(garbled, _raised(_invalid_utf8(column)), value)
+    if column == (layout.key or layout.columns)[0]:  # before the null check, since a bad record has no key
         error = f"substring_index({BAD}, {literal(ORIGIN_OPEN)}, 1)"  # without the record itself
-        told = f"if(contains({BAD}, {literal(ORIGIN_OPEN)}), {literal(MAY_BE_LETTER)}, '')"
-        value = _unless(f"{BAD} is not null", f"raise_error(concat({error}, {told}))", value)
+        letter = f"if(contains({BAD}, {literal(ORIGIN_OPEN)}), {literal(MAY_BE_LETTER)}, '')"
+        value = _unless(f"{BAD} is not null", f"raise_error(concat({error}, {letter}))", value)
     return value
 
 
@@ -63,7 +63,7 @@ def _unless(wrong: str, error: str, value: str) -> str:
 
 
 def _stored(column: WriteColumn, value: str, found: T.DataType) -> str:
-    """SQL: the value in the type that is written."""
+    """SQL of a value in the type that is written."""
     if column.spark_type is None:
         storable = _storable(found)
         return value if storable == found else f"cast({value} as {_text_of(storable)})"
@@ -71,16 +71,16 @@ def _stored(column: WriteColumn, value: str, found: T.DataType) -> str:
         return f"to_json({value})"
     if column.kind == "uuid" and isinstance(found, T.StringType):
         bytes_of = f"unhex(regexp_replace({value}, '-', ''))"
-        wrong = f"when {value} is not null then {_raised(_no_uuid(column))}"
+        wrong = f"when {value} is not null then {_raised(_invalid_uuid(column))}"
         return f"case when {value} rlike {literal(UUID_PATTERN)} then {bytes_of} {wrong} end"
     if column.kind.startswith("fixed"):
         size = int(column.kind[len("fixed[") : -1])
-        return _unless(f"octet_length({value}) != {size}", _raised(_other_length(column, size)), value)
+        return _unless(f"octet_length({value}) != {size}", _raised(_wrong_length(column, size)), value)
     return value if found.simpleString() == column.spark_type else f"cast({value} as {column.spark_type})"
 
 
 def _text_of(kind: T.DataType) -> str:
-    """A type in SQL; Spark's own text does not quote the names of fields."""
+    """A type as SQL text; Spark's own does not quote the names of fields."""
     match kind:
         case T.ArrayType():
             return f"array<{_text_of(kind.elementType)}>"
@@ -92,7 +92,7 @@ def _text_of(kind: T.DataType) -> str:
 
 
 def _storable(kind: T.DataType) -> T.DataType:
-    """Intervals inside of other types are texts."""
+    """The type that is stored: intervals nested in other types become strings."""
     if is_interval(kind):
         return T.StringType()
     match kind:
@@ -129,25 +129,25 @@ def _null_value(column: WriteColumn) -> BadRow:
     )
 
 
-def _no_text(column: WriteColumn) -> BadRow:
+def _invalid_utf8(column: WriteColumn) -> BadRow:
     return BadRow(
         f'column "{column.name}" contains invalid UTF-8',
-        detail="Other engines could not read a table with such a text.",
+        detail="Other engines could not read a table with such a string.",
         hint="Correct the record at the source, or keep the column as BINARY.",
     )
 
 
-def _no_uuid(column: WriteColumn) -> BadRow:
+def _invalid_uuid(column: WriteColumn) -> BadRow:
     return BadRow(
-        f'column "{column.name}" has a text that is no uuid',
-        detail="A uuid is 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.",
+        f'column "{column.name}" contains an invalid UUID',
+        detail="A UUID is 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.",
         hint="Correct the record at the source, or declare the column as STRING.",
     )
 
 
-def _other_length(column: WriteColumn, size: int) -> BadRow:
+def _wrong_length(column: WriteColumn, size: int) -> BadRow:
     return BadRow(
-        f'column "{column.name}" has a value of another length',
+        f'column "{column.name}" contains a value of the wrong length',
         detail=f"The table declares it with {size} bytes.",
         hint="Correct the record at the source.",
     )

@@ -1,8 +1,8 @@
-"""What Spark sorts survivors by, so that rows of one partition come together: a column for every partition field.
+"""Columns that Spark sorts rows by, so that the rows of a partition are adjacent: one per partition field.
 
-Two rows have the same values in these if and only if they are of the same partition. The values themselves are not
-those of the table (`iceberg/files/transforms.py` computes these from the rows): whatever is quick, exact and never
-overflows will do. The session's zone has to be UTC.
+Two rows have equal values in these columns if and only if they belong to the same partition. The values differ from
+the partition values of the table, which `iceberg/files/transforms.py` computes from the rows: they only have to be
+fast, exact and free of overflow. Assumes that the session's time zone is UTC.
 """
 
 import json
@@ -22,22 +22,22 @@ _HOUR_MICROS = 3_600_000_000
 
 @dataclass(frozen=True)
 class _Source:
-    """The column of a partition field: where it is, and Iceberg's name of its type."""
+    """The source column of a partition field, and Iceberg's name of its type."""
 
     column: Column
     kind: str
 
 
 def cluster(target: WriteTarget) -> Column:
-    """One number for each partition: a hash of 64 bits, so that two of them may share one, once in a long while."""
+    """One number per partition: a 64-bit hash, so collisions are possible but very rare."""
     columns = cluster_columns(target)
     if not columns:
         return F.lit(0).cast("bigint")
-    return F.xxhash64(*(part for column in columns for part in (column.isNull(), column)))  # a null alone adds nothing
+    return F.xxhash64(*(part for column in columns for part in (column.isNull(), column)))  # xxhash64 skips nulls
 
 
 def cluster_columns(target: WriteTarget) -> list[Column]:
-    """In the order of the spec; a field whose column is not among the rows has none."""
+    """In the order of the spec, without fields whose source column is not in the schema."""
     spec = json.loads(target.data_spec_json)
     fields = json.loads(target.schema_json)["fields"]
     found = ((_source(fields, field["source-id"]), field["transform"]) for field in spec["fields"])
@@ -62,7 +62,7 @@ def _cluster(source: _Source, transform: str) -> Column:
 
 def _identity(source: _Source, _: int) -> Column:
     column = source.column
-    if source.kind in {"float", "double"}:  # Spark sorts -0.0 and 0.0 as one
+    if source.kind in {"float", "double"}:  # Spark sorts -0.0 and 0.0 as equal
         return F.struct(column, column.cast("string"))
     return column
 

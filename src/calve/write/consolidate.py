@@ -1,12 +1,11 @@
-"""Rows with multiplicities -> changes: within one time equal rows cancel, and what goes comes before what comes.
+"""Reduces changes to the last one per key.
 
-For a table with one row per key, a key has no or one row at every time. How many it had before a batch is not known
-here; but if neither none nor one would do, the rows break the promise of the key.
+Rows with multiplicities (DIFF) become changes in Spark: within one time equal rows cancel, and retractions apply before
+insertions. In a table with one row per key, a key has at most one row at any time. How many rows it had before a batch
+is unknown here; if neither zero nor one is consistent with the batch, the rows conflict (BadRow).
 
-The last change per key, on Arrow data. Pure.
-
-`last_per_key` sorts a table in memory; `last_of_runs` takes batches that are sorted by key and order already and holds
-back one row at most, so that a key whose changes span batches is seen as one.
+On Arrow data, `last_per_key` sorts a table in memory; `last_of_runs` takes batches that are already sorted by key and
+order, and holds back at most one row, so that it recognizes a key whose changes span batches.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,31 +24,31 @@ _LEFT, _MOST, _LEAST = "_calve__left", "_calve__most", "_calve__least"
 
 
 def log_rows(frame: DataFrame) -> DataFrame:
-    """Each row once for every time, with its multiplicity. The columns stay in their order."""
+    """Each row once per time, with its multiplicity. Keeps the order of the columns."""
     columns = [quoted(name) for name in table_columns(frame.columns, log=True)]
-    netted = _netted(frame).withColumn(DIFF, F.col(DIFF).cast("int"))
-    return netted.select(*columns, F.lit(None).cast("string").alias(BAD))
+    net = _net_rows(frame).withColumn(DIFF, F.col(DIFF).cast("int"))
+    return net.select(*columns, F.lit(None).cast("string").alias(BAD))
 
 
 def last_rows(frame: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """A frame of changes: of a key, what goes at a time and then what comes at it."""
-    comes = F.col(DIFF) > 0
+    """A frame of changes: for each key and time, its retraction and then its insertion."""
+    inserted = F.col(DIFF) > 0
     columns = [quoted(name) for name in key]
     by_key = Window.partitionBy(*columns)
-    so_far = by_key.orderBy(TIME, comes).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    counted = _netted(frame).withColumn(_LEFT, F.sum(DIFF).over(so_far))
+    so_far = by_key.orderBy(TIME, inserted).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    counted = _net_rows(frame).withColumn(_LEFT, F.sum(DIFF).over(so_far))
     counted = counted.withColumn(_MOST, F.max(_LEFT).over(by_key)).withColumn(_LEAST, F.min(_LEFT).over(by_key))
     several = F.greatest(_MOST, F.lit(0)) - F.least(_LEAST, F.lit(0)) > 1
     return counted.select(
         *[quoted(name) for name in table_columns(frame.columns)],
-        F.when(comes, UPSERT).otherwise(DELETE).cast("tinyint").alias(OP),
+        F.when(inserted, UPSERT).otherwise(DELETE).cast("tinyint").alias(OP),
         F.col(TIME).alias(f"{ORDER_PREFIX}0"),
-        comes.alias(f"{ORDER_PREFIX}1"),
+        inserted.alias(f"{ORDER_PREFIX}1"),
         F.when(several, F.lit(_violation(key).encode())).alias(BAD),
     )
 
 
-def _netted(frame: DataFrame) -> DataFrame:
+def _net_rows(frame: DataFrame) -> DataFrame:
     columns = [quoted(name) for name in table_columns(frame.columns)]
     net = frame.groupBy(*columns, TIME).agg(F.sum(F.col(DIFF).cast("bigint")).alias(DIFF))
     return net.where(F.col(DIFF) != 0).select(*columns, DIFF, TIME)
@@ -57,16 +56,16 @@ def _netted(frame: DataFrame) -> DataFrame:
 
 def _violation(key: tuple[str, ...]) -> BadRow:
     return BadRow(
-        f"the key ({', '.join(key)}) does not hold",
-        detail="At some time, several rows have one key, or a row goes that cannot have been there.",
-        hint="Choose a key that is unique in the source, or MODE APPEND, which needs none.",
+        f"conflicting rows for the key ({', '.join(key)})",
+        detail="At some time several rows have the same key, or a row is retracted that did not exist.",
+        hint="Choose a key that is unique in the source, or MODE APPEND, which needs no key.",
     )
 
 
 def last_per_key(table: pa.Table, key: Sequence[str], order: Sequence[str]) -> pa.Table:
-    """One row per key, the one with the greatest order, sorted by key. Of equal ones the latest in the table stays.
+    """The row with the greatest order per key, sorted by key. Ties go to the later row of the table.
 
-    Without a key every row stays.
+    Without a key it keeps every row.
     """
     if table.num_rows == 0 or not key:
         return table
@@ -85,7 +84,7 @@ def last_of_runs(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Itera
         keys = batch.select(list(key))
         if held is not None and _differs(held.select(list(key)), keys)[0].as_py():
             yield held
-        kept = _filtered(batch.slice(0, batch.num_rows - 1), _differs(keys, keys.slice(1)))
+        kept = _filter(batch.slice(0, batch.num_rows - 1), _differs(keys, keys.slice(1)))
         if kept.num_rows:
             yield kept
         held = batch.take([batch.num_rows - 1])  # a copy: a slice would keep the whole batch in memory
@@ -94,17 +93,17 @@ def last_of_runs(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Itera
 
 
 def upserts(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
-    """The rows that the table gets."""
-    return _filtered(batch, pc.equal(batch[OP], UPSERT)) if OP in batch.schema.names else batch
+    """The rows that are upserts; all rows if there is no operation."""
+    return _filter(batch, pc.equal(batch[OP], UPSERT)) if OP in batch.schema.names else batch
 
 
-def _filtered(batch: pa.RecordBatch | pa.Table, mask: pa.Array) -> pa.RecordBatch | pa.Table:
-    """Most batches keep every row: those are not copied."""
+def _filter(batch: pa.RecordBatch | pa.Table, mask: pa.Array) -> pa.RecordBatch | pa.Table:
+    """Filter, without copying a batch that keeps every row, as most do."""
     return batch if pc.all(mask, min_count=0).as_py() else batch.filter(mask)
 
 
 def _differs(left: pa.RecordBatch | pa.Table, right: pa.RecordBatch | pa.Table) -> pa.Array:
-    """For each row that both have, whether the keys at its position differ."""
+    """For each position that both tables have, whether the keys there differ."""
     rows = min(left.num_rows, right.num_rows)
     pairs = zip(left.slice(0, rows).columns, right.slice(0, rows).columns, strict=True)
     differs = reduce(pc.or_, (pc.not_equal(a, b) for a, b in pairs))

@@ -1,13 +1,12 @@
-"""Parquet files of a bounded size, with field ids and metrics, written as a stream.
+"""Writes Parquet files of a bounded size, with field ids and metrics, as a stream.
 
-A writer owns its names: `calve-{sequence}-{uuid}.parquet` with a uuid of its own, so that a task that runs twice writes
-two sets of files and at most one of them is reported. Memory holds one row group in Arrow form and its encoded pages,
-and nothing of the messages that the rows came in.
+A writer owns its file names, `calve-{sequence}-{uuid}.parquet` with its own UUID, so a task that runs twice writes two
+sets of files, of which at most one is reported. Memory holds one row group in Arrow form and its encoded pages, and
+none of the messages that delivered the rows.
 
-Data files of a table: one set of rolling files, or one after the other for each partition.
-
-Rows come with those of a partition together, so that one file is open at a time however many partitions there are. Rows
-that come in another order cost more files, and nothing else: the values of a file are those of its rows.
+A table without partitions gets one set of rolling files, a partitioned one a set per partition. The rows of a partition
+should be adjacent, so that one file is open at a time however many partitions there are. Any other order only costs
+more files: the partition values of a file are computed from its rows.
 """
 
 import inspect
@@ -30,12 +29,12 @@ from calve.model.spec import EXTENSION_METADATA, EXTENSION_NAME, ArrowExtension
 
 _GROUP_BYTES = 32 << 20
 _LARGEST_GROUP_BYTES = 256 << 20
-"""In memory, also where larger row groups are asked for."""
+"""A bound in memory, even if larger row groups are configured."""
 _GROUPS_PER_FILE = 8
-"""At least so many row groups fit into a file, or a file could not end near its target size."""
+"""A file has room for at least this many row groups; otherwise it could not end near its target size."""
 _KEY_FILE_BYTES = 16 << 20
 _CHUNK_FOOTER_BYTES = 128
-"""What a column of a row group takes in the footer, about."""
+"""Approximate size of a column chunk's metadata in the footer."""
 _SAMPLE_ROWS = 8192
 _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 _KNOWN_SETTINGS = frozenset(inspect.signature(pq.ParquetWriter.__init__).parameters)
@@ -43,7 +42,7 @@ _NAMESPACE = uuid.UUID("0c0d7f6e-6f0b-5a53-8d7a-63616c766532")
 
 
 class FileNames:
-    """Fresh locations for one writer, who removes what it made if it fails. Several threads may draw."""
+    """Fresh locations for one writer, which removes its files if it fails. Thread-safe."""
 
     def __init__(self, target: WriteTarget, batch_id: str, writer: str) -> None:
         self._locations = DataLocations(target.data_location.rstrip("/"), target.table_properties)
@@ -54,7 +53,7 @@ class FileNames:
         self._given: list[str] = []
 
     def fresh(self, partition_folder: str = "", content: Content = Content.DATA) -> str:
-        """A location that nobody had before, in the folder of its partition if it has one."""
+        """A location never used before, in the folder of its partition if it has one."""
         name = f"calve-{next(self._sequence):05d}-{self._writer}.parquet"
         apart = self._key_location and content is not Content.DATA
         location = f"{self._key_location}/{name}" if apart else self._locations.of(name, partition_folder)
@@ -63,7 +62,7 @@ class FileNames:
 
     @contextmanager
     def removed_on_failure(self) -> Iterator[None]:
-        """Nobody knows the files before the block is left: what a failure leaves would only fill the store."""
+        """Remove the files if the block fails: nothing refers to them yet, so they would only fill the store."""
         try:
             yield
         except BaseException:
@@ -73,7 +72,7 @@ class FileNames:
 
 @dataclass(frozen=True)
 class FileKind:
-    """What the files of a batch hold, and how the table is told."""
+    """The contents of a batch's files, and how they are registered in the table."""
 
     content: Content
     schema: Any
@@ -82,25 +81,25 @@ class FileKind:
     spec_id: int
     equality_ids: tuple[int, ...] = ()
     partition: tuple[Any, ...] = ()
-    """Values of the partition that all rows belong to."""
+    """The values of the partition that all rows belong to."""
     folder: str = ""
     """Named after the partition."""
 
     @classmethod
     def data(cls, target: WriteTarget) -> Self:
-        """Files with rows."""
+        """Files of rows."""
         schema = parse_schema(target.schema_json)
         columns = _with_extensions(arrow_schema(schema), target.options.extensions)
         return cls(Content.DATA, schema, columns, target.data_spec_id)
 
     @classmethod
     def deletes(cls, target: WriteTarget) -> Self:
-        """Files with keys whose rows are deleted."""
+        """Files of keys whose rows are deleted."""
         schema = key_schema(parse_schema(target.schema_json), target.key_ids)
         return cls(Content.EQUALITY_DELETES, schema, arrow_schema(schema), target.delete_spec_id, target.key_ids)
 
-    def described(self, location: str, footer: pq.FileMetaData, size: int, target: WriteTarget) -> WrittenFile:
-        """A complete file for the table."""
+    def describe(self, location: str, footer: pq.FileMetaData, size: int, target: WriteTarget) -> WrittenFile:
+        """Describe a complete file for the table."""
         metrics, split_offsets = metrics_of(footer, self.schema, target.table_properties)
         return WrittenFile(
             content=self.content,
@@ -120,7 +119,7 @@ def _nothing() -> None:
 
 
 class RollingFiles:
-    """Rows in, complete files out. Use as a context manager: `files` is there after it was left without an error."""
+    """Writes rows to files. A context manager: `files` is set when the block ends without an error."""
 
     def __init__(
         self, kind: FileKind, target: WriteTarget, names: FileNames, *, midway: Callable[[], None] = _nothing
@@ -152,7 +151,7 @@ class RollingFiles:
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         wanted = table.select(self._schema.names)
         if 2 * wanted.nbytes < table.nbytes:
-            wanted = _copied(wanted)
+            wanted = _copy(wanted)
         table = wanted.cast(self._schema)
         step = max(1, table.num_rows * self._group_bytes() // max(1, table.nbytes))
         for start in range(0, table.num_rows, step):
@@ -166,7 +165,7 @@ class RollingFiles:
             self._flush()
 
     def _group_bytes(self) -> int:
-        """Bytes in memory of a row group: bounded, and a small part of a file unless larger ones are asked for."""
+        """Bytes in memory of a row group: bounded, and a small part of a file unless configured larger."""
         options = self._target.options
         if options.row_group_size is not None:
             wanted = min(options.row_group_size, options.target_file_size)
@@ -191,18 +190,18 @@ class RollingFiles:
     def _finish(self) -> None:
         if self._open is not None:
             footer, size = self._open.complete()
-            self.files += (self._kind.described(self._open.location, footer, size, self._target),)
+            self.files += (self._kind.describe(self._open.location, footer, size, self._target),)
             self._open = None
 
 
 def key_files(target: WriteTarget, names: FileNames, *, midway: Callable[[], None] = _nothing) -> RollingFiles:
-    """Files of keys whose rows are deleted; small ones, since whoever looks for the rows has to hold one in memory."""
+    """Files of keys whose rows are deleted; small, since the key lookup has to hold one in memory."""
     options = replace(target.options, target_file_size=min(target.options.target_file_size, _KEY_FILE_BYTES))
     return RollingFiles(FileKind.deletes(target), replace(target, options=options), names, midway=midway)
 
 
-def _copied(table: pa.Table) -> pa.Table:
-    """The same rows in memory of their own: columns from one message of Spark keep all of it alive, the others too."""
+def _copy(table: pa.Table) -> pa.Table:
+    """Copy rows to their own memory: one column of a Spark message keeps the whole message alive."""
     columns = [
         pa.concat_arrays([*column.chunks, column.chunk(0).slice(0, 0)]) if column.num_chunks else column
         for column in table.columns
@@ -210,8 +209,8 @@ def _copied(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def _worth_a_dictionary(group: pa.Table) -> list[str] | bool:
-    """Columns whose values repeat. Arrow never takes a useless dictionary back: files would be slower and larger."""
+def _dictionary_columns(group: pa.Table) -> list[str] | bool:
+    """Columns whose values repeat. Arrow never drops a useless dictionary, which makes files slower and larger."""
     if any(pa.types.is_nested(field.type) for field in group.schema):
         return True
     sample = group.slice(0, _SAMPLE_ROWS)
@@ -220,7 +219,7 @@ def _worth_a_dictionary(group: pa.Table) -> list[str] | bool:
 
 
 def _distinct(column: pa.ChunkedArray) -> int:
-    if isinstance(column.type, pa.BaseExtensionType):  # a uuid
+    if isinstance(column.type, pa.BaseExtensionType):  # a UUID
         column = column.cast(column.type.storage_type)
     return int(pc.count_distinct(column, mode="all").as_py())
 
@@ -229,14 +228,14 @@ def _with_extensions(schema: pa.Schema, extensions: Sequence[ArrowExtension]) ->
     for extension in extensions:
         at = schema.get_field_index(extension.column)
         if at >= 0:
-            told = {EXTENSION_NAME: extension.name, EXTENSION_METADATA: extension.metadata}
+            metadata = {EXTENSION_NAME: extension.name, EXTENSION_METADATA: extension.metadata}
             field = schema.field(at)
-            schema = schema.set(at, field.with_metadata({**(field.metadata or {}), **told}))
+            schema = schema.set(at, field.with_metadata({**(field.metadata or {}), **metadata}))
     return schema
 
 
 def _level(options: FileOptions) -> int | None:
-    """The level of compression, if the codec has it."""
+    """The compression level within the codec's bounds; None if the codec has no levels."""
     codec, level = options.compression, options.compression_level
     if level is None or codec not in _LEVELLED:
         return None
@@ -246,7 +245,7 @@ def _level(options: FileOptions) -> int | None:
 
 
 def _newer_settings(options: FileOptions, group: pa.Table, content: Content) -> dict[str, Any]:
-    """What older versions of Arrow do not know, where it is asked for."""
+    """Configured settings that older versions of Arrow do not support; unsupported ones are dropped."""
     found: dict[str, Any] = {}
     if options.page_rows is not None:
         found["max_rows_per_page"] = options.page_rows
@@ -274,13 +273,13 @@ class _OpenFile:
         self._writer = pq.ParquetWriter(
             self._sink,
             first_group.schema,
-            use_dictionary=_worth_a_dictionary(first_group),
+            use_dictionary=_dictionary_columns(first_group),
             compression=options.compression,
             compression_level=_level(options),
             data_page_size=options.page_size,
             dictionary_pagesize_limit=options.dictionary_size,
-            store_decimal_as_integer=True,  # as the Iceberg specification wants decimals
-            # readers go by field ids; Arrow's own schema is a second truth, and the only place for its extensions
+            store_decimal_as_integer=True,  # required by the Iceberg specification
+            # readers use field ids; Arrow's schema would be a second source of truth, but only it can store extensions
             store_schema=bool(options.extensions) and content is Content.DATA,
             metadata_collector=self._footers,
             **_newer_settings(options, first_group, content),
@@ -288,25 +287,25 @@ class _OpenFile:
 
     @property
     def size(self) -> int:
-        """Bytes that the file would have if it ended now, about."""
+        """Approximate size of the file if it ended now."""
         return int(self._sink.tell()) + self._footer_bytes
 
     def append(self, group: pa.Table) -> int:
-        """Write a row group; by how much the file grows."""
+        """Write a row group; returns by how many bytes the file grows."""
         before = self.size
         self._writer.write_table(group, row_group_size=self._row_group_rows)
         self._footer_bytes += group.num_columns * _CHUNK_FOOTER_BYTES
         return self.size - before
 
     def complete(self) -> tuple[pq.FileMetaData, int]:
-        """Write the footer and close; the footer and the size of the file."""
+        """Write the footer and close; returns the footer and the size of the file."""
         self._writer.close()
         size = int(self._sink.tell())
         self._sink.close()
         return self._footers[0], size
 
     def abandon(self) -> None:
-        """Let go of a file that will never be complete; closing it properly could fail as writing it did."""
+        """Release a file that will never be complete; closing it properly could fail as writing it did."""
         self._writer.is_open = False
         with suppress(OSError):
             self._sink.close()
@@ -318,7 +317,7 @@ def partitioner_for(target: WriteTarget) -> Partitioner | None:
 
 
 class DataFiles(Protocol):
-    """Rows in, complete files out: `files` is there after the block was left without an error."""
+    """Writes rows to files: `files` is set when the block ends without an error."""
 
     files: tuple[WrittenFile, ...]
 
@@ -332,7 +331,7 @@ class DataFiles(Protocol):
 
 
 def data_files(target: WriteTarget, names: FileNames, *, midway: Callable[[], None] = _nothing) -> DataFiles:
-    """Where the rows of a table go."""
+    """Open the data files for rows of a table, partitioned or not."""
     kind = FileKind.data(target)
     partitioner = partitioner_for(target)
     if partitioner is None:
@@ -346,7 +345,7 @@ def data_files(target: WriteTarget, names: FileNames, *, midway: Callable[[], No
 
 
 class PartitionedFiles:
-    """The files of one partition after the other."""
+    """Writes one partition after the other."""
 
     def __init__(self, partitioner: Partitioner, files_of: Callable[[Values], RollingFiles]) -> None:
         self.files: tuple[WrittenFile, ...] = ()

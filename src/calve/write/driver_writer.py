@@ -1,7 +1,7 @@
-"""Small batches: taken to the driver as Arrow, written by two threads.
+"""Writes small batches: collects them on the driver as Arrow and writes with two threads.
 
-A shuffle and a Python task cost several tenths of a second before anything is done; `toArrow` of a small frame does
-not. What the driver takes is bounded: by rows where the size is not known, by `spark.driver.maxResultSize` always.
+A shuffle and a Python task cost several tenths of a second before any work is done; `toArrow` of a small frame does
+not. The driver's share is bounded: by rows if the size is unknown, and always by `spark.driver.maxResultSize`.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +22,12 @@ _RESULT_LIMIT = "spark.driver.maxResultSize"
 
 @dataclass(frozen=True)
 class DriverWriter:
-    """Writes batches of at most `max_rows` rows; None where the size is known, since the limit adds a shuffle."""
+    """Writes batches of at most `max_rows` rows; None if the size is known, since a limit adds a shuffle."""
 
     max_rows: int | None
 
     def write(self, job: WriteJob) -> WriteResult:
-        changes = self._collected(job)
+        changes = self._collect(job)
         last = last_per_key(changes, job.layout.key_names, job.layout.order)
         names = FileNames(job.target, job.batch_id, "driver")
 
@@ -48,7 +48,7 @@ class DriverWriter:
             written = tuple(file for part in parts for file in part.result())
         return WriteResult(written, changes.num_rows)
 
-    def _collected(self, job: WriteJob) -> pa.Table:
+    def _collect(self, job: WriteJob) -> pa.Table:
         frame = job.frame if self.max_rows is None else job.frame.limit(self.max_rows + 1)
         try:
             changes = collected(frame)

@@ -1,7 +1,4 @@
-"""The one interface of all writers.
-
-The table's columns as writers need them: ids, Spark types, widths. Read from the schema's JSON.
-"""
+"""The interface of all writers, and the table's columns as writers need them: ids, Spark types, estimated widths."""
 
 import json
 from dataclasses import dataclass, replace
@@ -31,11 +28,11 @@ class WriteColumn:
     spark_type: str | None
     """Spark SQL's name of the type that is written; None for nested types."""
     width: int
-    """Bytes of a value in memory, guessed."""
+    """Estimated bytes of a value in memory."""
     kind: str = ""
     """Iceberg's name of the type; empty for nested types."""
     given: str = ""
-    """Its name among the changes, which may differ in case."""
+    """Its name in the frame of changes, which may differ in case."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Layout:
 
     columns: tuple[WriteColumn, ...]
     key: tuple[WriteColumn, ...]
-    """None: every row stays."""
+    """Empty: every row is kept."""
     order: tuple[str, ...]
 
     @property
@@ -54,17 +51,17 @@ class Layout:
 
     @property
     def native(self) -> bool:
-        """True when Spark's own Parquet writer knows all types as the table has them."""
+        """Whether Spark's own Parquet writer supports all types of the table."""
         return all(column.spark_type and column.kind.partition("[")[0] not in _NOT_NATIVE for column in self.columns)
 
     @property
     def row_width(self) -> int:
-        """Bytes of a row in memory, guessed."""
+        """Estimated bytes of a row in memory."""
         return sum(column.width for column in self.columns)
 
 
 def layout_of(frame_columns: list[str], target: WriteTarget) -> Layout:
-    """How a frame's columns relate to the table's. Raises InvalidInput when they do not."""
+    """Match a frame's columns with the table's. Raises InvalidInput if they differ."""
     columns = tuple(_column(field) for field in json.loads(target.schema_json)["fields"])
     expected, found = [column.name for column in columns], table_columns(frame_columns, log=not target.key_ids)
     if [name.lower() for name in expected] != [name.lower() for name in found]:
@@ -90,7 +87,7 @@ def _column(field: dict[str, Any]) -> WriteColumn:
     spark_type = written_as(kind)
     if spark_type is None:
         raise InvalidInput(
-            f'column "{field["name"]}" of the table has a type that Spark does not have',
+            f'column "{field["name"]}" of the table has a type that Spark does not support',
             detail=f"It is {kind}.",
             hint="Write to a table without such a column.",
         )
@@ -104,26 +101,26 @@ def _width(kind: Any) -> int:
 
 
 class BatchTooLarge(Exception):
-    """The batch turned out larger than this writer takes; nothing was written, the next writer begins anew."""
+    """The batch is larger than this writer accepts; nothing was written, and the next writer starts over."""
 
 
 @dataclass(frozen=True)
 class WriteJob:
-    """One batch to be written. The frame was checked: it has no bad record and no null where none may be."""
+    """One batch to write. Its frame fails on bad records and invalid nulls (see `changes.py`)."""
 
     frame: DataFrame
     layout: Layout
     target: WriteTarget
     deletes: bool
-    """False: the table has no live row, so no key has to be deleted."""
+    """False: the table has no live rows, so no keys have to be deleted."""
     size: SizeHint
     batch_id: str
-    """Nobody else's: names of files are derived from it."""
+    """Unique: file names are derived from it."""
 
 
 class Writer(Protocol):
-    """Turns a batch into files: of the changes of a key the last one alone, rows sorted by key, keys deleted."""
+    """Turns a batch into files: the last change of each key, rows sorted by key, and the keys to delete."""
 
     def write(self, job: WriteJob) -> WriteResult:
-        """All files of the batch. Raises BatchTooLarge before anything was written."""
+        """Write all files of the batch. Raises BatchTooLarge before anything is written."""
         ...

@@ -1,15 +1,15 @@
-"""Large flat batches: Spark's own Parquet writer, which spares the way of every row to Python and back.
+"""Writes large flat batches with Spark's own Parquet writer, which saves moving every row to Python.
 
-One job shuffles and sorts by key and writes into a folder of its own inside the table's data location; `adopt.py` makes
-table files of what it left. Field ids come from the columns' metadata, which Spark knows for columns only, not for
-elements of lists and maps: hence flat. A file is ended by a number of rows, hence a guess of their width; one that grew
-too large is split afterwards.
+One job shuffles and sorts by key and writes into its own folder inside the table's data location; `native_files.py`
+turns the result into files of the table. Field ids come from the metadata of columns, which Spark does not support for
+elements of lists and maps: hence flat schemas only. Spark ends a file after a number of rows, so their width has to be
+estimated; a file that grows too large is split afterwards.
 
-Of the changes of a key the last one must stay. A window function finds it, at a fifth of the whole cost. Among upserts
-alone it is not needed: all rows are written in order, and `adopt.py` looks for keys that follow themselves, which costs
-little when there are none. That is done where the plan says that every change is an upsert (rows without envelope,
-upserts that never delete), and tried where the table has no row yet (initial loads seldom delete): the first delete
-ends the attempt in the task that meets it, before anything is shuffled.
+Only the last change of a key must be kept. A window function finds it, at a fifth of the total cost. Upserts alone do
+not need it: all rows are written in order, and `native_files.py` looks for repeated keys, which is cheap if there are
+none. This is used if the plan says that every change is an upsert (rows without envelope, upserts that never delete),
+and tried if the table has no rows yet (initial loads seldom delete): the first delete fails the attempt in its task,
+before anything is shuffled.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from calve.write.native_files import SparkOutput
 from calve.write.task_writer import SHUFFLE, by_key, last_by_window, observed
 
 CODECS = frozenset({"zstd", "snappy", "gzip", "none"})
-"""Names that Arrow and Spark share."""
+"""Codecs that have the same name in Arrow and Spark."""
 
 _SETTINGS = SHUFFLE | {
     "spark.sql.maxConcurrentOutputFileWriters": "4",  # upserts and deletes side by side, without a sort by operation
@@ -48,16 +48,16 @@ _SETTINGS = SHUFFLE | {
 _OPTIONS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",  # no checksum file beside every local file
     "fs.file.impl.disable.cache": "true",
-    "mapreduce.fileoutputcommitter.algorithm.version": "1",  # the other one shows files of tasks that failed
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",  # version 2 exposes files of failed tasks
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "parquet.page.write-checksum.enabled": "false",  # as Arrow does
 }
-_DELETE_MET = "calve met a delete in the first batch of a table: the batch is written in another way"
+_DELETE_FOUND = "calve found a delete in the first batch of a table; it writes the batch with a window instead"
 
 
 @dataclass(frozen=True)
 class NativeWriter:
-    """Writes with `partitions` tasks; None lets Spark decide by the size that it sees."""
+    """Writes with `partitions` tasks; None lets Spark decide by size."""
 
     partitions: int | None
 
@@ -65,29 +65,29 @@ class NativeWriter:
         folder = f"{job.target.data_location.rstrip('/')}/calve-unfinished-{job.batch_id}"
         names = FileNames(job.target, job.batch_id, "native")
         with (
-            _removed_at_the_end(f"{folder}-all", job),
-            _removed_at_the_end(f"{folder}-last", job),
+            _temporary_folder(f"{folder}-all", job),
+            _temporary_folder(f"{folder}-last", job),
             names.removed_on_failure(),
         ):
             if self._write_all(job, f"{folder}-all"):
-                adoption = SparkOutput(f"{folder}-all", job, names, unique=False)
-                return WriteResult(adoption.files(), adoption.rows)
+                output = SparkOutput(f"{folder}-all", job, names, unique=False)
+                return WriteResult(output.files(), output.rows)
             changes = self._write_last(job, f"{folder}-last")
             return WriteResult(SparkOutput(f"{folder}-last", job, names, unique=True).files(), changes)
 
     def _write_all(self, job: WriteJob, folder: str) -> bool:
-        """Every row, sorted by key and order; False when there are deletes among them, or may be."""
+        """Write every row, sorted by key and order; returns False if there are, or may be, deletes."""
         if constant_of(job.frame, OP) == UPSERT:
             self._write_upserts(job.frame, job, folder)
             return True
         if job.deletes:
             return False
         name = job.layout.key_names[0]
-        met = F.when(F.col(OP) != UPSERT, F.raise_error(F.lit(_DELETE_MET))).otherwise(quoted(name))
+        met = F.when(F.col(OP) != UPSERT, F.raise_error(F.lit(_DELETE_FOUND))).otherwise(quoted(name))
         try:
             self._write_upserts(job.frame.withColumn(name, met), job, folder)
         except (PySparkException, Py4JError) as error:
-            if _DELETE_MET in str(error):
+            if _DELETE_FOUND in str(error):
                 return False
             raise
         return True
@@ -99,7 +99,7 @@ class NativeWriter:
         _write(frame.select(*_with_ids(job)), job, folder, apart=[])
 
     def _write_last(self, job: WriteJob, folder: str) -> int:
-        """The last change per key, sorted by key, upserts and deletes apart; the number of all changes."""
+        """Write the last change per key, upserts and deletes apart; returns the number of all changes."""
         counter = Observation()
         counted = in_own_session(job.frame, _SETTINGS).observe(counter, F.count(F.lit(1)).alias("changes"))
         last = last_by_window(counted, job, self.partitions)
@@ -111,8 +111,8 @@ class NativeWriter:
 
 
 @contextmanager
-def _removed_at_the_end(folder: str, job: WriteJob) -> Iterator[None]:
-    """It is no part of the table, and maintenance removes what stays."""
+def _temporary_folder(folder: str, job: WriteJob) -> Iterator[None]:
+    """Remove a folder at the end. It is not part of the table; maintenance removes it if this fails."""
     try:
         yield
     finally:
@@ -136,8 +136,8 @@ def _write(frame: DataFrame, job: WriteJob, folder: str, *, apart: list[str]) ->
 
 
 def _file_settings(options: FileOptions) -> dict[str, str]:
-    """Names of Parquet's library in Java. The level is Arrow's; Spark's own is 3, slower and hardly smaller."""
-    said: dict[str, Any] = {
+    """Settings of Parquet's Java library. The level is Arrow's default; Spark's, 3, is slower and hardly smaller."""
+    settings: dict[str, Any] = {
         "parquet.block.row.count.limit": options.row_group_rows,
         "parquet.block.size": options.row_group_size,
         "parquet.compression.codec.zstd.level": options.compression_level or 1,
@@ -146,14 +146,14 @@ def _file_settings(options: FileOptions) -> dict[str, str]:
         "parquet.page.size": options.page_size,
     }
     for bloom in options.bloom_filters:
-        said[f"parquet.bloom.filter.enabled#{bloom.column}"] = "true"
-        said[f"parquet.bloom.filter.fpp#{bloom.column}"] = bloom.false_positives
-        said[f"parquet.bloom.filter.expected.ndv#{bloom.column}"] = bloom.distinct
-    return {name: str(value) for name, value in said.items() if value is not None}
+        settings[f"parquet.bloom.filter.enabled#{bloom.column}"] = "true"
+        settings[f"parquet.bloom.filter.fpp#{bloom.column}"] = bloom.false_positives
+        settings[f"parquet.bloom.filter.expected.ndv#{bloom.column}"] = bloom.distinct
+    return {name: str(value) for name, value in settings.items() if value is not None}
 
 
 def _rows_per_file(job: WriteJob) -> int:
-    """Spark's writer counts rows, not bytes. Where their size in Parquet is not known, files end up smaller."""
+    """Spark's writer counts rows, not bytes. If their size in Parquet is unknown, files get smaller."""
     target, size = job.target.options.target_file_size, job.size
     if size.rows and size.stored:
         return max(1, -(-size.rows // -(-size.stored // target)))
@@ -161,5 +161,5 @@ def _rows_per_file(job: WriteJob) -> int:
 
 
 def _spark_path(location: str) -> str:
-    """Spark takes a location without a scheme for one of the cluster's default filesystem."""
+    """Add the scheme: Spark looks for a location without one in the cluster's default filesystem."""
     return f"file:{location}" if location.startswith("/") else location

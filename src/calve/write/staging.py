@@ -1,13 +1,12 @@
-"""Changes of a checkpoint, kept in the state location until the window of their time is closed; and back.
+"""Stages the changes of a checkpoint in the state location until their window closes, and reads them back.
 
-Rows are checked before they are kept, so that a record that cannot become a change stops its own checkpoint and no
-later one. They are kept as they come, without a shuffle: whatever the number of tasks was, the close of the window
-shuffles all of them once, by key. A file has the table's columns, the operation and the order columns, or the time and
-the multiplicity of a row. Which columns these are is told by its record (`RowKind`), so that rows of checkpoints with
-different columns or orders can be read together.
+Rows are checked before they are staged, so a bad record stops its own checkpoint and not a later one. They are staged
+as they arrive, without a shuffle: closing the window shuffles all of them once, by key. A file has the table's columns
+and either the operation and the order columns or the time and the multiplicity of a row. Its record (`RowKind`) says
+which columns these are, so rows of checkpoints with different columns or orders can be read together.
 
-Where rows have times of their own, a file may hold rows of several windows: each close takes those of its batch. Rows
-that are late are looked for here, when they come.
+If rows have their own times, a file may contain rows of several windows, and each batch reads its own. Late rows are
+detected here, on arrival.
 """
 
 import io
@@ -41,9 +40,9 @@ from calve.spark.tasks import TaskFailed, Tasks
 from calve.spark.version import collected
 from calve.storage.state import NewRecords, StateStore
 from calve.write.batch import fits_the_driver
-from calve.write.changes import checked
+from calve.write.changes import check_changes
 from calve.write.job import layout_of
-from calve.write.timed import TimeRule, held_by
+from calve.write.timed import TimeRule, times_in_batch
 
 _FILE, _AT, _KIND = "_calve__file", "_calve__at", "_calve__kind"
 _ROWS_PER_FILE = 1_000_000
@@ -52,16 +51,16 @@ _FAILED = "the changes could not be staged"
 
 @dataclass(frozen=True)
 class StageFolder:
-    """Where a run stages; goes to tasks."""
+    """Where a run stages changes. Pickled into tasks."""
 
     store: StateStore
     name: str
     clock: TimeRule | None = None
-    """Where rows have times of their own."""
+    """Set if rows have their own times."""
 
     def put(self, rows: pa.Table) -> Staged:
-        """One file of rows, if there are any."""
-        timed = self.clock.applied(rows) if self.clock else None
+        """Write rows to one file; no rows, no file."""
+        timed = self.clock.apply(rows) if self.clock else None
         rows = timed.rows if timed else rows
         names: tuple[str, ...] = ()
         data = b""
@@ -72,19 +71,19 @@ class StageFolder:
             names = (f"{self.name}/{uuid.uuid4()}.parquet",)
             self.store.put(names[0], data)
         staged = Staged(names, rows.num_rows, len(data))
-        return timed.told(staged) if timed else staged
+        return timed.describe(staged) if timed else staged
 
 
 def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, kind: RowKind, *, size: SizeHint) -> Staged:
-    """Keep a frame of changes; `kind` says all of them but their columns, which come from `target`.
+    """Stage a frame of changes. `kind` describes them except for their columns, which come from `target`.
 
-    Raises BadRow, LateRow, or TransientError where another try may succeed.
+    Raises BadRow, LateRow, or TransientError if a retry may succeed.
     """
     layout = layout_of(frame.columns, target)
     try:
-        changes = checked(frame, layout)
+        changes = check_changes(frame, layout)
         behind = changes.schema.fields[len(layout.columns) :]
-        beside = T.StructType([field for field in behind if field.name != PROGRESS])  # which ends here
+        beside = T.StructType([field for field in behind if field.name != PROGRESS])  # not stored
         kind = replace(kind, columns=_columns_of(target), beside=beside.json())
         if fits_the_driver(size):
             return replace(_stage(folder, [collected(changes)]), kind=kind)
@@ -95,43 +94,43 @@ def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, kind
         raise
     except CAUGHT as error:
         raise failure_of(error, _FAILED) from error
-    return replace(_together(parts, folder), kind=kind)
+    return replace(_combine(parts, folder), kind=kind)
 
 
 def _columns_of(target: WriteTarget) -> str:
-    """Without the number of the schema: it also grows by columns that these rows do not have."""
+    """The schema without its id, which also grows with columns that these rows do not have."""
     return json.dumps({"type": "struct", "fields": json.loads(target.schema_json)["fields"]})
 
 
 def _stage(folder: StageFolder, tables: Iterable[pa.Table]) -> Staged:
-    """Keep rows, or nothing: no record names the files before this returns."""
+    """Stage all rows or none: no record names the files before this returns."""
     records = NewRecords(folder.store)
     own = replace(folder, store=records)
     with records.removed_on_failure():
-        return _together([own.put(rows) for rows in tables], folder)
+        return _combine([own.put(rows) for rows in tables], folder)
 
 
 def discard_staged(store: StateStore, staged: Staged) -> None:
-    """Remove staged files that no record names, and none will."""
+    """Remove staged files that no record names or will name."""
     for name in staged.files:
         with suppress(TransientError):
             store.delete(name)
 
 
-def _together(parts: list[Staged], folder: StageFolder) -> Staged:
+def _combine(parts: list[Staged], folder: StageFolder) -> Staged:
     files = tuple(name for part in parts for name in part.files)
     staged = Staged(files, sum(part.rows for part in parts), sum(part.bytes for part in parts))
-    return folder.clock.together(staged, parts) if folder.clock else staged
+    return folder.clock.combine(staged, parts) if folder.clock else staged
 
 
 def _stage_partition(
     folder: StageFolder, columns: tuple[str, ...], batches: Iterator[pa.RecordBatch], _attempt: str
 ) -> Staged:
-    return _stage(folder, _in_files(batches, columns))
+    return _stage(folder, _tables_per_file(batches, columns))
 
 
-def _in_files(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> Iterator[pa.Table]:
-    """Rows of one file each: as many as memory should hold."""
+def _tables_per_file(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> Iterator[pa.Table]:
+    """Group batches into tables, one per file, bounded by what memory should hold."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -144,34 +143,34 @@ def _in_files(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> It
         yield pa.Table.from_batches(waiting)
 
 
-# ---- back
+# reading back
 
 
 def size_of(staged: Sequence[Staged]) -> SizeHint:
-    """Of all rows of some checkpoints."""
+    """The size of all rows of some checkpoints."""
     return SizeHint(rows=sum(part.rows for part in staged), stored=sum(part.bytes for part in staged))
 
 
 @dataclass(frozen=True)
 class StagedRows:
-    """The rows of a checkpoint, and what they are."""
+    """The staged rows of a checkpoint, and their kind."""
 
     entry: CheckpointEntry
     kind: RowKind
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Where they are, in the state location."""
+        """Their files in the state location."""
         return self.entry.staged.files if self.entry.staged else ()
 
 
 def staged_changes(
     spark: SparkSession, store: StateStore, rows: Sequence[StagedRows], target: WriteTarget, batch: BatchDescription
 ) -> DataFrame:
-    """The changes of a batch out of several checkpoints (one at least), in their order, as a frame of `target`.
+    """The changes of a batch from at least one checkpoint, in order, as a frame with the columns of `target`.
 
-    Changes of one key are ordered by their own time or by an order that holds across checkpoints if they have one, then
-    by their checkpoint. Other order columns are compared within a checkpoint only: those of another may be different.
+    Changes of one key are ordered by their own time, or by an order that holds across checkpoints, if they have one,
+    then by checkpoint. Other order columns are compared only within a checkpoint: another one may order differently.
     """
     kinds = list(dict.fromkeys(part.kind for part in rows))
     columns = staged_columns(target.schema_json)
@@ -202,14 +201,14 @@ def staged_changes(
 
 @dataclass(frozen=True)
 class _Beside:
-    """A column behind those of the table, and its name in files of each kind; empty where they do not have it."""
+    """A column after those of the table, and its name in files of each kind; empty if they lack it."""
 
     field: T.StructField
     sources: tuple[str, ...]
 
 
 def _beside(kinds: Sequence[RowKind], table: AbstractSet[str]) -> tuple[_Beside, ...]:
-    """Operation, time and multiplicity are shared; every way to be ordered has columns of its own."""
+    """Kinds share operation, time and multiplicity; each way of ordering has its own columns."""
     schemas = [T.StructType.fromJson(json.loads(kind.beside)) for kind in kinds]
     shared = {f.name: f for s in schemas for f in s.fields if not f.name.startswith(ORDER_PREFIX)}
     found = [
@@ -229,7 +228,7 @@ def _beside(kinds: Sequence[RowKind], table: AbstractSet[str]) -> tuple[_Beside,
 
 
 def _across_checkpoints(fields: Sequence[T.StructField]) -> list[str]:
-    """SQL of what orders changes before their checkpoints do, most significant first."""
+    """SQL of the order that takes precedence over checkpoints, most significant first."""
     kept = next((f.dataType for f in fields if f.name == ORDER), None)
     if kept is None:
         return []
@@ -245,7 +244,7 @@ class _Reader:
     columns: pa.Schema
     """Of the table, with field ids."""
     names: tuple[Names, ...]
-    """By kind, how the files have them."""
+    """The names of the columns in the files, by kind."""
     beside: tuple[_Beside, ...]
     own_times: bool
 
@@ -266,7 +265,7 @@ class _Reader:
 
     def _read(self, rows: pa.RecordBatch, file: dict[str, Any], projection: Projection) -> pa.RecordBatch:
         if self.own_times:
-            rows = rows.filter(held_by(self.batch, rows.column(TIME)))
+            rows = rows.filter(times_in_batch(self.batch, rows.column(TIME)))
         length = rows.num_rows
         arrays = list(projection.batch(rows).columns)
         if TIME in self.columns.names and not self.own_times:  # a log: the time is that of the checkpoint
@@ -279,12 +278,12 @@ class _Reader:
 
 
 def schema_of(store: StateStore, name: str) -> T.StructType:
-    """The columns of a staged file, as the file tells them."""
+    """The columns of a staged file, read from the file."""
     return from_arrow_schema(pq.ParquetFile(io.BytesIO(_contents(store, name))).schema_arrow)
 
 
 def _contents(store: StateStore, name: str) -> bytes:
     data = store.read(name)
     if data is None:
-        raise CheckpointGap("a staged file is gone", detail=name, hint="Start the sink again.")
+        raise CheckpointGap("a staged file is missing", detail=name, hint="Restart the sink.")
     return data

@@ -1,7 +1,7 @@
-"""Any schema, any store: Spark shuffles and sorts by key, Python tasks write.
+"""Writes any schema to any store: Spark shuffles and sorts by key, Python tasks write.
 
-Sorting spills to disk in the JVM; the Python side sees a stream, so memory per task does not grow with the batch. For a
-table with partitions Spark also takes the last change per key, and sorts those by partition (`clusters.py`).
+The sort spills to disk in the JVM, and Python sees a stream, so memory per task does not grow with the batch. For a
+partitioned table Spark also selects the last change per key and sorts by partition (`clusters.py`).
 """
 
 from collections.abc import Mapping
@@ -23,18 +23,18 @@ from calve.write.job import WriteJob
 from calve.write.worker import TaskPlan, discard, write_partition
 
 UTC = {"spark.sql.session.timeZone": "UTC"}
-"""Partitions are of UTC; what the frame computes itself has its zone already."""
+"""Partition transforms use UTC; expressions of the frame itself already have their zone."""
 CLUSTER = "_calve_cluster"
 _LATER = "_calve_later"
 
 
 @dataclass(frozen=True)
 class TaskWriter:
-    """Writes with `partitions` tasks; None lets Spark decide by the size that it sees."""
+    """Writes with `partitions` tasks; None lets Spark decide by size."""
 
     partitions: int | None
     batch_rows: int
-    """Rows that go to Python at a time."""
+    """Rows per Arrow batch sent to Python."""
 
     def write(self, job: WriteJob) -> WriteResult:
         settings = SHUFFLE | {"spark.sql.execution.arrow.maxRecordsPerBatch": str(self.batch_rows)}
@@ -42,17 +42,17 @@ class TaskWriter:
             return self._write_by_partition(job, settings)
         frame = by_key(in_own_session(job.frame, settings), job, self.partitions)
         if not job.layout.key:
-            return self._written(job, frame, last_only=True)
+            return self._run_tasks(job, frame, last_only=True)
         key = [quoted(name) for name in job.layout.key_names]
         frame = frame.sortWithinPartitions(*key, *[F.col(name) for name in job.layout.order])
-        return self._written(job, frame, last_only=False)
+        return self._run_tasks(job, frame, last_only=False)
 
     def _write_by_partition(self, job: WriteJob, settings: dict[str, str]) -> WriteResult:
         last = LastChanges.of(job, settings, self.partitions)
-        result = self._written(job, last.frame.drop(*job.layout.order, CLUSTER), last_only=True)
+        result = self._run_tasks(job, last.frame.drop(*job.layout.order, CLUSTER), last_only=True)
         return WriteResult(result.files, last.changes())
 
-    def _written(self, job: WriteJob, frame: DataFrame, *, last_only: bool) -> WriteResult:
+    def _run_tasks(self, job: WriteJob, frame: DataFrame, *, last_only: bool) -> WriteResult:
         key = tuple(job.layout.key_names)
         plan = TaskPlan(job.target, tuple(frame.columns), key, last_only, job.deletes, job.batch_id)
         frame = frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])  # mapInArrow fails for names with a dot
@@ -70,11 +70,11 @@ SHUFFLE = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "128MB",
 }
-"""Where the size is not known, small neighbours of the shuffle are joined to partitions of this size."""
+"""If the size is unknown, small adjacent shuffle partitions are coalesced to this size."""
 
 
 def by_key(frame: DataFrame, job: WriteJob, partitions: int | None) -> DataFrame:
-    """No two partitions have the same key. Without a key, partitions of about one size."""
+    """Put all changes of a key into one partition. Without a key, balance the partitions."""
     key = [quoted(name) for name in job.layout.key_names]
     if not key:
         return frame.hint("rebalance") if partitions is None else frame.repartition(partitions)
@@ -83,9 +83,9 @@ def by_key(frame: DataFrame, job: WriteJob, partitions: int | None) -> DataFrame
 
 @dataclass(frozen=True)
 class LastChanges:
-    """The last change per key, as a frame that is sorted by operation, partition and key within tasks.
+    """The last change per key, as a frame sorted by operation, partition and key within tasks.
 
-    The column `CLUSTER` stands for the partition; deletes have none.
+    The column `CLUSTER` identifies the partition; it is 0 for deletes.
     """
 
     frame: DataFrame
@@ -105,20 +105,20 @@ class LastChanges:
         return cls(clustered.sortWithinPartitions(OP, CLUSTER, *key), counter)
 
     def changes(self) -> int:
-        """How many there were before; known once the frame was computed."""
+        """The number of all changes; known once the frame has been computed."""
         return observed(self._counter)
 
 
 def last_by_window(frame: DataFrame, job: WriteJob, partitions: int | None) -> DataFrame:
-    """The last change per key, found by Spark; no two tasks have the same key."""
+    """The last change per key, found by Spark; all changes of a key are in one task."""
     key = [quoted(name) for name in job.layout.key_names]
     later = F.lead(F.lit(1)).over(Window.partitionBy(*key).orderBy(*job.layout.order))
     return by_key(frame, job, partitions).withColumn(_LATER, later).where(F.col(_LATER).isNull()).drop(_LATER)
 
 
 def observed(counter: Observation) -> int:
-    """What an observation counted."""
+    """The number of changes that an observation counted."""
     try:
         return int(counter.get["changes"])
-    except Py4JError:  # Spark saw in the plan that there is no row, and counted nothing
+    except Py4JError:  # Spark optimized an empty plan away and counted nothing
         return 0

@@ -1,6 +1,6 @@
-"""Rows with times of their own, when they come: which of them are late, and what they say of times to come.
+"""Checks arriving rows that have their own times: which are late, and how far time is complete.
 
-On Arrow data, in tasks and on the driver alike. Progress rows end here; what they promise goes with the checkpoint.
+Works on Arrow data, in tasks and on the driver. Progress rows end here; the checkpoint records what they promise.
 """
 
 from dataclasses import dataclass, replace
@@ -15,23 +15,23 @@ from calve.model.frontier import BatchDescription
 from calve.model.spec import LateRows, RowTimes
 
 _FEW = 256
-"""Times of a checkpoint that its record names one by one."""
+"""The most distinct times that the record of a checkpoint lists."""
 
 _ALL = 10_000
-"""The same, where every time becomes a snapshot of its own."""
+"""The same, if every time becomes its own snapshot."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Rows that are to be staged, and what was learnt of them."""
+    """Rows to stage, and what they say about times."""
 
     rows: pa.Table
     late: int
     promised: int
     final: bool
 
-    def told(self, staged: Staged) -> Staged:
-        """The report of a file with these rows."""
+    def describe(self, staged: Staged) -> Staged:
+        """Add times to the report of a file with these rows."""
         found = replace(staged, frontier=self.promised, late=self.late, final=self.final)
         if not self.rows.num_rows:
             return found
@@ -47,11 +47,11 @@ class TimeRule:
 
     rule: RowTimes
     closed: int
-    """Rows below it are late."""
+    """Rows with a time below it are late."""
     coalesce: bool = True
 
-    def applied(self, table: pa.Table) -> Timed:
-        """The rows as they are to be kept."""
+    def apply(self, table: pa.Table) -> Timed:
+        """Apply the rule: drop, advance or refuse late rows, and take out progress rows."""
         promised, final = 0, False
         if PROGRESS in table.column_names:
             marks = table.filter(table[PROGRESS])[TIME]
@@ -66,7 +66,7 @@ class TimeRule:
             raise LateRow(
                 f"{late:,} rows are late",
                 detail=f"The smallest time is {pc.min(table[TIME]).as_py()}; everything below {self.closed} is closed.",
-                hint="A longer WATERMARK DELAY waits for such rows; LATE ROWS = 'drop' or 'advance' goes on without.",
+                hint="Set a longer WATERMARK DELAY to wait for such rows, or LATE ROWS = 'drop' or 'advance'.",
             )
         return int(late)
 
@@ -76,8 +76,8 @@ class TimeRule:
         advanced = pc.max_element_wise(table[TIME], pa.scalar(self.closed, pa.int64()))
         return table.set_column(table.column_names.index(TIME), TIME, advanced)
 
-    def together(self, staged: Staged, parts: list[Staged]) -> Staged:
-        """The report of a checkpoint out of those of its files."""
+    def combine(self, staged: Staged, parts: list[Staged]) -> Staged:
+        """Combine the reports of a checkpoint's files."""
         frontier = max((part.frontier or 0 for part in parts), default=0)
         late, final = sum(part.late for part in parts), any(part.final for part in parts)
         found = replace(staged, frontier=frontier, late=late, final=final)
@@ -92,12 +92,12 @@ class TimeRule:
         if not known and not self.coalesce:
             raise InvalidInput(
                 f"a checkpoint has more than {_ALL:,} different times",
-                hint="Smaller checkpoints have fewer; or leave out COALESCE = false.",
+                hint="Use smaller checkpoints, or remove COALESCE = false.",
             )
         return replace(found, low=low, high=high, times=tuple(sorted(times)) if known else ())
 
 
-def held_by(batch: BatchDescription, times: pa.Array) -> pa.Array:
-    """Which times a batch holds."""
+def times_in_batch(batch: BatchDescription, times: pa.Array) -> pa.Array:
+    """A mask of the times that belong to a batch."""
     mask = pc.greater_equal(times, batch.lower.time or 0)
     return mask if batch.upper.time is None else pc.and_(mask, pc.less(times, batch.upper.time))

@@ -1,8 +1,8 @@
-"""What runs in Spark's Python tasks: the sorted changes of one task -> files.
+"""Runs in Spark's Python tasks: writes the sorted changes of one task to files.
 
-Assumes that a task has all changes of its keys, sorted by key and order; or, for a table with partitions, their last
-ones alone, sorted by partition. Memory does not depend on the number of
-rows: batches come in as a stream and go out as row groups. Every attempt of a task writes under names of its own.
+Assumes that a task has all changes of its keys, sorted by key and order; or, for a partitioned table, only the last
+change per key, sorted by partition. Memory does not depend on the number of rows: batches arrive as a stream and leave
+as row groups. Every attempt of a task writes under its own names.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,14 +21,14 @@ from calve.write.data_files import FileNames, data_files, key_files
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What every task of a batch has to know."""
+    """The parameters that all tasks of a batch share."""
 
     target: WriteTarget
     columns: tuple[str, ...]
-    """Names of the columns that come in, whatever they are called on the way."""
+    """Names of the incoming columns; in transit they are numbered."""
     key: tuple[str, ...]
     last_only: bool
-    """Whether every key comes once."""
+    """Whether every key occurs once."""
     deletes: bool
     batch_id: str
 
@@ -41,12 +41,12 @@ def write_partition(plan: TaskPlan, batches: Iterator[pa.RecordBatch], attempt: 
 
 
 def discard(plan: TaskPlan, result: WriteResult) -> None:
-    """Remove what a task wrote whose batch failed elsewhere."""
+    """Remove the files of a task whose batch failed in another task."""
     remove_new([file.path for file in result.files], plan.target.io_properties, "another task of their batch failed")
 
 
 def write_sorted(plan: TaskPlan, batches: Iterable[pa.RecordBatch], names: FileNames) -> WriteResult:
-    """Files of sorted changes."""
+    """Write sorted changes to files."""
     counted = _Counted(batches)
     midway = partial(faults.reached, "task.write")
     with ExitStack() as stack:
@@ -63,7 +63,7 @@ def write_sorted(plan: TaskPlan, batches: Iterable[pa.RecordBatch], names: FileN
 
 
 class _Counted:
-    """Batches, and how many rows they had."""
+    """Counts the rows of batches that pass through."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = batches

@@ -234,7 +234,7 @@ def test_files_that_changed_since_are_read_with_their_new_columns(place: Workpla
         f"data        3 of 25 files, {found.chosen.bytes / 1000:.1f} kB",
     ]
     assert lines[3:] == [
-        "outdated    2 files are new or changed since, and are read",
+        "outdated    2 files are new or changed since then, and are read",
         "skipped     15 files in 2 segments; 7 files by their bounds, 0 by those of their row groups",
         "            1 row groups of files that are read",
     ]

@@ -134,7 +134,7 @@ def test_a_checkpoint_that_is_cut_elsewhere_the_next_time_leaves_no_trace(spark:
     assert again.contents() == selected(spark, rows, TOTALS)
 
 
-def test_missing_totals_are_an_error_and_not_a_new_beginning(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_totals_are_an_error_and_never_start_from_zero(spark: SparkSession, tmp_path: Path) -> None:
     table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path))
     table.take([(1, None, order(1, 10, "1"))])
     for name in LocalState(tmp_path).list(""):
@@ -155,7 +155,7 @@ def test_totals_of_another_definition_are_not_used(spark: SparkSession, tmp_path
 
 def test_more_deletes_than_rows_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
     table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path))
-    with pytest.raises(TerminalError, match="more rows were taken from a group") as error:
+    with pytest.raises(TerminalError, match="more rows were removed from a group") as error:
         table.take([(1, order(1, 10, "1"), None)])
     assert "(10)" in error.value.detail
 
@@ -188,7 +188,7 @@ def test_bad_rows_and_null_groups_reach_the_writer(spark: SparkSession, tmp_path
     assert sorted((r.n or 0, r.customer, r[BAD] or "") for r in found) == [(0, None, "broken"), (1, None, "")]
 
 
-def test_a_static_table_below_group_by_must_not_change_where_rows_are_taken_away(
+def test_a_static_table_below_group_by_must_not_change_if_rows_are_subtracted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     files = str(tmp_path / "names")

@@ -1,4 +1,4 @@
-"""Views with another key than their input: the old row goes, the new one comes."""
+"""Views with another key than their input: the old row is retracted, the new one inserted."""
 
 import json
 from decimal import Decimal
@@ -68,7 +68,7 @@ def test_a_hidden_row_does_not_delete_the_one_that_has_its_key(spark: SparkSessi
     assert table.contents() == [("a", 2)]
 
 
-def test_two_rows_that_come_to_one_key_are_an_error(spark: SparkSession) -> None:
+def test_two_rows_that_get_one_key_are_an_error(spark: SparkSession) -> None:
     with pytest.raises(BadRow, match=r"several rows with one key \(slot\)"):
         slots(spark).take([(1, None, row(1, "a")), (2, None, row(2, "a"))])
 
@@ -141,5 +141,5 @@ def test_only_change_records_have_a_row_before(spark: SparkSession) -> None:
     with pytest.raises(InvalidInput, match="only change records"):
         changes_of(frame, NoEnvelope(), ["id"], before=True)
     table = slots(spark)
-    with pytest.raises(InvalidInput, match="needs the rows before"):
+    with pytest.raises(InvalidInput, match="needs the old rows"):
         table.view.changes(images(spark).drop(BEFORE), table.identity)

@@ -131,7 +131,7 @@ def test_a_condition_after_the_join_may_choose_one_of_several_matches(spark: Spa
         assert table.contents() == [], text
 
 
-def test_nothing_is_computed_for_rows_that_a_filter_takes_out(spark: SparkSession, customers: str) -> None:
+def test_nothing_is_computed_for_rows_that_a_filter_removes(spark: SparkSession, customers: str) -> None:
     guarded = "SELECT id, customer, 1 / amount AS share, status FROM orders WHERE amount <> 0"
     joined = f"SELECT v.id, share, c.name FROM v0 v LEFT JOIN {customers} c ON cast(v.status AS INT) = c.cid"
     numeric = "SELECT * FROM orders WHERE status RLIKE '^[0-9]+$'"
@@ -203,7 +203,7 @@ def test_static_tables_may_be_files_tables_of_the_session_and_what_a_hook_knows(
     assert table.contents() == [(1, "ann", "north", "tiers 1", "ranks 1")]
 
 
-def test_a_static_table_is_read_anew_for_every_checkpoint_and_old_rows_stay(
+def test_a_static_table_is_read_again_for_every_checkpoint_and_old_rows_stay(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     files = str(tmp_path / "names")
@@ -224,7 +224,7 @@ def test_a_key_of_several_columns_may_be_renamed_and_turned_round(spark: SparkSe
     assert natural.key == ("i", "c")
 
 
-def test_inserts_pass_or_do_not_and_are_never_deleted(spark: SparkSession, customers: str) -> None:
+def test_inserts_pass_or_are_skipped_and_are_never_deleted(spark: SparkSession, customers: str) -> None:
     text = f"SELECT customer, status, name FROM orders JOIN {customers} ON customer = cid WHERE amount > 1"
     table = target(spark, text, source=INSERTS, key=["customer", "status"])
     frame = table.view.changes(frame_of(spark, [(1, None, A), (2, None, B), (3, None, C)]), table.identity)
@@ -251,7 +251,7 @@ def test_rows_of_no_envelope_need_no_key_of_their_own(spark: SparkSession) -> No
     assert [Changes.of(e) for e in (NoEnvelope(), Upsert(), Debezium())] == list(Changes)
 
 
-def test_inserts_that_a_join_multiplies_need_a_key_that_tells_them_apart(spark: SparkSession) -> None:
+def test_inserts_that_a_join_multiplies_need_a_key_that_distinguishes_them(spark: SparkSession) -> None:
     twice = "(SELECT 10 AS cid, 'a' AS part UNION ALL SELECT 10, 'b')"
     text = f"SELECT id, part FROM orders JOIN {twice} ON cid = customer"
     table = target(spark, text, source=INSERTS, key=["id", "part"])
@@ -287,7 +287,7 @@ def test_a_static_table_that_changes_its_types_is_noticed(spark: SparkSession, t
     table = target(spark, f"SELECT o.id, n.name FROM orders o LEFT JOIN parquet.`{files}` n ON n.cid = o.customer")
     table.take([(1, None, A)])
     spark.createDataFrame([(10, 1.5)], "cid INT, name DOUBLE").write.mode("overwrite").parquet(files)
-    with pytest.raises(TerminalError, match='column "name" of view "v0" has another type'):
+    with pytest.raises(TerminalError, match='column "name" of view "v0" has changed its type'):
         table.take([(2, None, A)])
 
 

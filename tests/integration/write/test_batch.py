@@ -103,7 +103,7 @@ def test_columns_that_are_not_the_tables_are_refused(spark: SparkSession, tmp_pa
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_location_that_cannot_be_written_is_tried_again_later(spark: SparkSession, tmp_path: Path, way: str) -> None:
+def test_a_location_that_cannot_be_written_is_retried(spark: SparkSession, tmp_path: Path, way: str) -> None:
     (tmp_path / "data").write_text("a file where the folder should be")
     error = failure(frame_of(spark, ORDERS, [GOOD]), tmp_path, way)
     assert isinstance(error, TransientError)
@@ -113,14 +113,14 @@ def test_a_location_that_cannot_be_written_is_tried_again_later(spark: SparkSess
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_store_that_refuses_is_tried_again_later(spark: SparkSession, way: str) -> None:
+def test_a_store_that_denies_access_is_retried(spark: SparkSession, way: str) -> None:
     error = failure(frame_of(spark, ORDERS, [GOOD]), Path("/sys/calve"), way)  # where not even root may write
     assert isinstance(error, TransientError)
     assert error.primary == "the batch could not be written: the store denied access"
     assert "/sys/calve" in error.detail
 
 
-def test_a_full_disk_is_tried_again_later(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_full_disk_is_retried(spark: SparkSession, tmp_path: Path) -> None:
     frame = frame_of(spark, ORDERS, [GOOD])
     target = target_for(frame, ["id"], tmp_path)
     (tmp_path / "data").mkdir()

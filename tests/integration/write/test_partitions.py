@@ -59,7 +59,7 @@ def test_rows_of_older_specs_are_reached_by_deletes(spark: SparkSession, tmp_pat
     assert table.rows(["id", "at"]) == {"DuckDB": wanted, "Spark": wanted}
 
 
-def test_manifests_tell_readers_which_partitions_are_in_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_manifests_state_the_partitions_in_them(spark: SparkSession, tmp_path: Path) -> None:
     frame = frame_of(spark, ITEMS, [item(1, "b", 0, day=0), item(2, None, 1, day=3), item(3, "a", 2, day=1)])
     table = PartitionedTable(tmp_path, frame, "place", "day(at)", "bucket(4, id)", "void(id)")
     table.commit(PARTITIONING["driver"], frame)

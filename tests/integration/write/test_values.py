@@ -55,13 +55,13 @@ def test_texts_become_uuids_and_bytes_fixed_ones(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.parametrize("text", ["", "3f2504e0", f"{SOME}0", f"{{{SOME}}}", str(SOME).replace("-", "")])
-def test_a_text_that_is_no_uuid_is_a_bad_row(spark: SparkSession, tmp_path: Path, text: str) -> None:
-    with pytest.raises(BadRow, match='column "u" has a text that is no uuid'):
+def test_an_invalid_uuid_is_a_bad_row(spark: SparkSession, tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadRow, match='column "u" contains an invalid UUID'):
         written(spark, tmp_path, (text, None))
 
 
-def test_bytes_of_another_length_are_a_bad_row(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(BadRow, match='column "f" has a value of another length') as raised:
+def test_bytes_of_the_wrong_length_are_a_bad_row(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(BadRow, match='column "f" contains a value of the wrong length') as raised:
         written(spark, tmp_path, (None, b"ab"))
     assert raised.value.detail == "The table declares it with 3 bytes."
 

@@ -27,7 +27,7 @@ from calve.model.files import BloomFilter, FileOptions, WriteResult, WriteTarget
 from calve.model.spec import PartitionBy
 from calve.spark.version import constant_of
 from calve.sql.parser import parse_partition_field as parse_field
-from calve.write.changes import checked
+from calve.write.changes import check_changes
 from calve.write.driver_writer import DriverWriter
 from calve.write.job import WriteJob, Writer, layout_of
 from calve.write.native_writer import NativeWriter
@@ -65,7 +65,9 @@ def target_for(frame: DataFrame, key: list[str], folder: Path, **options: Any) -
 
 def write(writer: Writer, frame: DataFrame, target: WriteTarget, *, deletes: bool = True) -> WriteResult:
     layout = layout_of(frame.columns, target)
-    return writer.write(WriteJob(checked(frame, layout), layout, target, deletes, SizeHint(), RandomIds().new_id()))
+    return writer.write(
+        WriteJob(check_changes(frame, layout), layout, target, deletes, SizeHint(), RandomIds().new_id())
+    )
 
 
 def check_files(result: WriteResult, target: WriteTarget, key: list[str]) -> None:
@@ -224,13 +226,13 @@ def test_an_operation_that_may_vary_is_not_taken_for_a_constant(spark: SparkSess
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_every_writer_makes_no_file_of_no_change(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+def test_every_writer_writes_no_file_without_changes(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     frame = frame_of(spark, ORDERS, [])
     assert write(WRITERS[writer], frame, target_for(frame, ["id"], tmp_path)) == WriteResult((), 0)
 
 
 @pytest.mark.parametrize("writer", FAST)
-def test_every_writer_makes_deletes_alone_of_deletes_alone(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+def test_every_writer_writes_only_keys_for_deletes(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     frame = frame_of(spark, ORDERS, [(i, None, None, None, DELETE, i, None) for i in range(50)])
     target = target_for(frame, ["id"], tmp_path)
     result = write(FAST[writer], frame, target)
@@ -241,9 +243,7 @@ def test_every_writer_makes_deletes_alone_of_deletes_alone(spark: SparkSession, 
 
 @pytest.mark.parametrize("name", ["a b%20c [x]{y} ü", "a #1 q?m :"])
 @pytest.mark.parametrize("writer", FAST)
-def test_every_writer_takes_a_location_as_it_is_written(
-    spark: SparkSession, tmp_path: Path, writer: str, name: str
-) -> None:
+def test_every_writer_uses_a_location_verbatim(spark: SparkSession, tmp_path: Path, writer: str, name: str) -> None:
     frame = frame_of(spark, ORDERS, [(1, "NEW", 1.0, 2, UPSERT, 0, None)])
     target = target_for(frame, ["id"], tmp_path / name)
     result = write(FAST[writer], frame, target)

@@ -180,5 +180,5 @@ def test_until_rows_are_checked_those_of_others_are_part_of_what_the_next_claim_
 
 def test_a_sink_whose_table_another_one_took_over_is_fenced() -> None:
     state = replace(table(own(3)), stated=progress(3).retire())
-    with pytest.raises(FencedError, match="another sink took over the table"):
+    with pytest.raises(FencedError, match="another sink adopted the table"):
         believe(state, "t", HALT)

@@ -169,7 +169,7 @@ def test_a_missing_key_column_is_named_with_those_that_exist() -> None:
 
 
 def test_a_key_column_named_twice_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="the key names a column twice"):
+    with pytest.raises(InvalidInput, match="the key contains a column twice"):
         iceberg_schema(struct(k=spark.LongType()), ["k", "k"])
 
 

@@ -55,7 +55,7 @@ def test_changes_are_a_frame_or_a_source(tmp_path: Path) -> None:
         ({"key": 5}, "key must be a list of columns"),
         ({"key": [5]}, "key must be a list of columns"),
         ({"key": [""]}, "key must be a list of columns"),
-        ({"key": ["id", "id"]}, 'column "id" is in the key twice'),
+        ({"key": ["id", "id"]}, 'the key contains column "id" twice'),
         ({"name": None}, '"None" is not a valid name for a sink'),
         ({"mode": ["upsert"]}, "unknown mode \"['upsert']\""),
     ],

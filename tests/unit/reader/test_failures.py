@@ -52,7 +52,7 @@ def test_credentials_reach_tasks_and_show_in_no_text(table: ForeignTable) -> Non
 
 @pytest.mark.parametrize("kind", [TimestamptzNanoType(), TimestampNanoType()])
 def test_types_that_spark_does_not_have_are_refused(kind: TimestamptzNanoType | TimestampNanoType) -> None:
-    with pytest.raises(InvalidInput, match='column "c" has a type that Spark does not have') as refused:
+    with pytest.raises(InvalidInput, match='column "c" has a type that Spark does not support') as refused:
         spark_schema(Schema(NestedField(1, "c", kind, required=False)))
     assert refused.value.detail == f"It is {kind}."
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from calve.errors import CheckpointGap, TerminalError
 from calve.model.checkpoint import CheckpointIdentity, canonical_offsets, offsets_digest
 from calve.storage.state import LocalState
-from calve.view.totals import FANOUT, TotalsAt, TotalsPiece, ViewTotals, added, merged, way_to
+from calve.view.totals import FANOUT, TotalsAt, TotalsPiece, ViewTotals, add_piece, path_to, sum_by_group
 
 SCHEMA = pa.schema(
     [
@@ -37,7 +37,7 @@ def identity(start: int, end: int) -> CheckpointIdentity:
 
 def take(totals: ViewTotals, start: int, end: int, change: pa.Table, epoch: int = 1) -> pa.Table:
     before = totals.at(identity(start, end).start, SCHEMA)
-    whole, touched = added(before, change, "v")
+    whole, touched = add_piece(before, change, "v")
     totals.record(identity(start, end), change, TotalsAt(whole, ""), epoch=epoch)
     return touched
 
@@ -65,16 +65,16 @@ def test_touched_groups_come_with_their_new_totals_and_empty_ones_are_dropped(tm
     assert totals.at(canonical_offsets(2), SCHEMA).table.column("_calve__g0").to_pylist() == ["b"]
 
 
-def test_more_taken_than_there_is_an_error(tmp_path: Path) -> None:
+def test_removing_more_rows_than_there_are_is_an_error(tmp_path: Path) -> None:
     totals = ViewTotals(LocalState(tmp_path), "v")
-    with pytest.raises(TerminalError, match="more rows were taken"):
+    with pytest.raises(TerminalError, match="more rows were removed"):
         take(totals, 0, 1, piece(("a", -1, -1, "0", None)))
 
 
 def test_a_sum_of_too_many_digits_is_an_error() -> None:
     huge = piece(("a", 1, 1, "9" * 36 + ".99", 1))
     with pytest.raises(TerminalError, match="more than 38 digits"):
-        merged([huge, huge])
+        sum_by_group([huge, huge])
 
 
 def test_a_missing_piece_is_named(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_missing_piece_is_named(tmp_path: Path) -> None:
     raise AssertionError("nothing was missed")
 
 
-def test_parts_go_only_after_the_whole_is_there_and_pieces_that_lead_nowhere_go_too(tmp_path: Path) -> None:
+def test_parts_are_removed_after_the_merged_piece_exists_and_so_are_dead_ends(tmp_path: Path) -> None:
     totals = ViewTotals(LocalState(tmp_path), "v")
     for i in range(FANOUT):
         take(totals, i, i + 1, piece(("a", 1, 1, "1", 1)))
@@ -121,7 +121,7 @@ def test_a_crash_between_the_whole_and_the_removal_of_its_parts_does_no_harm(tmp
 
 
 @given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)).filter(lambda e: e[0] < e[1]), max_size=15))
-def test_a_way_is_found_where_there_is_one_and_it_is_unbroken(edges: set[tuple[int, int]]) -> None:
+def test_a_path_is_found_if_there_is_one_and_is_unbroken(edges: set[tuple[int, int]]) -> None:
     beginning = offsets_digest(None)
     names = {0: beginning} | {i: f"p{i}" for i in range(1, 7)}
     pieces = [TotalsPiece(names[end], names[begin], 1) for begin, end in edges]
@@ -129,12 +129,12 @@ def test_a_way_is_found_where_there_is_one_and_it_is_unbroken(edges: set[tuple[i
     for begin, end in sorted(edges):
         if begin in reached:
             reached.add(end)
-    way = way_to("p6", pieces)
-    assert (way is not None) == (6 in reached)
-    if way:
-        assert way[0].start == beginning
-        assert way[-1].end == "p6"
-        assert all(a.end == b.start for a, b in pairwise(way))
+    path = path_to("p6", pieces)
+    assert (path is not None) == (6 in reached)
+    if path:
+        assert path[0].start == beginning
+        assert path[-1].end == "p6"
+        assert all(a.end == b.start for a, b in pairwise(path))
 
 
 FLOATS = [float("-inf"), -1.5, -5e-324, -0.0, 0.0, 5e-324, 2.5, float("inf"), float("nan"), None]
@@ -156,7 +156,7 @@ def test_extremes_of_floats_are_those_of_spark(rows: list[tuple[str, float | Non
         pa.table({"_calve__g0": [group], "n": [1], "lo0": pa.array([value], kind), "hi1": pa.array([value], kind)})
         for group, value in rows
     ]
-    for found in merged(pieces).to_pylist():
+    for found in sum_by_group(pieces).to_pylist():
         values = [piece["hi1"][0].as_py() for piece in pieces if piece["_calve__g0"][0].as_py() == found["_calve__g0"]]
         known = [value for value in values if value is not None]
         if not known:
@@ -169,14 +169,14 @@ def test_extremes_of_floats_are_those_of_spark(rows: list[tuple[str, float | Non
 def test_extremes_do_not_depend_on_the_order_of_pieces() -> None:
     zeros = [pa.table({"_calve__g0": ["a"], "n": [1], "lo0": [zero], "hi1": [zero]}) for zero in (0.0, -0.0)]
     for pieces in (zeros, zeros[::-1]):
-        (found,) = merged(pieces).to_pylist()
+        (found,) = sum_by_group(pieces).to_pylist()
         assert (math.copysign(1, found["lo0"]), math.copysign(1, found["hi1"])) == (-1, 1)
 
 
 def test_every_nan_is_the_same() -> None:
     negative = pa.array([-1], pa.int64()).view(pa.float64())
     tables = [pa.table({"_calve__g0": ["a"], "n": [1], "lo0": v, "hi1": v}) for v in (negative, pa.array([1.0]))]
-    (found,) = merged(tables).to_pylist()
+    (found,) = sum_by_group(tables).to_pylist()
     assert found["lo0"] == 1.0
     assert math.isnan(found["hi1"])
 
@@ -260,7 +260,7 @@ def test_a_fenced_run_whose_listing_missed_a_merge_of_its_successor_removes_noth
     torn.torn = True
     pieces = fenced._pieces()
     assert len(pieces) == 1
-    fenced._remove([p for p in pieces if way_to(p.start, pieces) is None], 1)
+    fenced._remove([p for p in pieces if path_to(p.start, pieces) is None], 1)
     assert total_at(store, FANOUT + 1) == FANOUT + 1
 
 

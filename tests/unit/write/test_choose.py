@@ -87,5 +87,5 @@ def test_a_column_whose_type_spark_lacks_is_refused_by_name() -> None:
     schema = Schema(
         NestedField(1, "id", LongType(), required=True), NestedField(2, "u", TimestampNanoType(), required=False)
     )
-    with pytest.raises(InvalidInput, match='column "u" of the table has a type that Spark does not have'):
+    with pytest.raises(InvalidInput, match='column "u" of the table has a type that Spark does not support'):
         layout_of(["id", "u", *RESERVED], target_in(Path("/somewhere"), schema))

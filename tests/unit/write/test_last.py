@@ -121,6 +121,6 @@ def test_upserts_are_the_rows_that_are_not_deletes() -> None:
     assert upserts(table.slice(1, 1)).num_rows == 0
 
 
-def test_rows_that_all_stay_are_not_copied() -> None:
+def test_a_batch_that_keeps_all_rows_is_not_copied() -> None:
     batch = pa.record_batch({"k": [1, 2, 3], OP: pa.array([UPSERT] * 3, pa.int8())})
     assert upserts(batch) is batch

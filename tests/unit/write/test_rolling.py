@@ -48,7 +48,7 @@ def _write_in_pieces(out: RollingFiles, table: pa.Table, rows: int) -> None:
         out.write(table.slice(start, rows))
 
 
-def test_a_data_file_tells_the_table_all_about_itself(tmp_path: Path) -> None:
+def test_a_data_file_is_described_completely(tmp_path: Path) -> None:
     target = target_in(tmp_path)
     (file,) = written(target, FileKind.data(target), orders(1000)).files
     assert (file.content, file.spec_id, file.partition, file.equality_ids) == (Content.DATA, DATA_SPEC, (), ())
@@ -107,7 +107,7 @@ def test_field_ids_are_on_every_level(tmp_path: Path) -> None:
     assert rows_of([file]) == table.to_pylist()
 
 
-def test_decimals_are_integers_as_the_specification_wants(tmp_path: Path) -> None:
+def test_decimals_are_integers_as_the_specification_requires(tmp_path: Path) -> None:
     target = target_in(tmp_path)
     (file,) = written(target, FileKind.data(target), orders(10)).files
     columns = pq.ParquetFile(local(file)).schema
@@ -153,7 +153,7 @@ def test_two_attempts_never_share_a_name(tmp_path: Path) -> None:
     assert len(set(drawn)) == 4
 
 
-def test_a_write_that_fails_midway_reports_nothing_and_lets_go_of_its_file(tmp_path: Path) -> None:
+def test_a_write_that_fails_midway_reports_nothing_and_releases_its_file(tmp_path: Path) -> None:
     target = target_in(tmp_path, row_group_rows=100)
     calls: list[int] = []
 
@@ -192,7 +192,7 @@ def test_files_are_written_as_the_options_say(tmp_path: Path) -> None:
     assert pq.ParquetFile(local(keys)).metadata.row_group(0).column(0).bloom_filter_length is None
 
 
-def test_row_groups_have_about_the_size_that_is_asked_for(tmp_path: Path) -> None:
+def test_row_groups_have_about_the_configured_size(tmp_path: Path) -> None:
     noise = pa.table({name: orders(200_000)[name] for name in orders(1).column_names})
     target = target_in(tmp_path, row_group_size=200_000)
     (file,) = written(target, FileKind.data(target), *[noise.slice(n, 5_000) for n in range(0, 200_000, 5_000)]).files

@@ -80,7 +80,7 @@ def test_a_task_that_fails_in_the_middle_of_a_file_leaves_no_file(tmp_path: Path
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_rows_that_stop_coming_leave_no_file(tmp_path: Path) -> None:
+def test_rows_that_stop_midway_leave_no_file(tmp_path: Path) -> None:
     target = target_in(tmp_path)
     small = replace(target, options=replace(target.options, row_group_rows=1))
 

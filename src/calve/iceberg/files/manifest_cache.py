@@ -105,7 +105,7 @@ class ManifestCache:
             self._lists[location] = written
 
     def entries_of(self, io: FileIO, *manifests: ManifestFile) -> list[ManifestEntry]:
-        """The live entries of manifests, whoever wrote them, with everything they inherit. Raises OSError."""
+        """The live entries of manifests from any writer, with everything they inherit. Raises OSError."""
         paths = [manifest.manifest_path for manifest in manifests]
         with self._lock:
             found = {path: self._entries[path] for path in paths if path in self._entries}

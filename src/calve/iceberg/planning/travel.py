@@ -34,7 +34,9 @@ class AsOf:
         given = [name for name in ("snapshot_id", "frontier", "ref") if getattr(self, name) is not None]
         if len(given) > 1:
             raise InvalidInput(
-                "a table is read as of one moment", detail=f"Got {' and '.join(given)}.", hint="Keep one of them."
+                "a table can be read as of only one point in time",
+                detail=f"Got {' and '.join(given)}.",
+                hint="Keep one of them.",
             )
         if self.sink is not None and self.frontier is None:
             raise InvalidInput("a sink can be chosen only together with a frontier", hint="Set as_of_frontier.")
@@ -114,7 +116,7 @@ def _by_frontier(table: Table, time: int, sink: str | None) -> Snapshot:
         raise InvalidInput(
             f'table "{name}" is written by several sinks, each with a frontier of its own',
             detail=f"Got snapshots of {', '.join(sinks)}.",
-            hint="Name the sink, by its name or its id.",
+            hint="Choose the sink by name or id.",
         )
     if not stated:
         raise InvalidInput(

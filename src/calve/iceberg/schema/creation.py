@@ -95,7 +95,7 @@ def _column(field: NestedField, key: Sequence[str], uuids: Sequence[str]) -> Nes
 
 def _check_key(fields: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
     if len(set(key)) < len(key):
-        raise InvalidInput("the key names a column twice", detail=f"The key is ({', '.join(key)}).")
+        raise InvalidInput("the key contains a column twice", detail=f"The key is ({', '.join(key)}).")
     by_name = {field["name"]: field for field in fields}
     for name in key:
         field = by_name.get(name)

@@ -248,7 +248,7 @@ def _spark_type(kind: IcebergType, path: str) -> Any:
     name = _PLAIN[type(kind)][1]
     if name is None:
         raise InvalidInput(
-            f'column "{path}" has a type that Spark does not have',
+            f'column "{path}" has a type that Spark does not support',
             detail=f"It is {kind}.",
             hint="Select the other columns by name, or use `calve read`.",
         )

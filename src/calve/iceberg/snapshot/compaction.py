@@ -1,4 +1,4 @@
-"""Replaces data files of a table, whoever wrote them, by fewer files with the same rows and without deletes.
+"""Replaces data files of a table, from any writer, with fewer files with the same rows and without deletes.
 
     plan ──► groups of files with their deletes ──► new files (elsewhere) ──► head ──► one `replace` snapshot
 

@@ -1,4 +1,4 @@
-"""Replaces equality deletes of a table, whoever wrote them, by position deletes of the same rows.
+"""Replaces equality deletes of a table, from any writer, with position deletes of the same rows.
 
     plan ──► data files with the equality deletes that apply ──► positions (elsewhere) ──► one `replace` snapshot
 

@@ -98,7 +98,7 @@ def stated_progress(properties: Mapping[str, str], sink_id: str) -> Progress | N
 
 
 def is_retired(properties: Mapping[str, str], sink_id: str) -> bool:
-    """Whether another sink took over the table for good; False if the property cannot be read."""
+    """Whether another sink adopted the table, for good; False if the property cannot be read."""
     with suppress(ProgressUnprovable):
         stated = stated_progress(properties, sink_id)
         return stated is not None and stated.fence.retired

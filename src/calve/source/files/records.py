@@ -93,7 +93,7 @@ def _zone(spark: SparkSession) -> str:
 
 @dataclass(frozen=True)
 class LineReader:
-    """Reads lines and rows; goes to tasks."""
+    """Reads lines and rows. Pickled into tasks."""
 
     fields: tuple[T.StructField, ...]
     settings: Settings

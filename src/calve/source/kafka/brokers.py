@@ -162,10 +162,10 @@ class Brokers:
 def transient(what: str, access: Access, error: Exception, causes: Iterable[str] = ()) -> TransientError:
     """The error for failing brokers."""
     cause = error.args[0] if error.args else error
-    told = [*causes] or [str(cause.str()) if hasattr(cause, "str") else str(cause)]
+    reasons = [*causes] or [str(cause.str()) if hasattr(cause, "str") else str(cause)]
     return TransientError(
         f"{what} at {access.brokers} failed",
-        detail=f"{_AFTER.sub('', '; '.join(told))}.",
+        detail=f"{_AFTER.sub('', '; '.join(reasons))}.",
         hint="Check the brokers' addresses, the security protocol, and the login.",
     )
 

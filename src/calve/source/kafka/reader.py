@@ -67,7 +67,7 @@ def read_schema(*, included: bool, decoded: bool) -> T.StructType:
 
 @dataclass(frozen=True)
 class TopicReader:
-    """Reads a topic; goes to tasks."""
+    """Reads a topic. Pickled into tasks."""
 
     access: Access
     topic: str
@@ -162,10 +162,10 @@ class _Reading:
         raise transient(f'reading topic "{self._reader.topic}"', self._reader.access, kafka.KafkaException(error))
 
     def _silent(self, split: OffsetRange, at: int) -> TransientError:
-        told = f" {self._errors[-1].str()}." if self._errors else ""
+        reason = f" {self._errors[-1].str()}." if self._errors else ""
         return TransientError(
             f'reading topic "{self._reader.topic}" at {self._reader.access.brokers} timed out',
-            detail=f"Partition {split.partition} returned nothing after offset {at} for {STALL_SECONDS:g} s.{told}",
+            detail=f"Partition {split.partition} returned nothing after offset {at} for {STALL_SECONDS:g} s.{reason}",
         )
 
     def batch(self, messages: list[Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -268,7 +268,7 @@ def typed_records(records: Records, fields: Sequence[T.StructField], unit: str |
 
 @dataclass(frozen=True)
 class ValueReader:
-    """Reads values of records; goes to tasks."""
+    """Reads values of records. Pickled into tasks."""
 
     fields: tuple[T.StructField, ...]
     settings: Settings
