@@ -24,6 +24,7 @@ from calve.metastore.filters import Filter, eq, one_of
 from calve.metastore.statistics import ColumnStatistics, StatisticKind, StatisticsType
 from calve.metastore.tables import GENERAL_INFO, MetadataType, TableId, TableUnit
 from calve.model.scan import EVERYTHING, AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition
+from calve.retry import retry_on
 from calve.sql.statements import MetadataLevel
 
 
@@ -174,12 +175,8 @@ def _may_match(sieve: "Sieve", unit: TableUnit) -> bool:
 def known_of(tables: Component[TableUnit], subject: AnalysisSubject) -> Knowledge:
     """The current knowledge. Raises TransientError."""
     with trying("reading the metastore"):
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return Knowledge(tables, tables.see(), subject)
-            except FileNotFoundError:  # it expired meanwhile
-                continue
-        return Knowledge(tables, tables.see(), subject)
+        # its files may expire meanwhile
+        return retry_on(FileNotFoundError, ATTEMPTS, lambda: Knowledge(tables, tables.see(), subject))
 
 
 # -------------------------------------------------------------------------------------------------------- conditions

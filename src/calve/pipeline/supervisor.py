@@ -23,6 +23,7 @@ from calve.pipeline.build import sink_of
 from calve.pipeline.monitor import forget_status, report_start
 from calve.pipeline.query import Query
 from calve.plan.sinks import plan_sink
+from calve.retry import Backoff
 from calve.sql.statements import ObjectKind
 
 _log = logging.getLogger("calve")
@@ -121,7 +122,7 @@ class SinkRunner:
             _log.exception("sink %s ended unexpectedly", self.definition.name)
 
     def _run(self) -> None:
-        wait = FIRST_WAIT
+        backoff = Backoff(FIRST_WAIT, LONGEST_WAIT)
         while True:
             started = self._clock.monotonic()
             try:
@@ -135,7 +136,8 @@ class SinkRunner:
                 return
             except Exception as error:  # noqa: BLE001 - the supervisor's last resort: unknown failures are retried
                 if self._clock.monotonic() - started > LONGEST_WAIT:
-                    wait = FIRST_WAIT
+                    backoff.reset()
+                wait = backoff.next()
                 if self._stop.is_set() or (self._until_caught_up and wait > FIRST_WAIT * 4):
                     self._halt(error)
                     return
@@ -144,7 +146,6 @@ class SinkRunner:
             if self._stop.wait(wait):
                 self.result = SinkResult(self.definition.name, Ending.STOPPED)
                 return
-            wait = min(wait * 2, LONGEST_WAIT)
 
     def _halt(self, error: BaseException) -> None:
         name = self.definition.name
