@@ -14,7 +14,12 @@ _LONGEST_KEYWORD: Final = 40
 def suggestion(name: str, known: Iterable[str]) -> str:
     """A hint that quotes the known name closest to `name`; empty if none is close."""
     found = closest(name, known)
-    return f'Did you mean "{found}"?' if found else ""
+    return did_you_mean(f'"{found}"' if found else None)
+
+
+def did_you_mean(found: str | None, otherwise: str = "") -> str:
+    """The hint that names what was found, else this text."""
+    return f"Did you mean {found}?" if found else otherwise
 
 
 def closest(name: str, known: Iterable[str], cutoff: float = _SIMILAR) -> str | None:

@@ -7,7 +7,6 @@ Statistics only exclude files. Missing statistics, and those of a different type
 match.
 """
 
-import datetime as dt
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,8 @@ from calve.metastore.component import Component
 from calve.metastore.filters import Filter, eq, one_of
 from calve.metastore.statistics import ColumnStatistics, StatisticKind, StatisticsType
 from calve.metastore.tables import GENERAL_INFO, MetadataType, TableId, TableUnit
-from calve.model.scan import EVERYTHING, AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition
+from calve.model.scan import EVERYTHING, AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition, comparable
+from calve.retry import retry_on
 from calve.sql.statements import MetadataLevel
 
 
@@ -174,12 +174,8 @@ def _may_match(sieve: "Sieve", unit: TableUnit) -> bool:
 def known_of(tables: Component[TableUnit], subject: AnalysisSubject) -> Knowledge:
     """The current knowledge. Raises TransientError."""
     with trying("reading the metastore"):
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return Knowledge(tables, tables.see(), subject)
-            except FileNotFoundError:  # it expired meanwhile
-                continue
-        return Knowledge(tables, tables.see(), subject)
+        # its files may expire meanwhile
+        return retry_on(FileNotFoundError, ATTEMPTS, lambda: Knowledge(tables, tables.see(), subject))
 
 
 # -------------------------------------------------------------------------------------------------------- conditions
@@ -195,7 +191,6 @@ _COMPARE: Final[Mapping[ComparisonOperator, Callable[[Any, Any, Any], bool]]] = 
     ),
 }
 _ABOVE: Final = frozenset({ComparisonOperator.GREATER, ComparisonOperator.GREATER_OR_EQUAL})
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
@@ -228,7 +223,7 @@ def _may_hold(comparison: ColumnComparison, known: ColumnStatistics) -> bool:
         return known.nulls != 0
     if known.values == 0:
         return False
-    least, greatest = _plain(known.least), _plain(known.greatest)
+    least, greatest = comparable(known.least), comparable(known.greatest)
     if operator is ComparisonOperator.NOT_NULL or least is None or greatest is None:
         return True
     if operator is ComparisonOperator.IN:
@@ -245,15 +240,3 @@ def _compares(operator: ComparisonOperator, value: Any, least: Any, greatest: An
         return _COMPARE[operator](value, least, greatest)
     except TypeError:  # a value outside of the column's type: Spark decides
         return True
-
-
-def _plain(bound: Any) -> Any:
-    """Days and microseconds since 1970, as in conditions."""
-    match bound:
-        case dt.datetime():
-            instant = bound if bound.tzinfo else bound.replace(tzinfo=dt.UTC)
-            return (instant - _EPOCH) // dt.timedelta(microseconds=1)
-        case dt.date():
-            return (bound - _EPOCH.date()).days
-        case _:
-            return bound

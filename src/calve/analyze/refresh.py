@@ -23,6 +23,7 @@ from calve.metastore.component import Component
 from calve.metastore.filters import eq, one_of
 from calve.metastore.statistics import Statistic, StatisticKind, merge_columns, merge_statistics
 from calve.metastore.tables import GENERAL_INFO, MetadataType, TableId, TableUnit
+from calve.retry import retry_on
 from calve.sql.statements import MetadataLevel
 
 ATTEMPTS: Final = 20
@@ -56,17 +57,15 @@ class Refreshed:
 def refresh(tables: Component[TableUnit], subject: AnalysisSubject, request: Request) -> Refreshed:
     """Bring the metadata of a table up to date. Raises InvalidInput, TransientError."""
     work = _Refresh(tables, subject, request)
-    for _ in range(ATTEMPTS):
-        with trying(f"refreshing the metadata of {subject.location}"):
-            try:
-                return work.attempt()
-            except (CommitConflict, FileNotFoundError):
-                continue
-    raise TransientError(
-        f"the metadata of {subject.location} could not be refreshed",
-        detail="Other writers kept changing it.",
-        hint="Try again.",
-    )
+    with trying(f"refreshing the metadata of {subject.location}"):
+        try:
+            return retry_on((CommitConflict, FileNotFoundError), ATTEMPTS, work.attempt)
+        except (CommitConflict, FileNotFoundError) as error:
+            raise TransientError(
+                f"the metadata of {subject.location} could not be refreshed",
+                detail="Other writers kept changing it.",
+                hint="Try again.",
+            ) from error
 
 
 def drop_metadata(tables: Component[TableUnit], table: TableId) -> bool:

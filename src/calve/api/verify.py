@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from calve.clock import SystemClock
@@ -36,6 +36,7 @@ from calve.spark.failures import told_as
 from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
 from calve.storage.state import StateStore, open_state
+from calve.write.changes import quoted
 from calve.write.consolidate import last_rows, log_rows
 
 SAMPLE = 5
@@ -127,14 +128,14 @@ class _Comparison:
             if not spec.append:
                 return _compare_by_key(_latest_rows(changes, key, columns), found, key, columns)
             kept = [name for name in columns if name != TIME or spec.times]  # the times of checkpoints are unknown here
-            return _compare_logs(changes.select(*map(_column, kept)), found.select(*map(_column, kept)))
+            return _compare_logs(changes.select(*map(quoted, kept)), found.select(*map(quoted, kept)))
 
 
 def _compare_logs(wanted: DataFrame, found: DataFrame) -> Differences:
     """Compare append tables, in which the same row may occur several times."""
 
     def texts(frame: DataFrame, count: str) -> DataFrame:
-        whole = F.to_json(F.struct(*map(_column, frame.columns)), {"ignoreNullFields": "false"})
+        whole = F.to_json(F.struct(*map(quoted, frame.columns)), {"ignoreNullFields": "false"})
         return frame.select(whole.alias("row")).groupBy("row").agg(F.count(F.lit(1)).alias(count))
 
     both = texts(wanted, _WANTED).join(texts(found, _FOUND), "row", "full_outer").na.fill(0)
@@ -148,9 +149,9 @@ def _compare_logs(wanted: DataFrame, found: DataFrame) -> Differences:
 def _latest_rows(changes: DataFrame, key: tuple[str, ...], columns: list[str]) -> DataFrame:
     """The expected rows: the latest change of each key, unless it deletes."""
     orders = [F.col(name).desc() for name in order_columns(changes.columns)]
-    window = Window.partitionBy(*map(_column, key)).orderBy(*orders)
+    window = Window.partitionBy(*map(quoted, key)).orderBy(*orders)
     last = changes.withColumn("_calve_rank", F.row_number().over(window)).where("_calve_rank = 1")
-    return last.where(F.col(OP) == UPSERT).select(*map(_column, columns))
+    return last.where(F.col(OP) == UPSERT).select(*map(quoted, columns))
 
 
 def _refuse_bad_rows(changes: DataFrame) -> None:
@@ -165,8 +166,8 @@ def _compare_by_key(wanted: DataFrame, found: DataFrame, key: tuple[str, ...], c
     names = [f"_calve_key_{i}" for i in range(len(key))]
 
     def keyed(frame: DataFrame, text: str) -> DataFrame:
-        keys = [_column(name).alias(alias) for name, alias in zip(key, names, strict=True)]
-        whole = F.to_json(F.struct(*map(_column, columns)), {"ignoreNullFields": "false"})
+        keys = [quoted(name).alias(alias) for name, alias in zip(key, names, strict=True)]
+        whole = F.to_json(F.struct(*map(quoted, columns)), {"ignoreNullFields": "false"})
         return frame.select(*keys, whole.alias(text))
 
     theirs = keyed(found, _FOUND)
@@ -195,7 +196,3 @@ def _compare_by_key(wanted: DataFrame, found: DataFrame, key: tuple[str, ...], c
 
 def _values(key: str) -> list[str]:
     return [str(value) for value in json.loads(key).values()]
-
-
-def _column(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")

@@ -26,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calve.api.folders import FolderRead, read_folder
+from calve.cli.show import format_instant
 from calve.definitions.workplace import Workplace
 from calve.lake import TableRef
 from calve.model.scan import DeleteKind, ScanPlan
@@ -230,7 +231,7 @@ def describe_scan(plan: ScanPlan, name: str) -> list[str]:
         return [f"{name} has no snapshot: nothing is read."]
     lines = [
         f"{'table':<12}{name}",
-        f"{'snapshot':<12}{plan.snapshot_id}, committed {_instant(plan.timestamp_ms or 0)}",
+        f"{'snapshot':<12}{plan.snapshot_id}, committed {format_instant(plan.timestamp_ms or 0)} UTC",
     ]
     if plan.frontier is not None:
         lines.append(f"{'frontier':<12}{plan.frontier}")
@@ -278,10 +279,6 @@ def describe_folder(reading: FolderRead) -> list[str]:
     if chosen.row_groups:
         lines.append(f"{'':<12}{chosen.row_groups:,} row groups of files that are read")
     return lines
-
-
-def _instant(millis: int) -> str:
-    return dt.datetime.fromtimestamp(millis / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _size(count: float) -> str:

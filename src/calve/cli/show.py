@@ -92,14 +92,14 @@ def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
             str(status.pending),
             str(status.commits),
             f"{status.rows:,}",
-            "-" if status.last_commit_ms is None else _instant(status.last_commit_ms),
+            "-" if status.last_commit_ms is None else format_instant(status.last_commit_ms),
         )
     console.print(table)
     for status in statuses:
         if status.cause:
             console.print(f"\n{status.sink}: {status.cause}", soft_wrap=True)
         if status.last_compaction_ms is not None:
-            words = f"{status.compactions:,} compactions; the last, {_instant(status.last_compaction_ms)}: "
+            words = f"{status.compactions:,} compactions; the last, {format_instant(status.last_compaction_ms)}: "
             console.print(f"\n{status.sink}: {words}{status.last_compaction}", soft_wrap=True)
         if status.key_violations:
             words = f"{status.key_violations:,} keys had different rows in one checkpoint; see the log"
@@ -143,12 +143,13 @@ def _frontier(text: str) -> str:
     if text == "[]":
         return "complete"
     try:
-        return _instant(int(text.strip("[]")))
+        return format_instant(int(text.strip("[]")))
     except ValueError:  # written by another version
         return text
 
 
-def _instant(millis: int) -> str:
+def format_instant(millis: int) -> str:
+    """An instant in UTC, to the second."""
     try:
         return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):  # times beyond the year 9999, where Python's end

@@ -10,6 +10,7 @@ from calve.commit.takeover import KNOWN_KEPT, is_staged
 from calve.errors import TransientError
 from calve.model.files import Committable
 from calve.model.progress import Progress, Receipt
+from calve.retry import Backoff
 
 ATTEMPTS: Final = 5
 """Attempts to commit one committable before the committer backs off; it stays pending."""
@@ -38,7 +39,7 @@ class Commits:
             return self._commit(committable)
 
     def _commit(self, committable: Committable) -> Receipt | None:
-        delay = 0.05
+        backoff = Backoff(0.05, 2.0)
         for attempt in range(1, ATTEMPTS + 1):
             started = self._clock.monotonic()
             try:
@@ -49,8 +50,7 @@ class Commits:
                     self._state.reset_idle()
                     self._monitor.stalled(str(error))
                     return None
-                self._waiter.pause(delay * self._ids.jitter())
-                delay = min(delay * 2, 2.0)
+                self._waiter.pause(backoff.next() * self._ids.jitter())
             else:
                 return self._acknowledge(landed, committable, self._clock.monotonic() - started)
         return None

@@ -14,6 +14,7 @@ from typing import Any, Final
 from calve.commit.ports import RunSignals, Stopped, TableMaintenance
 from calve.commit.run import SinkRun
 from calve.errors import CalveError, TransientError
+from calve.retry import Backoff
 
 FIRST_WAIT: Final = 0.5
 LONGEST_WAIT: Final = 30.0
@@ -140,13 +141,13 @@ class Committer:
 
     def loop(self) -> None:
         """Commit, close batches and let the table be maintained, until the table is sealed or the run is stopped."""
-        delay = FIRST_WAIT
+        backoff = Backoff(FIRST_WAIT, LONGEST_WAIT)
         while not self._run.state.frontier.sealed:
             calls = self._signals.calls
             if not self._signals.stopping:
                 self._upkeep.maintain()
             if not self._run.state.ready:
-                delay = FIRST_WAIT
+                backoff.reset()
                 if not self._signals.stopping and self._close_due():
                     continue
                 if self._finishing:
@@ -162,11 +163,10 @@ class Committer:
                 continue
             self._busy = True
             if self._run.commits.commit_next() is not None:
-                delay = FIRST_WAIT
+                backoff.reset()
                 self._signals.wake()
             else:  # the batch stays pending and is retried later, in order
-                self._signals.pause(delay)
-                delay = min(delay * 2, LONGEST_WAIT)
+                self._signals.pause(backoff.next())
 
     def _idle(self, calls: int) -> None:
         due = self._run.batches.until_due()

@@ -22,6 +22,7 @@ from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Entry, O
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence
 from calve.model.spec import OnForeignCommit, SinkSpec
+from calve.retry import Backoff
 
 T = TypeVar("T")
 
@@ -229,7 +230,7 @@ class RunState:
 
     def retry_until_stopped(self, action: Callable[[], T]) -> T:
         """Retry on TransientError until the action succeeds or the run is stopped."""
-        delay, failed = 0.1, False
+        backoff, failed = Backoff(0.1, LONGEST_WAIT), False
         while True:
             try:
                 found = action()
@@ -241,8 +242,7 @@ class RunState:
                 self.reset_idle()
                 self.monitor.failed_attempt(error)
                 self.monitor.stalled(str(error))
-            self.waiter.pause(delay * self.ids.jitter())
-            delay = min(delay * 2, LONGEST_WAIT)
+            self.waiter.pause(backoff.next() * self.ids.jitter())
 
     def retry_checking_fence(self, action: Callable[[], T]) -> T:
         """Like `retry_until_stopped`. Raises FencedError if a successor removed what is missing."""

@@ -22,6 +22,7 @@ from calve.metastore.config import MetastoreConfig
 from calve.metastore.metastore import Metastore
 from calve.metastore.modify import Modify, execute_together
 from calve.metastore.views import ViewUnit
+from calve.retry import retry_on
 from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
 
@@ -174,26 +175,29 @@ class MetastoreDefinitions:
         self._edit(plan, self._components())
 
     def _edit(self, plan: Callable[[_Edit], None], components: Mapping[ObjectKind, Component[Any]]) -> None:
-        for _ in range(ATTEMPTS):
+        def attempt() -> None:
             edit = _Edit(self._look(components), components, self._clock.now_ms())
             plan(edit)
-            try:
-                return edit.execute()
-            except CommitConflict:
-                continue
-        raise _overtaken("changed")
+            edit.execute()
+
+        try:
+            retry_on(CommitConflict, ATTEMPTS, attempt)
+        except CommitConflict as error:
+            raise _overtaken("changed") from error
 
     def _look(self, components: Mapping[ObjectKind, Component[Any]]) -> _Look:
         """Read all components at one moment."""
-        for _ in range(ATTEMPTS):
+
+        def attempt() -> _Look:
             seen = dict(zip(components, see_together(list(components.values())), strict=True))
-            with trying("reading the definitions"):
-                try:
-                    units = [unit for kind, one in components.items() for unit in _read(kind, one, seen[kind])]
-                except FileNotFoundError:
-                    continue  # the version expired in between
+            units = [unit for kind, one in components.items() for unit in _read(kind, one, seen[kind])]
             return _Look(seen, tuple(sorted((Placed.of(unit) for unit in units), key=lambda one: one.position)))
-        raise _overtaken("read")
+
+        with trying("reading the definitions"):
+            try:  # a version may expire before it is read
+                return retry_on(FileNotFoundError, ATTEMPTS, attempt)
+            except FileNotFoundError as error:
+                raise _overtaken("read") from error
 
     def _components(self) -> Mapping[ObjectKind, Component[Any]]:
         with self._opening:

@@ -34,6 +34,7 @@ from calve.model.scan import DeleteKind
 from calve.model.spec import TableName, WriteOptions
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_sets import distinct
+from calve.retry import retry_on
 
 ATTEMPTS = 20
 """Attempts of a commit: each takes a moment."""
@@ -138,7 +139,8 @@ class Compactor:
 
         Raises CommitConflict when other commits win every time, CommitUnknown, TransientError, FencedError.
         """
-        for attempt in range(1, attempts + 1):
+
+        def attempt() -> Compacted | None:
             table = load_table(self._catalog, self._scope.name)
             head = self._compactions.head(ready.plan, table, ready.hold.snapshot_id)
             if head is None:
@@ -146,15 +148,14 @@ class Compactor:
             self._drop_stale(ready, head)
             if not ready.groups and ready.plan.groups.groups:
                 return None
-            try:
-                return self._attempt(ready, head)
-            except CommitConflict as error:
-                _log.info(
-                    "attempt %d to commit a compaction of %s failed: %s", attempt, self._scope.name, error.primary
-                )
-                if attempt == attempts:
-                    raise
-        return None
+            return self._attempt(ready, head)
+
+        return retry_on(
+            CommitConflict,
+            attempts,
+            attempt,
+            lambda error: _log.info("committing a compaction of %s again: %s", self._scope.name, error.primary),
+        )
 
     @contextmanager
     def _held(self, plan: CompactionPlan) -> Iterator[Hold]:

@@ -19,6 +19,7 @@ from calve.keylookup.search import Search, search_by_tasks, search_here, write_d
 from calve.model.files import WrittenFile
 from calve.model.spec import TableName
 from calve.reader.key_positions import KeyMemory, PositionFinder
+from calve.retry import retry_on
 
 ATTEMPTS = 5
 HERE_ROWS = 30_000_000
@@ -52,21 +53,21 @@ def convert_deletes(catalog: Catalog, name: TableName, tools: ConversionTools) -
 
     Raises CommitConflict when other commits won every time, CommitUnknown, TransientError, InvalidInput.
     """
-    attempt = 1
-    while True:
+
+    def attempt() -> Converted | None:
         plan = plan_conversion(load_table(catalog, name))
         if plan is None:
             return None
         files = positions_of(plan, tools)
-        try:
-            snapshot_id = commit_conversion(plan, files, tools.clock, tools.ids)
-        except CommitConflict as error:
-            if attempt == ATTEMPTS:
-                raise
-            attempt += 1
-            _log.info("planning the conversion of deletes of %s again: %s", name, error.primary)
-        else:
-            return Converted(snapshot_id, len(plan.equality), len(files), sum(f.record_count for f in files))
+        snapshot_id = commit_conversion(plan, files, tools.clock, tools.ids)
+        return Converted(snapshot_id, len(plan.equality), len(files), sum(f.record_count for f in files))
+
+    return retry_on(
+        CommitConflict,
+        ATTEMPTS,
+        attempt,
+        lambda error: _log.info("planning the conversion of deletes of %s again: %s", name, error.primary),
+    )
 
 
 def positions_of(plan: ConversionPlan, tools: ConversionTools) -> tuple[WrittenFile, ...]:

@@ -8,6 +8,6 @@ config       the configuration and its layers; storage keys -> folders
 metastore    components by name
 statistics   typed statistics of columns and of metadata, mergeable
 tables       the component of tables, their segments, files, row groups and partitions
-requests     common queries of the component of tables
 views        the component of views
+requests     common queries of both
 """

@@ -1,4 +1,4 @@
-"""Common queries of the component `tables`, without writing filters."""
+"""Common queries of the components `tables` and `views`, without writing filters."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from calve.errors import TerminalError
 from calve.metastore.component import Component
 from calve.metastore.filters import Filter, Value, all_of, eq, one_of
 from calve.metastore.tables import GENERAL_INFO, MetadataType, TableId, TableUnit
+from calve.metastore.views import ViewId, ViewType, ViewUnit
 
 T = TypeVar("T")
 
@@ -171,6 +172,24 @@ class TableRequests:
         if not columns and len(types) == 1:
             columns = self._tables.layout.columns_of(types[0])
         return self._tables.read(*types, where=where, columns=columns)
+
+
+class ViewRequests:
+    """Queries of the component of views."""
+
+    def __init__(self, views: Component[ViewUnit]) -> None:
+        self._views = views
+
+    def view(self, view: ViewId) -> ViewUnit | None:
+        """One view."""
+        return _single(self._views.read(ViewType.VIEW, where=view.condition()), str(view))
+
+    def views(self, storage_plugin: str, workspace: str | None = None) -> list[ViewUnit]:
+        """The views of a storage plugin, or of one of its workspaces, by name."""
+        where = eq("storage_plugin", storage_plugin)
+        if workspace is not None:
+            where &= eq("workspace", workspace)
+        return sorted(self._views.read(ViewType.VIEW, where=where), key=lambda unit: unit.view_name or "")
 
 
 def _where(condition: Filter | None, **given: Value | Sequence[str]) -> Filter:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from calve.errors import TerminalError
 from calve.metastore.component import Component
 from calve.metastore.filters import Filter, all_of, eq
 from calve.metastore.metastore import Metastore
@@ -59,27 +58,6 @@ class ViewId:
         return all_of(
             eq("storage_plugin", self.storage_plugin), eq("workspace", self.workspace), eq("view_name", self.name)
         )
-
-
-class ViewRequests:
-    """Queries of the component of views."""
-
-    def __init__(self, views: Component[ViewUnit]) -> None:
-        self._views = views
-
-    def view(self, view: ViewId) -> ViewUnit | None:
-        """One view."""
-        found = self._views.read(ViewType.VIEW, where=view.condition())
-        if len(found) > 1:
-            raise TerminalError(f"the metastore holds {len(found)} units for {view}", detail="Expected one.")
-        return found[0] if found else None
-
-    def views(self, storage_plugin: str, workspace: str | None = None) -> list[ViewUnit]:
-        """The views of a storage plugin, or of one of its workspaces, by name."""
-        where = eq("storage_plugin", storage_plugin)
-        if workspace is not None:
-            where &= eq("workspace", workspace)
-        return sorted(self._views.read(ViewType.VIEW, where=where), key=lambda unit: unit.view_name or "")
 
 
 def open_views(metastore: Metastore) -> Component[ViewUnit]:

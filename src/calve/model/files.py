@@ -296,3 +296,15 @@ class ColumnNeeds:
 
 
 NO_NEEDS = ColumnNeeds()
+
+
+def tier_of(size: int, smallest: int, fan: int) -> int:
+    """The size tier of what is merged with its like: 0 up to `smallest`, then one more for every factor `fan`.
+
+    Merging `fan` members of one tier gives a member of the next, so that everything is rewritten a few times only.
+    """
+    tier = 0
+    while size > smallest:
+        size //= fan
+        tier += 1
+    return tier

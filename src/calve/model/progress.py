@@ -13,6 +13,8 @@ from calve.model.checkpoint import Offsets, offsets_digest
 from calve.model.frontier import START, Frontier
 
 PROPERTY_PREFIX = "calve.sink."
+SINK_ID, FRONTIER = "calve.sink-id", "calve.frontier"
+"""Keys of a snapshot's summary that other modules read, too."""
 
 RETIRED = 2**62
 """Version in the fence of a sink whose table another sink adopted: every run is older."""
@@ -83,8 +85,8 @@ class Progress:
     def to_summary(self) -> dict[str, str]:
         """The keys of a snapshot summary."""
         return {
-            "calve.sink-id": self.sink_id,
-            "calve.frontier": self.frontier.to_json(),
+            SINK_ID: self.sink_id,
+            FRONTIER: self.frontier.to_json(),
             "calve.batch-lower": self.lower.to_json(),
             "calve.sink-version": str(self.fence.version),
             "calve.epoch": str(self.fence.epoch),
@@ -111,9 +113,9 @@ class Progress:
     def from_summary(cls, summary: dict[str, str], *, snapshot_id: int, sequence_number: int) -> Self:
         """Inverse of `to_summary`, without offsets."""
         return cls(
-            sink_id=summary["calve.sink-id"],
+            sink_id=summary[SINK_ID],
             fence=Fence(int(summary["calve.sink-version"]), int(summary["calve.epoch"]), summary["calve.run-id"]),
-            frontier=Frontier.from_json(summary["calve.frontier"]),
+            frontier=Frontier.from_json(summary[FRONTIER]),
             lower=Frontier.from_json(summary["calve.batch-lower"]),
             commit_id=summary["calve.commit-id"],
             query_id=summary["calve.query-id"],

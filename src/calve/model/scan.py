@@ -5,6 +5,7 @@ files        data files with the deletes that apply to them
 splits       parts of files; a task reads some
 """
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -57,6 +58,20 @@ Condition = ColumnComparison | AllOf | AnyOf
 
 EVERYTHING = AllOf(())
 """The condition that every row meets."""
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def comparable(value: Any) -> Any:
+    """A bound of a column as conditions have it: dates as days and timestamps as microseconds since 1970."""
+    match value:
+        case dt.datetime():
+            instant = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+            return (instant - _EPOCH) // dt.timedelta(microseconds=1)
+        case dt.date():
+            return (value - _EPOCH.date()).days
+        case _:
+            return value
 
 
 # ------------------------------------------------------------------------------------------------------------ files

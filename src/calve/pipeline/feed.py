@@ -5,6 +5,7 @@ calls `take` and continues where the run's records end.
 """
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -128,24 +129,16 @@ def use_pool(spark: SparkSession, sink_id: str) -> None:
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", sink_id)
 
 
-class SourceFeed:
-    """Drives one of calve's own sources: polls it, and delivers what is new checkpoint by checkpoint."""
+class FeedThread(ABC):
+    """The thread of a feed, which runs `_loop` until it returns, is stopped or fails."""
 
-    def __init__(self, spark: SparkSession, source: Source, signals: Signals, clock: Clock, pace: Pace) -> None:
+    def __init__(self, spark: SparkSession, signals: Signals, clock: Clock, pace: Pace) -> None:
         self._spark = spark
-        self._source = source
         self._signals = signals
         self._clock = clock
         self._pace = pace
-        self._idle = threading.Condition()
-        self._asked = self._answered = 0
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-
-    def can_reread(self, offsets: Offsets) -> bool:
-        """These sources can go back to any offsets that they have reached."""
-        del offsets
-        return True
 
     def start(self, run: SinkRun, take: Take) -> None:
         self._thread = threading.Thread(target=self._main, args=(run, take), name="calve-feed", daemon=True)
@@ -163,6 +156,51 @@ class SourceFeed:
     def failure(self) -> BaseException | None:
         return self._failure
 
+    @abstractmethod
+    def _loop(self, run: SinkRun, take: Take) -> None:
+        """Deliver checkpoints. Raises Stopped, and whatever fails the run."""
+
+    @property
+    @abstractmethod
+    def _hurried(self) -> bool:
+        """Whether the next checkpoint must not wait until it is due."""
+
+    def _main(self, run: SinkRun, take: Take) -> None:
+        try:
+            use_pool(self._spark, run.state.sink_id)
+            self._loop(run, take)
+        except Stopped:
+            pass
+        except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
+            self._failure = error
+        finally:
+            self._signals.wake()
+
+    def _rest(self, run: SinkRun, started: float, *, least: float = 0.0) -> None:
+        """Wait until the next checkpoint is due, unless it is wanted earlier."""
+        now = self._clock.monotonic()
+        until = now + max(least, self._pace.rest(started, now, self._clock.now_ms()))
+        while not (self._signals.stopping or run.state.sealed or self._hurried):
+            calls, rest = self._signals.calls, until - self._clock.monotonic()
+            if rest <= 0:
+                return
+            self._signals.await_call(calls, rest)
+
+
+class SourceFeed(FeedThread):
+    """Drives one of calve's own sources: polls it, and delivers what is new checkpoint by checkpoint."""
+
+    def __init__(self, spark: SparkSession, source: Source, signals: Signals, clock: Clock, pace: Pace) -> None:
+        super().__init__(spark, signals, clock, pace)
+        self._source = source
+        self._idle = threading.Condition()
+        self._asked = self._answered = 0
+
+    def can_reread(self, offsets: Offsets) -> bool:
+        """These sources can go back to any offsets that they have reached."""
+        del offsets
+        return True
+
     def ask(self) -> int:
         with self._idle:
             self._asked += 1
@@ -175,16 +213,15 @@ class SourceFeed:
             over = self._idle.wait_for(lambda: self._answered >= asked or not self.alive, timeout)
             return over and self._failure is None
 
+    @property
+    def _hurried(self) -> bool:
+        """True while a request is open."""
+        return self._answered < self._asked
+
     def _main(self, run: SinkRun, take: Take) -> None:
         try:
-            use_pool(self._spark, run.state.sink_id)
-            self._loop(run, take)
-        except Stopped:
-            pass
-        except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
-            self._failure = error
+            super()._main(run, take)
         finally:
-            self._signals.wake()
             with self._idle:
                 self._answered = self._asked
                 self._idle.notify_all()
@@ -219,16 +256,6 @@ class SourceFeed:
             self._source.committed(run.state.committed_offsets)
             if not unread:
                 self._rest(run, started)
-
-    def _rest(self, run: SinkRun, started: float, *, least: float = 0.0) -> None:
-        """Wait until the next checkpoint is due, unless a request is open."""
-        now = self._clock.monotonic()
-        until = now + max(least, self._pace.rest(started, now, self._clock.now_ms()))
-        while not self._signals.stopping and not run.state.sealed and self._answered >= self._asked:
-            calls, rest = self._signals.calls, until - self._clock.monotonic()
-            if rest <= 0:
-                return
-            self._signals.await_call(calls, rest)
 
     def _checkpoint(self, run: SinkRun, start: Offsets, end: Offsets) -> Checkpoint:
         identity = CheckpointIdentity(self._source.name, run.state.next_checkpoint, start, end)

@@ -226,7 +226,7 @@ class RunMonitor:
             health = Health.HALTED
         else:
             health = Health.SEALED if sealed else Health.STOPPED
-        cause = "" if failure is None else _describe(failure)
+        cause = "" if failure is None else describe(failure)
         with self._lock:
             self._set(health=health, cause=cause, pending=pending)
             self._write()
@@ -314,5 +314,6 @@ def _number(frontier: Frontier) -> int:
     return -1 if frontier.time is None else frontier.time
 
 
-def _describe(failure: BaseException) -> str:
+def describe(failure: BaseException) -> str:
+    """The cause of an end in words: an error of calve explains itself, any other one needs its type."""
     return str(failure) if isinstance(failure, CalveError) else f"{type(failure).__name__}: {failure}"

@@ -25,6 +25,7 @@ from calve.metastore.statistics import Statistic, StatisticKind
 from calve.metastore.tables import GENERAL_INFO, MetadataType, TableId, TableUnit, open_tables
 from calve.model.health import Status
 from calve.model.spec import SinkSpec
+from calve.retry import retry_on
 
 FIRST: Final = 5.0
 EVERY: Final = 60.0
@@ -74,18 +75,16 @@ class TableRegistration:
 
 
 def _register(tables: Component[TableUnit], written: RegisteredTable, frontier: str) -> None:
-    for attempt in range(ATTEMPTS):
+    where = written.table.condition() & eq("metadata_key", GENERAL_INFO)
+
+    def attempt() -> None:
         seen = tables.see()
-        where = written.table.condition() & eq("metadata_key", GENERAL_INFO)
-        try:
-            known = tables.read_at(seen, MetadataType.TABLE, where=where)
-            unit = _unit(written, known[0] if known else None, frontier)
-            if known != [unit]:
-                tables.modify().overwrite(unit).expecting(seen).execute()
-            return
-        except (CommitConflict, FileNotFoundError):  # another writer was faster
-            if attempt == ATTEMPTS - 1:
-                raise
+        known = tables.read_at(seen, MetadataType.TABLE, where=where)
+        unit = _unit(written, known[0] if known else None, frontier)
+        if known != [unit]:
+            tables.modify().overwrite(unit).expecting(seen).execute()
+
+    retry_on((CommitConflict, FileNotFoundError), ATTEMPTS, attempt)
 
 
 def _unit(written: RegisteredTable, known: TableUnit | None, frontier: str) -> TableUnit:

@@ -37,6 +37,7 @@ from calve.pipeline.views import ViewOver
 from calve.plan.catalogue import SinkOptions
 from calve.plan.settings import Setting
 from calve.records.frames import extensions_of
+from calve.retry import Backoff
 from calve.source.port import SourceDefinition
 from calve.spark.executors import refuse_connect
 from calve.sql.parser import parse_partition_field
@@ -293,14 +294,14 @@ class Sink:
 
 
 def _start_with_retries(sink: Sink, state: str | None) -> Query:
-    wait = FIRST_WAIT
+    backoff = Backoff(FIRST_WAIT)
     for _ in range(START_TRIES - 1):
         try:
             return sink.start_once(state)
         except TransientError as error:
+            wait = backoff.next()
             _log.warning("sink %s could not start, retrying in %g s: %s", sink.spec.name, wait, error)
         time.sleep(wait)
-        wait *= 2
     try:
         return sink.start_once(state)
     except TransientError as error:

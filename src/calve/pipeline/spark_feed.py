@@ -27,7 +27,7 @@ from calve.commit.run import SinkRun
 from calve.errors import CalveError, SourceLost, TransientError
 from calve.model.checkpoint import UNKNOWN, CheckpointIdentity, Offsets, SizeHint
 from calve.model.spec import Pace
-from calve.pipeline.feed import Checkpoint, Take, use_pool
+from calve.pipeline.feed import Checkpoint, FeedThread, Take
 from calve.pipeline.spark_log import (
     DamagedLog,
     SparkLog,
@@ -59,22 +59,20 @@ class _Repositioned(Exception):
     """Ends a query whose position is wrong, so that it is restarted elsewhere."""
 
 
-class SparkFeed:
+class SparkFeed(FeedThread):
     """Feeds one streaming DataFrame. Its thread starts Spark's query, and restarts it where the records end."""
 
     def __init__(
         self, frame: DataFrame, folder: Path, signals: Signals, clock: Clock, ids: IdSource, pace: Pace
     ) -> None:
+        super().__init__(frame.sparkSession, signals, clock, pace)
         self._frame = frame
         self._folder = folder
-        self._signals = signals
-        self._clock, self._ids = clock, ids
-        self._pace = pace
+        self._ids = ids
         self._query: StreamingQuery | None = None
         self._log = SparkLog(folder)
         self._read_to: Offsets = None
         """End of the last delivered batch: Spark polls the source from there."""
-        self._failure: BaseException | None = None
         self._broken: TransientError | None = None
         """Why Spark ended the last query, until it is reported."""
         self._called = False
@@ -84,14 +82,9 @@ class SparkFeed:
         self._state = threading.Condition()
         self._busy = False
         self._awaited = 0
-        self._thread: threading.Thread | None = None
 
     def can_reread(self, offsets: Offsets) -> bool:
         return self_describing(offsets)
-
-    def start(self, run: SinkRun, take: Take) -> None:
-        self._thread = threading.Thread(target=self._main, args=(run, take), name="calve-feed", daemon=True)
-        self._thread.start()
 
     def stop(self) -> None:
         with self._state:
@@ -99,16 +92,7 @@ class SparkFeed:
             self._state.wait_for(lambda: not self._busy)  # Spark does not wait for a Python callback
         if self._query is not None and self._query.isActive:
             self._query.stop()
-        if self._thread:
-            self._thread.join()
-
-    @property
-    def alive(self) -> bool:
-        return bool(self._thread and self._thread.is_alive())
-
-    @property
-    def failure(self) -> BaseException | None:
-        return self._failure
+        super().stop()
 
     def ask(self) -> int:
         return 0  # `await_idle` asks Spark itself
@@ -141,21 +125,18 @@ class SparkFeed:
 
     # ---- the thread
 
-    def _main(self, run: SinkRun, take: Take) -> None:
-        try:
-            use_pool(self._frame.sparkSession, run.state.sink_id)
-            while not self._signals.stopping and not self._stopping and not run.state.sealed:
-                query = run.state.retry_until_stopped(partial(self._start_query, run, take))
-                try:
-                    self._watch(run, query)
-                except TransientError as error:
-                    self._broken = error
-        except Stopped:
-            pass
-        except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
-            self._failure = error
-        finally:
-            self._signals.wake()
+    @property
+    def _hurried(self) -> bool:
+        """True while a caller waits for everything that is there, and after a stop."""
+        return self._stopping or self._awaited > 0
+
+    def _loop(self, run: SinkRun, take: Take) -> None:
+        while not self._signals.stopping and not self._stopping and not run.state.sealed:
+            query = run.state.retry_until_stopped(partial(self._start_query, run, take))
+            try:
+                self._watch(run, query)
+            except TransientError as error:
+                self._broken = error
 
     def _start_query(self, run: SinkRun, take: Take) -> StreamingQuery:
         """Start a query, and return it once it works or has ended. Raises TransientError if it failed before that."""
@@ -237,16 +218,6 @@ class SparkFeed:
         """Return how much the source had beyond the previous batch when that was planned; None if unknown."""
         progress = self._query.lastProgress if self._query is not None else None
         return None if progress is None else unread_of(progress["sources"])
-
-    def _rest(self, run: SinkRun, started: float) -> None:
-        """Delay Spark's next batch until it is due, unless a caller waits for everything that is there."""
-        now = self._clock.monotonic()
-        until = now + self._pace.rest(started, now, self._clock.now_ms())
-        while not (self._signals.stopping or self._stopping or self._awaited or run.state.sealed):
-            calls, rest = self._signals.calls, until - self._clock.monotonic()
-            if rest <= 0:
-                return
-            self._signals.await_call(calls, rest)
 
     # ---- where to continue
 

@@ -20,9 +20,10 @@ from calve.definitions.workplace import Workplace
 from calve.errors import CalveError, FencedError, InvalidInput, TerminalError, TransientError
 from calve.model.health import Health
 from calve.pipeline.build import sink_of
-from calve.pipeline.monitor import forget_status, report_start
+from calve.pipeline.monitor import describe, forget_status, report_start
 from calve.pipeline.query import Query
 from calve.plan.sinks import plan_sink
+from calve.retry import Backoff
 from calve.sql.statements import ObjectKind
 
 _log = logging.getLogger("calve")
@@ -121,7 +122,7 @@ class SinkRunner:
             _log.exception("sink %s ended unexpectedly", self.definition.name)
 
     def _run(self) -> None:
-        wait = FIRST_WAIT
+        backoff = Backoff(FIRST_WAIT, LONGEST_WAIT)
         while True:
             started = self._clock.monotonic()
             try:
@@ -135,24 +136,24 @@ class SinkRunner:
                 return
             except Exception as error:  # noqa: BLE001 - the supervisor's last resort: unknown failures are retried
                 if self._clock.monotonic() - started > LONGEST_WAIT:
-                    wait = FIRST_WAIT
+                    backoff.reset()
+                wait = backoff.next()
                 if self._stop.is_set() or (self._until_caught_up and wait > FIRST_WAIT * 4):
                     self._halt(error)
                     return
-                _log.warning("sink %s restarts in %g s: %s", self.definition.name, wait, _describe(error))
-                report_start(self._place.home, self.definition.name, Health.STALLED, _describe(error))
+                _log.warning("sink %s restarts in %g s: %s", self.definition.name, wait, describe(error))
+                report_start(self._place.home, self.definition.name, Health.STALLED, describe(error))
             if self._stop.wait(wait):
                 self.result = SinkResult(self.definition.name, Ending.STOPPED)
                 return
-            wait = min(wait * 2, LONGEST_WAIT)
 
     def _halt(self, error: BaseException) -> None:
         name = self.definition.name
         pending = self._query.status().pending if self._query else 0
         self.result = SinkResult(name, Ending.FAILED, error, pending, logged=True)
         if self._query is None:
-            report_start(self._place.home, name, Health.HALTED, _describe(error))
-        _log.error("sink %s halted: %s", name, _describe(error))
+            report_start(self._place.home, name, Health.HALTED, describe(error))
+        _log.error("sink %s halted: %s", name, describe(error))
 
     def _run_once(self) -> SinkResult:
         """Run the sink once, from start to end. Raises its failure."""
@@ -268,7 +269,3 @@ class Supervisor:
 def _without_result(runner: SinkRunner) -> SinkResult:
     name = runner.definition.name
     return SinkResult(name, Ending.FAILED, TerminalError(f'sink "{name}" ended without a result', hint="See the log."))
-
-
-def _describe(error: BaseException) -> str:
-    return str(error) if isinstance(error, CalveError) else f"{type(error).__name__}: {error}"

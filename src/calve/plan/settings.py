@@ -18,7 +18,7 @@ from calve.sql.names import Identifier, quoted_text
 from calve.sql.options import Option, Options, SecretLiteral, SecretName
 from calve.sql.text import Span
 from calve.sql.values import format_duration, format_size, parse_duration, parse_size
-from calve.suggest import closest
+from calve.suggest import closest, did_you_mean
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -171,8 +171,7 @@ class SettingGroup:
     def unknown(self, name: str, where: Span | None) -> SqlError:
         """The error for an option that this kind of object does not have."""
         names = [s.name for s in self.settings]
-        found = closest(name, names)
-        hint = f"Did you mean {found}?" if found else f"Options are {', '.join(names)}."
+        hint = did_you_mean(closest(name, names), f"Options are {', '.join(names)}.")
         return SqlError.at(where, f"{self.title} has no option {name}", hint=hint)
 
 
@@ -310,7 +309,7 @@ def _choice(setting: AnySetting, value: str) -> str:
         chosen: str = setting.value_type(lower)
         return chosen
     found = closest(lower, setting.choices)
-    hint = f"Did you mean {quoted_text(found)}?" if found else _example(setting)
+    hint = did_you_mean(quoted_text(found) if found else None, _example(setting))
     raise InvalidInput(f"invalid value {quoted_text(value)}", hint=hint)
 
 

@@ -22,6 +22,7 @@ from calve.iceberg.planning.table_scan import NOTHING, Scan
 from calve.model.scan import EVERYTHING, FileSplit, ReadTask, ScanFile, ScanPlan
 from calve.reader.conditions import Where, understand
 from calve.reader.worker import TaskList
+from calve.spark.sqltext import ident
 
 TASK_BYTES = 128 << 20
 """The most bytes that a task reads, unless one row group is larger."""
@@ -89,7 +90,7 @@ def frame_of(spark: SparkSession, scan: Scan, columns: Sequence[str] | None, whe
     needed = scan.select(list(dict.fromkeys([*wanted.columns, *understood.columns])))
     plan = needed.plan(understood.condition)
     tasks = TaskList.of(needed.target(plan), read_tasks(plan.files, _parallelism(spark)))
-    frame = _frame(spark, needed, tasks).where(where).select(*[f"`{_escaped(name)}`" for name in wanted.columns])
+    frame = _frame(spark, needed, tasks).where(where).select(*map(ident, wanted.columns))
     return PlannedFrame(frame, plan)
 
 
@@ -104,7 +105,3 @@ def _frame(spark: SparkSession, scan: Scan, tasks: TaskList) -> DataFrame:
 
 def _parallelism(spark: SparkSession) -> int:
     return int(spark.sparkContext.defaultParallelism)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("`", "``")

@@ -3,17 +3,13 @@
 Missing statistics, and those of types without a plain order (floats have NaN), exclude nothing.
 """
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calve.model.scan import AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
+from calve.model.scan import AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition, comparable
 
 
 class GroupTest:
@@ -68,7 +64,7 @@ def _ends(statistics: Any) -> tuple[Any, Any] | None:
     if statistics is None or not statistics.has_min_max:
         return None
     try:
-        return _plain(statistics.min), _plain(statistics.max)
+        return comparable(statistics.min), comparable(statistics.max)
     except (OverflowError, TypeError, ValueError):
         return None  # a year outside of Python's range
 
@@ -90,7 +86,7 @@ def _may_hold(statistics: Any, operator: ComparisonOperator, value: Any) -> bool
     if operator is ComparisonOperator.NOT_NULL or not statistics.has_min_max:
         return True
     try:
-        low, high = _plain(statistics.min), _plain(statistics.max)
+        low, high = comparable(statistics.min), comparable(statistics.max)
         return _in_range(low, high, operator, value)
     except (OverflowError, TypeError, ValueError):
         return True  # a year outside of Python's range, or a value of another type
@@ -114,13 +110,3 @@ def _in_range(low: Any, high: Any, operator: ComparisonOperator, value: Any) -> 
             return bool(low[: len(value)] <= value <= high[: len(value)])
         case _:
             return True
-
-
-def _plain(value: Any) -> Any:
-    """Dates as days and timestamps as microseconds since 1970, as in conditions."""
-    if isinstance(value, dt.datetime):
-        aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
-        return (aware - _EPOCH) // _MICROSECOND
-    if isinstance(value, dt.date):
-        return (value - _EPOCH.date()).days
-    return value

@@ -10,7 +10,7 @@ they are searched for where rows are read and again before they are written. Tim
 9999 are fine in a table, but Python cannot represent them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from pyspark.sql import types as T  # noqa: N812
 
@@ -27,11 +27,6 @@ def literal(text: str) -> str:
     if "'" in text or "\\" in text:
         return f"cast(X'{text.encode().hex()}' as string)"
     return f"'{text}'"
-
-
-def literals(texts: Iterable[str]) -> str:
-    """A list of string literals for IN."""
-    return "(" + ", ".join(literal(text) for text in texts) + ")"
 
 
 def coalesce(choices: list[str], null_type: str) -> str:

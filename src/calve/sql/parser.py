@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from calve.sql.errors import SqlSyntaxError
 from calve.sql.grammar.alter import alter, drop
-from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, suggestion
+from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, keyword_hint
 from calve.sql.grammar.objects import create_connection, create_secret, create_view
 from calve.sql.grammar.partition import partition_field
 from calve.sql.grammar.show import analyze, explain, query, show, validate
@@ -125,7 +125,7 @@ def _dispatch(cursor: Cursor) -> Statement:
         return _STATEMENTS[word](cursor)
     if cursor.peek().kind is not TokenKind.WORD:
         raise cursor.unexpected("a statement", _STARTS)
-    hint = _NOT_HERE.get(word) or suggestion(word, STATEMENT_STARTS, otherwise=_STARTS)
+    hint = _NOT_HERE.get(word) or keyword_hint(word, STATEMENT_STARTS, otherwise=_STARTS)
     raise cursor.error(f"unknown statement {cursor.shown(cursor.peek())}", hint=hint)
 
 

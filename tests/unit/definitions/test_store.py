@@ -12,7 +12,8 @@ from calve.definitions.units import DefinitionUnit
 from calve.errors import InvalidInput
 from calve.metastore.config import DISTRIBUTION, MetastoreConfig
 from calve.metastore.metastore import Metastore
-from calve.metastore.views import ViewId, ViewRequests, open_views
+from calve.metastore.requests import ViewRequests
+from calve.metastore.views import ViewId, open_views
 from tests.support.readers import duckdb_rows
 
 SECRET = Definition("s-1", 1, read_statement("CREATE SECRET pw FROM FILE 'vault:s-1'"), owner="c-1")

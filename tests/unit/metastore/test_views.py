@@ -5,7 +5,8 @@ import pytest
 from calve.errors import InvalidInput
 from calve.metastore.component import Component
 from calve.metastore.metastore import Metastore
-from calve.metastore.views import ViewId, ViewRequests, ViewType, ViewUnit, open_views
+from calve.metastore.requests import ViewRequests
+from calve.metastore.views import ViewId, ViewType, ViewUnit, open_views
 from tests.support.readers import duckdb_rows
 
 BIG = ViewUnit(

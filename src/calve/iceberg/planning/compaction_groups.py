@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from calve.model.files import tier_of
 from calve.model.scan import ScanFile
 
 _SMALL = 0.75
@@ -121,7 +122,7 @@ def _groups(
     tiers: dict[int, list[ScanFile]] = defaultdict(list)
     for file in members:
         if file.size < _SMALL * sizes.file:
-            tiers[_tier(file) if policy.tiers else 0].append(file)
+            tiers[tier_of(file.size, _SMALLEST, AUTOMATIC.fan) if policy.tiers else 0].append(file)
     # smaller files join a rewrite that happens anyway
     carried = max((f.size for f in members if f.path in worn and f.size < _SMALL * sizes.group), default=-1)
     joined = [f for small in tiers.values() for f in small if len(small) >= policy.fan or f.size <= carried]
@@ -133,14 +134,6 @@ def _groups(
 
 def _many(file: ScanFile, policy: Policy) -> float:
     return max(policy.deleted_share * file.rows, policy.deleted_least)
-
-
-def _tier(file: ScanFile) -> int:
-    tier, size = 0, file.size
-    while size > _SMALLEST:
-        size //= AUTOMATIC.fan
-        tier += 1
-    return tier
 
 
 def _bins(files: Iterable[ScanFile], deleted: Mapping[str, float], most: int) -> Iterator[tuple[ScanFile, ...]]:

@@ -29,6 +29,7 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, Pri
 from calve.errors import InvalidInput, TerminalError
 from calve.iceberg.files.manifests import OWN_PREFIX
 from calve.iceberg.files.position_deletes import PATH_ID
+from calve.model.files import tier_of
 from calve.model.scan import DeleteFile, DeleteKind
 
 _REFERENCED, _OFFSET, _LENGTH = 17, 18, 19
@@ -250,7 +251,8 @@ def due_groups(entries: Iterable[ManifestEntry]) -> tuple[DeleteGroup, ...]:
         file = entry.data_file
         own = file.file_path.rpartition("/")[2].startswith(OWN_PREFIX)
         if own and file.content is DataFileContent.POSITION_DELETES and file.file_format is FileFormat.PARQUET:
-            tiers.setdefault((partition_of(file), only_path(file), _tier(file.record_count)), []).append(entry)
+            tier = tier_of(file.record_count, _SMALLEST, _FAN)
+            tiers.setdefault((partition_of(file), only_path(file), tier), []).append(entry)
     due: list[DeleteGroup] = []
     room = _MOST
     for members in tiers.values():
@@ -259,14 +261,6 @@ def due_groups(entries: Iterable[ManifestEntry]) -> tuple[DeleteGroup, ...]:
             room -= rows
             due.append(_group(members))
     return tuple(due)
-
-
-def _tier(rows: int) -> int:
-    tier = 0
-    while rows > _SMALLEST:
-        rows //= _FAN
-        tier += 1
-    return tier
 
 
 def _group(entries: list[ManifestEntry]) -> DeleteGroup:

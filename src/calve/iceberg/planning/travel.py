@@ -16,9 +16,8 @@ from calve.clock import sink_id_of
 from calve.errors import InvalidInput
 from calve.iceberg.snapshot.history import ancestors_of, head_of
 from calve.model.frontier import Frontier
+from calve.model.progress import FRONTIER, SINK_ID
 from calve.suggest import suggestion
-
-_SINK_ID, _FRONTIER = "calve.sink-id", "calve.frontier"
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Moment:
     @property
     def frontier(self) -> str | None:
         """The frontier in the snapshot's summary."""
-        return None if self.snapshot is None else _stated(self.snapshot, _FRONTIER)
+        return None if self.snapshot is None else _stated(self.snapshot, FRONTIER)
 
 
 def moment_of(table: Table, as_of: AsOf) -> Moment:
@@ -105,7 +104,7 @@ def _by_frontier(table: Table, time: int, sink: str | None) -> Snapshot:
     stated = [
         (snapshot, sink_id)
         for snapshot in ancestors_of(table.metadata, head_of(table.metadata))
-        if (sink_id := _stated(snapshot, _SINK_ID)) is not None and _stated(snapshot, _FRONTIER) is not None
+        if (sink_id := _stated(snapshot, SINK_ID)) is not None and _stated(snapshot, FRONTIER) is not None
     ]
     sinks = sorted({sink_id for _, sink_id in stated})
     name = _name(table)
@@ -136,7 +135,7 @@ def _by_frontier(table: Table, time: int, sink: str | None) -> Snapshot:
 
 
 def _frontier(snapshot: Snapshot) -> Frontier:
-    text = _stated(snapshot, _FRONTIER) or ""
+    text = _stated(snapshot, FRONTIER) or ""
     try:
         return Frontier.from_json(text)
     except ValueError as error:

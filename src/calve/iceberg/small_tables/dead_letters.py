@@ -27,6 +27,7 @@ from calve.iceberg.loading import load_or_create_table
 from calve.iceberg.small_tables.partition_files import HistoryLimits, TableVersion, commit_all, prepare, write_rows
 from calve.model.change import Letter, Origin
 from calve.model.spec import TableName
+from calve.retry import retry_on
 
 ATTEMPTS = 20
 """Each failed attempt means that another writer succeeded."""
@@ -69,12 +70,8 @@ class LetterTable:
 
         Raises CommitConflict if other writers won every attempt, and TransientError.
         """
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return self._try(letters, checkpoint)
-            except (CommitConflict, CommitUnknown):
-                continue  # the next attempt reads which letters are in the table
-        return self._try(letters, checkpoint)
+        # each attempt reads which letters are in the table
+        return retry_on((CommitConflict, CommitUnknown), ATTEMPTS, lambda: self._try(letters, checkpoint))
 
     def _try(self, letters: Sequence[Letter], checkpoint: str) -> int:
         with trying(f'loading table "{self._name}"'):

@@ -42,6 +42,7 @@ from calve.catalog.embedded import EmbeddedCatalog
 from calve.catalog.failures import trying
 from calve.catalog.outcome import TableChange, send
 from calve.errors import CommitConflict, CommitUnknown, InvalidInput, TransientError
+from calve.retry import retry_on
 
 
 class Plain(StrEnum):
@@ -152,7 +153,8 @@ def open_declared(catalog: Catalog, declaration: Declaration) -> Table:
 
     Raises InvalidInput if the existing table is a different one, or was created by a newer calve.
     """
-    for attempt in range(ATTEMPTS):
+
+    def attempt() -> Table:
         table = load_or_create(catalog, declaration)
         _check(table, declaration)
         updates = _updates(table, declaration)
@@ -163,26 +165,20 @@ def open_declared(catalog: Catalog, declaration: Declaration) -> Table:
             AssertCurrentSchemaId.model_validate({"current-schema-id": table.metadata.current_schema_id}),
         )
         change = TableChange(table, needed, updates, done=lambda now: not _updates(now, declaration))
-        try:
-            send(change, f'the change of properties of "{declaration.label}"')
-        except (CommitConflict, CommitUnknown):  # the reloaded table shows what remains to do
-            if attempt == ATTEMPTS - 1:
-                raise
-    return load_or_create(catalog, declaration)
+        send(change, f'the change of properties of "{declaration.label}"')
+        return load_or_create(catalog, declaration)
+
+    # the reloaded table shows what remains to do
+    return retry_on((CommitConflict, CommitUnknown), ATTEMPTS, attempt)
 
 
 def load_or_create(catalog: Catalog, declaration: Declaration) -> Table:
     """Load the table, or create it. Raises TransientError."""
     with trying(f'loading table "{declaration.label}"'):
-        lost = FileNotFoundError()
-        for _ in range(LOADS):
-            try:
-                return catalog.load_table(declaration.identifier)
-            except NoSuchTableError:
-                return _create(catalog, declaration)
-            except FileNotFoundError as error:
-                lost = error  # a newer metadata file replaced this one, or it is lost
-        raise lost
+        try:  # a newer metadata file may have replaced the one that is missing
+            return retry_on(FileNotFoundError, LOADS, lambda: catalog.load_table(declaration.identifier))
+        except NoSuchTableError:
+            return _create(catalog, declaration)
 
 
 def load_declared(catalog: Catalog, declarations: Sequence[Declaration]) -> list[Table]:

@@ -12,14 +12,15 @@ them. The files of rows are small Parquet files, written in one piece under an u
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cachetools import LRUCache
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import ManifestContent, ManifestEntry
 from pyiceberg.table import Table
@@ -335,24 +336,22 @@ class RowReader:
     """Reads files of rows. Files never change, so small ones stay in memory."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, pa.Table] = OrderedDict()
+        self._known: LRUCache[str, pa.Table] = LRUCache(_KNOWN)
+        self._lock = Lock()
 
     def read(self, table: Table, location: str, columns: Sequence[str], rows: int) -> pa.Table:
         """Read columns of a file; a column that the file lacks is null. Raises OSError."""
-        content = self._known.get(location)
+        with self._lock:
+            content = self._known.get(location)
         if content is None:
             with open_input(location, io_properties_of(table.io.properties)) as source:
                 file = pq.ParquetFile(source)
                 there = [name for name in columns if name in file.schema_arrow.names]
                 content = file.read(columns=None if rows <= _SMALL else there or file.schema_arrow.names[:1])
             if rows <= _SMALL:
-                self._remember(location, content)
+                with self._lock:
+                    self._known[location] = content
         for name in set(columns) - set(content.column_names):
             kind = arrow_schema(table.schema()).field(name).type
             content = content.append_column(name, pa.nulls(content.num_rows, kind))
         return content.select(list(columns))
-
-    def _remember(self, location: str, content: pa.Table) -> None:
-        self._known[location] = content
-        while len(self._known) > _KNOWN:
-            self._known.popitem(last=False)

@@ -39,6 +39,7 @@ from calve.clock import Clock, IdSource
 from calve.iceberg.files.manifest_cache import ListHeader, ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import OWN_PREFIX, TARGET_BYTES
 from calve.iceberg.snapshot.history import head_of
+from calve.model.files import tier_of
 from calve.model.progress import Progress, property_key, tag_name
 
 _ENDLESS_MS = 2**63 - 1
@@ -234,11 +235,7 @@ def _mergeable(manifest: ManifestFile) -> bool:
 
 def _tier(manifest: ManifestFile) -> int:
     files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
-    tier = 0
-    while files >= FAN_IN:
-        files //= FAN_IN
-        tier += 1
-    return tier
+    return tier_of(files, FAN_IN - 1, FAN_IN)
 
 
 def _split(tier: Sequence[ManifestFile]) -> Iterable[tuple[ManifestFile, ...]]:

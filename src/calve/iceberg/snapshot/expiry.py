@@ -45,7 +45,7 @@ from calve.catalog.outcome import TableChange, send
 from calve.catalog.rest import checks_requirements_itself
 from calve.iceberg.snapshot.history import ancestors_of, head_of, is_retired
 from calve.iceberg.snapshot.holds import PREFIX, is_past_its_age
-from calve.model.progress import PROPERTY_PREFIX, tag_name
+from calve.model.progress import PROPERTY_PREFIX, SINK_ID, tag_name
 
 HOUR_MS = 3_600_000
 MAX_AGE_MS = 7 * 24 * HOUR_MS
@@ -109,8 +109,6 @@ def _number(text: str, default: int) -> int:
 
 MOST_HELD = 2000
 """The most snapshots, counted from the head of a branch, that holds and idle sinks keep."""
-
-_SINK_ID = "calve.sink-id"
 
 _log = logging.getLogger(__name__)
 
@@ -228,7 +226,7 @@ def _needed(history: list[Snapshot], held: set[int], sinks: set[str]) -> list[in
     depth, unseen = 0, set(sinks)
     for number, snapshot in enumerate(history, start=1):
         summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-        sink_id = summary.get(_SINK_ID)
+        sink_id = summary.get(SINK_ID)
         if snapshot.snapshot_id in held or sink_id in unseen:
             depth = number
             unseen.discard(sink_id or "")

@@ -9,10 +9,9 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from calve.errors import ProgressUnprovable
 from calve.model.files import Content, FileTotals, Manifest
-from calve.model.progress import PROPERTY_PREFIX, Progress, property_key
+from calve.model.progress import PROPERTY_PREFIX, SINK_ID, Progress, property_key
 from calve.model.table import SnapshotInfo
 
-_SINK_ID = "calve.sink-id"
 _TOTALS = {
     "total-data-files": "added-data-files",
     "total-delete-files": "added-delete-files",
@@ -70,7 +69,7 @@ def _info(snapshot: Snapshot, sink_id: str) -> SnapshotInfo:
     summary = snapshot.summary
     properties = summary.additional_properties if summary is not None else {}
     own = None
-    if properties.get(_SINK_ID) == sink_id:
+    if properties.get(SINK_ID) == sink_id:
         try:
             own = Progress.from_summary(
                 properties, snapshot_id=snapshot.snapshot_id, sequence_number=snapshot.sequence_number or 0

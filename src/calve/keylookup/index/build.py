@@ -26,6 +26,7 @@ from calve.iceberg.schema.readable import ReadTarget
 from calve.keylookup.index.manifest import IndexedFile, Run
 from calve.keylookup.index.parts import Entries, Part, Parts, encoded, rows_per_part
 from calve.keylookup.index.words import Keys, NotIndexable, Words, is_short, widened, widest
+from calve.model.files import tier_of
 from calve.model.scan import ScanFile
 from calve.reader.key_positions import KeyMemory, key_columns
 from calve.spark.failures import own_file_failure
@@ -187,7 +188,7 @@ def index_by_tasks(work: BuildTasks, files: Sequence[ScanFile], spark: SparkSess
 
 _FAN = 4
 """The number of runs in one tier that are merged."""
-_SMALLEST = 65_536
+_SMALLEST = 131_071
 """Runs with at most this many entries are all in the lowest tier."""
 _HASHES = 1 << 64
 _POSITION = np.uint64(0xFFFF_FFFF)
@@ -200,15 +201,11 @@ def due(runs: Sequence[Run]) -> tuple[Run, ...]:
     """The runs to merge now; usually none."""
     tiers: dict[int, list[Run]] = {}
     for run in runs:
-        tiers.setdefault(_tier(run.rows), []).append(run)
+        tiers.setdefault(tier_of(run.rows, _SMALLEST, _FAN), []).append(run)
     for _, members in sorted(tiers.items()):
         if len(members) >= _FAN:
             return tuple(members)
     return ()
-
-
-def _tier(rows: int) -> int:
-    return (max(rows, _SMALLEST) // _SMALLEST).bit_length() // (_FAN.bit_length() - 1)
 
 
 @dataclass(frozen=True)

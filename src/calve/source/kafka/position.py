@@ -1,7 +1,7 @@
 """The position in a topic: the next offset of every partition. Pure."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from calve.model.checkpoint import Offsets, canonical_offsets
@@ -80,8 +80,3 @@ def splits(start: PartitionOffsets, end: PartitionOffsets, tasks: int) -> list[l
 
 def _numbers(given: Mapping[str, int]) -> dict[int, int]:
     return {int(partition): int(offset) for partition, offset in given.items()}
-
-
-def words(offsets: PartitionOffsets, partitions: Sequence[int]) -> str:
-    """Offsets of some partitions, for messages."""
-    return ", ".join(f"{p}: {offsets[p]}" for p in partitions)

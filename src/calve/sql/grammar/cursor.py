@@ -13,7 +13,7 @@ from calve.sql.hiding import is_hidden
 from calve.sql.lexer import Lexer, Token, TokenKind
 from calve.sql.names import RESERVED, FieldPath, Identifier
 from calve.sql.text import Span, SqlText
-from calve.suggest import closest_keyword
+from calve.suggest import closest_keyword, did_you_mean
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class Cursor:
         """Take these keywords or raise."""
         for index, word in enumerate(words):
             if not self.accept_words(word):
-                hint = f"Did you mean {word}?" if closest_keyword(self.peek().word, [word]) else None
+                hint = did_you_mean(closest_keyword(self.peek().word, [word])) or None
                 raise self.unexpected(f"{' '.join(words[index:])} after {words[index - 1] if index else after}", hint)
 
     def expect_symbol(self, symbol: str, where: str) -> Token:
@@ -146,7 +146,7 @@ class Cursor:
             return token.word
         if token.kind is not TokenKind.WORD:
             raise self.unexpected(f"{'an' if what[0] in 'aeio' else 'a'} {what}", hint or _one_of(names))
-        raise self.error(f"unknown {what} {self.shown(token)}", token, suggestion(token.value, names, otherwise=hint))
+        raise self.error(f"unknown {what} {self.shown(token)}", token, keyword_hint(token.value, names, otherwise=hint))
 
     def identifier(self, what: str) -> Identifier:
         """Take a name or raise; `what` describes it, as in "the name of the sink"."""
@@ -220,11 +220,10 @@ _CLOSING = {
 }
 
 
-def suggestion(word: str, choices: Iterable[str], *, otherwise: str | None = None) -> str:
+def keyword_hint(word: str, choices: Iterable[str], *, otherwise: str | None = None) -> str:
     """A hint for a word that is not among the choices: the closest one, else this text, else all of them."""
     names = list(choices)
-    found = closest_keyword(word, names)
-    return f"Did you mean {found}?" if found else otherwise or _one_of(names)
+    return did_you_mean(closest_keyword(word, names), otherwise or _one_of(names))
 
 
 def _one_of(names: list[str]) -> str:

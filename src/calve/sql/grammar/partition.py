@@ -3,7 +3,7 @@
 from calve.sql.grammar.cursor import Cursor
 from calve.sql.lexer import Token, TokenKind
 from calve.sql.parts import PartitionField, Transform
-from calve.suggest import closest_keyword
+from calve.suggest import closest_keyword, did_you_mean
 
 MAX_WIDTH = 2**31 - 1
 _WITH_WIDTH = frozenset({Transform.BUCKET, Transform.TRUNCATE})
@@ -37,7 +37,7 @@ def _transform(cursor: Cursor) -> PartitionField:
     transform = _KNOWN.get(token.word)
     if transform is None:
         guess = closest_keyword(token.value, _KNOWN)
-        hint = f"Did you mean {_KNOWN[guess].value}?" if guess else _USAGE
+        hint = did_you_mean(_KNOWN[guess].value if guess else None, _USAGE)
         raise cursor.error(f"unknown transform {cursor.shown(token)}", token, hint)
     opening = cursor.next()
     width = _width(cursor, transform) if transform in _WITH_WIDTH else None

@@ -1,7 +1,7 @@
 """SHOW, EXPLAIN, VALIDATE, ANALYZE, and queries."""
 
 from calve.sql.grammar import spark
-from calve.sql.grammar.cursor import Cursor, suggestion
+from calve.sql.grammar.cursor import Cursor, keyword_hint
 from calve.sql.grammar.sink import create_sink
 from calve.sql.lexer import TokenKind
 from calve.sql.names import FieldPath
@@ -89,7 +89,7 @@ def _level(cursor: Cursor) -> MetadataLevel:
     token = cursor.next()
     levels = [level.value for level in MetadataLevel]
     if token.value.upper() not in levels:
-        raise cursor.error(f"unknown level {cursor.shown(token)}", token, suggestion(token.value, levels))
+        raise cursor.error(f"unknown level {cursor.shown(token)}", token, keyword_hint(token.value, levels))
     cursor.expect_words("LEVEL", after="the level")
     return MetadataLevel(token.value.upper())
 

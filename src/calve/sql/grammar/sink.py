@@ -6,7 +6,7 @@
 The clauses after the catalog may appear in any order.
 """
 
-from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, names, suggestion
+from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, keyword_hint, names
 from calve.sql.grammar.objects import create_head
 from calve.sql.grammar.options import options
 from calve.sql.grammar.partition import partition_by
@@ -132,7 +132,7 @@ class _SinkClauses:
         for option in options(cursor):
             if option.name not in {"NAMESPACE", "TABLE"}:
                 other = "Only NAMESPACE and TABLE are allowed here; other options go into WITH (...)."
-                hint = suggestion(option.name, ["NAMESPACE", "TABLE"], otherwise=other)
+                hint = keyword_hint(option.name, ["NAMESPACE", "TABLE"], otherwise=other)
                 raise cursor.error(f"unknown option {option.name} of the table", option.where, hint)
             if not isinstance(option.value, str) or option.value_where is None:
                 raise cursor.error(f"{option.name} takes a string", option.value_where, "")

@@ -21,7 +21,7 @@ from calve.sql.parts import (
     Metadata,
 )
 from calve.sql.statements import CreateSource, ObjectKind
-from calve.suggest import closest_keyword
+from calve.suggest import closest_keyword, did_you_mean
 
 _USAGE = (
     "CREATE SOURCE name [(column TYPE, ...)] FROM KAFKA ... | FROM FILES ... | FROM LOAD GENERATOR ... [ENVELOPE ...]"
@@ -127,7 +127,7 @@ class _Columns:
         if not self._distinct.finds(name):
             known = {column.upper(): column for column in self._distinct.names()}
             guess = closest_keyword(name.name, known)
-            hint = f"Did you mean {known[guess]}?" if guess else "The primary key names columns of the source."
+            hint = did_you_mean(known[guess] if guess else None, "The primary key names columns of the source.")
             raise self._cursor.error(f'column "{name}" of the primary key is not declared', name.where, hint)
 
 

@@ -8,7 +8,7 @@ from calve.sql.errors import SqlSyntaxError
 from calve.sql.grammar.cursor import Cursor
 from calve.sql.lexer import Token, TokenKind
 from calve.sql.names import is_plain
-from calve.suggest import closest_keyword
+from calve.suggest import closest_keyword, did_you_mean
 
 MAX_DEPTH = 64
 """Levels of nesting; more is a mistake, and would exhaust the stack."""
@@ -82,7 +82,7 @@ def _unknown(cursor: Cursor, token: Token) -> SqlSyntaxError:
     if token.kind is not TokenKind.WORD:
         return cursor.unexpected("a type", "A column is a name and a type: id BIGINT.")
     guess = _ELSEWHERE.get(token.word) or closest_keyword(token.value, _KNOWN)
-    hint = f"Did you mean {guess}?" if guess else "Types are those of Spark SQL, such as BIGINT, STRING or ARRAY<INT>."
+    hint = did_you_mean(guess, "Types are those of Spark SQL, such as BIGINT, STRING or ARRAY<INT>.")
     return cursor.error(f"unknown type {cursor.shown(token)}", token, hint)
 
 
