@@ -239,7 +239,7 @@ def _stream(home: Path) -> Sink:
         (_log, "only at exact offsets"),
         (_diff, "ENVELOPE DIFF"),
         (_stream, "from a streaming DataFrame"),
-        (sink, "there is no table"),
+        (sink, "does not exist"),
     ],
 )
 def test_what_cannot_be_taken_over_is_refused(tmp_path: Path, made: Callable[[Path], Sink], words: str) -> None:

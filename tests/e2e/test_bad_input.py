@@ -64,7 +64,7 @@ def test_a_sink_that_cannot_work_is_refused_before_anything_is_made(lake: Lake, 
     [
         ({"key": "id"}, "list of columns"),
         ({"envelope": "avro"}, "unknown envelope"),
-        ({"name": "no/slash"}, "not a name"),
+        ({"name": "no/slash"}, "not a valid name"),
     ],
 )
 def test_a_call_that_cannot_work_is_refused(lake: Lake, options: dict[str, Any], words: str) -> None:

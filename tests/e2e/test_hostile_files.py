@@ -96,7 +96,7 @@ def test_every_hostile_line_is_a_row_or_a_letter(pipelines: Pipelines) -> None:
     assert ("edge", f"{EDGE}b") in pipelines.rows("x.upserts", "id", "text")
     assert ("long", "z" * 100_000) in pipelines.rows("x.lines", "id", "text")
     shown = CliRunner().invoke(app, ["status", "--home", str(pipelines.home)], catch_exceptions=False)
-    assert f"{len(BAD):,} records could not become changes" in shown.output
+    assert f"{len(BAD):,} records could not be converted to changes" in shown.output
 
 
 def test_a_hostile_line_stops_a_sink_that_shall_halt_with_words_that_can_be_printed(

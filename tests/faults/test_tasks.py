@@ -16,11 +16,11 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import calve
-from calve.write import choose
+from calve.write import batch
 from tests.faults.where import TABLE, Where
 from tests.support.jvm import QUICK
-choose.DRIVER_ROWS = 10          # everything goes to tasks
-choose.CODECS = frozenset()      # and none of it to Spark's own writer
+batch.DRIVER_ROWS = 10          # everything goes to tasks
+batch.CODECS = frozenset()      # and none of it to Spark's own writer
 
 home, mode = sys.argv[1:]
 where = Where.from_environment()

@@ -211,14 +211,14 @@ def test_filters_on_top_of_an_envelope_stay_cheap(spark: SparkSession) -> None:
         (ORDERS, Upsert(order_by=("seq",), delete_when="max(seq) = 1"), ["id"], "delete_when is invalid"),
         (ORDERS, Upsert(order_by=("seq",), delete_when="s"), ["id"], "delete_when is invalid"),
         (ORDERS, Upsert(order_by=("seq",), columns="id, x"), ["id"], 'column "x"'),
-        (ORDERS, Upsert(order_by=("seq",), columns="id INT, s STRNG"), ["id"], "not understood"),
+        (ORDERS, Upsert(order_by=("seq",), columns="id INT, s STRNG"), ["id"], "cannot be parsed"),
         ("id INT, _calve_x INT", NoEnvelope(), ["id"], "reserved"),
         ("id INT, ID INT", NoEnvelope(), ["id"], "same name"),
         (KAFKA, Upsert(), ["id"], "not declared"),
         (KAFKA, Upsert(columns="id, amount"), ["id"], "not declared"),
         (KAFKA, Upsert(columns="id INT, v VARIANT"), ["id"], "not supported in text formats"),
         (KAFKA, Upsert(columns=COLUMNS, delete_when="tags[0].x = 'd'"), ["id"], "delete_when is invalid"),
-        ("id INT, t TIMESTAMP", Upsert(order_by=("id",), columns="id INT, t ARRAY<INT>"), ["id"], "does not fit"),
+        ("id INT, t TIMESTAMP", Upsert(order_by=("id",), columns="id INT, t ARRAY<INT>"), ["id"], "does not match"),
     ],
 )
 def test_an_envelope_that_cannot_work_is_refused(
