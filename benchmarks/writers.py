@@ -35,7 +35,7 @@ from calve.model.checkpoint import SizeHint
 from calve.model.files import WriteResult, WriteTarget
 from calve.model.spec import PartitionBy
 from calve.spark.session import embedded_session
-from calve.write.changes import checked
+from calve.write.changes import check_changes
 from calve.write.driver_writer import DriverWriter
 from calve.write.job import WriteJob, Writer, layout_of
 from calve.write.native_writer import NativeWriter
@@ -126,7 +126,7 @@ class Bench:
         spec = partition_spec(schema, by).model_dump_json() if by else ""
         target = WriteTarget(schema.model_dump_json(), (1,), f"file://{self.folder}/data", 0, 0, data_spec_json=spec)
         layout = layout_of(frame.columns, target)
-        job = WriteJob(checked(frame, layout), layout, target, deletes, SizeHint(rows=rows), RandomIds().new_id())
+        job = WriteJob(check_changes(frame, layout), layout, target, deletes, SizeHint(rows=rows), RandomIds().new_id())
         result = writer.write(job)
         if result.changes != rows:
             raise SystemExit(f"{result.changes} changes instead of {rows}")

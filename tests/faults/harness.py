@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,7 +19,7 @@ from calve.source.generator import OrderRow, Orders, expected_changes, expected_
 from tests.faults.process import GENERATED, SINK
 from tests.faults.where import TABLE, Where, files_of
 from tests.support.jvm import QUICK
-from tests.support.readers import ROOT
+from tests.support.warm import WarmProcess
 
 KILLED = -9
 WAIT_SECONDS = 400
@@ -46,7 +44,7 @@ class Sink:
     changes: int = 1600
     per_checkpoint: int = 250
     where: Where = field(default_factory=Where)
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    processes: list[WarmProcess] = field(default_factory=list)
 
     @property
     def definition(self) -> Orders:
@@ -56,17 +54,10 @@ class Sink:
     def sink_id(self) -> str:
         return sink_id_of(SINK, TABLE)
 
-    def spawn(self, faults: str = "", **environment: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.faults.process", str(self.home), self.feed]
-        command += [str(n) for n in (self.rows, self.changes, self.per_checkpoint)]
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, "CALVE_FAULTS": faults, **self.where.environment, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def spawn(self, faults: str = "", **environment: str) -> WarmProcess:
+        numbers = [str(n) for n in (self.rows, self.changes, self.per_checkpoint)]
+        variables = {"CALVE_FAULTS": faults, **self.where.environment, **environment}
+        process = WarmProcess("tests.faults.process", [str(self.home), self.feed, *numbers], variables)
         self.processes.append(process)
         return process
 
@@ -135,23 +126,16 @@ class Command:
 
     folder: Path
     where: Where
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    processes: list[WarmProcess] = field(default_factory=list)
 
     @property
     def home(self) -> Path:
         return self.folder / "home"
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **environment: str) -> WarmProcess:
         conf = [part for key, value in QUICK.items() for part in ("--conf", f"{key}={value}")]
-        command = [sys.executable, "-m", "calve.cli.main", "run", str(self.folder / "p.sql"), *arguments]
-        process = subprocess.Popen(
-            [*command, "--home", str(self.home), "--master", "local[2]", *conf],
-            cwd=ROOT,
-            env={**os.environ, **self.where.environment, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = ["run", str(self.folder / "p.sql"), *arguments, "--home", str(self.home), "--master", "local[2]"]
+        process = WarmProcess("calve.cli.main", [*command, *conf], {**self.where.environment, **environment})
         self.processes.append(process)
         return process
 
@@ -181,7 +165,7 @@ class Command:
         end(self.processes)
 
 
-def end(processes: Iterable[subprocess.Popen[str]]) -> None:
+def end(processes: Iterable[WarmProcess]) -> None:
     """Kill those that are still there."""
     for process in processes:
         if process.poll() is None:
@@ -189,7 +173,7 @@ def end(processes: Iterable[subprocess.Popen[str]]) -> None:
         process.communicate()
 
 
-def finished(process: subprocess.Popen[str]) -> Ended:
+def finished(process: WarmProcess) -> Ended:
     out, err = process.communicate(timeout=WAIT_SECONDS)
     lines = [line for line in out.splitlines() if line.startswith("{")]
     return Ended(process.returncode, json.loads(lines[-1]) if lines else {}, err)

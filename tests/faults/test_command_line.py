@@ -3,7 +3,6 @@
 import json
 import random
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from calve.source.generator import expected_orders, orders
 from tests.faults.harness import Command
 from tests.faults.where import TABLE, Where
 from tests.support.pipelines import eventually
+from tests.support.warm import WarmProcess
 
 ROWS, CHANGES, STEP = 3_000, 9_000, 500
 SOURCE = f"""
@@ -60,7 +60,7 @@ def test_killed_at_random_moments_the_table_is_right_in_the_end(command: Command
         process = command.start("--until-caught-up")
         snapshots = command.snapshots() + chance.randrange(1, 5)
 
-        def far_enough(process: subprocess.Popen[str] = process, snapshots: int = snapshots) -> bool:
+        def far_enough(process: WarmProcess = process, snapshots: int = snapshots) -> bool:
             return process.poll() is not None or command.snapshots() >= snapshots
 
         eventually(far_enough)

@@ -1,17 +1,12 @@
 """Kills before and after dead letters are committed: each bad record becomes one letter, each good one a row."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import KILLED, WAIT_SECONDS
+from tests.faults.harness import KILLED, WAIT_SECONDS, Command
 from tests.faults.where import TABLE, Where
-from tests.support.jvm import QUICK
-from tests.support.readers import ROOT
 from tests.support.servers.kafka import Kafka, Message
 
 PIPELINE = """
@@ -36,16 +31,13 @@ def messages(step: int) -> list[Message]:
 
 
 def run(folder: Path, where: Where, faults: str) -> int:
-    conf = [part for key, value in QUICK.items() for part in ("--conf", f"{key}={value}")]
-    command = [sys.executable, "-m", "calve.cli.main", "run", str(folder / "p.sql"), "--until-caught-up"]
-    return subprocess.run(
-        [*command, "--home", str(folder / "home"), "--master", "local[2]", *conf],
-        cwd=ROOT,
-        env={**os.environ, **where.environment, "CALVE_FAULTS": faults},
-        timeout=WAIT_SECONDS,
-        check=False,
-        capture_output=True,
-    ).returncode
+    command = Command(folder, where)
+    process = command.start("--until-caught-up", CALVE_FAULTS=faults)
+    try:
+        process.communicate(timeout=WAIT_SECONDS)
+    finally:
+        command.end()
+    return process.returncode
 
 
 @pytest.mark.parametrize("steps", [SHORT, pytest.param((*LONG, ""), marks=pytest.mark.slow)], ids=["short", "long"])

@@ -1,0 +1,137 @@
+"""Processes that start at once: each is forked from one that has imported calve, and uses a JVM that is already warm.
+
+A process is a real one: it can be killed, and what it kept in memory is gone. Its JVM survives it, as executors of a
+cluster would; before the next process gets it, everything that the last one left in there is stopped. Tasks do not see
+the environment of the process, so failpoints in tasks need a process and a JVM of their own.
+"""
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from py4j.java_gateway import JavaGateway
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+
+from calve import faults
+from calve.spark import session
+from tests.support.jvm import QUICK
+
+_FORKS = multiprocessing.get_context("forkserver")
+_PRELOADED = ["tests.faults.process", "calve.cli.main", "calve.pipeline.supervisor", "tests.support.warm"]
+_GATEWAY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+
+
+class WarmJvm:
+    """A JVM for one process after the other. It ends with the process that started it."""
+
+    def __init__(self) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="calve-jvm-")
+        home = Path(self._home.name)
+        settings = {"spark.master": "local[2]", "spark.driver.host": "127.0.0.1", **QUICK}
+        conf: Any = SimpleNamespace(getAll=lambda: list(settings.items()), get=settings.get)  # SparkConf starts a JVM
+        with (
+            session._environment(session._variables(home, settings)),
+            (home / "log").open("ab") as log,
+        ):
+            self._gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
+        parameters = self._gateway.gateway_parameters
+        self.address = dict(zip(_GATEWAY, (str(parameters.port), parameters.auth_token), strict=True))
+
+    def clear(self) -> None:
+        """Stop what a process left behind."""
+        contexts = getattr(getattr(self._gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$")
+        active = contexts.getActive()
+        if active.isDefined():
+            active.get().stop()
+
+    def end(self) -> None:
+        self._gateway.shutdown()
+        self._gateway.proc.stdin.close()
+        self._gateway.proc.wait()
+        self._home.cleanup()
+
+
+class WarmProcess:
+    """`python -m MODULE ARGUMENTS`, with what tests use of `subprocess.Popen`."""
+
+    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._jvm = _free().pop() if _free() else WarmJvm()
+        self._jvm.clear()
+        self._folder = Path(tempfile.mkdtemp(prefix="calve-process-"))
+        self._printed: tuple[str, str] | None = None
+        variables = {**os.environ, **environment, **self._jvm.address}
+        outputs = [str(self._folder / name) for name in ("out", "err")]
+        _FORKS.set_forkserver_preload(_PRELOADED)
+        self._process = _FORKS.Process(target=_run, args=(module, [*arguments], variables, outputs), daemon=True)
+        self._process.start()
+
+    @property
+    def returncode(self) -> int:
+        """Of a process that has ended."""
+        assert self._process.exitcode is not None
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end; what it printed, and what it printed as errors."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("a warm process", timeout or 0)
+        if self._printed is None:
+            out, err = (self._folder / "out", self._folder / "err")
+            self._printed = (out.read_text() if out.exists() else "", err.read_text() if err.exists() else "")
+            shutil.rmtree(self._folder)
+            _free().append(self._jvm)
+        return self._printed
+
+
+@cache
+def _free() -> list[WarmJvm]:
+    """JVMs that no process uses."""
+    free: list[WarmJvm] = []
+
+    def end_all() -> None:
+        for jvm in free:
+            jvm.end()
+
+    atexit.register(end_all)
+    return free
+
+
+def _run(module: str, arguments: list[str], variables: dict[str, str], outputs: list[str]) -> None:
+    """In the forked process."""
+    for descriptor, path in enumerate(outputs, start=1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
+    os.environ.clear()
+    os.environ.update(variables)
+    SparkContext._gateway = launch_gateway()
+    SparkContext._jvm = SparkContext._gateway.jvm
+    for name in _GATEWAY:
+        del os.environ[name]
+    faults.install(faults._from_environment())
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        atexit._run_exitfuncs()
