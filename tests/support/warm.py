@@ -8,7 +8,6 @@ the environment of the process, so failpoints in tasks need a process and a JVM 
 import atexit
 import multiprocessing
 import os
-import runpy
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,7 +64,7 @@ class WarmJvm:
 
 
 class WarmProcess:
-    """`python -m MODULE ARGUMENTS`, with what tests use of `subprocess.Popen`."""
+    """`main()` of a module as a process, with what tests use of `subprocess.Popen`."""
 
     def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self._jvm = _free().pop() if _free() else WarmJvm()
@@ -132,6 +132,6 @@ def _run(module: str, arguments: list[str], variables: dict[str, str], outputs: 
     faults.install(faults._from_environment())
     sys.argv = [module, *arguments]
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        sys.exit(import_module(module).main())
     finally:
         atexit._run_exitfuncs()
