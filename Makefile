@@ -13,6 +13,9 @@ CODE := $(wildcard src tests scripts benchmarks)
 BENCHMARKS := $(filter-out benchmarks/peer_% benchmarks/workload.py,$(wildcard benchmarks/*.py))
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
+SCHEDULES := tests/simulation/test_schedules.py::test_no_schedule_loses_repeats_or_reorders_a_change
+PIPELINE := tests/e2e/test_pipelines.py::test_a_view_follows_its_source_from_run_to_run
+
 # What the tests read tables back with, besides DuckDB. The core needs no jar.
 ICEBERG_RUNTIME := iceberg-spark-runtime-4.1_2.13
 ICEBERG_VERSION := 1.12.0
@@ -20,7 +23,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install servers lint fmt unit integration faults e2e test versions docs wheel demo soak bench constraints clean
+.PHONY: help install servers lint fmt check unit integration faults e2e test versions docs wheel demo soak bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -68,7 +71,10 @@ fmt: $(INSTALLED) ## format and mend what ruff can mend
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-unit: $(INSTALLED) ## run the tests without Spark (seconds)
+check: lint $(CLASSES) ## the fast loop: lint, unit tests, a thousand schedules, one pipeline (three minutes)
+	@CALVE_SEEDS=0:1000 $(PYTEST) -m 'not slow and not soak and not long' tests/unit $(SCHEDULES) $(PIPELINE)
+
+unit: $(INSTALLED) ## run the tests without Spark
 	@$(PYTEST) tests/unit
 
 integration: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the tests with Spark and real readers
@@ -99,7 +105,7 @@ demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check 
 soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random tests at length
 	@$(PY) scripts/fetch_servers.py .cache/servers --at-length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
-	@CALVE_SEEDS=10000:50000 $(PYTEST) -o faulthandler_timeout=0 tests/simulation -k no_schedule
+	@CALVE_SEEDS=4000:50000 $(PYTEST) -o faulthandler_timeout=0 tests/simulation -k no_schedule
 
 bench: $(INSTALLED) $(JAR) servers ## measure what the documentation claims
 	@for script in $(BENCHMARKS); do echo "== $$script"; PYTHONPATH=. $(PY) $$script; done

@@ -31,7 +31,7 @@ from tests.simulation.schedule import Simulation, simulate
 from tests.simulation.world import Violation
 
 SHARDS = 4
-PER_SHARD = 2500
+PER_SHARD = 1000
 
 
 def seeds_of(shard: int) -> range:

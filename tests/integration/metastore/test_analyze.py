@@ -119,7 +119,7 @@ def test_many_footers_are_read_by_tasks_with_the_same_result(
     monkeypatch.setattr(file_statistics, "FEW", 0)
     put(root / "0" / "none.parquet", [1])
     (root / "0" / "none.parquet").write_bytes(b"nothing")
-    with pytest.raises(InvalidInput, match="not a Parquet file"):
+    with pytest.raises(InvalidInput, match="not a valid Parquet file"):
         told(place, f"ANALYZE TABLE '{root}' REFRESH METADATA")
 
 
@@ -182,7 +182,7 @@ def test_the_information_schema_answers_from_the_metastore(place: Workplace, tmp
         ("INFORMATION_SCHEMA.TABLES", "6")
     ]
     for text, problem in (
-        ("SELECT 1", "SELECT reads INFORMATION_SCHEMA"),
+        ("SELECT 1", "SELECT reads only INFORMATION_SCHEMA"),
         ("SELECT * FROM INFORMATION_SCHEMA.VIEWS", "has no table VIEWS"),
         ("SELECT nothing FROM INFORMATION_SCHEMA.TABLES", "Spark refuses the query"),
     ):
