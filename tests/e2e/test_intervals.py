@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import calve
 from calve import faults
 from calve.clock import SystemClock
 from calve.errors import TransientError
@@ -118,7 +119,14 @@ def test_a_sink_that_replays_stages_nothing_and_commits_what_it_reads(items: Ite
     assert len(items.rows() or []) == 4
 
 
-def test_a_failure_is_told_at_once_and_what_was_read_before_it_is_committed(items: Items) -> None:
+@pytest.fixture
+def no_idle_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A committer that nobody wakes sleeps until its window ends."""
+    monkeypatch.setattr("calve.pipeline.start.IDLE_CHECK_SECONDS", 86_400.0)
+
+
+@pytest.mark.usefixtures("no_idle_checks")
+def test_a_failure_ends_the_sink_at_once_and_what_was_read_before_it_is_committed(items: Items) -> None:
     items.by(UPSERT, f"{SINK} WITH (COMMIT INTERVAL = '24h')")
     items.put({"id": 1, "v": "a", "ts": 1})
     items.put({"id": None, "v": "a key that is null", "ts": 2})
@@ -126,6 +134,18 @@ def test_a_failure_is_told_at_once_and_what_was_read_before_it_is_committed(item
         (result,) = running.join()
     assert result.ending is Ending.FAILED
     assert items.rows() == [(1, "a")]
+
+
+@pytest.mark.usefixtures("no_idle_checks")
+def test_a_source_that_ends_within_a_window_is_committed_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    assert spark
+    orders, table = (
+        calve.orders(rows=20, changes=20, per_checkpoint=10),
+        calve.connect(home=tmp_path / "home").table("x.o"),
+    )
+    query = calve.sink(orders, name="o", into=table, key=["id"]).start(commit_interval="24h")
+    assert query.await_termination(120)
+    assert query.sealed
 
 
 # ---- limits

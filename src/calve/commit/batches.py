@@ -21,7 +21,8 @@ class Batches:
 
     def flush(self, *, seal: bool = False) -> None:
         """Close what is staged without waiting for its window. `seal`: the source has ended."""
-        self._windows.flush(seal=seal)
+        if self._windows.flush(seal=seal):
+            self._state.waiter.wake()  # the committer sleeps until the window ends
 
     def reading_failed(self) -> None:
         """Flush, since nothing more is read. Rows with event times stay staged until their times are complete."""

@@ -168,7 +168,11 @@ class NoMaintenance:
 
 
 class Waiter(Protocol):
-    """Interruptible sleep, and the locks that go with it."""
+    """Interruptible sleep, how to end that of other threads, and the locks that go with it."""
+
+    def wake(self) -> None:
+        """Announce new work."""
+        ...
 
     def pause(self, seconds: float) -> None:
         """Sleep. Raises Stopped when a stop is requested meanwhile."""

@@ -91,10 +91,12 @@ class Closing:
         unbroken = quiet is not None and now - quiet.last <= LONGEST_SILENCE + 2 * self._spec.pace.every
         self._quiet = Quiet(quiet.first if quiet and unbroken else now, now, asked_ms)
 
-    def flush(self, *, seal: bool) -> None:
-        """Close everything that is staged now; with `seal` no further input is expected."""
+    def flush(self, *, seal: bool) -> bool:
+        """Close everything that is staged now; with `seal` no further input is expected. False if that is known."""
+        known = self._flushing and (self._sealing or not seal)
         self._flushing = True
         self._sealing = self._sealing or seal
+        return not known
 
     def end_flush(self, position: RunPosition) -> None:
         """Return to closing by windows once nothing is staged any more."""

@@ -254,7 +254,7 @@ class SourceFeed(FeedThread):
                 run.batches.read_through()
                 self._answer(asked)
             self._source.committed(run.state.committed_offsets)
-            if not unread:
+            if not (unread or self._source.ended(run.state.end)):
                 self._rest(run, started)
 
     def _checkpoint(self, run: SinkRun, start: Offsets, end: Offsets) -> Checkpoint:

@@ -106,7 +106,6 @@ class Query:
         with self._run.checkpoints.catching_up():
             if self._feed.await_idle(asked, timeout):
                 self._run.batches.flush()
-                self._signals.wake()
         while self.active and self._run.state.pending and self._clock.monotonic() < deadline:
             self._await_call()
         if not self.active and self._failure:

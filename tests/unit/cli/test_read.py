@@ -77,7 +77,7 @@ def test_time_travel_on_the_command_line(sample: Sample) -> None:
     assert '"plain"' in printed(sample, "--as-of-frontier", "15", "--format", "json")
     first = min(sample.table.metadata.snapshots, key=lambda s: s.sequence_number or 0)
     assert '"plain"' in printed(sample, "--snapshot", str(first.snapshot_id), "--format", "json")
-    with pytest.raises(InvalidInput, match="one moment"):
+    with pytest.raises(InvalidInput, match="only one point in time"):
         printed(sample, "--snapshot", "1", "--as-of-frontier", "1")
 
 
