@@ -136,9 +136,8 @@ def test_a_failure_ends_the_sink_at_once_and_what_was_read_before_it_is_committe
     assert items.rows() == [(1, "a")]
 
 
-@pytest.mark.usefixtures("no_idle_checks")
-def test_a_source_that_ends_within_a_window_is_committed_at_once(spark: SparkSession, tmp_path: Path) -> None:
-    assert spark
+@pytest.mark.usefixtures("no_idle_checks", "spark")
+def test_a_source_that_ends_within_a_window_is_committed_at_once(tmp_path: Path) -> None:
     orders, table = (
         calve.orders(rows=20, changes=20, per_checkpoint=10),
         calve.connect(home=tmp_path / "home").table("x.o"),
