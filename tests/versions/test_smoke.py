@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import calve
 from calve.catalog.connect import connect_embedded
-from calve.errors import InvalidInput, UnreadableFile
+from calve.errors import UnreadableFile
 from calve.runtime.reading import read
 from calve.source.generator import expected_orders, orders
 from calve.spark.failures import told_as
@@ -133,16 +133,6 @@ def contents(folder: Path, table: str) -> list[tuple[Any, ...]]:
     rows = duckdb_rows(connect_embedded(folder / "home").load_table(table).metadata_location)
     plain = (str, int, list)
     return sorted(tuple(v if isinstance(v, plain) else str(v) for v in row.values()) for row in rows)
-
-
-def test_spark_connect_is_refused_with_a_hint(tmp_path: Path) -> None:
-    class Frame:
-        __module__ = "pyspark.sql.connect.dataframe"
-
-    lake = calve.connect(home=tmp_path)
-    with pytest.raises(InvalidInput, match="Spark Connect is not supported") as caught:
-        calve.sink(Frame(), name="s", into=lake.table("a.b"), key=["id"])  # type: ignore[arg-type]
-    assert "classic" in caught.value.hint
 
 
 def test_damaged_files_are_told_from_what_may_go_away(spark: SparkSession, tmp_path: Path) -> None:

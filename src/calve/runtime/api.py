@@ -85,6 +85,7 @@ def sink(
             detail=f"Got {into!r}.",
             hint=f'Write into=calve.connect().table("{into}").' if isinstance(into, str) else "Use lake.table(...).",
         )
+    refuse_connect(changes)  # before the next check: its frames are of another class in Spark 3.5
     if not isinstance(changes, DataFrame) and not hasattr(changes, "envelope"):
         raise InvalidInput(
             "changes are a DataFrame or a source",
@@ -101,7 +102,6 @@ def sink(
             f'"{name}" is not a name for a sink', hint="Use letters, digits, and the characters _ . - after the first."
         )
     _check_key(key)
-    refuse_connect(changes)
     if envelope is not None and not isinstance(envelope, Envelope):
         raise InvalidInput(
             "unknown envelope",

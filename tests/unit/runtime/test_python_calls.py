@@ -107,3 +107,13 @@ def test_tables_and_files_are_named_by_texts(tmp_path: Path) -> None:
     session = cast("Any", None)
     primary = "calve.read takes a Spark session and a table of a lake"
     assert refused(lambda: calve.read(session, lake.table("shop.r"))) == primary
+
+
+def test_spark_connect_is_refused_with_a_hint(tmp_path: Path) -> None:
+    class Frame:
+        __module__ = "pyspark.sql.connect.dataframe"
+
+    lake = calve.connect(home=tmp_path)
+    with pytest.raises(InvalidInput, match="Spark Connect is not supported") as caught:
+        calve.sink(Frame(), name="s", into=lake.table("a.b"), key=["id"])  # type: ignore[arg-type]
+    assert "classic" in caught.value.hint
