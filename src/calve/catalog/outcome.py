@@ -28,7 +28,7 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate
@@ -115,12 +115,17 @@ def send_all(
 def _post(catalog: Catalog, changes: Sequence[Change], unchanged: Sequence[Table]) -> list[TableMetadata]:
     if isinstance(catalog, EmbeddedCatalog) and (len(changes) > 1 or unchanged):
         return catalog.commit_tables(changes, unchanged)
-    after = [catalog.commit_table(one.table, one.requirements, one.updates).metadata for one in changes]
-    for change, metadata in zip(changes, after, strict=True):
-        if change.snapshot is not None and not _has(metadata, change.snapshot):
+    answers = [catalog.commit_table(one.table, one.requirements, one.updates) for one in changes]
+    for change, answer in zip(changes, answers, strict=True):
+        if not change.is_in(_answered(change.table, answer)):
             # As after a redirect, which makes a request to load of one to commit.
-            raise ValueError(f"the answer does not contain snapshot {change.snapshot.snapshot_id}")
-    return after
+            what = f"snapshot {change.snapshot.snapshot_id}" if change.snapshot else "the change"
+            raise ValueError(f"the answer does not contain {what}")
+    return [answer.metadata for answer in answers]
+
+
+def _answered(table: Table, answer: CommitTableResponse) -> Table:
+    return Table(table.name(), answer.metadata, answer.metadata_location, table.io, table.catalog)
 
 
 def _found(catalog: Catalog, changes: Sequence[Change], what: str, error: Exception) -> list[TableMetadata]:
