@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PATIENCE = 30.0
+END_OF_INPUT = "\x1b[?2004l"
+"""The prompt no longer takes keys: the terminal treats Ctrl-C itself until the next one."""
 
 
 class Terminal:
@@ -42,6 +44,12 @@ class Terminal:
                 self.seen += os.read(self._mine, 65536).decode(errors="replace")
         self.seen = self.seen.partition(text)[2]
 
+    def enter(self, line: str, then: str) -> None:
+        """Type a line, and wait for a text after it. Redrawing the line itself shows its prompt once more."""
+        self.type(f"{line}\r")
+        self.until(END_OF_INPUT)
+        self.until(then)
+
     def close(self) -> int:
         self.until("calve>")
         self.type("\x04")
@@ -64,10 +72,8 @@ def terminal(home: Path) -> Iterator[Terminal]:
 def test_statements_over_several_lines_are_answered_and_errors_do_not_end_the_prompt(tmp_path: Path) -> None:
     with terminal(tmp_path) as screen:
         screen.until("calve>")
-        screen.type("CREATE SOURCE things\r")
-        screen.until("->")
-        screen.type("FROM LOAD GENERATOR orders;\r")
-        screen.until("created source things")
+        screen.enter("CREATE SOURCE things", "->")
+        screen.enter("FROM LOAD GENERATOR orders;", "created source things")
         screen.type("SHOW SUORCES;\r")
         screen.until("Did you mean SOURCES?")
         screen.type("SHOW SOURCES;\r")
@@ -100,18 +106,13 @@ def test_the_history_has_whole_statements_and_no_line_of_a_private_key(tmp_path:
     with terminal(tmp_path / "home") as screen:
         screen.until("calve>")
         for line in ("CREATE SECRET k AS '-----BEGIN PRIVATE KEY-----", "MIIwolfram", "-----END PRIVATE KEY-----"):
-            screen.type(f"{line}\r")
-            screen.until("->")
-        screen.type("'; CREATE SOURCE a\r")
-        screen.until("created secret k")
+            screen.enter(line, "->")
+        screen.enter("'; CREATE SOURCE a", "created secret k")
         screen.until("->")
-        screen.type("FROM LOAD GENERATOR orders;\r")
-        screen.until("created source a")
+        screen.enter("FROM LOAD GENERATOR orders;", "created source a")
         screen.until("calve>")
-        screen.type("CREATE SECRET abandoned AS 'tantalum\r")
-        screen.until("->")
-        screen.type("niobium\r")
-        screen.until("->")
+        screen.enter("CREATE SECRET abandoned AS 'tantalum", "->")
+        screen.enter("niobium", "->")
         screen.type("\x03")
         assert screen.close() == 0
     text = history.read_text()
