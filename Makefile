@@ -71,7 +71,7 @@ fmt: $(INSTALLED) ## format and mend what ruff can mend
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-check: lint $(CLASSES) ## the fast loop: lint, unit tests, a thousand schedules, one pipeline (three minutes)
+check: lint $(CLASSES) ## the fast loop: lint, unit tests, a thousand schedules, one pipeline (minutes)
 	@CALVE_SEEDS=0:1000 $(PYTEST) -m 'not slow and not soak and not long' tests/unit $(SCHEDULES) $(PIPELINE)
 
 unit: $(INSTALLED) ## run the tests without Spark
@@ -110,7 +110,7 @@ soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random test
 bench: $(INSTALLED) $(JAR) servers ## measure what the documentation claims
 	@for script in $(BENCHMARKS); do echo "== $$script"; PYTHONPATH=. $(PY) $$script; done
 
-constraints: $(INSTALLED) ## resolve constraints.txt anew
+constraints: $(INSTALLED) ## resolve constraints.txt again
 	@$(PY) scripts/resolve_constraints.py
 
 clean: ## remove everything that was made here
