@@ -1,0 +1,177 @@
+"""Seconds to read the last changes of a table: calve.changes beside a diff of two scans and Spark's changelog view.
+
+    python benchmarks/changes.py [--rows 5000000 20000000] [--batches 10] [--changes 10000] [--runs 5] [--view]
+
+The table is that of a sink, after an initial load and `batches` batches of `changes` changes; the range is all of the
+batches. Updates are spread over the whole table, and clustered in neighboring keys. calve reads keys and new rows only,
+then before images as well. The diff is made by Spark with the Iceberg runtime: two scans, joined by key. One scan is
+that of all columns, by calve. All are in the same Spark, in turns, and must find the same changes. The changelog view
+refuses tables with delete files: with `--view` both read a table that `MERGE INTO` changed by copy-on-write.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from peer_merge import MERGE
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from reads import registered
+from upserts import JAR, ROOT, Peer
+from workload import COLUMNS, Workload, make_workload
+
+import calve
+from calve.lake import TableRef
+from calve.spark.session import embedded_session
+
+_AFTER = ("insert", "update_postimage")
+
+
+def table_of_sink(workload: Workload, home: Path) -> tuple[TableRef, int]:
+    """Written by a sink in a process of its own; the snapshot before the first batch."""
+    peer = Peer(("peer_calve.py", "position", "auto"), workload, home)
+    peer.ask("load")
+    ref = calve.connect(home=home).table("b.orders")
+    since = ref.lake.open().load_table(str(ref)).metadata.current_snapshot_id
+    for number in range(workload.batches):
+        peer.ask(f"batch {number}")
+    peer.ask("table")
+    peer.end()
+    assert since is not None
+    return ref, since
+
+
+def table_of_merge(spark: SparkSession, workload: Workload, home: Path) -> tuple[TableRef, int]:
+    """`MERGE INTO`, copy-on-write, in the catalog of the runtime; registered in one of calve's."""
+    columns = "id BIGINT NOT NULL, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP"
+    spark.sql(f"CREATE OR REPLACE TABLE i.b.orders ({columns}) USING iceberg")
+    spark.sql("ALTER TABLE i.b.orders SET IDENTIFIER FIELDS id")
+    spark.read.parquet(workload.initial).select(*COLUMNS).writeTo("i.b.orders").append()
+    since = spark.sql("SELECT max_by(snapshot_id, committed_at) AS id FROM i.b.orders.snapshots").first()
+    for number in range(workload.batches):
+        spark.read.parquet(workload.batch(number)).createOrReplaceTempView("changes")
+        spark.sql(MERGE)
+    assert since is not None
+    return registered(spark, home), int(since.id)
+
+
+def diff(spark: SparkSession, ref: TableRef, since: int) -> DataFrame:
+    """Two scans by the Iceberg runtime, joined by key; the new rows, and nulls for deleted ones."""
+    location = ref.lake.open().load_table(str(ref)).metadata_location
+    reader = spark.read.format("iceberg")
+    old = reader.option("versionAsOf", str(since)).load(location).select(F.struct(*COLUMNS).alias("o"))
+    new = spark.read.format("iceberg").load(location).select(F.struct(*COLUMNS).alias("n"))
+    joined = old.join(new, F.col("o.id") == F.col("n.id"), "full_outer").where(~F.col("o").eqNullSafe(F.col("n")))
+    return joined.select(*(F.col(f"n.{name}").alias(name) for name in COLUMNS))
+
+
+def view(spark: SparkSession, since: int) -> DataFrame:
+    """Spark's changelog view, net; the rows after."""
+    spark.sql(
+        "CALL i.system.create_changelog_view(table => 'b.orders', changelog_view => 'seen', net_changes => true, "
+        f"options => map('start-snapshot-id', '{since}'))"
+    )
+    return spark.table("seen").where("_change_type = 'INSERT'").select(*COLUMNS)
+
+
+def finger(frame: DataFrame) -> tuple[float, tuple[int, int]]:
+    """Seconds to read all columns of a frame, planning included; the rows with a key after, and a hash of them."""
+    began = time.perf_counter()
+    hashed = F.sum(F.when(F.col("id").isNotNull(), F.xxhash64(*COLUMNS).cast("decimal(38,0)")))
+    row = frame.agg(F.count("id"), hashed).first()
+    assert row is not None
+    return time.perf_counter() - began, (int(row[0]), int(row[1] or 0))
+
+
+def compare(name: str, ways: dict[str, Callable[[], DataFrame]], runs: int, same: set[str]) -> dict[str, float]:
+    """Print and return the median of each way, after one run that warms all; ways of `same` must agree."""
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(runs + 1):
+        found = {}
+        for way in sorted(ways, reverse=turn % 2 == 1):
+            seconds, found[way] = finger(ways[way]())
+            times[way].append(seconds)
+        assert len({found[way] for way in same & found.keys()}) == 1, found
+    medians = {way: statistics.median(taken[1:]) for way, taken in times.items()}
+    for way, taken in times.items():
+        print(f"{name}  {way:14} {medians[way]:6.2f} s ({min(taken[1:]):.2f} to {max(taken[1:]):.2f})", flush=True)
+    return medians
+
+
+def run_sink(spark: SparkSession, workload: Workload, home: Path, runs: int) -> None:
+    """The table of a sink."""
+    kind = "clustered" if workload.span else "spread"
+    name = f"{workload.rows:>10,} rows, {kind:9}"
+    ref, since = table_of_sink(workload, home)
+
+    def after(frame: DataFrame) -> DataFrame:
+        return frame.where(F.col("_change_type").isin(*_AFTER)).select(*COLUMNS)
+
+    took = compare(
+        name,
+        {
+            "changes": lambda: after(calve.changes(spark, ref, since=since)),
+            "before images": lambda: after(calve.changes(spark, ref, since=since, before=True)),
+            "diff": lambda: diff(spark, ref, since),
+            "one scan": lambda: calve.read(spark, ref),
+        },
+        runs,
+        {"changes", "before images", "diff"},
+    )
+    print(
+        f"{name}  changes / diff {took['changes'] / took['diff']:.3f}; "
+        f"before images / one scan {took['before images'] / took['one scan']:.2f}; "
+        f"before images / diff {took['before images'] / took['diff']:.3f}",
+        flush=True,
+    )
+
+
+def run_view(spark: SparkSession, workload: Workload, home: Path, runs: int) -> None:
+    """A copy-on-write table, beside Spark's changelog view."""
+    name = f"{workload.rows:>10,} rows, rewritten"
+    ref, since = table_of_merge(spark, workload, home)
+
+    def after() -> DataFrame:
+        found = calve.changes(spark, ref, since=since)
+        return found.where(F.col("_change_type").isin(*_AFTER)).select(*COLUMNS)
+
+    ways = {"changes": after, "changelog view": lambda: view(spark, since)}
+    took = compare(name, ways, runs, set(ways))
+    print(f"{name}  changes / changelog view {took['changes'] / took['changelog view']:.3f}", flush=True)
+
+
+def main() -> None:
+    """Make the tables, then read their changes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[5_000_000])
+    parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--changes", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--view", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        conf = {
+            "spark.driver.memory": "6g",
+            "spark.jars": str(JAR),
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.i.type": "hadoop",
+            "spark.sql.catalog.i.warehouse": (home / "hadoop").as_uri(),
+        }
+        spark = embedded_session(home / "spark", master="local[2]", conf=conf)
+        for rows in options.rows:
+            for span in (0, 2 * options.changes):
+                workload = make_workload(ROOT / ".cache" / "bench", rows, options.batches, options.changes, span)
+                run_sink(spark, workload, home / f"{rows}-{span}", options.runs)
+            if options.view:
+                workload = make_workload(ROOT / ".cache" / "bench", rows, options.batches, options.changes)
+                run_view(spark, workload, home / f"{rows}-view", options.runs)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

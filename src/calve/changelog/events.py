@@ -1,0 +1,327 @@
+"""Finds the rows of one file that appear or disappear in the steps of a range, and reads their columns.
+
+    positions and vectors   are compared without opening the data file
+    equality deletes        need their columns of those row groups that keys of differing deletes may meet
+    columns                 are read of row groups with events only: all of them for added rows; for deleted rows the
+                            key, unless their former values are needed
+
+A row is live after a step and not before: added. The other way round: deleted. Rows that were dead already, and those
+that a batch added and deleted itself, are neither. A file is opened at most once, whatever the number of steps.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from calve.iceberg.files.store import open_input
+from calve.iceberg.schema.readable import ReadTarget
+from calve.model.changelog import ChangedFile, Deletes, Transition
+from calve.model.scan import DeleteFile, DeleteKind, FileSplit
+from calve.reader.deletes import Positions, TaskDeletes
+from calve.reader.key_sets import KeySet
+from calve.reader.projection import Projection, field_id
+from calve.reader.row_groups import GroupBounds, GroupTest
+from calve.reader.rows import group_batches, group_offset, rows_without_columns
+
+STEP, ADDED, WHOLE = "_calve_step", "_calve_added", "_calve_whole"
+"""Columns of events after those of the table: the number of the step, whether the row was added, and whether all
+columns count: what is read of other rows by chance must not decide."""
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class EventTarget:
+    """What events are read into. Pickled to executors."""
+
+    target: ReadTarget
+    light: tuple[str, ...]
+    """Columns of deleted rows that are always read: the key, and what a condition needs."""
+    images: bool
+    """Whether all columns of deleted rows are read."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of events."""
+        flags = [pa.field(STEP, pa.int32()), pa.field(ADDED, pa.bool_()), pa.field(WHOLE, pa.bool_())]
+        return pa.schema([*self.target.schema, *flags])
+
+    @cached_property
+    def light_target(self) -> ReadTarget:
+        """The target of rows whose other columns are not read."""
+        return replace(self.target, schema=pa.schema([self.target.schema.field(name) for name in self.light]))
+
+
+class TaskKeySets:
+    """Sets of the keys of equality deletes, each loaded once for all files of a task."""
+
+    def __init__(self, deletes: TaskDeletes) -> None:
+        self._deletes = deletes
+        self._known: dict[frozenset[DeleteFile], KeySet] = {}
+
+    def of(self, deletes: frozenset[DeleteFile]) -> KeySet:
+        """The keys of deletes with the same fields. Raises OSError."""
+        known = self._known.get(deletes)
+        if known is None:
+            known = self._known[deletes] = self._deletes.key_set(sorted(deletes, key=lambda d: d.path))
+        return known
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Rows of a file, by position, with what happens to them."""
+
+    positions: Positions
+    steps: NDArray[np.int32]
+    added: Mask
+    wide: Mask
+    """Whether all columns are needed."""
+
+    @classmethod
+    def joined(cls, parts: Sequence["_Events"]) -> "_Events":
+        """All events, ordered by position and then by step."""
+        positions = np.concatenate([part.positions for part in parts] or [np.empty(0, np.int64)])
+        steps = np.concatenate([part.steps for part in parts] or [np.empty(0, np.int32)])
+        added = np.concatenate([part.added for part in parts] or [np.empty(0, bool)])
+        wide = np.concatenate([part.wide for part in parts] or [np.empty(0, bool)])
+        order = np.lexsort((steps, positions))
+        return cls(positions[order], steps[order], added[order], wide[order])
+
+    def within(self, first: int, rows: int) -> "_Events":
+        """The events of some rows, whose positions become relative to `first`."""
+        low, high = np.searchsorted(self.positions, [first, first + rows])
+        piece = slice(low, high)
+        return _Events(self.positions[piece] - first, self.steps[piece], self.added[piece], self.wide[piece])
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The deletes of a file in one snapshot."""
+
+    by_position: frozenset[DeleteFile]
+    by_key: frozenset[DeleteFile]
+
+    @classmethod
+    def of(cls, deletes: Deletes) -> "_Side":
+        keys = frozenset(d for d in deletes if d.kind is DeleteKind.EQUALITY)
+        return cls(frozenset(deletes) - keys, keys)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A transition that cannot be decided without the keys of the rows."""
+
+    transition: Transition
+    before: tuple[Mask, frozenset[DeleteFile]] | None
+    """Rows that are deleted by position, and deletes by key; None if the file is not in the table."""
+    after: tuple[Mask, frozenset[DeleteFile]] | None
+    moved: Mask | None
+    """Rows that are deleted by position on one side only; None if either side lacks the file."""
+
+
+class ChangedRows:
+    """The events of one file."""
+
+    def __init__(self, changed: ChangedFile, into: EventTarget, deletes: TaskDeletes, keys: TaskKeySets) -> None:
+        self._changed, self._into, self._deletes, self._keys = changed, into, deletes, keys
+        self._read: dict[DeleteFile, Positions] = {}
+        self._masks: dict[frozenset[DeleteFile], Mask] = {}
+        self._open: list[_Open] = []
+        known = [self._known(t) for t in changed.transitions]
+        self._events = _Events.joined([part for parts in known for part in parts])
+
+    def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
+        """The events of a part of the file. Raises OSError, TerminalError."""
+        if not len(self._events) and not self._open:
+            return
+        with (
+            open_input(split.file.path, self._into.target.io_properties) as source,
+            pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us") as parquet,
+        ):
+            file = _OpenFile(parquet, self._into, split, self._keys, self._open)
+            first = 0
+            for group in range(parquet.metadata.num_row_groups):
+                metadata = parquet.metadata.row_group(group)
+                rows = metadata.num_rows
+                if split.start <= group_offset(metadata) < split.end and file.may_match(group):
+                    decided = self._events.within(first, rows)
+                    events = _Events.joined([decided, *file.opened(group, first, rows, self._into)])
+                    if len(events):
+                        yield from file.columns(group, events)
+                first += rows
+
+    def _known(self, transition: Transition) -> list[_Events]:
+        """The events of a transition, if positions decide them."""
+        before, after = (None if d is None else _Side.of(d) for d in (transition.before, transition.after))
+        old, new = self._dead(before), self._dead(after)
+        keys = (before is not None and before.by_key) or (after is not None and after.by_key)
+        moved = None if old is None or new is None else old ^ new
+        if keys and before is not None and after is not None and before.by_key == after.by_key and not _any(moved):
+            return []
+        if keys:
+            self._open.append(
+                _Open(
+                    transition,
+                    None if before is None or old is None else (old, before.by_key),
+                    None if after is None or new is None else (new, after.by_key),
+                    moved,
+                )
+            )
+            return []
+        if old is None or new is None:
+            live = np.flatnonzero(~(new if old is None else old))  # type: ignore[operator]  # one of them is there
+            return [_events(transition, live, np.full(len(live), old is None), self._into)]
+        rows = np.flatnonzero(moved)  # type: ignore[arg-type]  # both are there
+        return [_events(transition, rows, old[rows], self._into)]
+
+    def _dead(self, side: _Side | None) -> Mask | None:
+        """Rows that are deleted by position."""
+        if side is None:
+            return None
+        known = self._masks.get(side.by_position)
+        if known is None:
+            near = max((s for s in self._masks if s <= side.by_position), key=len, default=frozenset())
+            known = self._masks[near].copy() if near in self._masks else np.zeros(self._changed.file.rows, bool)
+            for delete in side.by_position - near:
+                positions = self._positions(delete)
+                known[positions[positions < len(known)]] = True
+            while len(self._masks) > 1:  # the next step differs little from this one
+                del self._masks[next(iter(self._masks))]
+            self._masks[side.by_position] = known
+        return known
+
+    def _positions(self, delete: DeleteFile) -> Positions:
+        known = self._read.get(delete)
+        if known is None:
+            known = self._read[delete] = self._deletes.positions_in(delete, self._changed.file.path)
+        return known
+
+
+def _any(mask: Mask | None) -> bool:
+    return mask is None or bool(mask.any())
+
+
+def _events(transition: Transition, positions: Positions, added: Mask, into: EventTarget) -> _Events:
+    steps = np.full(len(positions), transition.step, np.int32)
+    return _Events(positions, steps, added, added | (into.images or transition.images))
+
+
+@dataclass
+class _GroupKeys:
+    """Which rows of one row group the keys of deletes match."""
+
+    columns: dict[int, pa.ChunkedArray] = field(default_factory=dict)
+    matches: dict[frozenset[DeleteFile], Mask] = field(default_factory=dict)
+
+
+class _OpenFile:
+    """Reads row groups of one open file."""
+
+    def __init__(
+        self,
+        parquet: pq.ParquetFile,
+        into: EventTarget,
+        split: FileSplit,
+        keys: TaskKeySets,
+        undecided: Sequence[_Open],
+    ) -> None:
+        self._parquet, self._into, self._keys, self._undecided = parquet, into, keys, undecided
+        self._file = split.file
+        constants = dict(split.file.constants)
+        self._wide = Projection(parquet.schema_arrow, into.target, constants)
+        self._light = Projection(parquet.schema_arrow, into.light_target, constants)
+        self.may_match = GroupTest(parquet, self._wide.sources, into.target.where).may_match
+        self._bounds: dict[tuple[int, ...], GroupBounds] = {}
+        sides = [side for one in undecided for side in (one.before, one.after) if side is not None]
+        self._common = frozenset.intersection(*(keys for _, keys in sides)) if sides else frozenset()
+
+    def opened(self, group: int, first: int, rows: int, into: EventTarget) -> Iterator[_Events]:
+        """The events of transitions that keys decide."""
+        known = _GroupKeys()
+        piece = slice(first, first + rows)
+        for one in self._undecided:
+            candidates = np.ones(rows, bool)
+            if one.moved is not None and one.before is not None and one.after is not None:
+                differing = one.before[1] ^ one.after[1]
+                candidates = one.moved[piece] | self._matches(group, rows, differing, known)
+            if not candidates.any():
+                continue
+            dead = [
+                np.ones(rows, bool) if side is None else side[0][piece] | self._matches(group, rows, side[1], known)
+                for side in (one.before, one.after)
+            ]
+            found = np.flatnonzero(candidates & (dead[0] ^ dead[1]))
+            yield _events(one.transition, found, dead[0][found], into)
+
+    def _matches(self, group: int, rows: int, deletes: frozenset[DeleteFile], known: _GroupKeys) -> Mask:
+        """The rows of a group that any of the deletes deletes."""
+        matching = np.zeros(rows, bool)
+        for part in self._parts(deletes):
+            if part not in known.matches:
+                known.matches[part] = self._match(group, rows, part, known)
+            matching |= known.matches[part]
+        return matching
+
+    def _parts(self, deletes: frozenset[DeleteFile]) -> Iterator[frozenset[DeleteFile]]:
+        """What all transitions have in common as one set of keys for each set of fields, and each other delete."""
+        by_fields: dict[tuple[int, ...], set[DeleteFile]] = {}
+        for delete in deletes & self._common:
+            by_fields.setdefault(delete.equality_ids, set()).add(delete)
+        yield from map(frozenset, by_fields.values())
+        for delete in deletes - self._common:
+            yield frozenset((delete,))
+
+    def _match(self, group: int, rows: int, part: frozenset[DeleteFile], known: _GroupKeys) -> Mask:
+        ids = next(iter(part)).equality_ids
+        keys = self._keys.of(part)
+        if not self._reaches(group, ids, keys):
+            return np.zeros(rows, bool)
+        missing = [number for number in ids if number not in known.columns]
+        if missing:
+            paths = dict.fromkeys(self._into.target.keys[number].path[0] for number in missing)
+            names = self._wide.needed(paths)
+            table = (
+                self._parquet.read_row_group(group, columns=names)
+                if names
+                else pa.Table.from_batches([rows_without_columns(rows)])
+            )
+            known.columns |= {number: self._wide.key(table, number) for number in missing}
+        return keys.deleted([known.columns[number] for number in ids], self._file.sequence_number)
+
+    def _reaches(self, group: int, ids: tuple[int, ...], keys: KeySet) -> bool:
+        """False if no row of a group can have one of the keys, by its statistics."""
+        if ids not in self._bounds:
+            plain = [self._wide.source(n) if self._into.target.keys[n].path == (n,) else "" for n in ids]
+            self._bounds[ids] = GroupBounds(self._parquet, plain)
+        bounds = self._bounds[ids].of(group)
+        return all(found is None or keys.reaches(at, found) for at, found in enumerate(bounds))
+
+    def columns(self, group: int, events: _Events) -> Iterator[pa.RecordBatch]:
+        """The events of a row group with their columns."""
+        wide = bool(events.wide.any())
+        projection, target = (self._wide, self._into.target) if wide else (self._light, self._into.light_target)
+        names = projection.needed(n for f in target.schema if (n := field_id(f)) is not None)
+        first = 0
+        for batch in group_batches(self._parquet, group, names):
+            piece = events.within(first, batch.num_rows)
+            first += batch.num_rows
+            if len(piece):
+                chosen = projection.batch(batch.take(pa.array(piece.positions)))
+                yield self._batch(chosen, piece)
+
+    def _batch(self, chosen: pa.RecordBatch, events: _Events) -> pa.RecordBatch:
+        schema = self._into.schema
+        known = dict(zip(chosen.schema.names, chosen.columns, strict=True))
+        columns = [
+            known[f.name] if f.name in known else pa.nulls(len(events), f.type) for f in self._into.target.schema
+        ]
+        flags = [pa.array(events.steps), pa.array(events.added), pa.array(events.wide)]
+        return pa.RecordBatch.from_arrays([*columns, *flags], schema=schema)

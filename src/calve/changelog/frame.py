@@ -1,0 +1,141 @@
+"""Changes as a DataFrame.
+
+    plan ──► files ──► tasks ──► mapInArrow ──► events ──► where ──► shuffle by key ──► mapInArrow ──► changes
+
+A condition is applied to events, before they are paired: the changes are those of the filtered table. A row that an
+update moves out of the condition is a delete, one that it moves in is an insert. So files and row groups that cannot
+match are skipped, and the columns of the condition are read of deleted rows, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812 - the usual name
+
+from calve.changelog.events import ADDED, STEP, WHOLE, EventTarget
+from calve.changelog.pairing import Pairing
+from calve.changelog.worker import EventTask, EventTasks, PartitionPairing, names_by_place
+from calve.iceberg.planning.change_range import ChangeRange
+from calve.model.changelog import CHANGE_TYPE, FRONTIER, TIMESTAMP, VERSION, ChangedFile, ChangePlan
+from calve.reader.conditions import Where, understand, unread_frame
+from calve.reader.splits import read_tasks
+from calve.spark.sqltext import ident
+
+_PARTITION_ROWS = 500_000
+"""The most events of a partition, if keys are spread evenly: a task holds them in memory."""
+
+_META = [
+    T.StructField(CHANGE_TYPE, T.StringType(), nullable=False),
+    T.StructField(VERSION, T.LongType(), nullable=False),
+    T.StructField(TIMESTAMP, T.TimestampType(), nullable=False),
+    T.StructField(FRONTIER, T.StringType(), nullable=True),
+]
+_FLAGS = [
+    T.StructField(STEP, T.IntegerType()),
+    T.StructField(ADDED, T.BooleanType()),
+    T.StructField(WHOLE, T.BooleanType()),
+]
+
+
+@dataclass(frozen=True)
+class ChangeRequest:
+    """What is asked for."""
+
+    range: ChangeRange
+    """With the columns of the result."""
+    key: tuple[str, ...]
+    net: bool
+    before: bool
+
+    @classmethod
+    def of(
+        cls, found: ChangeRange, *, key: Sequence[str] | None, columns: Sequence[str] | None, net: bool, before: bool
+    ) -> "ChangeRequest":
+        """Check the key and the columns, which include the key. Raises InvalidInput."""
+        chosen = found.key if key is None else found.named(key)
+        found.check_key(chosen)
+        wanted = found.columns if columns is None else found.named(columns)
+        missing = [name for name in chosen if name not in wanted]
+        return cls(found.select([*missing, *wanted]), tuple(chosen), net, before)
+
+    def pairing(self, plan: ChangePlan) -> Pairing:
+        """How events become changes."""
+        places = tuple(self.range.columns.index(name) for name in self.key)
+        return Pairing(plan.steps, places, self.net, self.before)
+
+    def into(self, needed: ChangeRange, plan: ChangePlan, condition_columns: Sequence[str] = ()) -> EventTarget:
+        """What events are read into. Without a key, rows are compared by all columns."""
+        light = tuple(dict.fromkeys([*self.key, *condition_columns]))
+        return EventTarget(needed.target(plan), light, images=self.before or not self.key)
+
+
+def event_tasks(files: Sequence[ChangedFile], parallelism: int) -> tuple[EventTask, ...]:
+    """Tasks that read each file once: `parallelism` or a multiple of it, of about equal cost."""
+    changed = {id(one.file): one for one in files}  # a file that came back is there twice, with other deletes
+    tasks = read_tasks([one.file for one in files], parallelism)
+    return tuple(EventTask(tuple((split, changed[id(split.file)]) for split in task.splits)) for task in tasks)
+
+
+@dataclass(frozen=True)
+class PlannedChanges:
+    """A frame of changes and its plan."""
+
+    frame: DataFrame
+    plan: ChangePlan
+
+
+def changes_frame(spark: SparkSession, request: ChangeRequest, where: Where | None) -> PlannedChanges:
+    """The changes of a range. Planned now, read by every action. Raises Spark's exceptions for a wrong condition."""
+    wanted = request.range
+    schema = T.StructType.fromJson(wanted.spark_schema)
+    condition_columns: tuple[str, ...] = ()
+    if where is None:
+        needed, plan = wanted, wanted.plan()
+    else:
+        every = wanted.widened()
+        understood = understand(unread_frame(spark, T.StructType.fromJson(every.spark_schema)), where)
+        condition_columns = understood.columns
+        needed = every.select(list(dict.fromkeys([*wanted.columns, *condition_columns])))
+        plan = needed.plan(understood.condition)
+    parallelism = int(spark.sparkContext.defaultParallelism)
+    tasks = EventTasks.of(request.into(needed, plan, condition_columns), event_tasks(plan.files, parallelism))
+    events = _events(spark, needed, tasks)
+    if where is not None:
+        events = events.where(where).select(*map(ident, [*wanted.columns, STEP, ADDED, WHOLE]))
+    partitions = max(min(parallelism, len(tasks.tasks)), -(-plan.rows // _PARTITION_ROWS))
+    events = events.toDF(*names_by_place(len(events.columns)))
+    if partitions > 1:
+        events = events.repartition(partitions, *_shuffled_by(request, schema))
+    elif len(tasks.tasks) > 1:
+        events = events.coalesce(1)
+    by_place = [T.StructField(f"c{n}", f.dataType) for n, f in enumerate([*schema, *_META])]
+    paired = events.mapInArrow(PartitionPairing(request.pairing(plan)).read, T.StructType(by_place))
+    return PlannedChanges(paired.toDF(*schema.fieldNames(), *(f.name for f in _META)), plan)
+
+
+def _events(spark: SparkSession, needed: ChangeRange, tasks: EventTasks) -> DataFrame:
+    fields = [*T.StructType.fromJson(needed.spark_schema), *_FLAGS]
+    by_place = [T.StructField(f"c{n}", f.dataType) for n, f in enumerate(fields)]
+    count = len(tasks.tasks)
+    numbers = spark.range(0, count, 1, max(1, count))
+    return numbers.mapInArrow(tasks.read, T.StructType(by_place)).toDF(*(f.name for f in fields))
+
+
+def _shuffled_by(request: ChangeRequest, schema: T.StructType) -> list[str]:
+    """Columns by place whose values are equal in equal rows: the key, else all that Spark can hash."""
+    names = request.key or [f.name for f in schema if not _has_map(f.dataType)]
+    places = {f.name: f"c{place}" for place, f in enumerate(schema)}
+    return [places[name] for name in names]
+
+
+def _has_map(kind: T.DataType) -> bool:
+    match kind:
+        case T.MapType():
+            return True
+        case T.ArrayType():
+            return _has_map(kind.elementType)
+        case T.StructType():
+            return any(_has_map(f.dataType) for f in kind)
+        case _:
+            return False

@@ -1,0 +1,102 @@
+"""What has to be read to find the changes between two snapshots. Plain values that go to executors by pickle.
+
+steps         snapshots of the range, oldest first, each compared with its parent
+transitions   how one step changes which rows of a file are live
+files         data files with all their transitions; each is read once, whatever the number of steps
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, ScanFile
+
+CHANGE_TYPE, VERSION, TIMESTAMP, FRONTIER = "_change_type", "_commit_version", "_commit_timestamp", "_calve_frontier"
+"""Columns that changes have besides those of the table."""
+CHANGE_COLUMNS = (CHANGE_TYPE, VERSION, TIMESTAMP, FRONTIER)
+
+
+class ChangeType(StrEnum):
+    """What a row of a change feed is."""
+
+    INSERT = "insert"
+    DELETE = "delete"
+    UPDATE_PREIMAGE = "update_preimage"
+    UPDATE_POSTIMAGE = "update_postimage"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A snapshot whose rows may differ from those of the snapshot before it."""
+
+    snapshot_id: int
+    version: int
+    """Its sequence number."""
+    timestamp_ms: int
+    frontier: str | None
+    """As in its summary, if a calve sink committed it."""
+
+
+Deletes = tuple[DeleteFile, ...]
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The deletes of a file before and after a step; None where the file is not in the table."""
+
+    step: int
+    """Its number in the range."""
+    before: Deletes | None
+    after: Deletes | None
+    images: bool = False
+    """The step may add the same rows again, in other files: all columns of deleted rows are compared."""
+
+    @property
+    def differing(self) -> frozenset[DeleteFile]:
+        """Deletes of one side only, if the file is on both."""
+        if self.before is None or self.after is None:
+            return frozenset()
+        return frozenset(self.before) ^ frozenset(self.after)
+
+
+@dataclass(frozen=True)
+class ChangedFile:
+    """A data file of which some rows may appear or disappear within the range."""
+
+    file: ScanFile
+    """Its deletes are those of all transitions."""
+    transitions: tuple[Transition, ...]
+    """In the order of their steps. A file that a snapshot lists twice has two of one step."""
+
+    @property
+    def is_read_whole(self) -> bool:
+        """Whether the file enters or leaves the table within the range."""
+        return any(t.before is None or t.after is None for t in self.transitions)
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """The plan to read the changes of a range."""
+
+    since_id: int | None
+    """None for the start of the table."""
+    until_id: int | None
+    """None for a table without snapshots."""
+    steps: tuple[Step, ...]
+    files: tuple[ChangedFile, ...]
+    snapshots: int
+    """Number in the range, including those that change no rows."""
+    gap: str = ""
+    """Why only the two ends were compared; empty if every step is known."""
+    where: Condition = EVERYTHING
+
+    def deletes(self, kind: DeleteKind) -> Deletes:
+        """The deletes of a kind that apply to any of the files, each once."""
+        return tuple({d: None for changed in self.files for d in changed.file.deletes if d.kind is kind})
+
+    @property
+    def rows(self) -> int:
+        """About the most rows that may have changed."""
+        transitions = [(changed, t) for changed in self.files for t in changed.transitions]
+        whole = sum(c.file.rows for c, t in transitions if t.before is None or t.after is None)
+        differing = {d: None for _, t in transitions for d in t.differing}
+        return whole + sum(delete.rows for delete in differing)

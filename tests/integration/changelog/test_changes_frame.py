@@ -1,0 +1,164 @@
+"""`calve.changes` on Spark: the same rows as in one process, with conditions, also of tables that Spark writes."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import calve
+from calve.errors import InvalidInput
+from calve.lake import TableRef
+from calve.model.changelog import CHANGE_COLUMNS
+from calve.model.scan import DeleteKind
+from calve.reader.local import read_here
+from tests.integration.reader.tables import SparkTable, rows_of
+from tests.support.change_feed import Change, Row, apply_by_key, check_keyed, read_changes, states
+from tests.support.foreign import ForeignTable
+from tests.support.readers import spark_iceberg_sql
+from tests.unit.changelog.test_random_changes import EvolvingTable, snapshots
+
+
+def ordered(changes: list[Change]) -> list[Change]:
+    """By step, as a consumer applies them."""
+    places = {"delete": 0, "update_preimage": 1, "update_postimage": 2, "insert": 3}
+    return sorted(changes, key=lambda c: (c["_commit_version"], c["id"], places[c["_change_type"]]))
+
+
+def read_on(spark: SparkSession, ref: TableRef, **how: Any) -> list[Change]:
+    return ordered(rows_of(calve.changes(spark, ref, **how)))
+
+
+def test_spark_reads_the_changes_that_one_process_reads(spark: SparkSession, tmp_path: Path) -> None:
+    rng = random.Random(3)
+    made = EvolvingTable(tmp_path, rng)
+    for number in range(9):
+        made.batch()
+        if number % 3 == 1:
+            made.rewrite()
+            made.evolve()
+    ids = snapshots(made.table.table)
+    ref = made.table.ref
+    for since, until in ((None, None), (ids[2], ids[7])):
+        for how in ({}, {"before": True}, {"net": False, "before": True}):
+            found = read_on(spark, ref, since=since, until=until, **how)
+            assert found
+            assert repr(found) == repr(ordered(read_changes(ref, since=since, until=until, **how)))
+    frame = calve.changes(spark, ref, since=ids[2], columns=["n"])
+    assert [f.name for f in frame.schema] == ["id", "n", *CHANGE_COLUMNS]
+    assert [f.dataType.simpleString() for f in frame.schema][2:] == ["string", "bigint", "timestamp", "string"]
+    # A condition filters the table: rows that leave it are deleted, rows that enter it are inserted.
+    conditions: dict[str, Callable[[Row], bool]] = {
+        "n < 3": lambda row: row["n"] < 3,
+        "id >= 10 AND id < 30": lambda row: 10 <= row["id"] < 30,
+        "region = 'eu'": lambda row: row["region"] == "eu",
+    }
+    for where, holds in conditions.items():
+        first, last = ([row for row in rows if holds(row)] for rows in states(ref, ids[2], None))
+        for net in (True, False):
+            for before in (True, False):
+                found = read_on(spark, ref, since=ids[2], where=where, net=net, before=before)
+                reached = apply_by_key(first, found, ["id"], before=before)
+                assert sorted(map(repr, reached)) == sorted(map(repr, last)), (where, net, before)
+    some = read_on(spark, ref, since=ids[2], where="n < 3", columns=["region"])
+    assert some
+    assert "n" not in some[0]
+    made.table.close()
+
+
+def test_errors_of_tasks_and_of_conditions_arrive_unchanged(spark: SparkSession, tmp_path: Path) -> None:
+    table = ForeignTable(tmp_path, EvolvingTable(tmp_path / "other", random.Random(1)).table.table.schema())
+    row = {"id": 1, "region": "a", "n": 1, "x": 0.5}
+    since = table.commit(table.data([row, {**row, "n": 2}]))
+    table.commit(table.equality(["id"], [{"id": 1}]))
+    with pytest.raises(Exception, match="several rows of the table have the same key"):
+        calve.changes(spark, table.ref, since=since).collect()
+    assert len(calve.changes(spark, table.ref, since=since, before=True).collect()) == 2
+    with pytest.raises(InvalidInput, match="takes a Spark session and a table"):
+        calve.changes(spark, "shop.others")  # type: ignore[arg-type]
+    table.close()
+
+
+COLUMNS = "id BIGINT NOT NULL, region STRING, note STRING, tags ARRAY<STRING>, at TIMESTAMP"
+ROWS = (
+    "SELECT id, concat('r', id % 3), concat('note ', id), CASE WHEN id % 5 > 0 THEN array('a', CAST(id AS STRING)) END,"
+    " timestamp_millis(id * 1000000) FROM range({}, {})"
+)
+MERGE = (
+    "MERGE INTO {t} t USING (SELECT id, id % 4 AS op FROM range(50, 150, 3)) s ON t.id = s.id "
+    "WHEN MATCHED AND s.op = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET note = 'merged' "
+    "WHEN NOT MATCHED THEN INSERT (id, region, note) VALUES (s.id, 'new', 'inserted')"
+)
+
+
+def spark_table(home: Path, name: str, version: int, mode: str) -> tuple[SparkTable, list[int]]:
+    """A table that Spark changes in several ways; its snapshots, oldest first."""
+    table = SparkTable(home, name, COLUMNS, version, "PARTITIONED BY (region)")
+    modes = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("delete", "update", "merge"))
+    table.run(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({modes})")
+    table.run("ALTER TABLE {t} SET IDENTIFIER FIELDS id")
+    table.run(f"INSERT INTO {{t}} {ROWS.format(0, 100)}")
+    table.run(MERGE)
+    table.run("DELETE FROM {t} WHERE id % 7 = 0")
+    table.run("UPDATE {t} SET region = 'moved' WHERE id % 11 = 0")
+    table.run("DELETE FROM {t} WHERE region = 'r1'")
+    table.run(f"INSERT INTO {{t}} {ROWS.format(0, 5)} WHERE id % 7 = 0")
+    return table, [row["snapshot_id"] for row in spark_iceberg_sql(f"SELECT snapshot_id FROM {table.name}.snapshots")]
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "kind"),
+    [
+        (2, "copy-on-write", None),
+        (2, "merge-on-read", DeleteKind.POSITION),
+        (3, "merge-on-read", DeleteKind.VECTOR),
+    ],
+)
+def test_changes_of_merge_update_and_delete_lead_from_any_snapshot_to_any_later_one(
+    tmp_path: Path, version: int, mode: str, kind: DeleteKind | None
+) -> None:
+    table, ids = spark_table(tmp_path, f"changed{version}{mode[0]}", version, mode)
+    ref = table.ref
+    deletes = read_here(ref, snapshot_id=ids[2]).plan
+    assert kind is None or deletes.deletes(kind)
+    rng = random.Random(version)
+    for _ in range(4):
+        first, last = sorted(rng.sample(range(len(ids)), 2))
+        check_keyed(ref, ids[first], ids[last], ["id"])
+    assert check_keyed(ref, None, None, ["id"])
+
+
+def test_steps_and_net_changes_are_those_of_the_changelog_view(spark: SparkSession, tmp_path: Path) -> None:
+    table, ids = spark_table(tmp_path, "viewed", 2, "copy-on-write")
+    ref, name = table.ref, table.name.removeprefix("scratch.")
+    for since, until in ((ids[0], ids[-1]), (ids[1], ids[3]), (ids[2], ids[-1])):
+        span = f"options => map('start-snapshot-id', '{since}', 'end-snapshot-id', '{until}')"
+        call = f"CALL scratch.system.create_changelog_view(table => '{name}', changelog_view => 'seen', {span}"
+        spark_iceberg_sql(f"{call}, identifier_columns => array('id'), compute_updates => true)")
+        order = {number: place for place, number in enumerate(ids, start=1)}
+        wanted = [
+            (order[row["_commit_snapshot_id"]], _TYPES[row["_change_type"]], row["id"], row["note"], row["region"])
+            for row in _seen()
+        ]
+        found = read_on(spark, ref, since=since, until=until, net=False, before=True)
+        got = [(c["_commit_version"], c["_change_type"], c["id"], c["note"], c["region"]) for c in found]
+        assert sorted(got) == sorted(wanted)
+        spark_iceberg_sql(f"{call}, net_changes => true)")
+        net = [(row["_change_type"] == "INSERT", row["id"], row["note"], row["region"]) for row in _seen()]
+        added = {"insert": True, "update_postimage": True, "delete": False, "update_preimage": False}
+        ours = read_on(spark, ref, since=since, until=until, before=True)
+        assert sorted((added[c["_change_type"]], c["id"], c["note"], c["region"]) for c in ours) == sorted(net)
+
+
+_TYPES = {
+    "INSERT": "insert",
+    "DELETE": "delete",
+    "UPDATE_BEFORE": "update_preimage",
+    "UPDATE_AFTER": "update_postimage",
+}
+
+
+def _seen() -> list[dict[str, Any]]:
+    return spark_iceberg_sql("SELECT * FROM seen")
