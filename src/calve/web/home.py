@@ -1,0 +1,104 @@
+"""What a home folder says about its sinks: statuses, definitions and tables, brought together.
+
+It only reads. Definitions are read now and then, tables as `tables.py` allows; statuses are small files and read every
+time.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from calve.clock import Clock, SystemClock
+from calve.definitions.in_metastore import MetastoreDefinitions
+from calve.definitions.store import Definitions
+from calve.definitions.vault import Vault
+from calve.errors import CalveError
+from calve.lake import Lake
+from calve.model.health import Status
+from calve.model.spec import SinkSpec
+from calve.pipeline.lakes import lake_of
+from calve.sql.statements import ObjectKind
+from calve.watch.status_files import read_commits, read_statuses
+from calve.web.shapes import DefinedSink, Json, Known, planned, shape_home, shape_sink, summarize_sink
+from calve.web.tables import TableAddress, TableWatch
+
+DEFINITIONS_SECONDS = 5.0
+"""Between two reads of the definitions."""
+COMMITS = 200
+"""Commits of one sink that are shown."""
+
+Statuses = Callable[[], list[Status]]
+
+
+class HomeView:
+    """The sinks of a home folder. Any thread may use it."""
+
+    def __init__(self, home: Path, statuses: Statuses | None = None, clock: Clock | None = None) -> None:
+        self._home = home
+        self._clock = clock or SystemClock()
+        self._statuses = statuses or (lambda: read_statuses(home))
+        self._store, self._vault = MetastoreDefinitions(home), Vault(home, os.environ)
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._defined: dict[str, DefinedSink] = {}
+        self._problem = ""
+        self._look_at = 0.0
+        self._known: dict[str, Status] = {}
+        self._tables = TableWatch(self._locate, self._clock)
+
+    def close(self) -> None:
+        """Load nothing more."""
+        self._tables.close()
+
+    def statuses(self) -> list[Status]:
+        """The current statuses; sinks that never ran have none."""
+        return self._statuses()
+
+    def state(self) -> Json:
+        """All sinks, in short. Starts to load what is due of their tables."""
+        statuses = {status.sink: status for status in self._statuses()}
+        self._read_definitions()
+        with self._lock:
+            self._known = statuses
+            names = sorted({*statuses, *self._defined}, key=str.lower)
+        self._tables.want({name: statuses[name].last_snapshot_id if name in statuses else None for name in names})
+        return shape_home(str(self._home), self._problem, [summarize_sink(self._all_of(name)) for name in names])
+
+    def sink(self, name: str) -> Json | None:
+        """One sink, in full; None if there is none of this name."""
+        found = self._all_of(name)
+        if found.status is None and found.defined is None:
+            return None
+        return shape_sink(found, read_commits(self._home, name, COMMITS))
+
+    def _all_of(self, name: str) -> Known:
+        with self._lock:
+            return Known(name, self._known.get(name), self._defined.get(name), self._tables.of(name))
+
+    def _read_definitions(self) -> None:
+        """Read the defined sinks, if it is time. What cannot be read is reported, and what was known stays."""
+        with self._reading:
+            if self._clock.monotonic() < self._look_at or not (self._home / "metastore").is_dir():
+                return
+            try:
+                definitions = Definitions(self._store.all())
+                found = {d.name: planned(d, definitions) for d in definitions.of(ObjectKind.SINK)}
+                problem = ""
+            except CalveError as error:
+                found, problem = self._defined, str(error)
+            with self._lock:
+                self._defined, self._problem = found, problem
+            self._look_at = self._clock.monotonic() + DEFINITIONS_SECONDS
+
+    def _locate(self, name: str) -> TableAddress | None:
+        with self._lock:
+            defined, status = self._defined.get(name), self._known.get(name)
+        if defined is not None and defined.plan is not None:
+            plan = defined.plan
+            lake = lake_of(self._home, plan.catalog, plan.store, defined.definitions, self._vault)
+            return TableAddress(lake.table(str(plan.spec.table)), plan.spec.sink_id, plan.spec.branch)
+        if status is None or not status.table or not (self._home / "catalog.db").is_file():
+            return None
+        # a sink of the Python interface: its table may be in the embedded catalog
+        return TableAddress(Lake(self._home, {}).table(status.table), None, SinkSpec.branch)

@@ -1,0 +1,268 @@
+"""What is known of sinks as plain values for JSON (pure).
+
+Ids of snapshots have more digits than a number in JavaScript keeps: they are texts. Nothing here contains an option of
+a connection: neither secrets nor addresses.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from calve import __version__
+from calve.definitions.objects import Definition
+from calve.definitions.store import Definitions
+from calve.errors import CalveError
+from calve.iceberg.planning.table_details import SnapshotNote, TableDetails
+from calve.model.health import CommitReport, Health, Status
+from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
+from calve.model.spec import Maintenance
+from calve.plan.sinks import SinkPlan, plan_sink
+from calve.sql.statements import CreateSink
+from calve.sql.values import format_duration
+from calve.web.tables import LoadedTable
+
+RECENT = 40
+"""Commits of the overview's small charts."""
+NEVER = "never run"
+"""The state of a sink that is defined and has no status."""
+
+Json = dict[str, Any]
+
+_BEATING = frozenset({"heartbeat_ms", "updated_ms", "lag_ms", "rows_per_second"})
+"""What changes all the time, and is not in the details of a sink."""
+
+
+@dataclass(frozen=True)
+class DefinedSink:
+    """The definition of a sink."""
+
+    definition: Definition
+    plan: SinkPlan | None
+    """None if it cannot be planned: its status says why once it runs."""
+    definitions: Definitions
+
+
+@dataclass(frozen=True)
+class Known:
+    """Everything that is known of one sink."""
+
+    name: str
+    status: Status | None
+    defined: DefinedSink | None
+    loaded: LoadedTable
+
+    @property
+    def table(self) -> TableDetails | None:
+        """The details of the table, if they are of this sink's table: without a definition its commits decide."""
+        found = self.loaded.details
+        if found is None or self.defined is not None or self.status is None:
+            return found
+        ids = {note.snapshot_id for note in found.history}
+        return found if self.status.last_snapshot_id in ids else None
+
+
+def planned(definition: Definition, definitions: Definitions) -> DefinedSink:
+    """Plan a sink, if it can be planned."""
+    try:
+        return DefinedSink(definition, plan_sink(definition, definitions), definitions)
+    except CalveError:
+        return DefinedSink(definition, None, definitions)
+
+
+def shape_home(home: str, problem: str, sinks: list[Json]) -> Json:
+    """All sinks of a home folder."""
+    wrong = sum(sink["wrong"] for sink in sinks)
+    return {"version": __version__, "home": home, "problem": problem, "sinks": sinks, "wrong": wrong}
+
+
+def summarize_sink(known: Known) -> Json:
+    """One sink in a list. Its revision changes when anything about it does."""
+    status, defined = known.status, known.defined
+    shown: Json = {"name": known.name, "table": _table_name(known), "wrong": status is not None and status.health.wrong}
+    if status is None:
+        paused = defined is not None and defined.definition.standing.paused
+        shown |= {"health": Health.PAUSED.value if paused else NEVER}
+    else:
+        shown |= _numbers(status)
+    shown["recent"] = [commit["rows"] for commit in _snapshots(known) if commit["kind"] == "batch"][-RECENT:]
+    steady = {name: value for name, value in shown.items() if name not in _BEATING}
+    shown["revision"] = _digest([steady, known.loaded.loaded_ms, known.loaded.error])
+    return shown
+
+
+def _table_name(known: Known) -> str:
+    if known.status is not None and known.status.table:
+        return known.status.table
+    statement = known.defined.definition.statement if known.defined else None
+    return ".".join((*statement.target.namespace, statement.target.table)) if isinstance(statement, CreateSink) else ""
+
+
+def _numbers(status: Status) -> Json:
+    """What a status says, without the histories."""
+    left_out = {"sink", "table", "states", "maintenance", "table_health", "source", "process"}
+    body = {name: value for name, value in asdict(status).items() if name not in left_out}
+    body["last_snapshot_id"] = _text(status.last_snapshot_id)
+    return body
+
+
+def shape_sink(known: Known, commits: Sequence[CommitReport]) -> Json:
+    """One sink in full."""
+    status = known.status
+    return {
+        **summarize_sink(known),
+        "definition": _definition(known.defined),
+        "process": asdict(status.process) if status is not None and status.process is not None else None,
+        "states": [asdict(change) for change in status.states] if status is not None else [],
+        "commit_log": _commit_log(known, commits),
+        "details": _details(known),
+        "upkeep": _upkeep(known),
+        "input": _input(known),
+    }
+
+
+# ---- commits
+
+
+def _snapshots(known: Known) -> list[Json]:
+    """Commits of the sink as its table lists them, oldest first."""
+    table, sink_id = known.table, _sink_id(known)
+    notes = table.history if table else ()
+    return [_snapshot(note) for note in notes if note.sink_id and note.sink_id == (sink_id or note.sink_id)]
+
+
+def _snapshot(note: SnapshotNote) -> Json:
+    return {
+        "snapshot": str(note.snapshot_id),
+        "at_ms": note.timestamp_ms,
+        "kind": "claim" if note.claim else "batch",
+        "frontier": note.frontier,
+        "rows": note.added_rows,
+        "deletes": note.added_deletes,
+        "files": note.added_files,
+        "bytes": note.added_bytes,
+        "epoch": note.epoch,
+    }
+
+
+def _commit_log(known: Known, commits: Sequence[CommitReport]) -> list[Json]:
+    """Commits by their reports and by the table, oldest first: either may have some that the other lacks."""
+    found = {commit["snapshot"]: commit for commit in _snapshots(known)}
+    for report in commits:
+        body: Json = {key: value for key, value in asdict(report).items() if key != "snapshot_id"}
+        name = str(report.snapshot_id)
+        body |= {"kind": "batch", "phases": [list(phase) for phase in report.phases], "snapshot": name}
+        if not report.at_ms and name in found:
+            body["at_ms"] = found[name]["at_ms"]
+        found[name] = {**found.get(name, {}), **body}
+    table = known.table
+    for note in table.history if table else ():
+        name = str(note.snapshot_id)
+        if name not in found:
+            kind = "maintenance" if note.operation == "replace" else "other writer"
+            found[name] = {**_snapshot(note), "kind": kind, "removed": note.removed_files}
+    return sorted(found.values(), key=lambda commit: (commit["at_ms"], commit["snapshot"]))
+
+
+# ---- the table
+
+
+def _details(known: Known) -> Json:
+    loaded, table = known.loaded, known.table
+    shown: Json = {"loaded_ms": loaded.loaded_ms, "error": loaded.error, "found": table is not None}
+    if table is None:
+        return shown
+    body = {name: value for name, value in asdict(table).items() if name not in {"history", "progress"}}
+    body["snapshot_id"] = _text(table.snapshot_id)
+    if table.files is not None:
+        body["live_rows"] = table.rows - table.files.deleted_rows
+    if known.status is not None:
+        body["state_bytes"] = known.status.state_bytes
+    return shown | body
+
+
+def _upkeep(known: Known) -> Json:
+    """Maintenance: what runs, what ran, and what would be done now."""
+    status, defined, table = known.status, known.defined, known.table
+    automatic = None if defined is None or defined.plan is None else defined.plan.spec.maintenance is Maintenance.AUTO
+    return {
+        "automatic": automatic,
+        "running": status.maintaining if status else "",
+        "next": status.next_maintenance if status else "",
+        "runs": [asdict(report) for report in status.maintenance] if status else [],
+        "due": asdict(table.files.due) if table is not None and table.files is not None else None,
+    }
+
+
+# ---- the input
+
+
+def _input(known: Known) -> Json:
+    status, table = known.status, known.table
+    parts = [asdict(part) for part in status.source] if status else []
+    stated = table.progress.get(_sink_id(known) or "") if table else None
+    if not parts and stated is not None and stated.offsets_known:
+        parts = _parts(stated.offsets)
+    changes = [asdict(change) for change in table.schema_changes] if table else []
+    return {
+        "name": (status.source_name if status else "") or (stated.query_id if stated else ""),
+        "parts": parts,
+        "checkpoint": stated.checkpoint if stated else None,
+        "schema_changes": changes,
+    }
+
+
+def _parts(offsets: str | None) -> list[Json]:
+    """Committed positions by partition, if the source has partitions."""
+    try:
+        body = json.loads(offsets or "null")
+        following = body["next"].items()
+        return [{"name": str(name), "read": int(at), "end": None, "oldest": None} for name, at in following]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []
+
+
+def _definition(defined: DefinedSink | None) -> Json | None:
+    if defined is None:
+        return None
+    found = defined.definition
+    shown: Json = {"version": found.version, "paused": found.standing.paused, "sql": found.statement.pretty()}
+    plan = defined.plan
+    if plan is not None:
+        spec = plan.spec
+        shown |= {
+            "source": plan.source.relation.name,
+            "source_kind": _kind(plan.source),
+            "envelope": type(spec.envelope).__name__,
+            "views": [view.name for view in plan.views],
+            "catalog": plan.catalog.type.value,
+            "key": list(spec.key),
+            "mode": "append" if spec.append else "upsert",
+            "staged": spec.window_ms is not None or spec.times is not None,
+            "commit_interval": format_duration(plan.commit_every) if plan.commit_every else "",
+            "branch": spec.branch,
+        }
+    return shown
+
+
+def _kind(source: SourcePlan) -> str:
+    match source.input:
+        case FilesInput() as found:
+            return f"{found.format} files"
+        case GeneratorInput():
+            return "generated orders"
+        case KafkaInput() as found:
+            return f"Kafka topic {found.topic}"
+
+
+def _sink_id(known: Known) -> str | None:
+    return known.defined.definition.uid if known.defined is not None else None
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)
+
+
+def _digest(body: Any) -> str:
+    return hashlib.blake2s(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,148 @@
+"""Loads the tables of sinks for display, in threads, at a bounded rate.
+
+    wanted ──► due? ──► a thread: locate, load, describe ──► shown until the next one
+
+A table is loaded again when its sink committed, or after a while, and never more often than every few seconds. A
+catalog that does not respond delays only its own tables: what was loaded before stays, with the error, and retries back
+off.
+Nothing is loaded unless somebody looks.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from calve.catalog.connect import Catalog
+from calve.clock import Clock, SystemClock
+from calve.errors import CalveError, InvalidInput
+from calve.iceberg.files.manifest_cache import ManifestCache
+from calve.iceberg.loading import load_table
+from calve.iceberg.planning.table_details import TableDetails, details_of
+from calve.lake import TableRef
+from calve.retry import Backoff
+
+_log = logging.getLogger(__name__)
+
+LEAST_SECONDS = 5.0
+"""Between two loads of one table."""
+MOST_SECONDS = 60.0
+"""After which a table is loaded again although its sink did not commit: others may have."""
+LONGEST_WAIT = 120.0
+"""Before a retry."""
+THREADS = 4
+"""Loads at the same time."""
+
+
+@dataclass(frozen=True)
+class TableAddress:
+    """Where the table of a sink is."""
+
+    ref: TableRef
+    sink_id: str | None
+    """None if only the sink's status is known, not its definition."""
+    branch: str
+
+
+@dataclass(frozen=True)
+class LoadedTable:
+    """What is known of a table."""
+
+    details: TableDetails | None = None
+    loaded_ms: int | None = None
+    error: str = ""
+    """Why the last attempt failed; `details` are then older."""
+
+
+Locate = Callable[[str], TableAddress | None]
+"""Finds the table of a sink by the sink's name; None if nothing says where it is."""
+
+
+@dataclass
+class _Watched:
+    known: LoadedTable = field(default_factory=LoadedTable)
+    backoff: Backoff = field(default_factory=lambda: Backoff(LEAST_SECONDS, LONGEST_WAIT))
+    loading: bool = False
+    not_before: float = 0.0
+    stale_at: float = 0.0
+    commit: int | None = None
+    """The last snapshot of the sink when the table was loaded."""
+    catalog: Catalog | None = None
+    address: TableAddress | None = None
+    manifests: ManifestCache = field(default_factory=ManifestCache)
+
+    def is_due(self, commit: int | None, now: float) -> bool:
+        committed = commit != self.commit and not self.known.error
+        return not self.loading and now >= self.not_before and (committed or now >= self.stale_at)
+
+
+class TableWatch:
+    """The tables of a home's sinks."""
+
+    def __init__(self, locate: Locate, clock: Clock | None = None) -> None:
+        self._locate = locate
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._watched: dict[str, _Watched] = {}
+        self._closed = False
+
+    def want(self, sinks: Mapping[str, int | None]) -> None:
+        """Load what is due of these sinks, given with their last snapshots; returns at once."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for name in self._watched.keys() - sinks.keys():
+                del self._watched[name]
+            free = 0 if self._closed else THREADS - sum(watched.loading for watched in self._watched.values())
+            waiting = {name: self._watched.setdefault(name, _Watched()) for name in sinks}
+            due = [name for name, watched in waiting.items() if watched.is_due(sinks[name], now)]
+            for name in sorted(due, key=lambda name: waiting[name].not_before)[:free]:
+                waiting[name].loading = True
+                # a daemon: the end of the process does not wait for a catalog
+                arguments = (name, sinks[name], waiting[name])
+                threading.Thread(target=self._load, args=arguments, name=f"calve-page-{name}", daemon=True).start()
+
+    def of(self, sink: str) -> LoadedTable:
+        """What is known of the table of a sink; never waits."""
+        with self._lock:
+            watched = self._watched.get(sink)
+            return watched.known if watched else LoadedTable()
+
+    def close(self) -> None:
+        """Start no more loads."""
+        with self._lock:
+            self._closed = True
+
+    def _load(self, name: str, commit: int | None, watched: _Watched) -> None:
+        try:
+            known, wait = LoadedTable(self._described(name, watched), self._clock.now_ms()), MOST_SECONDS
+        except Exception as error:  # noqa: BLE001 - the thread's last resort; the page shows the error
+            if not isinstance(error, CalveError):
+                _log.warning("the table of sink %s could not be described", name, exc_info=True)
+            text = str(error) if isinstance(error, CalveError) else f"{type(error).__name__}: {error}"
+            known = LoadedTable(watched.known.details, watched.known.loaded_ms, text)
+            watched.catalog = None
+            wait = watched.backoff.next()
+        else:
+            watched.backoff.reset()
+        now = self._clock.monotonic()
+        with self._lock:
+            watched.known, watched.commit = known, commit
+            watched.not_before = now + (wait if known.error else LEAST_SECONDS)
+            watched.stale_at = now + wait
+            watched.loading = False
+
+    def _described(self, name: str, watched: _Watched) -> TableDetails | None:
+        """Raises CalveError."""
+        address = self._locate(name)
+        if address is None:
+            return None
+        if watched.catalog is None or address != watched.address:
+            watched.catalog, watched.address = address.ref.lake.open(), address
+        try:
+            table = load_table(watched.catalog, address.ref.name)
+        except InvalidInput:
+            if address.sink_id is None:  # the table is elsewhere
+                return None
+            raise
+        ids = () if address.sink_id is None else (address.sink_id,)
+        return details_of(table, watched.manifests, ids, address.branch)

@@ -1,0 +1,340 @@
+"""The page over HTTP, with a real server on a loopback port."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import requests
+
+from calve.clock import SystemClock
+from calve.errors import TransientError
+from calve.model.health import CommitReport, Health, ProcessIdentity
+from calve.watch.status_files import append_commit, commits_file, status_file
+from calve.web import app
+from calve.web.access import Access
+from calve.web.app import page_app
+from calve.web.home import HomeView
+from calve.web.server import PageServer
+from tests.support.homes import Served, served, sinks_in_many_states, status_of, write
+from tests.support.pipelines import eventually
+from tests.support.readers import duckdb_rows
+
+TOKEN = "a-long-random-text-4711"  # noqa: S105 - of a page that exists in this test alone
+STATIC = Path(app.__file__).parent / "static"
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path / "home") as running:
+        yield running
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Served]:
+    write(tmp_path / "home", status_of("orders", Health.RUNNING))
+    with served(tmp_path / "home", Access("127.0.0.1", TOKEN)) as running:
+        yield running
+
+
+def get(url: str, path: str, **headers: str) -> requests.Response:
+    return requests.get(url + path, headers=headers, timeout=10, allow_redirects=False)
+
+
+def state_of(page: Served) -> dict[str, dict[str, object]]:
+    return {sink["name"]: sink for sink in get(page.url, "api/state").json()["sinks"]}
+
+
+# ---- what it shows
+
+
+def test_a_home_that_does_not_exist_has_no_sinks_and_is_not_created(page: Served) -> None:
+    assert get(page.url, "api/state").json()["sinks"] == []
+    assert get(page.url, "healthz").status_code == 200
+    assert not page.home.exists()
+
+
+def test_a_sink_is_shown_with_its_status_although_nothing_says_where_its_table_is(page: Served) -> None:
+    write(page.home, status_of("orders", Health.RUNNING, rows=7, last_snapshot_id=2**62 + 1))
+    shown = get(page.url, "api/sinks/orders").json()
+    assert (shown["health"], shown["rows"], shown["table"]) == ("running", 7, "shop.orders")
+    assert shown["last_snapshot_id"] == str(2**62 + 1)
+    assert shown["details"]["found"] is False
+    assert [change["health"] for change in shown["states"]] == ["starting", "running"]
+
+
+@pytest.mark.parametrize("name", ["a/b c", "ü?x=1#y", "<script>alert(1)</script>", '"quoted"'])
+def test_sinks_with_odd_names_are_found(page: Served, name: str) -> None:
+    write(page.home, status_of(name, Health.RUNNING))
+    assert get(page.url, f"api/sinks/{quote(name, safe='')}").json()["name"] == name
+
+
+def test_an_unknown_sink_and_an_unknown_page_are_not_found(page: Served) -> None:
+    assert get(page.url, "api/sinks/nothing").status_code == 404
+    for path in ("static/../app.py", "static/%2e%2e/app.py", "static/", "nothing", "status/orders.json"):
+        assert get(page.url, path).status_code == 404
+
+
+def test_health_is_503_while_something_is_wrong(page: Served) -> None:
+    write(page.home, status_of("a", Health.RUNNING), status_of("b", Health.SEALED))
+    assert get(page.url, "healthz").json() == {"status": "ok", "sinks": 2, "wrong": {}}
+    for health in (Health.STALLED, Health.HALTED, Health.FENCED):
+        write(page.home, status_of("b", health, cause="so it is"))
+        found = get(page.url, "healthz")
+        assert (found.status_code, found.json()["wrong"]) == (503, {"b": health.value})
+
+
+def test_a_process_that_was_killed_is_gone(page: Served) -> None:
+    dead = ProcessIdentity("elsewhere", "x", 1, "1")
+    write(page.home, replace(status_of("a", Health.RUNNING), process=dead, heartbeat_ms=1, heartbeat_every_ms=1000))
+    assert get(page.url, "healthz").json()["wrong"] == {"a": "gone"}
+    assert "no heartbeat" in str(state_of(page)["a"]["cause"])
+
+
+def test_a_damaged_status_hides_no_other_sink(page: Served) -> None:
+    write(page.home, status_of("a", Health.RUNNING), status_of("b", Health.RUNNING))
+    status_file(page.home, "b").write_text('{"sink": ')
+    assert {name: sink["health"] for name, sink in state_of(page).items()} == {"a": "running", "b": "unknown"}
+
+
+def test_metrics_are_text_for_prometheus(page: Served) -> None:
+    found = get(page.url, "metrics")
+    assert found.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert found.text == "calve_up 1\n"
+
+
+# ---- the table
+
+
+def test_the_details_of_a_table_equal_what_another_engine_reads(page: Served) -> None:
+    run = sinks_in_many_states(page.home)
+    eventually(lambda: bool(state_of(page) and get(page.url, "api/sinks/orders").json()["details"]["found"]))
+    shown = get(page.url, "api/sinks/orders").json()
+    table, details = run.now, shown["details"]
+    rows = duckdb_rows(table.metadata_location)
+    assert details["live_rows"] == len(rows) == 1220
+    assert details["files"]["exact"] is True
+    assert details["rows"] == 1800
+    assert details["files"]["deleted_rows"] == 580
+    assert details["snapshots"] == len(table.metadata.snapshots)
+    entries = table.inspect.files().to_pylist()
+    assert (
+        details["data_files"]
+        == sum(entry["content"] == 0 for entry in entries)
+        == sum(n for _, n in details["files"]["sizes"])
+    )
+    assert details["delete_files"] == sum(entry["content"] != 0 for entry in entries)
+    assert details["bytes"] == sum(entry["file_size_in_bytes"] for entry in entries)
+    scan = details["files"]["scan"]
+    assert (scan["data_files"], scan["rows"]) == (details["data_files"], 1800)
+    assert scan["weight"] == (scan["data_files"] + scan["delete_files"]) * scan["open_file_cost"]
+    assert scan["compacted_weight"] == scan["open_file_cost"]
+    assert shown["upkeep"]["due"]["files"] == details["data_files"]
+
+
+def test_commits_are_those_of_the_log_and_those_that_only_the_table_has(page: Served) -> None:
+    run = sinks_in_many_states(page.home)
+    receipt = run.commit({9_999: "late"})  # not in the log
+    assert receipt is not None
+    write(page.home, status_of("orders", Health.RUNNING, last_snapshot_id=receipt.snapshot_id))
+    eventually(lambda: bool(state_of(page) and get(page.url, "api/sinks/orders").json()["details"]["found"]))
+    commits = {commit["snapshot"]: commit for commit in get(page.url, "api/sinks/orders").json()["commit_log"]}
+    assert len(commits) == len(run.now.metadata.snapshots) == 32
+    assert commits[str(receipt.snapshot_id)]["rows"] == 1
+    assert sum(len(commit.get("phases", [])) > 0 for commit in commits.values()) == 30
+    assert [commit["kind"] for commit in commits.values()].count("claim") == 1
+
+
+def test_a_table_of_the_same_name_in_the_embedded_catalog_is_not_shown_for_another_sink(page: Served) -> None:
+    sinks_in_many_states(page.home)
+    write(page.home, status_of("orders", Health.RUNNING, last_snapshot_id=5))
+    loaded = [state_of(page)]
+    eventually(lambda: get(page.url, "api/sinks/orders").json()["details"]["loaded_ms"] is not None)
+    assert loaded
+    assert get(page.url, "api/sinks/orders").json()["details"]["found"] is False
+
+
+# ---- who may see it
+
+
+def test_every_response_forbids_scripts_and_resources_from_elsewhere(guarded: Served) -> None:
+    for path in ("", "login", "api/state", "nothing", "static/page.js", "metrics", "events"):
+        for headers in ({}, {"Authorization": f"Bearer {TOKEN}"}, {"Host": "evil.example.com"}):
+            with requests.get(
+                guarded.url + path, headers=headers, timeout=10, allow_redirects=False, stream=True
+            ) as found:
+                policy = found.headers["Content-Security-Policy"]
+                assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+                assert "unsafe" not in policy
+                assert "frame-ancestors 'none'" in policy
+                assert found.headers["X-Content-Type-Options"] == "nosniff"
+                assert found.headers["Referrer-Policy"] == "no-referrer"
+                assert "Server" not in found.headers
+
+
+def test_requests_for_other_hosts_are_refused(page: Served) -> None:
+    write(page.home, status_of("orders", Health.RUNNING))
+    for path in ("", "api/state", "metrics", "healthz", "events", "login"):
+        found = get(page.url, path, Host="rebound.example.com")
+        assert found.status_code == 421
+        assert "orders" not in found.text
+
+
+def test_without_the_token_nothing_is_told(guarded: Served) -> None:
+    for path in ("api/state", "api/sinks/orders", "metrics", "healthz", "events", "static/page.js"):
+        for headers in (
+            {},
+            {"Authorization": "Bearer wrong"},
+            {"Cookie": "calve_page=wrong"},
+            {"Cookie": f"calve_page={TOKEN}"},
+        ):
+            found = get(guarded.url, path, **headers)
+            assert found.status_code == 401
+            assert "orders" not in found.text
+    assert get(guarded.url, "").headers["Location"] == "/login"
+
+
+def test_the_token_as_bearer_opens_everything(guarded: Served) -> None:
+    for path in ("", "api/state", "metrics", "healthz", "static/page.js"):
+        assert get(guarded.url, path, Authorization=f"Bearer {TOKEN}").status_code == 200
+
+
+def test_a_login_sets_a_cookie_that_scripts_and_other_sites_do_not_get(guarded: Served) -> None:
+    with requests.Session() as session:
+        refused = session.post(guarded.url + "login", data={"token": "wrong"}, timeout=10)
+        assert (refused.status_code, session.cookies.get_dict()) == (403, {})
+        assert "not the one" in refused.text
+        accepted = session.post(guarded.url + "login", data={"token": TOKEN}, timeout=10, allow_redirects=False)
+        assert (accepted.status_code, accepted.headers["Location"]) == (303, "/")
+        cookie = accepted.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "samesite=strict" in cookie.lower()
+        assert TOKEN not in cookie
+        assert session.get(guarded.url + "api/state", timeout=10).status_code == 200
+    link = get(guarded.url, f"login?token={TOKEN}")
+    assert (link.status_code, link.headers["Location"]) == (303, "/")
+    assert get(guarded.url, "login?token=wrong").status_code == 403
+
+
+def test_nothing_can_be_changed(page: Served) -> None:
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        for path in ("", "api/state", "api/sinks/x", "metrics"):
+            assert requests.request(method, page.url + path, timeout=10).status_code == 405
+    assert requests.post(page.url + "login", data={"token": "x" * 10_000}, timeout=10).status_code == 413
+
+
+def test_a_port_that_is_taken_is_an_error_with_a_hint(page: Served) -> None:
+    access = Access("127.0.0.1")
+    with pytest.raises(TransientError, match="could not listen") as refused:
+        PageServer(page_app(page.view, str, access), access, int(page.url.rpartition(":")[2].strip("/")))
+    assert "--port" in refused.value.hint
+
+
+# ---- events
+
+
+def events(url: str, most: int, ready: threading.Event | None = None) -> list[dict[str, object]]:
+    """The first states of a stream."""
+    found: list[dict[str, object]] = []
+    with requests.get(url + "events", stream=True, timeout=10) as stream:
+        assert stream.headers["Content-Type"].startswith("text/event-stream")
+        for line in stream.iter_lines():
+            if line.startswith(b"data: "):
+                found.append(json.loads(line[6:]))
+                if ready is not None:
+                    ready.set()
+                if len(found) == most:
+                    break
+    return found
+
+
+def test_a_change_of_state_is_pushed(page: Served) -> None:
+    write(page.home, status_of("orders", Health.RUNNING))
+    ready, seen = threading.Event(), []
+    thread = threading.Thread(target=lambda: seen.extend(events(page.url, 2, ready)))
+    thread.start()
+    assert ready.wait(10)
+    write(page.home, status_of("orders", Health.STALLED, cause="the catalog is away"))
+    thread.join(10)
+    assert [state["sinks"][0]["health"] for state in seen] == ["running", "stalled"]  # type: ignore[index]
+
+
+def test_one_state_a_second_serves_all_clients_and_none_is_computed_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many listen; those that get nothing new get nothing."""
+    home = tmp_path / "home"
+    write(home, status_of("orders", Health.RUNNING))
+    counted: list[float] = []
+    clock = SystemClock()
+    real = HomeView.state
+
+    def state(view: HomeView) -> dict[str, object]:
+        counted.append(clock.monotonic())
+        return real(view)
+
+    monkeypatch.setattr(HomeView, "state", state)
+    with served(home) as page:
+        with ExitStack() as open_streams:
+            began = clock.monotonic()
+            lines = [
+                open_streams.enter_context(requests.get(page.url + "events", stream=True, timeout=10)).iter_lines()
+                for _ in range(20)
+            ]  # a stream whose iterator is dropped is closed
+            for stream in lines:
+                assert next(line for line in stream if line.startswith(b"data: "))
+            assert page.app.listeners == 20
+            eventually(lambda: len(counted) >= 4)
+            passed = clock.monotonic() - began
+            assert len(counted) <= passed + 2
+        eventually(lambda: page.app.listeners == 0)
+        settled = len(counted)
+        assert not threading.Event().wait(2.5)  # longer than two intervals
+        assert len(counted) <= settled + 1  # one that was on its way
+
+
+def test_a_server_ends_although_clients_listen(tmp_path: Path) -> None:
+    clock = SystemClock()
+    with ExitStack() as streams:
+        with served(tmp_path) as page:
+            stream = streams.enter_context(requests.get(page.url + "events", stream=True, timeout=10))
+            assert next(stream.iter_lines())
+            ending = clock.monotonic()
+        assert clock.monotonic() - ending < 2
+
+
+# ---- the files
+
+
+def test_all_files_are_served_and_no_other_ones() -> None:
+    there = {str(path.relative_to(STATIC)) for path in STATIC.rglob("*") if path.is_file()}
+    assert there == {*app.PARTS, "index.html", "login.html"}
+
+
+def test_the_page_has_no_inline_script_or_style_and_names_no_other_host() -> None:
+    for path in [*STATIC.glob("*.html"), *STATIC.glob("*.js"), *STATIC.glob("*.css"), *STATIC.glob("*.svg")]:
+        text = path.read_text()
+        hosts = set(re.findall(r"https?://[^\s\"'/]+", text))
+        assert hosts <= {"http://www.w3.org"}, path  # names of XML, which nobody requests
+        assert "innerHTML" not in text
+        if path.suffix == ".html":
+            assert not re.search(r"<script(?![^>]*\ssrc=)[^>]*>|<style|\sstyle=|\son\w+=", text), path
+
+
+def test_the_licence_of_what_is_vendored_is_there() -> None:
+    assert "MIT" in (STATIC / "vendor/uplot/LICENSE").read_text()
+
+
+def test_a_log_of_commits_with_damaged_lines_is_shown(page: Served) -> None:
+    write(page.home, status_of("orders", Health.RUNNING))
+    append_commit(commits_file(page.home, "orders"), CommitReport(1, "[5]", 2, 2, 0, 1, 100, 0.5, at_ms=5))
+    with (page.home / "status" / "orders.commits").open("a") as log:
+        log.write('{"snapshot_id": \n')
+    append_commit(commits_file(page.home, "orders"), CommitReport(2, "[6]", 2, 2, 0, 1, 100, 0.5, at_ms=6))
+    assert state_of(page)
+    assert [commit["snapshot"] for commit in get(page.url, "api/sinks/orders").json()["commit_log"]] == ["1", "2"]
