@@ -1,0 +1,233 @@
+"""The status folder of a home: one small JSON file per sink, and a log of its commits beside it.
+
+    status/<sink>.json      the newest `Status`, replaced atomically
+    status/<sink>.commits   one `CommitReport` per line, oldest first; shortened now and then
+
+Any process may read them at any time. A file may be damaged, or written by another version: unknown fields are
+ignored, missing ones get their defaults, and what cannot be used is reported as the status `unknown`. `read_statuses`
+and `read_status` tell the truth about processes that died: a status that needs a living process and has none is `gone`.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+import types
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from calve.model.health import COMMITS_KEPT, CommitReport, Health, Status
+from calve.model.names import name_of_segment, path_segment
+from calve.storage.local import make_private
+from calve.watch import process
+
+_log = logging.getLogger("calve")
+
+MISSED_HEARTBEATS = 4
+"""Heartbeats that may be missing before a process of another machine counts as gone."""
+_WITHOUT_HEARTBEAT_MS = 60_000
+"""The same for statuses of versions that wrote no heartbeats."""
+
+_HEALTHS = frozenset(health.value for health in Health)
+
+T = TypeVar("T")
+
+
+def status_folder(home: Path) -> Path:
+    """The folder with the statuses of a home's sinks."""
+    return home / "status"
+
+
+def status_file(home: Path, sink: str) -> Path:
+    """The path of a sink's status file."""
+    return status_folder(home) / f"{path_segment(sink)}.json"
+
+
+def commits_file(home: Path, sink: str) -> Path:
+    """The path of the log of a sink's commits."""
+    return status_folder(home) / f"{path_segment(sink)}.commits"
+
+
+# ---- reading
+
+
+def read_statuses(home: Path, now_ms: int | None = None) -> list[Status]:
+    """Return the current status of every sink of a home that ever reported one, by name."""
+    found = [read_status(file, now_ms) for file in sorted(status_folder(home).glob("*.json"))]
+    return [status for status in found if status is not None]
+
+
+def read_status(file: Path, now_ms: int | None = None) -> Status | None:
+    """Return the current status of a sink, None without one; see `judged`."""
+    stored = stored_status(file)
+    return None if stored is None else judged(stored, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+
+
+def stored_status(file: Path) -> Status | None:
+    """Return a status as it was written last, None without one. For an unreadable file its cause says so."""
+    sink = name_of_segment(file.stem)
+    try:
+        body = json.loads(file.read_text(encoding="utf-8"))
+        blank = asdict(Status.unknown(sink, 0))
+        stored = _decode(Status, {**blank, **body})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        cause = f"its status in {file} cannot be read: {type(error).__name__}: {error}"
+        return replace(Status.unknown(sink, 0), health=Health.UNKNOWN, cause=cause)
+    if stored.health is Health.UNKNOWN and body.get("health") != Health.UNKNOWN:
+        return replace(stored, cause=f'its state "{body.get("health")}" was reported by a newer version of calve')
+    return stored
+
+
+def judged(status: Status, now_ms: int) -> Status:
+    """A stored status, with the state that holds now: `gone` if it needs a living process and that has died.
+
+    On the machine of the run its process is looked up, so this is known at once; elsewhere it follows from missed
+    heartbeats. A process that exists and writes no heartbeats is stalled: it is stopped, or cannot write its status.
+    """
+    if not status.health.active:
+        return status
+    there = None if status.process is None else process.exists(status.process)
+    beat = status.heartbeat_ms or status.updated_ms
+    silent_ms = now_ms - beat
+    silent = silent_ms > (MISSED_HEARTBEATS * status.heartbeat_every_ms or _WITHOUT_HEARTBEAT_MS)
+    was = f'the sink was "{status.health}"' + (f" ({status.cause})" if status.cause else "")
+    if there is False:
+        cause = f"its process {_name(status)} no longer exists; {was}"
+        return status.entered(Health.GONE, beat, cause, "See the log of that process, and start it again.")
+    if not silent:
+        return status
+    silence = f"no heartbeat for {silent_ms // 1000} s"
+    if there is None:
+        cause = f"{silence}; {was}" if status.process is None else f"{silence} of process {_name(status)}; {was}"
+        return status.entered(Health.GONE, beat, cause, "See the log of that process, and start it again.")
+    cause = f"{silence}, although process {_name(status)} exists: it is suspended or cannot write its status; {was}"
+    return status.entered(Health.STALLED, beat, cause, "Check the log of that process and the space left for its home.")
+
+
+def _name(status: Status) -> str:
+    found = status.process
+    return "" if found is None else f"{found.pid} on {found.host}"
+
+
+def read_commits(home: Path, sink: str, limit: int = COMMITS_KEPT) -> list[CommitReport]:
+    """Return the last commits of a sink, oldest first, as far as they are kept. Damaged lines are left out."""
+    return _commits_of(commits_file(home, sink))[-limit:]
+
+
+def _commits_of(file: Path) -> list[CommitReport]:
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(_decode(CommitReport, json.loads(line)))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue
+    return found
+
+
+# ---- writing
+
+
+def write_status(file: Path, status: Status) -> str:
+    """Replace the status of a sink; returns why that failed, empty if it did not."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}.part")  # others may write at once
+    try:
+        make_private(file.parent)
+        part.write_text(json.dumps(asdict(status)), encoding="utf-8")
+        part.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        return str(error)
+    return ""
+
+
+def append_commit(file: Path, report: CommitReport) -> None:
+    """Add a commit to a log of commits."""
+    try:
+        make_private(file.parent)
+        with file.open("a", encoding="utf-8") as log:
+            log.write(json.dumps(asdict(report)) + "\n")
+    except OSError as error:
+        _log.debug("the log of commits %s could not be written: %s", file, error)
+
+
+def shorten_commits(file: Path) -> int:
+    """Shorten a log of commits if it is twice as long as needed; returns its length."""
+    found = _commits_of(file)
+    if len(found) < 2 * COMMITS_KEPT:
+        return len(found)
+    part = file.with_suffix(f".{os.getpid()}-part")
+    try:
+        part.write_text("".join(json.dumps(asdict(r)) + "\n" for r in found[-COMMITS_KEPT:]), encoding="utf-8")
+        part.replace(file)
+    except OSError as error:
+        _log.debug("the log of commits %s could not be shortened: %s", file, error)
+    return COMMITS_KEPT
+
+
+def forget_status(home: Path, sink: str) -> None:
+    """Remove the status of a dropped sink."""
+    try:
+        for file in (status_file(home, sink), commits_file(home, sink)):
+            file.unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("the status of sink %s could not be removed: %s", sink, error)
+
+
+# ---- JSON to values
+
+
+def _decode(kind: type[T], body: object) -> T:
+    """Build a dataclass from JSON. Unknown fields are ignored, missing ones get their defaults. Raises ValueError."""
+    if not isinstance(body, Mapping):
+        raise ValueError(f"expected an object, got {type(body).__name__}")  # noqa: TRY004 - invalid data, as other cases
+    values: dict[str, Any] = {}
+    declared: Any = kind
+    for name, hint, required in _fields_of(declared):
+        if name in body:
+            values[name] = _value(hint, body[name], name)
+        elif required:
+            raise ValueError(f"{name} is missing")
+    return kind(**values)
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    hints = get_type_hints(kind)
+    return tuple((f.name, hints[f.name], f.default is MISSING and f.default_factory is MISSING) for f in fields(kind))
+
+
+def _value(hint: Any, value: Any, name: str) -> Any:
+    if get_origin(hint) in {Union, types.UnionType}:
+        if value is None:
+            return None
+        (hint,) = (kind for kind in get_args(hint) if kind is not types.NoneType)
+    if get_origin(hint) is tuple:
+        return _items(get_args(hint), value, name)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _decode(hint, value)
+    expected = str if issubclass(hint, Health) else (int, float) if hint is float else hint
+    if not isinstance(value, expected) or (isinstance(value, bool) and hint is not bool):
+        raise ValueError(f"wrong type of {name}")
+    if hint is Health:
+        return Health(value) if value in _HEALTHS else Health.UNKNOWN
+    return hint(value)
+
+
+def _items(kinds: tuple[Any, ...], value: Any, name: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"wrong type of {name}")  # noqa: TRY004 - invalid data, as in the other cases
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        return tuple(_value(kinds[0], item, name) for item in value)
+    return tuple(_value(kind, item, name) for kind, item in zip(kinds, value, strict=True))
