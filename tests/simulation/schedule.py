@@ -1,11 +1,46 @@
 """Random schedules: the environment disturbs, drivers step, and in the end the supervised driver must catch up."""
 
+import random
+from dataclasses import replace
 from typing import Any
 
+from calve.iceberg.snapshot.retention import MAIN, History, PastRef, PastSnapshot, Policy, expired
 from calve.model.frontier import Frontier
+from calve.model.spec import RetentionOptions
 
 from .driver import Driver
 from .world import Violation, World
+
+
+class ExpiryByRule:
+    """Expires snapshots by calve's own rules, which cost no sink its progress."""
+
+    def __init__(self, world: World, seed: int, *, on: bool) -> None:
+        self._world, self._on = world, on
+        self._rng = random.Random(f"expiry of {seed}")
+        self._born: dict[int, int] = {}
+        """When each snapshot was first seen."""
+
+    def step(self) -> None:
+        world, table = self._world, self._world.table
+        for number in table.snapshots:
+            self._born.setdefault(number, world.now)
+        if not self._on or self._rng.random() > 0.05 or table.head is None:
+            return
+        past = {
+            number: PastSnapshot(
+                number, s.info.parent_id, s.info.sequence_number, self._born[number], "sink" if s.info.own else None
+            )
+            for number, s in table.snapshots.items()
+        }
+        sinks = frozenset({"sink"} if table.stated else ())
+        history = History(past, {MAIN: PastRef(table.head, branch=True)}, sinks=sinks)
+        options = RetentionOptions(self._rng.choice([0, 10, 50]), thin=self._rng.random() < 0.5)
+        gone = expired(history, Policy(options, MAIN, world.now, batch=1, force=True)).snapshots
+        if gone:
+            world.table = replace(table, snapshots={n: s for n, s in table.snapshots.items() if n not in gone})
+            world.commits["expiries"] += 1
+            world.say(f"expired {gone} by rule")
 
 
 class Simulation:
@@ -13,8 +48,10 @@ class Simulation:
 
     driver: type[Driver] = Driver
 
-    def __init__(self, seed: int, **fixed: Any) -> None:
+    def __init__(self, seed: int, *, own_expiry: bool | None = None, **fixed: Any) -> None:
         self.world = World(seed, **fixed)
+        drawn = "faults" not in fixed and seed % 3 == 0
+        self.expiry = ExpiryByRule(self.world, seed, on=drawn if own_expiry is None else own_expiry)
         self.version = 1
         self.drivers: list[Driver] = []
         self.start()
@@ -165,6 +202,7 @@ class Simulation:
         world, rng = self.world, self.world.rng
         for _ in range(world.setup.steps):
             world.now += 1
+            self.expiry.step()
             live = [d for d in self.live() if d.paused_until <= world.now]
             if not live or rng.random() < 0.18:
                 self.disturb()

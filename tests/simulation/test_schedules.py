@@ -21,6 +21,7 @@ from calve.commit.commits import Commits
 from calve.commit.run_state import RunState
 from calve.commit.takeover import RunPosition
 from calve.commit.windows import Closing
+from calve.iceberg.snapshot import retention
 from calve.model.checkpoint import CheckpointEntry
 from calve.model.files import Committable, ResolvedDeletes
 from calve.model.progress import Progress
@@ -89,6 +90,11 @@ def look_up_and_remove(attempts: Attempts, committable: Committable, state: Tabl
     return found
 
 
+def discard_deletes_in_doubt(attempts: Attempts) -> None:
+    attempts._resolution.may_be_in_table = False
+    DISCARD_UNUSED(attempts)
+
+
 def take_over_without_records(claims: Any, _progress: Progress) -> RunPosition:
     position: RunPosition = claims._state.position
     claims._journal.adopt(claims._state.fence, position.to_adoption())
@@ -126,6 +132,7 @@ def wait_at_the_limit(spec: SinkSpec, position: RunPosition, is_due: Any, *, cat
 
 
 DELETES_OF, SPLIT, CLAIM, ROOM_FOR_MORE = Attempts._deletes_of, RunPosition.split, Attempts.claim, room_for_more
+DISCARD_UNUSED = Attempts.discard_unused_deletes
 
 MUTATIONS = [
     Mutation("replays are not recognised", (always(RunPosition, "knows", answer=False),), only(crash=0.06)),
@@ -183,6 +190,11 @@ MUTATIONS = [
         "keys are removed before their batch is in the table",
         ((Attempts, "_deletes_of", look_up_and_remove),),
         only(error=0.3, crash=0.06, positions=(True,)),
+    ),
+    Mutation(
+        "deletes are removed although the outcome of their attempt is unknown",
+        ((Attempts, "discard_unused_deletes", discard_deletes_in_doubt),),
+        only("replace", error=0.3, positions=(True,)),
     ),
     Mutation("the newest pending batch goes first", ((Commits, "_oldest", newest),), only("down", error=0.3)),
     Mutation(
@@ -277,6 +289,11 @@ MUTATIONS = [
         only(seekable=False, crash=0.06),
     ),
     Mutation(
+        "snapshots expire that a sink at rest stands on",
+        (always(retention, "kept_by_sinks", set()),),
+        only("replace", "pause", own_expiry=True, crash=0.06),
+    ),
+    Mutation(
         "a compaction does not look at the fence",
         ((driver.SimulatedCompactor, "unfenced", True),),
         only("zombie", "stray", "pause", upkeep=True),
@@ -298,6 +315,15 @@ def test_the_schedules_notice_when(mutation: Mutation, monkeypatch: pytest.Monke
     for owner, name, instead in mutation.replacements:
         monkeypatch.setattr(owner, name, instead)
     assert is_caught(mutation.setup), "the schedules hold without this rule: it is not needed, or they are too tame"
+
+
+def test_schedules_with_expiry_beside_commits_and_compactions_end_well() -> None:
+    """No event of these schedules justifies a halt, except for that of a run whose successor has fenced it."""
+    settings = only("zombie", "pause", "replace", "down", own_expiry=True, upkeep=True, crash=0.03)
+    done = [simulate(seed, **settings) for seed in range(100)]
+    assert {outcome for outcome, _ in done} <= {"ok", "halted"}
+    assert sum(outcome == "ok" for outcome, _ in done) > len(done) / 2
+    assert sum(simulation.world.commits["expiries"] for _, simulation in done) > len(done)
 
 
 def test_schedules_with_compactions_beside_commits_end_well() -> None:

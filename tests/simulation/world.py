@@ -217,7 +217,7 @@ class World:
         self.promised = 0
         self.source_limit = self.rng.choice([6, 15, 40])
         self.references: list[dict[int, int]] = [{}]
-        self.files: dict[str, File] = {}
+        self.files, self.applied = dict[str, File](), set[str]()  # in the store; ever in a snapshot of the sink
         self.state: dict[str, bytes] = {}
         self.table = self.new_table()
         self.in_flight: list[Request] = []
@@ -377,6 +377,7 @@ class World:
             stated=stated,
             last_sequence=progress.sequence_number,
         )
+        self.applied |= {manifest.path for manifest in request.proposal.manifests}
         self.check(snapshot, stated)
         return progress
 

@@ -30,7 +30,7 @@ from calve.keylookup.search import reading, write_deletes
 from calve.maintain.convert import ConversionTools
 from calve.maintain.rewrite import GroupWork, Rewritten, rewrite, rewrite_by_tasks
 from calve.model.files import WrittenFile
-from calve.model.scan import DeleteKind
+from calve.model.scan import EVERYTHING, Condition, DeleteKind
 from calve.model.spec import TableName, WriteOptions
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_sets import distinct
@@ -61,6 +61,12 @@ class Compacted:
     """Including deleted rows."""
     rows_after: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.files_before:,} files with {self.rows_before:,} rows became "
+            f"{self.files_after:,} with {self.rows_after:,}"
+        )
+
     def plus(self, later: "Compacted") -> "Compacted":
         """Add a later result."""
         return Compacted(
@@ -79,6 +85,8 @@ class CompactionScope:
     name: TableName
     branch: str = "main"
     options: WriteOptions = field(default_factory=WriteOptions)
+    where: Condition = EVERYTHING
+    """Only files that may have rows for which this is true."""
 
 
 @dataclass
@@ -110,7 +118,7 @@ class Compactor:
 
     def plan(self, policy: Policy) -> CompactionPlan | None:
         """Plan what is due; None if nothing is. Raises TransientError, InvalidInput, FencedError."""
-        return self._compactions.plan(load_table(self._catalog, self._scope.name), policy)
+        return self._compactions.plan(load_table(self._catalog, self._scope.name), policy, self._scope.where)
 
     def rewrite(self, plan: CompactionPlan, check: Callable[[], None], here_rows: int = HERE_ROWS) -> RewrittenFiles:
         """Write new files; with Spark tasks above `here_rows` rows. `check` raises to cancel work in this process.
@@ -199,9 +207,10 @@ class Compactor:
         inputs = tuple(file for group in ready.groups for file in group.inputs)
         files = tuple(file for group in ready.groups for file in group.files)
         exchange = Exchange(inputs, files, *self._carry_over_deletes(ready, head))
+        change = self._compactions.prepare(ready.plan, head, exchange, ready.hold)
         before, ready.unknown = ready.unknown, True
         try:
-            snapshot_id = self._compactions.commit(ready.plan, head, exchange, ready.hold)
+            snapshot_id = self._compactions.commit(change)
         except CommitConflict:
             ready.unknown = before
             raise
@@ -237,14 +246,19 @@ class Compactor:
 
 
 def compact(
-    catalog: Catalog, scope: CompactionScope, tools: ConversionTools, policy: Policy = BY_HAND
+    catalog: Catalog,
+    scope: CompactionScope,
+    tools: ConversionTools,
+    policy: Policy = BY_HAND,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Compacted | None:
-    """Compact everything that is due; None if nothing is.
+    """Compact everything that is due; None if nothing is. `say` is told what happens.
 
     Raises CommitConflict when others replaced the same files every time; CommitUnknown, TransientError, InvalidInput.
     """
     compactor, done, failed = Compactor(catalog, scope, tools), None, 0
     while (plan := compactor.plan(policy)) is not None:
+        say(f"rewriting {plan.groups.files:,} files with {plan.groups.rows:,} rows")
         ready = compactor.rewrite(plan, lambda: None)
         try:
             committed = compactor.commit(ready)

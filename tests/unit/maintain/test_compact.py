@@ -219,3 +219,34 @@ def test_a_table_of_format_version_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be compacted"):
         calve.compact(table.ref)
     table.close()
+
+
+@pytest.mark.parametrize("failing", ["write_list", "entries_of"])
+def test_a_compaction_whose_manifests_cannot_be_written_leaves_no_file_behind(
+    table: ForeignTable, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    files = [table.data([row(1), row(2)]), table.data([row(3)])]
+    table.commit(*files)
+    table.commit(table.positions([(files[0], 0)]))
+    scope = CompactionScope(table.ref.name)
+    compactor = Compactor(table.catalog, scope, ConversionTools(no_session, SystemClock(), RandomIds()))
+    plan = compactor.plan(BY_HAND)
+    assert plan is not None
+    folder = Path(table.table.location().removeprefix("file://"))
+    before = {path for path in folder.rglob("*") if not path.name.endswith(".metadata.json")}
+    ready = compactor.rewrite(plan, lambda: None)
+    table.commit(table.positions([(files[1], 0)]))
+    others = set(folder.rglob("*.avro"))
+
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"calve.iceberg.files.manifest_cache.ManifestCache.{failing}", fail)
+        with pytest.raises(TransientError):
+            compactor.commit(ready)
+        compactor.abandon(ready)
+    left = {path for path in folder.rglob("*") if not path.name.endswith(".metadata.json")} - before - others
+    assert {path.suffix for path in left} <= {".parquet"}
+    assert len(left) == 1, "the deletes that were committed meanwhile"
+    assert in_order(table.rows()) == [row(2)]

@@ -11,8 +11,8 @@ from pyiceberg.types import LongType, NestedField
 from calve import faults
 from calve.clock import RandomIds, SystemClock
 from calve.iceberg.planning.compaction_groups import AUTOMATIC
-from calve.iceberg.snapshot.expiry import BATCH, KEEP_ALL
 from calve.iceberg.snapshot.holds import PREFIX, Hold
+from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL
 from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles, compact
 from calve.maintain.convert import ConversionTools
 from tests.support.keyed import KeyedTable, no_session

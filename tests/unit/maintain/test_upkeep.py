@@ -8,8 +8,8 @@ import pytest
 
 from calve.commit.committer import CommitHooks, Committer
 from calve.errors import FencedError, TerminalError
-from calve.iceberg.snapshot.expiry import BATCH, KEEP_ALL
 from calve.iceberg.snapshot.holds import PREFIX
+from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL
 from calve.maintain import compact
 from calve.maintain.rewrite import rewrite
 from calve.model.progress import property_key

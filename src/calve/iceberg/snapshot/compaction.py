@@ -7,6 +7,10 @@ ones still apply to the new files. Later position deletes refer to files that ar
 lists them, so that the writer of the new files can translate them to the new positions. So the stream never has to
 pause, and neither its changes nor the compaction's work is lost. Deletes that no longer apply to any file are removed
 together with the files that they applied to.
+
+The snapshot is a `replace` even if it adds such translated deletes, in which other engines do not look for new deletes
+of the files they rewrite: the deletes refer to files of this very snapshot, so whoever read these files has applied
+them (unlike in `conversion.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +24,7 @@ from pyiceberg.table.sorting import SortDirection
 from pyiceberg.transforms import IdentityTransform
 
 from calve.catalog.failures import trying
-from calve.catalog.outcome import send
+from calve.catalog.outcome import TableChange, send
 from calve.clock import Clock, IdSource
 from calve.errors import FencedError, InvalidInput, TransientError
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
@@ -31,14 +35,15 @@ from calve.iceberg.files.store import io_properties_of
 from calve.iceberg.planning.compaction_groups import Groups, Policy, due_groups
 from calve.iceberg.planning.delete_index import DeleteIndex
 from calve.iceberg.planning.key_scan import place_of
+from calve.iceberg.planning.pruning import Pruning
 from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.schema.readable import ReadTarget, every_field, rewrite_target
-from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
+from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change, unsent_files
 from calve.iceberg.snapshot.history import added_counts, head_of, new_summary, stated_progress
 from calve.iceberg.snapshot.holds import Hold, descends_from
 from calve.iceberg.snapshot.removal import remove_named
 from calve.model.files import FileTotals, WriteResult, WriteTarget, WrittenFile
-from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, ScanFile
 from calve.model.spec import WriteOptions
 
 
@@ -72,6 +77,7 @@ class CompactionPlan:
             table_properties=dict(self.place.table_properties),
             io_properties=io_properties_of(table.io.properties),
             options=replace(file_options(self.options, table.properties, keys), target_file_size=self.groups.file_size),
+            mark=self.place.mark,
         )
 
 
@@ -157,8 +163,8 @@ class Compactions:
         self._options = options or WriteOptions()
         self._manifests = ManifestCache()
 
-    def plan(self, table: Table, policy: Policy) -> CompactionPlan | None:
-        """Plan a compaction; None if there is nothing to do.
+    def plan(self, table: Table, policy: Policy, where: Condition = EVERYTHING) -> CompactionPlan | None:
+        """Plan a compaction of the files that may have rows for which `where` is true; None if there is nothing to do.
 
         Raises TransientError, FencedError; InvalidInput if the table cannot be compacted.
         """
@@ -168,9 +174,11 @@ class Compactions:
         snapshot = head_of(table.metadata, self._branch)
         if snapshot is None:
             return None
-        head = self._head(table, snapshot)
+        head = base_of(table, snapshot, self._manifests)
         specs = table.specs()
-        files = [scan_file(entry, head.index.of(entry), specs[entry.data_file.spec_id]) for entry in head.data.values()]
+        pruning = Pruning(where, table.schema(), specs)
+        chosen = [e for e in head.data.values() if pruning.may_match(e.data_file)]
+        files = [scan_file(entry, head.index.of(entry), specs[entry.data_file.spec_id]) for entry in chosen]
         groups = due_groups(files, file_options(self._options, table.properties).target_file_size, policy)
         if not groups.groups and (policy.tiers or not _dangling(head, NOTHING, 0)):
             return None
@@ -197,21 +205,25 @@ class Compactions:
         snapshot = head_of(table.metadata, self._branch)
         same = table.metadata.table_uuid == plan.table.metadata.table_uuid
         after = same and descends_from(table.metadata, self._branch, known)
-        return self._head(table, snapshot) if snapshot and after else None
+        return base_of(table, snapshot, self._manifests) if snapshot and after else None
 
-    def commit(self, plan: CompactionPlan, head: CompactionBase, exchange: Exchange, hold: Hold) -> int:
-        """Commit a snapshot with the new files instead of the inputs, in one attempt on exactly `head`; returns its id.
+    def prepare(self, plan: CompactionPlan, head: CompactionBase, exchange: Exchange, hold: Hold) -> TableChange:
+        """Write a snapshot with the new files instead of the inputs, on exactly `head`, which also releases the hold.
 
-        The commit releases the hold. Raises CommitConflict if it was not applied: the deletes of the exchange are then
-        removed, its data files are not. Raises CommitUnknown, TransientError.
+        If that fails, or the snapshot is not applied, the deletes of the exchange are removed, its data files are not.
+        Raises TransientError.
         """
         table, name = head.table, ".".join(head.table.name())
         draft = new_draft(table, self._clock, self._ids, self._branch)
         gone = {file.path for file in exchange.inputs} | _dangling(head, exchange, plan.sequence_number)
-        with trying(f'writing manifests of "{name}"'):
+        paths = tuple(file.path for file in exchange.deletes)
+        with unsent_files(table) as made, trying(f'writing manifests of "{name}"'):
+            made.extend(paths)
             stem = f"{draft.snapshot_id}-compacted"
             rows = write_manifests(table, exchange.files, stem, plan.sequence_number) if exchange.files else ()
+            made.extend(manifest.path for manifest in rows)
             deletes = write_manifests(table, exchange.deletes, f"{stem}-deletes") if exchange.deletes else ()
+            made.extend(manifest.path for manifest in deletes)
             own = (draft.snapshot_id, draft.sequence_number)
             new = [ManifestLine.of(manifest_file(manifest, *own, plan.sequence_number)) for manifest in rows]
             new += [ManifestLine.of(manifest_file(manifest, *own)) for manifest in deletes]
@@ -221,26 +233,34 @@ class Compactions:
             lines=(*new, *removal.lines),
             shared=head.lines,
             summary=new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts),
-            files=tuple(file.path for file in exchange.deletes),
+            files=paths,
         )
-        change = snapshot_change(draft, contents, self._manifests, *hold.release_updates())
-        send(change, f'the compaction of "{name}"', "maintain")
-        return draft.snapshot_id
+        return snapshot_change(draft, contents, self._manifests, *hold.release_updates())
 
-    def _head(self, table: Table, snapshot: Snapshot) -> CompactionBase:
-        with trying(f'reading the manifests of "{".".join(table.name())}"'):
-            lines = self._manifests.lines_of(table.io, snapshot)
-            data = [line.manifest for line in lines if line.manifest.content is ManifestContent.DATA]
-            others = [line.manifest for line in lines if line.manifest.content is ManifestContent.DELETES]
-            entries = self._manifests.entries_of(table.io, *data)
-            deletes = self._manifests.entries_of(table.io, *others)
-        return CompactionBase(
-            table=table,
-            lines=lines,
-            data={entry.data_file.file_path: entry for entry in entries},
-            deletes=tuple(deletes),
-            index=DeleteIndex(deletes, table.specs(), every_field(table).fields),
-        )
+    def commit(self, change: TableChange) -> int:
+        """Commit a prepared snapshot, in one attempt; returns its id.
+
+        Raises CommitConflict if it was not applied, CommitUnknown, TransientError.
+        """
+        send(change, f'the compaction of "{change.label}"', "maintain")
+        return change.snapshot.snapshot_id if change.snapshot else 0
+
+
+def base_of(table: Table, snapshot: Snapshot, manifests: ManifestCache) -> CompactionBase:
+    """Read the files and deletes of a snapshot. Raises TransientError."""
+    with trying(f'reading the manifests of "{".".join(table.name())}"'):
+        lines = manifests.lines_of(table.io, snapshot)
+        data = [line.manifest for line in lines if line.manifest.content is ManifestContent.DATA]
+        others = [line.manifest for line in lines if line.manifest.content is ManifestContent.DELETES]
+        entries = manifests.entries_of(table.io, *data)
+        deletes = manifests.entries_of(table.io, *others)
+    return CompactionBase(
+        table=table,
+        lines=lines,
+        data={entry.data_file.file_path: entry for entry in entries},
+        deletes=tuple(deletes),
+        index=DeleteIndex(deletes, table.specs(), every_field(table).fields),
+    )
 
 
 def _dangling(head: CompactionBase, exchange: Exchange, sequence_number: int) -> set[str]:

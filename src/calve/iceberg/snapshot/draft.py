@@ -12,7 +12,8 @@ calve wrote are merged: others may have fields that pyiceberg does not read.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -32,15 +33,17 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from calve.catalog.discard import discard
 from calve.catalog.failures import trying
 from calve.catalog.guarded import locations_of
 from calve.catalog.outcome import TableChange
 from calve.clock import Clock, IdSource
 from calve.iceberg.files.manifest_cache import ListHeader, ManifestCache, ManifestLine
-from calve.iceberg.files.manifests import OWN_PREFIX, TARGET_BYTES
+from calve.iceberg.files.manifests import TARGET_BYTES
+from calve.iceberg.files.names import is_written_by_calve, list_name, table_mark
 from calve.iceberg.snapshot.history import head_of
 from calve.model.files import tier_of
-from calve.model.progress import Progress, property_key, tag_name
+from calve.model.progress import Progress, property_key, state_key, tag_name
 
 _ENDLESS_MS = 2**63 - 1
 """The age limit of a sink's own tag; without one, the table's `history.expire.max-ref-age-ms` would expire it."""
@@ -113,7 +116,9 @@ def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRAN
         snapshot_id=snapshot_id,
         sequence_number=metadata.next_sequence_number(),
         timestamp_ms=max(clock.now_ms(), metadata.last_updated_ms, *logged),
-        list_location=locations_of(table).new_metadata_location(f"snap-{snapshot_id}-{unique}.avro"),
+        list_location=locations_of(table).new_metadata_location(
+            list_name(table_mark(metadata.table_uuid), snapshot_id, unique)
+        ),
         branch=branch,
     )
 
@@ -138,14 +143,27 @@ def _at(ref: str, snapshot_id: int | None) -> TableRequirement:
     return AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": snapshot_id})
 
 
+@contextmanager
+def unsent_files(table: Table) -> Iterator[list[str]]:
+    """Collects the files of a commit until it is sent: if it fails before that, they are removed."""
+    made: list[str] = []
+    try:
+        yield made
+    except BaseException:
+        discard(table.io, made, "the commit that they were written for was never sent")
+        raise
+
+
 def snapshot_change(
     draft: Draft, contents: SnapshotContents, manifests: ManifestCache, *updates: TableUpdate
 ) -> TableChange:
     """Write the manifest list of a draft; returns the change that adds the draft and applies the other updates.
 
-    If the change is not applied, its sender removes the list and the files of this attempt. Raises TransientError.
+    If the change is not applied, its sender removes the list and the files of this attempt. Raises TransientError, and
+    removes them then.
     """
-    with trying(f'writing the manifest list of "{draft.name}"'):
+    with unsent_files(draft.table) as made, trying(f'writing the manifest list of "{draft.name}"'):
+        made.extend((draft.list_location, *contents.own_files))
         manifests.write_list(draft.table.io, draft.list_location, draft.list_header, contents.lines)
     return TableChange(
         draft.table,
@@ -172,11 +190,17 @@ def _snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]
     return AddSnapshotUpdate(snapshot=snapshot), _moved_ref(draft, draft.branch, SnapshotRefType.BRANCH)
 
 
-def progress_updates(draft: Draft, progress: Progress) -> tuple[TableUpdate, ...]:
-    """Move the sink's tag, which never expires, and write its progress to the table property."""
+def progress_updates(draft: Draft, progress: Progress, state_location: str = "") -> tuple[TableUpdate, ...]:
+    """Move the sink's tag, which never expires, and write its progress to the table property.
+
+    Also writes the state location of the sink, unless it is empty or the table has it already.
+    """
+    stated = {property_key(progress.sink_id): progress.to_property()}
+    if state_location and draft.metadata.properties.get(state_key(progress.sink_id)) != state_location:
+        stated[state_key(progress.sink_id)] = state_location
     return (
         _moved_ref(draft, tag_name(progress.sink_id), SnapshotRefType.TAG),
-        SetPropertiesUpdate(updates={property_key(progress.sink_id): progress.to_property()}),
+        SetPropertiesUpdate(updates=stated),
     )
 
 
@@ -230,7 +254,7 @@ def merge_groups(manifests: Iterable[ManifestFile]) -> tuple[MergeGroup, ...]:
 
 
 def _mergeable(manifest: ManifestFile) -> bool:
-    return manifest.manifest_length < TARGET_BYTES and manifest.manifest_path.rpartition("/")[2].startswith(OWN_PREFIX)
+    return manifest.manifest_length < TARGET_BYTES and is_written_by_calve(manifest.manifest_path.rpartition("/")[2])
 
 
 def _tier(manifest: ManifestFile) -> int:

@@ -1,29 +1,18 @@
 """Expires snapshots in a separate commit, which never drops a tag or branch that somebody created meanwhile.
 
+    what expires (retention.py) ──► journal entry ──► commit ──► files are removed later (maintain/removal.py)
+
 Metadata is read and written whole, so every commit costs time proportional to the length of the history.
 
 Catalogs silently remove tags and branches when their snapshot is removed. So expiry is never part of a batch's commit:
 the table is loaded immediately before, and the commit fails unless all tags and branches are still as loaded. Catalogs
 that pyiceberg itself updates (embedded, SQL, Glue, Hive) check this on the metadata that they swap. The REST protocol
-can pin known refs but cannot exclude new ones: there, a window of milliseconds between load and commit remains.
-
-`Retention` keeps the newest `keep_all` snapshots, and of the older ones the first of each hour. Snapshots older than
-`max_age_ms` expire, except for the newest `min_keep`. Protected snapshots are always kept:
-- all ancestors of other branches;
-- what a hold keeps (`holds`), and everything after it on the branches that descend from it;
-- for every sink with progress in the table, everything from its newest snapshot to the heads that descend from it, so
-  that an idle sink can prove its progress after compactions and commits of others.
-At most `MOST_HELD` snapshots of a branch are protected in the last two ways.
-
-pyiceberg clears the parent id of a snapshot whose parent expires. So the chain of ancestors of the head ends at the
-last of the newest ones, and the hourly ones are found only by id and by time. A sink reads its progress from its newest
-own ancestor, hence the protection of everything between that and the head.
+can pin known refs but cannot exclude new ones: there, a window of milliseconds between load and commit remains. A tag
+that is lost in it is found in the metadata before the commit, and the files of its snapshot are not removed.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal, cast
 
 from pyiceberg.exceptions import CommitFailedException
@@ -34,6 +23,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemovePartitionStatisticsUpdate,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     TableRequirement,
@@ -41,127 +31,161 @@ from pyiceberg.table.update import (
     ValidatableTableRequirement,
 )
 
-from calve.catalog.outcome import TableChange, send
+from calve.catalog.outcome import TableChange, send, shows_no_history
 from calve.catalog.rest import checks_requirements_itself
-from calve.iceberg.snapshot.history import ancestors_of, head_of, is_retired
-from calve.iceberg.snapshot.holds import PREFIX, is_past_its_age
-from calve.model.progress import PROPERTY_PREFIX, SINK_ID, tag_name
+from calve.clock import IdSource
+from calve.iceberg.snapshot import retention
+from calve.iceberg.snapshot.history import is_retired
+from calve.iceberg.snapshot.removal_journal import RemovalEntry, RemovalJournal, RemovedSnapshot, journalled
+from calve.iceberg.snapshot.retention import Expired, History, PastRef, PastSnapshot, Policy
+from calve.model.progress import SINK_ID, sinks_named
+from calve.model.spec import RetentionOptions
+from calve.storage.filesystems import keeps_everything
 
-HOUR_MS = 3_600_000
-MAX_AGE_MS = 7 * 24 * HOUR_MS
-KEEP_ALL = 50
-BATCH = 10
-"""Snapshots expire in batches of at least this many, because each expiry is a separate commit."""
-
-
-@dataclass(frozen=True)
-class Retention:
-    """How long snapshots are kept."""
-
-    max_age_ms: int = MAX_AGE_MS
-    min_keep: int = 1
-    keep_all: int = KEEP_ALL
-
-    @classmethod
-    def of(cls, table_properties: Mapping[str, str], max_age_ms: int | None, min_keep: int | None) -> "Retention":
-        """The retention of the table's properties; the two values of its branch, if set, take precedence."""
-        age = table_properties.get("history.expire.max-snapshot-age-ms", str(MAX_AGE_MS))
-        least = table_properties.get("history.expire.min-snapshots-to-keep", "1")
-        return cls(
-            max_age_ms=max_age_ms if max_age_ms is not None else _number(age, MAX_AGE_MS),
-            min_keep=min_keep if min_keep is not None else _number(least, 1),
-        )
-
-
-@dataclass(frozen=True)
-class Aged:
-    """What retention needs to know about a snapshot."""
-
-    snapshot_id: int
-    sequence_number: int
-    timestamp_ms: int
-
-
-def expired(
-    snapshots: Iterable[Aged], protected: Collection[int], retention: Retention, now_ms: int
-) -> tuple[int, ...]:
-    """Ids of the expired snapshots, oldest first; none while there are fewer than a batch."""
-    newest_first = sorted(snapshots, key=lambda s: s.sequence_number, reverse=True)
-    gone: list[int] = []
-    hours: set[int] = set()
-    for age_rank in range(len(newest_first) - 1, retention.min_keep - 1, -1):
-        snapshot = newest_first[age_rank]
-        hour = snapshot.timestamp_ms // HOUR_MS
-        if snapshot.snapshot_id in protected:
-            hours.add(hour)
-        elif now_ms - snapshot.timestamp_ms > retention.max_age_ms:
-            gone.append(snapshot.snapshot_id)
-        elif age_rank >= retention.keep_all:
-            if hour in hours:
-                gone.append(snapshot.snapshot_id)
-            hours.add(hour)
-    return tuple(gone) if len(gone) >= BATCH else ()
-
-
-def _number(text: str, default: int) -> int:
-    return int(text) if text.isdigit() else default
-
-
-MOST_HELD = 2000
-"""The most snapshots, counted from the head of a branch, that holds and idle sinks keep."""
+_WAP_ID = "wap.id"
 
 _log = logging.getLogger(__name__)
 
 
+def history_of(metadata: TableMetadata) -> History:
+    """The history of a table, as retention sees it."""
+    return History(
+        {one.snapshot_id: _past(one) for one in metadata.snapshots},
+        {name: _ref(ref) for name, ref in metadata.refs.items()},
+        tuple((entry.timestamp_ms, entry.snapshot_id) for entry in metadata.snapshot_log),
+        metadata.properties,
+        frozenset(sinks_of(metadata)),
+    )
+
+
+def _past(snapshot: Snapshot) -> PastSnapshot:
+    summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    return PastSnapshot(
+        snapshot.snapshot_id,
+        snapshot.parent_snapshot_id,
+        snapshot.sequence_number or 0,
+        snapshot.timestamp_ms,
+        summary.get(SINK_ID),
+        _WAP_ID in summary,
+    )
+
+
+def _ref(ref: SnapshotRef) -> PastRef:
+    return PastRef(
+        ref.snapshot_id,
+        ref.snapshot_ref_type == SnapshotRefType.BRANCH,
+        ref.max_ref_age_ms,
+        ref.max_snapshot_age_ms,
+        ref.min_snapshots_to_keep,
+    )
+
+
+def sinks_of(metadata: TableMetadata) -> set[str]:
+    """Ids of the sinks with progress in the table, except for retired ones."""
+    return {sink_id for sink_id in sinks_named(metadata.properties) if not is_retired(metadata.properties, sink_id)}
+
+
+def refusal_of(table: Table) -> str:
+    """Why neither snapshots nor files of a table may be removed; empty if they may."""
+    enabled = table.metadata.properties.get("gc.enabled", "true").strip().lower()
+    if enabled != "true":
+        return f'the table property gc.enabled is "{enabled}"'
+    # Metadata that this process writes is complete, even if only one snapshot is left.
+    if checks_requirements_itself(table.catalog) and shows_no_history(table.metadata):
+        return "the catalog shows only the newest snapshot of the table"
+    if keeps_everything(table.location()):
+        return "the catalog expires snapshots by itself (S3 Tables)"
+    return ""
+
+
+def may_be_due(metadata: TableMetadata, policy: Policy) -> bool:
+    """A cheap test: False if certainly nothing expires, which is usual."""
+    ref = metadata.refs.get(policy.branch)
+    found = retention.Retention.of(metadata.properties, _ref(ref) if ref else None, policy.options)
+    oldest_ms = min((s.timestamp_ms for s in metadata.snapshots), default=policy.now_ms)
+    return retention.may_be_due(len(metadata.snapshots), oldest_ms, policy, found)
+
+
+def retention_warning(table: Table, branch: str, options: RetentionOptions) -> str:
+    """What to tell the user about a retention that is too short; empty if it is not."""
+    ref = table.metadata.refs.get(branch)
+    return retention.warning_of(table.metadata.properties, _ref(ref) if ref else None, options)
+
+
 @dataclass(frozen=True)
 class Expiry:
-    """The snapshots and tags to remove."""
+    """A commit that removes snapshots and refs of a table."""
 
-    snapshots: tuple[int, ...]
-    tags: tuple[str, ...]
+    table: Table
+    expired: Expired
 
     @property
     def updates(self) -> tuple[TableUpdate, ...]:
-        """Remove tags first, so that no tag refers to a removed snapshot."""
-        tags = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in self.tags]
-        return (*tags, RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(self.snapshots)}))
+        """Remove refs first, so that none refers to a removed snapshot. Statistics go with their snapshots."""
+        gone = set(self.expired.snapshots)
+        metadata = self.table.metadata
+        refs = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in self.expired.refs]
+        statistics = [
+            RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": number})
+            for number in dict.fromkeys(one.snapshot_id for one in metadata.partition_statistics)
+            if number in gone
+        ]
+        ids = list(self.expired.snapshots)
+        snapshots = [RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids})] if ids else []
+        return (*refs, *statistics, *snapshots)
 
     def is_in(self, table: Table) -> bool:
-        """Whether the table has none of these snapshots any longer."""
-        return not any(table.metadata.snapshot_by_id(gone) for gone in self.snapshots)
+        """Whether the table has none of these snapshots and refs any longer."""
+        metadata = table.metadata
+        there = any(metadata.snapshot_by_id(gone) for gone in self.expired.snapshots)
+        return not there and (bool(self.expired.snapshots) or not set(self.expired.refs) & metadata.refs.keys())
+
+    def entry(self, entry_id: str, now_ms: int) -> RemovalEntry:
+        """The journal entry with which the files of these snapshots are found later."""
+        metadata, gone = self.table.metadata, set(self.expired.snapshots)
+        near = history_of(metadata).without(self.expired.refs).in_ancestry
+        files = (*metadata.statistics, *metadata.partition_statistics)
+        return RemovalEntry(
+            entry_id,
+            str(metadata.table_uuid),
+            tuple(
+                RemovedSnapshot(s.snapshot_id, s.manifest_list, _past(s).sink_id, s.snapshot_id not in near)
+                for s in metadata.snapshots
+                if s.snapshot_id in gone
+            ),
+            tuple(dict.fromkeys(one.statistics_path for one in files if one.snapshot_id in gone)),
+            now_ms,
+        )
 
 
-def may_be_due(metadata: TableMetadata, branch: str, now_ms: int) -> bool:
-    """A cheap test: False if certainly nothing expires, which is usual."""
-    retention = _retention_of(metadata, branch)
-    snapshots = metadata.snapshots
-    oldest_ms = min((s.timestamp_ms for s in snapshots), default=now_ms)
-    return len(snapshots) > retention.keep_all + BATCH or now_ms - oldest_ms > retention.max_age_ms
+def expiry_of(table: Table, policy: Policy) -> Expiry | None:
+    """What expires of a table; None if nothing does."""
+    expired = retention.expired(history_of(table.metadata), policy)
+    return Expiry(table, expired) if expired.snapshots or expired.refs else None
 
 
-def expiry_of(metadata: TableMetadata, branch: str, now_ms: int) -> Expiry | None:
-    """What expires by the retention of `branch`; None while it is too little for a commit."""
-    over = _tags_past_their_age(metadata, now_ms)
-    refs = {name: ref for name, ref in metadata.refs.items() if name not in over}
-    aged = [Aged(s.snapshot_id, s.sequence_number or 0, s.timestamp_ms) for s in metadata.snapshots]
-    gone = expired(aged, _kept(metadata, refs, branch), _retention_of(metadata, branch), now_ms)
-    return Expiry(gone, over) if gone else None
-
-
-def expire(table: Table, branch: str, now_ms: int) -> TableMetadata | None:
+def expire(
+    table: Table, policy: Policy, journal: RemovalJournal | None = None, ids: IdSource | None = None
+) -> tuple[TableMetadata, Expired] | None:
     """Commit the expiry of `table`, which was just loaded; returns the new metadata, None if nothing expired.
 
+    With a journal, the files of the expired snapshots can be removed later. The caller checks `refusal_of` before.
     Raises CommitConflict if a tag or branch was created, moved or removed meanwhile; CommitUnknown, TransientError.
     """
-    expiry = expiry_of(table.metadata, branch, now_ms)
+    expiry = expiry_of(table, policy)
     if expiry is None:
         return None
     name = ".".join(table.name())
     pinned = (AssertTableUUID(uuid=table.metadata.table_uuid), *same_refs(table))
     change = TableChange(table, pinned, expiry.updates, done=expiry.is_in)
-    after = send(change, f'the expiry of snapshots of "{name}"')
-    _log.info("%d snapshots of %s expired, %d are left", len(expiry.snapshots), name, len(after.snapshots))
-    return after
+    what = f'the expiry of snapshots of "{name}"'
+    if journal is not None and ids is not None and expiry.expired.snapshots:
+        entry = expiry.entry(ids.new_id(), policy.now_ms)
+        after = journalled(journal, entry, lambda: send(change, what))
+    else:
+        after = send(change, what)
+    _log.info("%d snapshots of %s expired, %d are left", len(expiry.expired.snapshots), name, len(after.snapshots))
+    return after, expiry.expired
 
 
 class AssertSameRefs(ValidatableTableRequirement):
@@ -185,55 +209,3 @@ def same_refs(table: Table) -> tuple[TableRequirement, ...]:
         return (cast("TableRequirement", AssertSameRefs(refs=dict(refs))),)
     pinned = [{"ref": name, "snapshot-id": ref.snapshot_id} for name, ref in refs.items()]
     return tuple(AssertRefSnapshotId.model_validate(one) for one in pinned)
-
-
-def _retention_of(metadata: TableMetadata, branch: str) -> Retention:
-    ref = metadata.refs.get(branch)
-    return Retention.of(
-        metadata.properties,
-        max_age_ms=ref.max_snapshot_age_ms if ref else None,
-        min_keep=ref.min_snapshots_to_keep if ref else None,
-    )
-
-
-def _tags_past_their_age(metadata: TableMetadata, now_ms: int) -> tuple[str, ...]:
-    """Tags that are older than their age limit, except for those of sinks, which never expire."""
-    own = {tag_name(sink_id) for sink_id in _sinks(metadata)}
-    return tuple(
-        name
-        for name, ref in metadata.refs.items()
-        if ref.snapshot_ref_type == SnapshotRefType.TAG and name not in own and is_past_its_age(metadata, ref, now_ms)
-    )
-
-
-def _kept(metadata: TableMetadata, refs: Mapping[str, SnapshotRef], branch: str) -> set[int]:
-    """Snapshots that stay regardless of their age."""
-    kept = {ref.snapshot_id for ref in refs.values()}
-    held = {ref.snapshot_id for name, ref in refs.items() if name.startswith(PREFIX)}
-    sinks = _sinks(metadata)
-    for name, ref in refs.items():
-        if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
-            history = ancestors_of(metadata, head_of(metadata, name))
-            if name == branch:
-                kept.update(_needed(list(islice(history, MOST_HELD)), held, sinks))
-            else:
-                kept.update(snapshot.snapshot_id for snapshot in history)
-    return kept
-
-
-def _needed(history: list[Snapshot], held: set[int], sinks: set[str]) -> list[int]:
-    """All of a branch's snapshots, newest first, down to the oldest that is held or that is a sink's newest."""
-    depth, unseen = 0, set(sinks)
-    for number, snapshot in enumerate(history, start=1):
-        summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-        sink_id = summary.get(SINK_ID)
-        if snapshot.snapshot_id in held or sink_id in unseen:
-            depth = number
-            unseen.discard(sink_id or "")
-    return [snapshot.snapshot_id for snapshot in history[:depth]]
-
-
-def _sinks(metadata: TableMetadata) -> set[str]:
-    """Ids of the sinks with progress in the table, except for retired ones."""
-    known = {key.removeprefix(PROPERTY_PREFIX) for key in metadata.properties if key.startswith(PROPERTY_PREFIX)}
-    return {sink_id for sink_id in known if not is_retired(metadata.properties, sink_id)}

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from calve.errors import ProgressUnprovable
 from calve.model.files import Content, FileTotals, Manifest
-from calve.model.progress import PROPERTY_PREFIX, SINK_ID, Progress, property_key
-from calve.model.table import SnapshotInfo
+from calve.model.numbers import whole_number
+from calve.model.progress import SINK_ID, Progress, property_key, sinks_named, state_key
+from calve.model.table import SAME_ROWS, SnapshotInfo
 
 _TOTALS = {
     "total-data-files": "added-data-files",
@@ -82,6 +85,7 @@ def _info(snapshot: Snapshot, sink_id: str) -> SnapshotInfo:
         sequence_number=snapshot.sequence_number or 0,
         operation=summary.operation.value if summary is not None else Operation.OVERWRITE.value,
         own=own,
+        same_rows=properties.get(SAME_ROWS) == "true",
     )
 
 
@@ -104,22 +108,67 @@ def is_retired(properties: Mapping[str, str], sink_id: str) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class NamedSink:
+    """A sink that may still commit to the table."""
+
+    sink_id: str
+    state_location: str | None
+    """None if the table does not state it: a version of calve that did not write it made the last commit."""
+    epoch: int | None
+    """The epoch of its newest run in the table; None if its progress cannot be read."""
+
+
+def named_sinks(properties: Mapping[str, str]) -> tuple[NamedSink, ...]:
+    """The sinks that may still commit to a table with these properties, by id."""
+    found = []
+    for sink_id in sorted(sinks_named(properties)):
+        if is_retired(properties, sink_id):
+            continue
+        epoch = None
+        with suppress(ProgressUnprovable):
+            stated = stated_progress(properties, sink_id)
+            epoch = stated.fence.epoch if stated else None
+        found.append(NamedSink(sink_id, properties.get(state_key(sink_id)), epoch))
+    return tuple(found)
+
+
 def other_sinks(metadata: TableMetadata, branch: str, sink_id: str) -> tuple[Progress, ...]:
     """Progress of the other sinks that write to a branch: their newest snapshot is on it, and not on main before it.
 
     Properties that cannot be read are ignored.
     """
-    names = [name for name in metadata.properties if name.startswith(PROPERTY_PREFIX) and name != property_key(sink_id)]
-    if not names or branch not in metadata.refs:
+    others = [other for other in sinks_named(metadata.properties) if other != sink_id]
+    if not others or branch not in metadata.refs:
         return ()
     there = {s.snapshot_id for s in ancestors_of(metadata, head_of(metadata, branch))}
     if branch != MAIN_BRANCH:
         there -= {s.snapshot_id for s in ancestors_of(metadata, head_of(metadata))}
     found = []
-    for name in names:
+    for other in others:
         with suppress(ProgressUnprovable):
-            found.append(stated_progress(metadata.properties, name.removeprefix(PROPERTY_PREFIX)))
+            found.append(stated_progress(metadata.properties, other))
     return tuple(p for p in found if p is not None and p.snapshot_id in there)
+
+
+@dataclass(frozen=True)
+class TableTotals:
+    """How much a table contains."""
+
+    files: int
+    """Data files and delete files."""
+    bytes: int
+    rows: int | None
+    """Including deleted ones; None if they were not counted."""
+
+
+def totals_of(table: Table, branch: str = MAIN_BRANCH) -> TableTotals:
+    """What the head of a branch contains, according to its summary; zero where that does not say."""
+    head = head_of(table.metadata, branch)
+    summary = head.summary.additional_properties if head is not None and head.summary is not None else {}
+    count = {name: int(summary[name]) if summary.get(name, "").isdigit() else 0 for name in _TOTALS}
+    files = count["total-data-files"] + count["total-delete-files"]
+    return TableTotals(files, count["total-files-size"], count["total-records"])
 
 
 def has_data(head: Snapshot | None) -> bool:
@@ -171,9 +220,9 @@ def new_summary(
     if parent is not None:
         before = parent.summary.additional_properties if parent.summary is not None else {}
     totals = {
-        name: str(max(0, int(before[name]) + added.get(addition, 0) - left_of.get(_REMOVED[name], 0)))
+        name: str(max(0, total + added.get(addition, 0) - left_of.get(_REMOVED[name], 0)))
         for name, addition in _TOTALS.items()
-        if before.get(name, "").isdigit()
+        if (total := whole_number(before.get(name, ""))) is not None
     }
     counts = {name: str(count) for name, count in {**added, **gone}.items()}
     return Summary(operation, **counts, **totals, **extra)

@@ -31,9 +31,10 @@ from calve.clock import Clock
 from calve.errors import CommitConflict, InvalidInput, TransientError
 from calve.iceberg.loading import load_table
 from calve.iceberg.snapshot.history import ancestors_of, head_of
+from calve.iceberg.snapshot.retention import HOLD_PREFIX
 from calve.model.spec import TableName
 
-PREFIX = "calve-hold-"
+PREFIX = HOLD_PREFIX
 HOLD_MS = 24 * 3_600_000
 """A hold that is not renewed ends after this time."""
 

@@ -11,8 +11,8 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table.snapshots import Operation
 
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
-from calve.iceberg.files.manifests import OWN_PREFIX, manifest_place, write_deleted, write_reduced
-from calve.iceberg.snapshot.draft import Draft
+from calve.iceberg.files.manifests import manifest_place, write_deleted, write_reduced
+from calve.iceberg.snapshot.draft import Draft, unsent_files
 from calve.iceberg.snapshot.history import operation_of
 from calve.model.files import Content, Manifest
 
@@ -38,16 +38,18 @@ def remove_all(draft: Draft, lines: Sequence[ManifestLine], manifests: ManifestC
     """Mark every live file of these manifests as deleted. Raises OSError."""
     removed: list[ManifestLine] = []
     counts: Counter[str] = Counter()
-    for number, line in enumerate(lines):
-        entries = manifests.entries_of(draft.table.io, line.manifest)
-        if not entries:
-            continue
-        name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-removed{number}.avro"
-        content = line.manifest.content or ManifestContent.DATA
-        place = manifest_place(draft.table, line.manifest.partition_spec_id, content, name)
-        removed.append(ManifestLine.of(write_deleted(place, entries, draft.snapshot_id, draft.sequence_number)))
-        for entry in entries:
-            counts.update(removed_counts(entry))
+    with unsent_files(draft.table) as made:
+        for number, line in enumerate(lines):
+            entries = manifests.entries_of(draft.table.io, line.manifest)
+            if not entries:
+                continue
+            name = f"{draft.snapshot_id}-{draft.sequence_number}-removed{number}.avro"
+            content = line.manifest.content or ManifestContent.DATA
+            place = manifest_place(draft.table, line.manifest.partition_spec_id, content, name)
+            made.append(place.location)
+            removed.append(ManifestLine.of(write_deleted(place, entries, draft.snapshot_id, draft.sequence_number)))
+            for entry in entries:
+                counts.update(removed_counts(entry))
     return Removal(tuple(removed), dict(counts))
 
 
@@ -74,19 +76,22 @@ def _reduce(
 ) -> Removal:
     kept: list[ManifestLine] = []
     counts: Counter[str] = Counter()
-    for number, line in enumerate(lines):
-        manifest = line.manifest
-        content = manifest.content or ManifestContent.DATA
-        entries = manifests.entries_of(draft.table.io, manifest) if content in kinds else ()
-        leaving = [entry for entry in entries if entry.data_file.file_path in gone]
-        if not leaving:
-            kept.append(line)
-            continue
-        name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-reduced{number}.avro"
-        place = manifest_place(draft.table, manifest.partition_spec_id, content, name)
-        kept.append(ManifestLine.of(write_reduced(place, entries, gone, (draft.snapshot_id, draft.sequence_number))))
-        for entry in leaving:
-            counts.update(removed_counts(entry))
+    own = (draft.snapshot_id, draft.sequence_number)
+    with unsent_files(draft.table) as made:
+        for number, line in enumerate(lines):
+            manifest = line.manifest
+            content = manifest.content or ManifestContent.DATA
+            entries = manifests.entries_of(draft.table.io, manifest) if content in kinds else ()
+            leaving = [entry for entry in entries if entry.data_file.file_path in gone]
+            if not leaving:
+                kept.append(line)
+                continue
+            name = f"{draft.snapshot_id}-{draft.sequence_number}-reduced{number}.avro"
+            place = manifest_place(draft.table, manifest.partition_spec_id, content, name)
+            made.append(place.location)
+            kept.append(ManifestLine.of(write_reduced(place, entries, gone, own)))
+            for entry in leaving:
+                counts.update(removed_counts(entry))
     return Removal(tuple(kept), dict(counts))
 
 

@@ -1,0 +1,464 @@
+"""Removes the files of expired snapshots, some time after they expired.
+
+    journal entry ──► the table was seen without its snapshots ──► grace ──► work in flight ──► newest metadata
+                                                                                                    │
+        entry ◄── manifest lists ◄── manifests ◄── data, deletes, statistics ◄── load again ◄── difference
+
+A file is removed only if nothing names it: no snapshot of the table, neither in the metadata loaded before the
+difference was computed nor in that loaded right before the deletion; no record of a batch that is not committed; no
+snapshot that expired less than `grace` ago. Records are read before the metadata, because that is how files move: a
+batch that is in neither was committed in between, and the metadata names it.
+
+Everything is done in an order that survives a crash at any point: what names a file is removed after the file, and
+the entry last. Several processes may do the same at the same time; a missing file is a removed one.
+
+Only manifests that no kept snapshot names are candidates. Their files are compared with those of all kept manifests,
+`CHUNK` files at a time, so memory is bounded by that and by the names of the manifests.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from calve.clock import Clock
+from calve.errors import TransientError
+from calve.faults import reached
+from calve.iceberg.snapshot.expired_files import LISTS, STATISTICS, NamedFile, TableNames
+from calve.iceberg.snapshot.removal_journal import RemovalEntry, RemovalJournal, RemovedSnapshot
+from calve.model.spec import DAY_MS
+
+CHUNK = 200_000
+"""Files that are compared at once."""
+AT_ONCE = 1_000
+"""Files that are removed between two loads of the table."""
+ABANDONED_MS = DAY_MS
+"""An expiry that the table does not show for this long was not applied: its entry is dropped."""
+LAST_LOADS = 5
+"""How often the table is loaded before files are removed, if it is different every time."""
+RESTARTS = 3
+"""How often the kept files are determined again because a file of theirs was gone."""
+
+_log = logging.getLogger(__name__)
+
+
+class TableFiles(Protocol):
+    """The files of one table, and its newest metadata."""
+
+    def load(self) -> TableNames | None:
+        """Load the newest metadata, with all snapshots; None if the table is gone. Raises TransientError."""
+        ...
+
+    def lost_refs(self, removed: frozenset[int]) -> frozenset[int] | None:
+        """Which of these removed snapshots a ref named in the metadata before they were removed.
+
+        None if that metadata cannot be found. Raises TransientError.
+        """
+        ...
+
+    def manifests_in(self, manifest_list: str) -> Sequence[NamedFile]:
+        """Return the manifests of a list. Raises FileNotFoundError, OSError."""
+        ...
+
+    def files_in(self, manifest: str) -> Sequence[NamedFile]:
+        """Return the files that a manifest adds or keeps. Raises FileNotFoundError, OSError."""
+        ...
+
+    def sizes_of(self, paths: Sequence[str]) -> Mapping[str, int]:
+        """Return the sizes of files, 0 for missing ones. Raises TransientError."""
+        ...
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove files; missing ones are fine. Raises OSError if one could not be removed."""
+        ...
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """Work that may still be committed, and the files it names."""
+
+    manifests: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+    unknown_sinks: frozenset[str] = frozenset()
+    """Sinks of the table whose records are out of reach."""
+
+
+@dataclass
+class RemovalReport:
+    """What was removed, and what waits."""
+
+    files: Counter[str] = field(default_factory=Counter)
+    """By kind."""
+    bytes: Counter[str] = field(default_factory=Counter)
+    waiting: list[RemovalEntry] = field(default_factory=list)
+    refusal: str = ""
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the first waiting entry was seen; None if none is."""
+        return min((entry.seen_ms for entry in self.waiting if entry.seen_ms is not None), default=None)
+
+
+class Removal:
+    """Removes files of expired snapshots of one table."""
+
+    def __init__(
+        self,
+        table: TableFiles,
+        journal: RemovalJournal,
+        in_flight: Callable[[TableNames], InFlight],
+        clock: Clock,
+        *,
+        grace_ms: int,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`check` is called between steps, and may raise to end the removal."""
+        self._table, self._journal, self._in_flight = table, journal, in_flight
+        self._clock, self._grace_ms, self._check = clock, grace_ms, check
+
+    def run(self, *, dry_run: bool = False) -> RemovalReport:
+        """Note which expiries the table shows, and remove the files of those whose grace is over.
+
+        Raises TransientError; what is not done then is done by a later call.
+        """
+        report = RemovalReport()
+        names = self._table.load()
+        if names is None:
+            return report
+        settled = (self._settle(entry, names, dry_run=dry_run) for entry in self._journal.entries(names.uuid))
+        entries = [entry for entry in settled if entry is not None]
+        report.refusal = names.refusal
+        now_ms = self._clock.now_ms()
+        due = [entry for entry in entries if is_due(entry, now_ms, self._grace_ms)]
+        if names.refusal or not due:
+            report.waiting = entries
+            return report
+        work = _Work(self._table, self._journal, self._in_flight, self._check)
+        removed = work.compare(due)
+        report.waiting = [entry for entry in entries if entry not in removed]
+        if removed:
+            self._remove(work, removed, report, dry_run=dry_run)
+        return report
+
+    def _settle(self, entry: RemovalEntry, names: TableNames, *, dry_run: bool) -> RemovalEntry | None:
+        """Note that the table no longer has the snapshots of an entry; None if the entry was dropped."""
+        there = is_there(entry, names)
+        if entry.seen_ms is None and not there:
+            lost = self._table.lost_refs(entry.ids)
+            if lost is None:
+                self._drop(entry, "the metadata before the expiry cannot be read", dry_run=dry_run)
+                return None
+            if lost:
+                _log.warning("a tag or branch was lost in an expiry; the files of its snapshot stay: %s", sorted(lost))
+            entry = entry.seen(self._clock.now_ms(), lost)
+            if not dry_run:
+                self._journal.put(entry)
+        elif entry.seen_ms is None and self._clock.now_ms() - entry.put_ms > ABANDONED_MS:
+            self._drop(entry, "its expiry was not applied", dry_run=dry_run)
+            return None
+        elif entry.seen_ms is not None and there and self._is_back(entry):
+            self._drop(entry, "one of its snapshots is in the table again", dry_run=dry_run)
+            return None
+        return entry
+
+    def _is_back(self, entry: RemovalEntry) -> bool:
+        """Whether the table has a snapshot of this entry now: it may have expired after the table was loaded."""
+        names = self._table.load()
+        return names is not None and is_there(entry, names)
+
+    def _drop(self, entry: RemovalEntry, why: str, *, dry_run: bool) -> None:
+        _log.info("files of %d expired snapshots are not removed: %s", len(entry.snapshots), why)
+        if not dry_run:
+            self._journal.delete(entry)
+
+    def _remove(self, work: "_Work", entries: Sequence[RemovalEntry], report: RemovalReport, *, dry_run: bool) -> None:
+        def delete(files: Sequence[NamedFile]) -> None:
+            for start in range(0, len(files), AT_ONCE):
+                left = work.still_unnamed(files[start : start + AT_ONCE])
+                if not dry_run:
+                    self._delete(left)
+                for file in left:
+                    report.files[file.kind] += 1
+                    report.bytes[file.kind] += file.size
+
+        reached("removal.before")
+        for chunk in work.files():
+            delete(chunk)
+        delete(work.statistics(entries))
+        reached("removal.files")
+        delete(work.manifests())
+        reached("removal.manifests")
+        delete(work.lists())
+        reached("removal.lists")
+        if dry_run:
+            return
+        for entry in entries:
+            left = work.left_of(entry)
+            if left is None:
+                self._journal.delete(entry)
+            elif left != entry:
+                self._journal.put(left)
+        reached("removal.after")
+        _log.info("removed files of %d expired snapshots: %s", sum(len(e.snapshots) for e in entries), report.files)
+
+    def _delete(self, files: Sequence[NamedFile]) -> None:
+        try:
+            self._table.remove([file.path for file in files])
+        except OSError as error:
+            raise TransientError("files of expired snapshots could not be removed", detail=str(error)) from error
+
+
+def is_there(entry: RemovalEntry, names: TableNames) -> bool:
+    """Whether the table has a snapshot of this entry."""
+    return any(one in names.lists for one in entry.ids)
+
+
+def is_due(entry: RemovalEntry, now_ms: int, grace_ms: int) -> bool:
+    """Whether the files of an entry may be removed: its grace is over."""
+    return entry.seen_ms is not None and now_ms - entry.seen_ms >= grace_ms
+
+
+class _Work:
+    """The difference between what expired snapshots name and what anything else names."""
+
+    def __init__(
+        self,
+        table: TableFiles,
+        journal: RemovalJournal,
+        in_flight: Callable[[TableNames], InFlight],
+        check: Callable[[], None],
+    ) -> None:
+        self._table, self._journal = table, journal
+        self._find_in_flight, self._check = in_flight, check
+        self._due: frozenset[str] = frozenset()
+        """The entries that are carried out."""
+        self._lists: set[str] = set()
+        """Manifest lists that are kept."""
+        self._manifests: set[str] = set()
+        """Manifests that are kept."""
+        self._optional: set[str] = set()
+        """Those of them that may be missing: work in flight and expired snapshots name them."""
+        self._files: set[str] = set()
+        """Other files that are kept."""
+        self._flying = InFlight()
+        self._candidate_lists: dict[str, RemovedSnapshot] = {}
+        self._candidates: dict[str, NamedFile] = {}
+        """Manifests to be removed."""
+
+    def compare(self, due: Sequence[RemovalEntry]) -> list[RemovalEntry]:
+        """Determine what is kept and what is not; returns the entries whose files are removed."""
+        self._due = frozenset(entry.entry_id for entry in due)
+        for _ in range(RESTARTS):
+            flying, names = self._look()
+            entries = [entry for entry in due if not is_there(entry, names)]
+            try:
+                self._keep(names, flying, entries)
+            except FileNotFoundError as error:
+                self._check_gone(str(error.filename), error)
+                continue
+            self._flying = flying
+            for entry in entries:
+                for one in entry.snapshots:
+                    if not must_stay(one, entry, flying):
+                        self._add_candidate(one)
+            return entries
+        raise _unreadable("The table changes too fast.")
+
+    def _look(self) -> tuple[InFlight, TableNames]:
+        """Work in flight first, and the table's metadata last: files move from the one to the other."""
+        first = self._load()
+        flying = self._find_in_flight(first)
+        return flying, self._load()
+
+    def _load(self) -> TableNames:
+        names = self._table.load()
+        if names is None or names.refusal:
+            raise TransientError(f"files are not removed: {names.refusal if names else 'the table is gone'}")
+        return names
+
+    def _keep(self, names: TableNames, flying: InFlight, entries: Sequence[RemovalEntry]) -> None:
+        self._files = set(flying.files) | set(names.statistics)
+        self._optional = set(flying.manifests)
+        self._lists, self._manifests = set(), set(flying.manifests)
+        self._keep_lists(names.lists.values())
+        self._keep_expired(one for entry in entries for one in entry.snapshots if must_stay(one, entry, flying))
+        self._keep_waiting(names)
+
+    def _keep_waiting(self, names: TableNames) -> set[str]:
+        """Keep the files of snapshots that expired less than a grace ago; returns manifests not known before.
+
+        The journal is read after the metadata: a snapshot that the metadata no longer has was in the journal before.
+        """
+        waiting = [entry for entry in self._journal.entries(names.uuid) if entry.entry_id not in self._due]
+        self._files.update(path for entry in waiting for path in entry.statistics)
+        return self._keep_expired(not_yet(waiting))
+
+    def _keep_expired(self, snapshots: Iterable[RemovedSnapshot]) -> set[str]:
+        new: set[str] = set()
+        for one in snapshots:
+            if one.manifest_list in self._lists:
+                continue
+            self._lists.add(one.manifest_list)
+            with suppress(FileNotFoundError), _readable(one.manifest_list):  # another process removed its files
+                new |= {manifest.path for manifest in self._table.manifests_in(one.manifest_list)}
+        new -= self._manifests
+        self._optional |= new
+        self._manifests |= new
+        return new
+
+    def _keep_lists(self, lists: Iterable[str]) -> set[str]:
+        """Keep manifest lists of the table, and return their manifests that were not known before."""
+        new: set[str] = set()
+        for location in lists:
+            if location not in self._lists:
+                self._check()
+                with _readable(location):
+                    new |= {manifest.path for manifest in self._table.manifests_in(location)}
+                self._lists.add(location)
+        new -= self._manifests
+        self._manifests |= new
+        self._optional -= new
+        return new
+
+    def _check_gone(self, path: str, error: OSError) -> None:
+        """Check that the table no longer names a manifest or list that is missing. Raises TransientError if it does."""
+        names = self._load()
+        named = path in names.lists.values() or any(self._names(location, path) for location in names.lists.values())
+        if named:
+            raise _unreadable(f"{path} is missing.") from error
+
+    def _names(self, manifest_list: str, path: str) -> bool:
+        with _readable(manifest_list):
+            return any(manifest.path == path for manifest in self._table.manifests_in(manifest_list))
+
+    def left_of(self, entry: RemovalEntry) -> RemovalEntry | None:
+        """What the journal must still say of an entry that was carried out; None for nothing."""
+        kept = tuple(one for one in entry.snapshots if must_stay(one, entry, self._flying))
+        return replace(entry, snapshots=kept, statistics=()) if kept else None
+
+    def _add_candidate(self, one: RemovedSnapshot) -> None:
+        if one.manifest_list in self._lists:
+            return
+        self._check()
+        self._candidate_lists[one.manifest_list] = one
+        try:
+            manifests = self._table.manifests_in(one.manifest_list)
+        except FileNotFoundError:
+            return  # its files were removed before it
+        except OSError as error:
+            raise _unreadable(str(error)) from error
+        self._candidates |= {m.path: m for m in manifests if m.path not in self._manifests}
+
+    def files(self) -> Iterator[list[NamedFile]]:
+        """The files of candidates that nothing else names, in chunks."""
+        chunk: dict[str, NamedFile] = {}
+        for manifest in self._candidates:
+            self._check()
+            try:
+                found = self._table.files_in(manifest)
+            except FileNotFoundError:
+                continue  # its files were removed before it
+            except OSError as error:
+                raise _unreadable(str(error)) from error
+            chunk |= {file.path: file for file in found if file.path not in self._files}
+            if len(chunk) >= CHUNK:
+                yield self._unnamed(chunk, self._manifests)
+                chunk = {}
+        if chunk:
+            yield self._unnamed(chunk, self._manifests)
+
+    def _unnamed(self, files: dict[str, NamedFile], manifests: Iterable[str]) -> list[NamedFile]:
+        """Those of the files that these manifests do not name."""
+        left = dict(files)
+        for manifest in list(manifests):
+            self._check()
+            if not left:
+                break
+            try:
+                for file in self._table.files_in(manifest):
+                    left.pop(file.path, None)
+            except FileNotFoundError as error:
+                if manifest not in self._optional:
+                    self._check_gone(manifest, error)
+            except OSError as error:
+                refuse_unreadable(error)
+        return list(left.values())
+
+    def still_unnamed(self, files: Sequence[NamedFile]) -> list[NamedFile]:
+        """Those of the files that the newest metadata does not name either. Called right before they are removed.
+
+        Reading what is new takes a moment, so the table is loaded until nothing is, within reason.
+        """
+        left = {file.path: file for file in files}
+        for _ in range(LAST_LOADS):
+            names = self._load()
+            if any(one.snapshot_id in names.lists for one in self._candidate_lists.values()):
+                raise TransientError("an expired snapshot is in the table again")
+            known = len(self._lists)
+            try:
+                new = self._keep_lists(names.lists.values()) | self._keep_waiting(names)
+            except FileNotFoundError as error:
+                raise _unreadable(str(error)) from error
+            kept = (self._files | names.statistics, self._manifests, self._lists)
+            left = {path: file for path, file in left.items() if not any(path in one for one in kept)}
+            if new:
+                left = {file.path: file for file in self._unnamed(left, new)}
+            if len(self._lists) == known:
+                break
+        return list(left.values())
+
+    def statistics(self, entries: Sequence[RemovalEntry]) -> list[NamedFile]:
+        """Statistics files of the expired snapshots."""
+        paths = dict.fromkeys(path for entry in entries for path in entry.statistics if path not in self._files)
+        return [NamedFile(path, STATISTICS, size) for path, size in self._table.sizes_of(list(paths)).items()]
+
+    def manifests(self) -> list[NamedFile]:
+        """Manifests that only expired snapshots name."""
+        return list(self._candidates.values())
+
+    def lists(self) -> list[NamedFile]:
+        """Manifest lists of the expired snapshots."""
+        sizes = self._table.sizes_of(list(self._candidate_lists))
+        return [NamedFile(path, LISTS, size) for path, size in sizes.items()]
+
+
+def not_yet(waiting: Sequence[RemovalEntry]) -> Iterator[RemovedSnapshot]:
+    """Expired snapshots whose grace is not over: their files stay, even if others that share them are due."""
+    for entry in waiting:
+        yield from entry.snapshots
+
+
+def must_stay(one: RemovedSnapshot, entry: RemovalEntry, flying: InFlight) -> bool:
+    """Whether the files of an expired snapshot stay, although its grace is over.
+
+    Either a tag named it when the catalog removed it; or it may have been rolled back, and records that nobody can read
+    may commit its files again.
+    """
+    return one.snapshot_id in entry.spared or (one.loose and bool(flying.unknown_sinks))
+
+
+def refuse_unreadable(error: OSError) -> None:
+    """Refuse to remove files while something that the table names cannot be read. Raises TransientError."""
+    raise _unreadable(str(error)) from error
+
+
+def _unreadable(detail: str) -> TransientError:
+    """A file that the table or an expired snapshot names cannot be read, so nothing may be removed."""
+    return TransientError("files of expired snapshots were not removed", detail=detail)
+
+
+class _readable:  # noqa: N801 - used like a function
+    """Turns failures to read a file of the table into TransientError, except for a missing file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(error.errno, "missing", self._path) from error
+        if isinstance(error, OSError):
+            raise _unreadable(str(error)) from error
