@@ -152,7 +152,7 @@ def _compare(demo: Demo, location: str) -> bool:
 
 
 def _duckdb_rows(location: str) -> list[Any]:
-    import duckdb  # noqa: PLC0415 - an extra, and slow to import
+    import duckdb
 
     with duckdb.connect(":memory:") as connection:
         for name in (

@@ -1,34 +1,43 @@
 """`calve`: entry point and commands.
 
 Exit codes: 0 done, 1 failed or work left pending, 2 invalid input, 3 fenced.
+
+A command imports what it needs in its body, so that `--help`, `--version`, `status` and the shell's completion do not
+wait for Spark, Iceberg or Arrow. A module that is imported at the top must be light; a test keeps it so.
 """
 
-import json
+import os
 import sys
-from dataclasses import asdict
+from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calve import __version__
-from calve.api.maintain import Job, subject_of_sink, subject_of_table
-from calve.api.maintain import maintain as maintain_subject
-from calve.api.verify import verify as verify_sink
-from calve.cli.demo import run_demo
 from calve.cli.logs import LogFormat, log_to_stderr
-from calve.cli.read import Format, ReadOptions, is_folder, run_read, run_read_folder
-from calve.cli.run import run_pipeline
-from calve.cli.show import console, show_differences, show_error, show_statuses
-from calve.cli.sql import run_sql
-from calve.definitions.workplace import workplace
+from calve.cli.options import (
+    LOOPBACK,
+    ChangeSpan,
+    Connection,
+    Format,
+    Home,
+    Host,
+    Level,
+    Logs,
+    PageOptions,
+    QueryEngine,
+    Quiet,
+    ReadOptions,
+    Token,
+)
 from calve.errors import CalveError, InvalidInput
-from calve.lake import connect, default_home
-from calve.pipeline.build import connected_lake
-from calve.pipeline.monitor import read_statuses
-from calve.reader.read import TimeTravel
-from calve.spark.session import embedded_session
+from calve.model.engine import Engine, ReadingEngine
+from calve.storage.local import default_home
+
+if TYPE_CHECKING:
+    from calve.definitions.workplace import Workplace
 
 app = typer.Typer(
     help="Keeps Apache Iceberg tables equal to a stream of changes, exactly once, on Spark.",
@@ -37,16 +46,35 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Home = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder with catalog, warehouse, state and logs. Default: $CALVE_HOME or .calve"),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print only results, no progress.")]
-Logs = Annotated[LogFormat, typer.Option("--log-format", help="Log lines on stderr: text for people, or json.")]
+_COMPLETE = "_CALVE_COMPLETE"
+"""Set by the shell's completion, which asks for the words that can follow."""
+
+
+def _names_of_sinks(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell's completion."""
+    from calve.definitions.copies import read_copy
+    from calve.sql.statements import ObjectKind
+    from calve.watch.status_files import read_statuses
+
+    home = _folder(context.params.get("home"))
+    copy = read_copy(home, os.environ)
+    defined = {d.name for d in copy.definitions if d.kind is ObjectKind.SINK} if copy else set()
+    known = {status.sink for status in read_statuses(home)} | defined
+    return sorted(name for name in known if name.startswith(incomplete))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"calve {__version__}\n")
+        raise typer.Exit
 
 
 @app.callback()
-def _main() -> None:
+def _main(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """Keeps Apache Iceberg tables equal to a stream of changes, exactly once, on Spark."""
 
 
@@ -61,6 +89,9 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Run a change stream into an Iceberg table, show what happened, and check the rows with another engine."""
+    from calve.cli.demo import run_demo
+    from calve.cli.show import console
+
     raise typer.Exit(run_demo(console(), home=home, rows=rows, updates=updates, quiet=quiet))
 
 
@@ -73,8 +104,28 @@ def run(  # noqa: PLR0913 - a parameter for each option
     ] = False,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
     conf: Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting, KEY=VALUE.")] = None,
+    serve: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="Serve the page meanwhile, as `calve serve`."),
+    ] = None,
+    host: Host = LOOPBACK,
+    token: Token = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Serve metrics for Prometheus at this port; 0: a free one.")
+    ] = None,
+    metrics_address: Annotated[str, typer.Option(help="The address of the metrics port.")] = "127.0.0.1",
+    metrics_file: Annotated[
+        Path | None, typer.Option(help="Write metrics to this file (*.prom), for node_exporter.")
+    ] = None,
+    otel: Annotated[
+        bool, typer.Option("--otel", help="Export metrics by OTLP, as the variables OTEL_* say; needs calve[otel].")
+    ] = False,
+    lineage: Annotated[
+        bool, typer.Option("--lineage", help="Send an OpenLineage event per commit; needs calve[openlineage].")
+    ] = False,
     home: Home = None,
     log_format: Logs = LogFormat.TEXT,
+    log_level: Level = None,
     quiet: Quiet = False,
 ) -> None:
     """Apply a pipeline file and keep its sinks running, until Ctrl-C.
@@ -82,11 +133,25 @@ def run(  # noqa: PLR0913 - a parameter for each option
     An existing object with the same definition is left alone; one that differs is an error: use ALTER. Running sinks
     notice changes by `calve sql` (ALTER, DROP, PAUSE). Without a file, the sinks that are already defined run.
     """
-    log_to_stderr(log_format, quiet=quiet)
+    from calve.cli.exports import Exports
+    from calve.cli.run import run_pipeline
+    from calve.cli.show import console
+
+    log_to_stderr(log_format, quiet=quiet, level=log_level)
     settings = dict(_setting(text) for text in conf or ())
     screen = console(quiet=quiet)
-    folder = (home or default_home()).absolute()
-    code = run_pipeline(screen, pipeline or [], folder, until_caught_up=until_caught_up, master=master, conf=settings)
+    page = None if serve is None else PageOptions(host, serve, token)
+    exports = Exports(metrics_port, metrics_address, metrics_file, otel, lineage)
+    code = run_pipeline(
+        screen,
+        pipeline or [],
+        _folder(home),
+        until_caught_up=until_caught_up,
+        master=master,
+        conf=settings,
+        exports=exports,
+        page=page,
+    )
     raise typer.Exit(code)
 
 
@@ -98,42 +163,60 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 @app.command()
-def sql(
+def sql(  # noqa: PLR0913 - a parameter for each option
     statements: Annotated[str | None, typer.Argument(help="Statements separated by semicolons.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; - for stdin.")] = None,
+    *,
+    output: Annotated[Format, typer.Option("--format", help="How to print rows.")] = Format.TABLE,
+    engine: QueryEngine = Engine.AUTO,
     home: Home = None,
     log_format: Logs = LogFormat.TEXT,
-    *,
+    log_level: Level = None,
     quiet: Quiet = False,
 ) -> None:
     """Execute statements, or open a prompt if none are given.
 
     Secrets on the command line are visible in the list of processes: write them to a file, or enter them at the prompt.
     """
-    log_to_stderr(log_format, quiet=quiet)
-    raise typer.Exit(run_sql(console(), (home or default_home()).absolute(), text=statements, file=file))
+    from calve.cli.show import console
+    from calve.cli.sql import run_sql
+
+    log_to_stderr(log_format, quiet=quiet, level=log_level)
+    raise typer.Exit(run_sql(console(), _folder(home), text=statements, file=file, output=output, engine=engine))
 
 
 @app.command()
-def status(
-    sink: Annotated[str | None, typer.Argument(help="Name of a sink. Default: all.")] = None,
+def status(  # noqa: PLR0913 - a parameter for each option
+    sink: Annotated[
+        str | None, typer.Argument(help="Name of a sink. Default: all.", autocompletion=_names_of_sinks)
+    ] = None,
     home: Home = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="For monitors: print what is wrong, and exit with 1 if anything is.")
+    ] = False,
+    max_lag: Annotated[
+        str | None, typer.Option("--max-lag", help="With --check: how far a table may be behind its source, e.g. 5m.")
+    ] = None,
+    max_commit_age: Annotated[
+        str | None, typer.Option("--max-commit-age", help="With --check: how old the last commit may be, e.g. 1h.")
+    ] = None,
+    running: Annotated[
+        bool, typer.Option("--running", help="With --check: stopped and paused sinks are a problem, too.")
+    ] = False,
 ) -> None:
-    """Show health, frontier, pending work and the last commit of sinks."""
-    folder = home or default_home()
-    statuses = read_statuses(folder)
-    if sink is not None:
-        statuses = [s for s in statuses if s.sink == sink]
-        if not statuses:
-            raise InvalidInput(
-                f'there is no sink "{sink}"', detail=f"Looked in {folder}.", hint="Give --home, or no name to see all."
-            )
-    if as_json:
-        sys.stdout.write(json.dumps([asdict(s) for s in statuses], indent=2) + "\n")
-    else:
-        show_statuses(console(), statuses, folder)
+    """Show health, frontier, pending work and the last commit of sinks.
+
+    Exit codes of --check: 0 all sinks are healthy; 1 one is stalled, halted, fenced, gone or unreadable, or exceeds a
+    limit, or no sink ever ran; 2 invalid input.
+    """
+    from calve.cli.status import limits_of, run_status
+
+    limits = limits_of(max_lag, max_commit_age, running=running)
+    if not check and limits != limits_of(None, None, running=False):
+        raise InvalidInput("--max-lag, --max-commit-age and --running need --check")
+    raise typer.Exit(run_status(_folder(home), sink, as_json=as_json, check=limits if check else None))
 
 
 @app.command()
@@ -142,36 +225,99 @@ def read(  # noqa: PLR0913 - a parameter for each option
     *,
     where: Annotated[str | None, typer.Option(help="A condition in Spark SQL; starts Spark.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="Rows to print. Default: 20 in a table, else all.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="Read the table as it was at this time, '2026-11-17 13:30' in UTC.")
+    ] = None,
     as_of_frontier: Annotated[
-        int | None, typer.Option(help="Read the table as of this frontier, in milliseconds.")
+        str | None, typer.Option(help="Read the table as of this frontier: a time, or milliseconds.")
     ] = None,
     snapshot: Annotated[int | None, typer.Option(help="Read the table as of the snapshot with this id.")] = None,
     sink: Annotated[str | None, typer.Option(help="The sink whose frontier counts, if several write.")] = None,
-    output: Annotated[Format, typer.Option("--format", help="How to print rows.")] = Format.TABLE,
-    connection: Annotated[
-        str | None, typer.Option(help="Connection to the table's catalog. Default: the embedded one.")
+    changes: Annotated[bool, typer.Option("--changes", help="Print what changed instead of the rows.")] = False,
+    since: Annotated[
+        str | None, typer.Option(help="Changes after this snapshot, time, [frontier] or tag. Default: the start.")
     ] = None,
+    until: Annotated[str | None, typer.Option(help="Changes up to this one. Default: the newest snapshot.")] = None,
+    every_step: Annotated[
+        bool, typer.Option("--every-step", help="Changes of each snapshot, not the net changes.")
+    ] = False,
+    before: Annotated[bool, typer.Option("--before", help="Also print rows as they were before.")] = False,
+    output: Annotated[Format, typer.Option("--format", help="How to print rows.")] = Format.TABLE,
+    connection: Connection = None,
     home: Home = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print what would be read, without reading.")] = False,
 ) -> None:
-    """Print rows of a table, now or as of a frontier or a snapshot; or of a folder."""
+    """Print rows of a table, now or as of a time, a frontier or a snapshot, or its changes; or rows of a folder."""
+    from calve.cli.read import run_read, run_read_changes, run_read_folder
+    from calve.cli.show import console
+    from calve.reader.local import TimeTravel
+
     options = ReadOptions(output, limit, explain, where)
-    at: TimeTravel = {"as_of_frontier": as_of_frontier, "snapshot_id": snapshot, "sink": sink}
-    if is_folder(table):
-        if connection is not None or any(value is not None for value in at.values()):
+    at: TimeTravel = {"as_of": as_of, "as_of_frontier": as_of_frontier, "snapshot_id": snapshot, "sink": sink}
+    span = ChangeSpan(since, until, every_step, before, sink)
+    if changes and (snapshot is not None or as_of is not None or as_of_frontier is not None):
+        raise InvalidInput("changes are read between two snapshots", hint="Write --since and --until.")
+    if not changes and span != ChangeSpan(sink=sink):
+        raise InvalidInput("--since, --until, --every-step and --before need --changes")
+    if _is_folder(table):
+        if connection is not None or changes or any(value is not None for value in at.values()):
             raise InvalidInput("a folder has neither a connection nor snapshots", detail=f'Got "{table}".')
-        folder = (home or default_home()).absolute()
-        run_read_folder(workplace(folder, lambda: embedded_session(folder)), table, options, console())
+        run_read_folder(_workplace(home), table, options, console())
         return
-    lake = connect(home=home) if connection is None else connected_lake(home or default_home(), connection)
-    run_read(lake.table(table), at, options, console())
+    from calve.pipeline.lakes import chosen_lake
+
+    chosen = chosen_lake(_folder(home), connection).table(table)
+    if changes:
+        run_read_changes(chosen, span, options, console())
+    else:
+        run_read(chosen, at, options, console())
+
+
+def _is_folder(name: str) -> bool:
+    """Whether a name refers to a folder: names of tables have a dot and no slash."""
+    return "/" in name or ("." not in name and Path(name).exists())
+
+
+@app.command()
+def letters(
+    sink: Annotated[str, typer.Argument(help="Name of a sink.", autocompletion=_names_of_sinks)],
+    limit: Annotated[int | None, typer.Option(min=0, help="Rows to print. Default: 20 in a table, else all.")] = None,
+    output: Annotated[Format, typer.Option("--format", help="How to print rows.")] = Format.TABLE,
+    home: Home = None,
+) -> None:
+    """Print the dead letters of a sink: records that could not be converted, with the reason and where they were."""
+    from calve.api.letters import letters_of
+    from calve.cli.read import show_rows
+    from calve.cli.show import console
+
+    show_rows(letters_of(_workplace(home), sink), output, limit, console())
+
+
+@app.command("connect-info")
+def connect_info(
+    subject: Annotated[str, typer.Argument(help="namespace.table, or the name of a sink", metavar="TABLE|SINK")],
+    engine: Annotated[ReadingEngine | None, typer.Option(help="Print only the text for this engine.")] = None,
+    connection: Connection = None,
+    home: Home = None,
+) -> None:
+    """Print how other engines read a table: statements to paste, with the names of secrets in place of them."""
+    from calve.api.engines import readable_table, recipe, recipes
+
+    table = readable_table(_workplace(home), subject, connection)
+    if engine is not None:
+        sys.stdout.write(recipe(table, engine).text)
+        return
+    from calve.cli.show import console, show_recipes
+
+    show_recipes(console(), recipes(table))
 
 
 @app.command()
 def verify(
-    sink: Annotated[str, typer.Argument(help="Name of a sink.")],
+    sink: Annotated[str, typer.Argument(help="Name of a sink.", autocompletion=_names_of_sinks)],
     home: Home = None,
     log_format: Logs = LogFormat.TEXT,
+    log_level: Level = None,
     *,
     quiet: Quiet = False,
 ) -> None:
@@ -179,9 +325,11 @@ def verify(
 
     Exit code 0: equal; 1: different, with samples.
     """
-    log_to_stderr(log_format, quiet=quiet)
-    folder = (home or default_home()).absolute()
-    found = verify_sink(workplace(folder, lambda: embedded_session(folder)), sink)
+    from calve.api.verify import verify as verify_sink
+    from calve.cli.show import console, show_differences
+
+    log_to_stderr(log_format, quiet=quiet, level=log_level)
+    found = verify_sink(_workplace(home), sink)
     show_differences(console(), sink, found)
     raise typer.Exit(0 if found.none else 1)
 
@@ -190,39 +338,82 @@ def verify(
 def maintain(  # noqa: PLR0913 - a parameter for each option
     subject: Annotated[str, typer.Argument(help="namespace.table, or the name of a sink", metavar="TABLE|SINK")],
     *,
-    only: Annotated[str, typer.Option(help="Jobs, separated by commas. Default: compact,convert")] = "",
+    only: Annotated[
+        str,
+        typer.Option(
+            help="Jobs, separated by commas: compact, convert, manifests, expire, orphans. Default: the first three"
+        ),
+    ] = "",
+    where: Annotated[
+        str, typer.Option(help="Compact only files that may have rows for which this is true; starts Spark.")
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, without doing it.")] = False,
-    connection: Annotated[
-        str | None, typer.Option(help="Connection to the table's catalog. Default: the embedded one.")
+    older_than: Annotated[
+        str, typer.Option(help="Age from which on snapshots expire, or files are orphans: 7d, 12h.")
+    ] = "",
+    grace: Annotated[str, typer.Option(help="Time from the expiry of snapshots to the removal of their files.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Permit ages that are shorter than is safe.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove orphan files of other writers, too.")] = False,
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SINK", help="Exclude a sink whose state is lost from the table, for good."),
     ] = None,
+    connection: Connection = None,
     home: Home = None,
     log_format: Logs = LogFormat.TEXT,
+    log_level: Level = None,
     quiet: Quiet = False,
 ) -> None:
-    """Merge small files, rewrite files with deleted rows, and convert the remaining equality deletes.
+    """Merge small files, convert equality deletes, group manifests; if asked, expire snapshots and remove orphans.
 
     Rows do not change, and sinks may keep running. This does everything that improves the table, while the maintenance
     of a running sink waits until it is worth the cost.
     """
+    from calve.cli.maintain import MaintainOptions, run_maintain
+    from calve.cli.show import console
+
+    log_to_stderr(log_format, quiet=quiet, level=log_level)
+    options = MaintainOptions(only, where, dry_run, older_than, grace, force, everything, tuple(forget or ()))
+    run_maintain(console(), _folder(home), subject, connection, options, quiet=quiet)
+
+
+class Shell(StrEnum):
+    """Shells with completion."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+    """Print the script that completes commands, options and names of sinks in a shell.
+
+    bash: eval "$(calve completion bash)" in ~/.bashrc; zsh: the same in ~/.zshrc, after compinit;
+    fish: calve completion fish > ~/.config/fish/completions/calve.fish
+    """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    script = get_completion_script(prog_name="calve", complete_var=_COMPLETE, shell=shell.value)
+    sys.stdout.write(f"{script}\n")
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any free one.")] = 8080,
+    host: Host = LOOPBACK,
+    token: Token = None,
+    home: Home = None,
+    log_format: Logs = LogFormat.TEXT,
+    *,
+    quiet: Quiet = False,
+) -> None:
+    """Serve a page with the state of all sinks of a home, and /metrics and /healthz; read-only, until Ctrl-C."""
+    from calve.cli.serve import run_page
+    from calve.cli.show import console
+
     log_to_stderr(log_format, quiet=quiet)
-    folder = (home or default_home()).absolute()
-    if "." in subject:
-        lake = connect(home=home) if connection is None else connected_lake(folder, connection)
-        chosen = subject_of_table(lake.table(subject))
-    else:
-        chosen = subject_of_sink(workplace(folder, lambda: embedded_session(folder)), subject)
-    for line in maintain_subject(
-        chosen, [_job(name) for name in only.split(",")] if only else list(Job), dry_run=dry_run
-    ):
-        console().print(line, soft_wrap=True)
-
-
-def _job(name: str) -> Job:
-    try:
-        return Job(name.strip())
-    except ValueError:
-        jobs = ", ".join(Job)
-        raise InvalidInput(f'unknown maintenance job "{name.strip()}"', hint=f"Jobs are {jobs}.") from None
+    run_page(console(quiet=quiet), _folder(home), PageOptions(host, port, token))
 
 
 @app.command()
@@ -231,14 +422,31 @@ def version() -> None:
     sys.stdout.write(f"calve {__version__}\n")
 
 
+def _folder(home: Path | None) -> Path:
+    return (home or default_home()).absolute()
+
+
+def _workplace(home: Path | None) -> "Workplace":
+    from calve.definitions.workplace import workplace
+    from calve.spark.on_demand import spark_on_demand
+
+    return workplace(_folder(home), spark_on_demand(_folder(home)))
+
+
 def main() -> None:
     """Run a command; print errors to stderr and set the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # escapes what the terminal cannot encode
     try:
-        app()
+        if _COMPLETE in os.environ:
+            from typer.completion import completion_init  # type: ignore[attr-defined]
+
+            completion_init()
+        app(prog_name="calve")
     except CalveError as error:
+        from calve.cli.show import console, show_error
+
         show_error(console(stderr=True), error)
         sys.exit(error.exit_code)
 

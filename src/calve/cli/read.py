@@ -13,10 +13,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
 from itertools import islice
-from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from uuid import UUID
 
 import pyarrow as pa
@@ -25,12 +23,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from calve.api.folders import FolderRead, read_folder
-from calve.cli.show import format_instant
-from calve.definitions.workplace import Workplace
+from calve.cli.options import ChangeSpan, Format, ReadOptions
+from calve.cli.show import counted, format_instant
 from calve.lake import TableRef
 from calve.model.scan import DeleteKind, ScanPlan
-from calve.reader.read import FilteredRead, LocalRead, TimeTravel, read_filtered, read_here
+from calve.reader.local import LocalRead, TimeTravel, read_here
+
+if TYPE_CHECKING:
+    from calve.api.folders import FolderRead
+    from calve.changelog.changes import ChangeOptions, FilteredChanges, LocalChanges
+    from calve.definitions.workplace import Workplace
+    from calve.model.changelog import ChangePlan
+    from calve.reader.read import FilteredRead
 
 TABLE_LIMIT = 20
 """Default number of rows of the format `table`."""
@@ -38,24 +42,6 @@ TABLE_LIMIT = 20
 _MAX_TEXT = 60
 """Characters of a value on a terminal."""
 _NULL = Text("null", style="dim")
-
-
-class Format(StrEnum):
-    """How rows are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """The options of `calve read`."""
-
-    output: Format = Format.TABLE
-    limit: int | None = None
-    explain: bool = False
-    where: str | None = None
 
 
 class Readable(Protocol):
@@ -76,34 +62,83 @@ def run_read(table: TableRef, at: TimeTravel, options: ReadOptions, console: Con
     if options.where is None:
         reading: LocalRead | FilteredRead = read_here(table, **at)
     else:
+        from calve.reader.read import read_filtered
+
         reading = read_filtered(table.lake.spark(), table, options.where, **at)
     _show(reading, describe_scan(reading.plan, str(table)) if options.explain else [], options, console)
 
 
-def run_read_folder(place: Workplace, location: str, options: ReadOptions, console: Console) -> None:
+def run_read_changes(table: TableRef, span: ChangeSpan, options: ReadOptions, console: Console) -> None:
+    """Print what changed in a table, or with `explain` the plan to read it."""
+    from calve.changelog.changes import changes_filtered, changes_here
+
+    asked: ChangeOptions = {
+        "since": span.since,
+        "until": span.until,
+        "net": not span.every_step,
+        "before": span.before,
+        "sink": span.sink,
+    }
+    if options.where is None:
+        reading: LocalChanges | FilteredChanges = changes_here(table, **asked)
+    else:
+        reading = changes_filtered(table.lake.spark(), table, options.where, **asked)
+    _show(reading, describe_changes(reading.plan, str(table)) if options.explain else [], options, console)
+
+
+def run_read_folder(place: "Workplace", location: str, options: ReadOptions, console: Console) -> None:
     """Print rows of a folder, or with `explain` the plan to read them."""
+    from calve.api.folders import read_folder
+
     reading = read_folder(place, location, options.where)
     _show(reading, describe_folder(reading) if options.explain else [], options, console)
-
-
-def is_folder(name: str) -> bool:
-    """Whether a name refers to a folder: names of tables have a dot and no slash."""
-    return "/" in name or ("." not in name and Path(name).exists())
 
 
 def _show(reading: Readable, explanation: list[str], options: ReadOptions, console: Console) -> None:
     if options.explain:
         for line in explanation:
             console.print(line, soft_wrap=True)
-    elif options.output is Format.TABLE:
-        _print_table(reading, TABLE_LIMIT if options.limit is None else options.limit, console)
     else:
-        write = write_json if options.output is Format.JSON else write_csv
-        try:
-            write(reading, options.limit, sys.stdout)
-            sys.stdout.flush()
-        except BrokenPipeError:  # the reader has closed the pipe: discard the rest of the buffer
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        show_rows(reading, options.output, options.limit, console)
+
+
+def show_rows(
+    reading: Readable,
+    output: Format,
+    limit: int | None,
+    console: Console,
+    *,
+    table_limit: int = TABLE_LIMIT,
+    more: str = "--limit shows more",
+) -> None:
+    """Print rows as a table, JSON or CSV."""
+    if output is Format.TABLE:
+        _print_table(reading, table_limit if limit is None else limit, more, console)
+        return
+    write = write_json if output is Format.JSON else write_csv
+    try:
+        write(reading, limit, sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has closed the pipe: discard the rest of the buffer
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """Rows of texts."""
+
+    headings: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Texts only."""
+        return pa.schema([(heading, pa.string()) for heading in self.headings])
+
+    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, at most `limit`."""
+        columns = [list(column) for column in zip(*self.lines[:limit], strict=True)] or [[] for _ in self.headings]
+        yield pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], schema=self.schema)
 
 
 # ------------------------------------------------------------------------------------------------------------- rows
@@ -191,7 +226,7 @@ def text_of(value: Any, kind: pa.DataType) -> str:
             return repr(value) if isinstance(value, float) else str(value)
 
 
-def _print_table(reading: Readable, limit: int, console: Console) -> None:
+def _print_table(reading: Readable, limit: int, more: str, console: Console) -> None:
     schema = reading.schema
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for field in schema:
@@ -202,8 +237,7 @@ def _print_table(reading: Readable, limit: int, console: Console) -> None:
         shown.add_row(*[_NULL if v is None else _short(text_of(v, f.type)) for v, f in cells])
     console.print(shown)
     count = min(len(rows), limit)
-    more = f"the first {count:,} rows; --limit shows more" if len(rows) > limit else f"{count:,} rows"
-    console.print(more)
+    console.print(f"the first {counted(count, 'row')}; {more}" if len(rows) > limit else counted(count, "row"))
 
 
 def _short(text: str) -> str:
@@ -254,7 +288,33 @@ def describe_scan(plan: ScanPlan, name: str) -> list[str]:
     return lines
 
 
-def describe_folder(reading: FolderRead) -> list[str]:
+def describe_changes(plan: "ChangePlan", name: str) -> list[str]:
+    """The lines that describe the plan to read changes."""
+    if plan.until_id is None:
+        return [f"{name} has no snapshot: nothing is read."]
+    whole = [changed for changed in plan.files if changed.is_read_whole]
+    partly = [changed for changed in plan.files if not changed.is_read_whole]
+    lines = [
+        f"{'table':<12}{name}",
+        f"{'since':<12}{'the start of the table' if plan.since_id is None else f'snapshot {plan.since_id}'}",
+        f"{'until':<12}snapshot {plan.until_id}",
+    ]
+    if plan.gap:
+        lines.append(f"{'steps':<12}unknown, the two ends are compared. {plan.gap}")
+    else:
+        lines.append(f"{'steps':<12}{len(plan.steps):,} of {plan.snapshots:,} snapshots may change rows")
+    lines.append(
+        f"{'data':<12}{len(whole):,} files that enter or leave the table, {_size(sum(c.file.size for c in whole))}; "
+        f"{len(partly):,} in which rows are deleted"
+    )
+    for kind in DeleteKind:
+        deletes = plan.deletes(kind)
+        if deletes:
+            lines.append(f"{'deletes':<12}{len(deletes):,} {_THINGS[kind]}, {sum(d.rows for d in deletes):,} rows")
+    return lines
+
+
+def describe_folder(reading: "FolderRead") -> list[str]:
     """The lines that describe the plan to read a folder."""
     chosen, folder = reading.chosen, reading.folder
     if reading.problem:

@@ -1,24 +1,32 @@
 """Prints tables and texts on a terminal."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from calve.api.verify import Differences
 from calve.errors import CalveError, InvalidInput
 from calve.model.health import Health, Status
 from calve.sql.values import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from calve.api.engines import Recipe
+    from calve.api.verify import Differences
 
 _COLOURS = {
     Health.RUNNING: "green",
     Health.SEALED: "green",
     Health.STALLED: "yellow",
     Health.STARTING: "yellow",
+    Health.PAUSED: "cyan",
+    Health.GONE: "red",
     Health.HALTED: "red",
     Health.FENCED: "red",
     Health.UNKNOWN: "red",
@@ -73,43 +81,117 @@ def show_error(console: Console, error: CalveError) -> None:
         console.print(styled(("  hint:", "dim"), f" {error.hint}"), soft_wrap=True)
 
 
-def show_statuses(console: Console, statuses: list[Status], home: Path) -> None:
+def show_statuses(console: Console, statuses: list[Status], home: Path, now_ms: int) -> None:
     """Print one row per sink, and causes below."""
     if not statuses:
         console.print(f"No sink has run in {home} yet.", soft_wrap=True)
         return
+    console.print(status_table(statuses, now_ms))
+    for status in statuses:
+        for line in _notes(status):
+            console.print(f"\n{status.sink}: {line}", soft_wrap=True)
+    newest = max(statuses, key=lambda status: status.updated_ms)
+    if newest.home_sizes:
+        console.print(f"\nIn {home} besides tables and state: {_sizes(newest.home_sizes)}", soft_wrap=True)
+
+
+def _sizes(sizes: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sizes)
+
+
+def status_table(statuses: list[Status], now_ms: int) -> Table:
+    """One row per sink."""
     table = Table(box=None, pad_edge=False)
-    headings = ("sink", "health", "table", "committed up to", "lag", "pending", "commits", "changes", "last commit")
-    for heading in headings:
+    for heading in ("sink", "health", "table", "committed up to", "lag", "rows/s", "pending", "commits", "changes"):
         table.add_column(heading)
+    table.add_column("last commit")
     for status in statuses:
         table.add_row(
             status.sink,
-            styled((status.health, _COLOURS.get(status.health, "white"))),
+            health_text(status, now_ms),
             status.table,
             _frontier(status.frontier),
-            _lag(status),
-            str(status.pending),
-            str(status.commits),
+            _lag(status, now_ms),
+            f"{status.rows_per_second:,.0f}" if status.health.active else "-",
+            pending_text(status),
+            f"{status.commits:,}",
             f"{status.rows:,}",
             "-" if status.last_commit_ms is None else format_instant(status.last_commit_ms),
         )
-    console.print(table)
-    for status in statuses:
-        if status.cause:
-            console.print(f"\n{status.sink}: {status.cause}", soft_wrap=True)
-        if status.last_compaction_ms is not None:
-            words = f"{status.compactions:,} compactions; the last, {format_instant(status.last_compaction_ms)}: "
-            console.print(f"\n{status.sink}: {words}{status.last_compaction}", soft_wrap=True)
-        if status.key_violations:
-            words = f"{status.key_violations:,} keys had different rows in one checkpoint; see the log"
-            console.print(f"\n{status.sink}: {words}", soft_wrap=True)
-        if status.dead_letters:
-            words = f"{status.dead_letters:,} records could not be converted to changes and are dead letters"
-            console.print(f"\n{status.sink}: {words}", soft_wrap=True)
+    return table
 
 
-def show_differences(console: Console, sink: str, found: Differences) -> None:
+def health_text(status: Status, now_ms: int) -> Text:
+    """The state, and since when if it is a bad one."""
+    since = f" {format_age(max(0, now_ms - status.since_ms))}" if status.health.wrong and status.since_ms else ""
+    return styled((f"{status.health}{since}", _COLOURS.get(status.health, "white")))
+
+
+def _notes(status: Status) -> list[str]:
+    """What the table has no column for."""
+    notes = []
+    if status.cause:
+        notes.append(status.cause + (f"\n  hint: {status.hint}" if status.hint else ""))
+    if status.last_compaction_ms is not None:
+        words = f"{counted(status.compactions, 'compaction')}; the last, {format_instant(status.last_compaction_ms)}: "
+        notes.append(words + status.last_compaction)
+    if status.table_health is not None and status.table_health.data_files:
+        found = status.table_health
+        small = f" ({found.small_files:,} small)" if found.small_files else ""
+        size = format_bytes(found.data_bytes + found.delete_bytes)
+        notes.append(
+            f"{counted(found.data_files, 'data file')}{small}, {counted(found.delete_files, 'delete file')}, {size}, "
+            f"{found.deleted_share:.1%} of rows deleted, {counted(found.snapshots, 'snapshot')}"
+        )
+    if status.removed_files:
+        size = format_bytes(status.removed_bytes)
+        notes.append(f"{counted(status.removed_files, 'file')} of expired snapshots removed, {size}")
+    if status.retention_note:
+        notes.append(status.retention_note)
+    if status.state_bytes is not None:
+        notes.append(f"{format_bytes(status.state_bytes)} in its state location ({_sizes(status.state_sizes)})")
+    if status.key_violations:
+        keys = counted(status.key_violations, "key")
+        notes.append(f"{keys} had different rows in one checkpoint; see the log")
+    if status.late:
+        notes.append(f"{counted(status.late, 'row')} arrived late")
+    if status.dead_letters:
+        records = counted(status.dead_letters, "record")
+        notes.append(f"{records} could not be converted to changes and became dead letters")
+    return notes
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: 1 row, 2 rows, 1 batch, 2 batches."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}{'es' if noun.endswith(('ch', 'sh', 's', 'x')) else 's'}"
+
+
+def format_bytes(size: int) -> str:
+    """A size in decimal units with one digit: 1.2 MB."""
+    amount, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if abs(amount) < 1000:
+            break
+        amount, unit = amount / 1000, larger
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def pending_text(status: Status) -> str:
+    """Batches that wait for the catalog, and checkpoints that wait for their window."""
+    return f"{status.pending:,}" + (f" + {status.staged:,} staged" if status.staged else "")
+
+
+def format_age(millis: int) -> str:
+    """A duration to the second; a number that is none is shown as it is."""
+    try:
+        return f"{millis} ms" if millis < 0 else format_duration(timedelta(seconds=millis // 1000))
+    except (OverflowError, InvalidInput):
+        return f"{millis} ms"
+
+
+def show_differences(console: Console, sink: str, found: "Differences") -> None:
     """Print the result of a comparison of a table with its source."""
     if found.none:
         console.print(f"{sink}: the table is correct, {found.rows:,} rows")
@@ -128,12 +210,19 @@ def show_differences(console: Console, sink: str, found: Differences) -> None:
         console.print(table)
 
 
-def _lag(status: Status) -> str:
+def show_recipes(console: Console, recipes: "Iterable[Recipe]") -> None:
+    """Print how engines read a table."""
+    for recipe in recipes:
+        console.print(styled((f"-- {recipe.engine.value}", "bold")))
+        if recipe.note:
+            console.print(styled((recipe.note, "dim")), soft_wrap=True)
+        console.print(recipe.text, soft_wrap=True)
+
+
+def _lag(status: Status, now_ms: int) -> str:
     """How far the table lags behind, and what of the source is unread."""
-    try:
-        age = "-" if status.lag_ms is None else format_duration(timedelta(seconds=status.lag_ms // 1000))
-    except (OverflowError, InvalidInput):
-        age = f"{status.lag_ms} ms"
+    lag_ms = status.lag_now_ms(now_ms)
+    age = "-" if lag_ms is None else format_age(lag_ms)
     return f"{age}, {status.unread:,} {status.counts} unread" if status.unread else age
 
 

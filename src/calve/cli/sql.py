@@ -1,54 +1,48 @@
-"""`calve sql`: statements from the command line, from a file, or at a prompt."""
+"""`calve sql`: statements from the command line, from a file, or at a prompt (`prompt.py`)."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import WordCompleter
-from prompt_toolkit.history import FileHistory
 from rich.console import Console
 from rich.table import Table
 
-from calve.cli.show import show_error
+from calve.cli.options import Format
 from calve.definitions.workplace import Workplace, workplace
-from calve.errors import CalveError, InvalidInput
-from calve.plan import catalogue
-from calve.spark.session import embedded_session
-from calve.sql.hiding import hidden_ranges
-from calve.sql.parser import parse, split_complete
-from calve.sql.statements import ConnectionKind, ObjectKind, ShowKind
-from calve.sql.text import SqlText
-from calve.statements.answers import Outcome, RowsAnswer, TextAnswer
+from calve.errors import InvalidInput
+from calve.model.engine import Engine
+from calve.spark.on_demand import spark_on_demand
+from calve.sql.parser import parse
+from calve.sql.statements import SelectQuery, Statement
+from calve.statements.answers import Outcome, QueryAnswer, RowsAnswer, TextAnswer
 from calve.statements.execute import execute
 
-_WORDS = (
-    *("CREATE", "ALTER", "DROP", "SHOW", "SHOW CREATE", "EXPLAIN CREATE SINK", "VALIDATE CONNECTION", "IF NOT EXISTS"),
-    *("FROM", "TO", "INTO", "WITH", "KEY", "MODE UPSERT", "MODE APPEND", "NAMESPACE", "TABLE", "PARTITION BY"),
-    *(
-        "ENVELOPE NONE",
-        "ENVELOPE UPSERT",
-        "ENVELOPE DEBEZIUM",
-        "ORDER BY",
-        "DELETE WHEN",
-        "PRIMARY KEY",
-        "NOT ENFORCED",
-    ),
-    *("ANALYZE TABLE", "REFRESH METADATA", "DROP METADATA", "SELECT", "INFORMATION_SCHEMA"),
-    *("FILES", "KAFKA CONNECTION", "LOAD GENERATOR", "FORMAT JSON", "PAUSE", "RESUME", "SET", "RESET", "CASCADE"),
-)
+MOST_ROWS = 1_000
+"""Rows of a query that are shown in a table."""
 
 
-def run_sql(console: Console, home: Path, *, text: str | None, file: Path | None) -> int:
+def run_sql(
+    console: Console, home: Path, *, text: str | None, file: Path | None, output: Format, engine: Engine
+) -> int:
     """Execute statements and print their results."""
-    place = workplace(home, lambda: embedded_session(home))
+    place = workplace(home, spark_on_demand(home))
     if text is not None and file is not None:
         raise InvalidInput("statements and --file exclude each other")
     if text is None and file is None and sys.stdin.isatty():
-        return _prompt(console, place)
+        from calve.cli.prompt import run_prompt
+
+        return run_prompt(console, place, engine)
     for statement in parse(text if text is not None else _read(file)):
-        show_outcome(console, execute(place, statement))
+        show_outcome(console, answer(place, statement, engine), output)
     return 0
+
+
+def answer(place: Workplace, statement: Statement, engine: Engine) -> Outcome:
+    """Execute a statement; a query with this engine."""
+    if isinstance(statement, SelectQuery):
+        from calve.statements.select import select
+
+        return select(place, statement, engine)
+    return execute(place, statement)
 
 
 def _read(file: Path | None) -> str:
@@ -60,11 +54,19 @@ def _read(file: Path | None) -> str:
         raise InvalidInput(f'cannot read "{file}"', detail=f"{error}.") from error
 
 
-def show_outcome(console: Console, outcome: Outcome) -> None:
+def show_outcome(console: Console, outcome: Outcome, output: Format = Format.TABLE) -> None:
     """Print the result of a statement."""
     match outcome:
         case TextAnswer(text):
             console.print(text, soft_wrap=True)
+        case QueryAnswer(found):
+            from calve.cli.read import show_rows
+
+            show_rows(found, output, None, console, table_limit=MOST_ROWS, more="LIMIT or --format shows others")
+        case RowsAnswer() if output is not Format.TABLE:
+            from calve.cli.read import TextRows, show_rows
+
+            show_rows(TextRows(outcome.headings, outcome.rows), output, None, console)
         case RowsAnswer(headings, rows):
             table = Table(box=None, pad_edge=False)
             for heading in headings:
@@ -72,62 +74,3 @@ def show_outcome(console: Console, outcome: Outcome) -> None:
             for row in rows:
                 table.add_row(*row)
             console.print(table)
-
-
-class _History(FileHistory):
-    """The history of complete statements, without those that contain secrets.
-
-    Single lines are not recorded: a line in the middle of a private key does not look like a secret. Only the user can
-    read the file.
-    """
-
-    def __init__(self, file: Path) -> None:
-        file.touch(mode=0o600)
-        file.chmod(0o600)
-        super().__init__(str(file))
-
-    def append_string(self, string: str) -> None:
-        """Called for every line: record nothing."""
-
-    def keep(self, statement: str) -> None:
-        """Record a complete statement."""
-        if not hidden_ranges(SqlText(statement), len(statement)):
-            super().append_string(f"{statement};")
-
-
-def _prompt(console: Console, place: Workplace) -> int:
-    console.print("Statements end with a semicolon. Press Ctrl-D to leave.", style="dim")
-    history = _History(place.home / "history")
-    session: PromptSession[str] = PromptSession(history=history)
-    left = ""
-    while True:
-        try:
-            completer = WordCompleter(_words(place), ignore_case=True, sentence=False)
-            line = session.prompt("    -> " if left else "calve> ", completer=completer, complete_while_typing=False)
-        except KeyboardInterrupt:
-            left = ""
-            continue
-        except EOFError:
-            return 0
-        complete, left = split_complete(f"{left}\n{line}" if left else line)
-        for text in complete:
-            history.keep(text)
-            _answer(console, lambda text=text: _execute_all(console, place, text))  # type: ignore[misc]
-
-
-def _execute_all(console: Console, place: Workplace, text: str) -> None:
-    for statement in parse(text):
-        show_outcome(console, execute(place, statement))
-
-
-def _answer(console: Console, action: Callable[[], None]) -> None:
-    try:
-        action()
-    except CalveError as error:
-        show_error(console, error)
-
-
-def _words(place: Workplace) -> list[str]:
-    words = [*_WORDS, *(kind.value for kind in (*ObjectKind, *ConnectionKind, *ShowKind))]
-    words += [setting.name for group in catalogue.GROUPS for setting in group.settings]
-    return sorted({*words, *(definition.statement.name.to_sql() for definition in place.definitions())})

@@ -24,6 +24,15 @@ _KINDS: Final[dict[type[Create], ObjectKind]] = {
     CreateSink: ObjectKind.SINK,
 }
 
+COMPONENTS: Final = {
+    ObjectKind.SECRET: "secrets",
+    ObjectKind.CONNECTION: "connections",
+    ObjectKind.SOURCE: "sources",
+    ObjectKind.VIEW: "views",
+    ObjectKind.SINK: "sinks",
+}
+"""The components of the metastore that keep definitions, in dependency order."""
+
 RELATIONS: Final = frozenset({ObjectKind.SOURCE, ObjectKind.VIEW})
 """Kinds that share one namespace: FROM accepts either."""
 

@@ -7,7 +7,6 @@ its text is never stored here.
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Final
 
 from calve.definitions.objects import Definition, SinkState, kind_of, read_statement
 from calve.errors import InvalidInput
@@ -16,15 +15,6 @@ from calve.metastore.units import Role, unit_field
 from calve.metastore.views import ViewType, ViewUnit
 from calve.sql.parts import FromLiteral
 from calve.sql.statements import CreateSecret, ObjectKind
-
-COMPONENTS: Final = {
-    ObjectKind.SECRET: "secrets",
-    ObjectKind.CONNECTION: "connections",
-    ObjectKind.SOURCE: "sources",
-    ObjectKind.VIEW: "views",
-    ObjectKind.SINK: "sinks",
-}
-"""In dependency order."""
 
 PLUGIN, WORKSPACE = "calve", "default"
 """Identify calve's own views among the views of the component."""

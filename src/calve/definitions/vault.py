@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from calve.catalog.failures import trying
 from calve.definitions.objects import Definition
 from calve.errors import InvalidInput
 from calve.sql.parts import FromEnvironment, FromFile, FromLiteral
@@ -28,6 +27,8 @@ class Vault:
 
     def keep(self, uid: str, text: str) -> None:
         """Store or replace a literal secret."""
+        from calve.catalog.failures import trying  # noqa: PLC0415 - slow to import
+
         with trying("storing a secret in the home folder"):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             part = self._folder / f".{uid}.{os.getpid()}"

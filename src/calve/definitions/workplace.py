@@ -5,15 +5,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from calve.clock import IdSource, RandomIds
-from calve.definitions.store import Definitions, DefinitionStore, MetastoreDefinitions
+from calve.definitions.store import Definitions, DefinitionStore, HomeDefinitions
 from calve.definitions.vault import Vault
 from calve.metastore.config import MetastoreConfig
-from calve.metastore.metastore import Metastore
-from calve.storage.filesystems import make_private
+from calve.storage.local import make_private
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from calve.metastore.metastore import Metastore
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Workplace:
     store: DefinitionStore
     vault: Vault
     ids: IdSource
-    spark: Callable[[], SparkSession]
+    spark: "Callable[[], SparkSession]"
     """Starts Spark at the first call; views and queries of the metastore need it."""
     environment: Mapping[str, str]
 
@@ -32,15 +35,19 @@ class Workplace:
         """The current definitions."""
         return Definitions(self.store.all())
 
-    def metastore(self) -> Metastore:
+    def metastore(self) -> "Metastore":
         """Open the metastore with the metadata of tables, at its configured location. The caller closes it."""
+        from calve.metastore.metastore import Metastore  # noqa: PLC0415 - slow to import
+
         return Metastore(MetastoreConfig.load(self.home, self.environment))
 
 
-def workplace(home: Path, spark: Callable[[], SparkSession], environment: Mapping[str, str] | None = None) -> Workplace:
+def workplace(
+    home: Path, spark: "Callable[[], SparkSession]", environment: Mapping[str, str] | None = None
+) -> Workplace:
     """Open the workplace of a home folder."""
     home = home.absolute()
     with suppress(OSError):  # the first write reports why it fails
         make_private(home)
     given = os.environ if environment is None else environment
-    return Workplace(home, MetastoreDefinitions(home, given), Vault(home, given), RandomIds(), spark, given)
+    return Workplace(home, HomeDefinitions(home, given), Vault(home, given), RandomIds(), spark, given)

@@ -16,7 +16,12 @@ from calve.sql.text import Span, SqlText
 
 Range = tuple[int, int]
 
-_WITHOUT_KIND = frozenset({"ANALYZE", "EXPLAIN", "SELECT", "SHOW", "VALIDATE", "WITH"})
+_WITHOUT_KIND = frozenset(
+    {
+        *("ANALYZE", "DESC", "DESCRIBE", "EXPLAIN", "SELECT", "SHOW", "VALIDATE", "WITH"),
+        *("OPTIMIZE", "EXPIRE", "REMOVE", "REWRITE", "CONVERT"),
+    }
+)
 _WITH_KIND = frozenset({"ALTER", "CREATE", "DROP"})
 _KINDS = frozenset({"CONNECTION", "SECRET", "SINK", "SOURCE", "VIEW"})
 _SHOWN_IN_CONNECTIONS = frozenset(

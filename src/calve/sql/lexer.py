@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 # All repetitions are possessive: a missing quote costs one pass over the text, not one for each way to split it.
 _WORD = r"(?P<word>[^\W\d]\w*+)"
-_NUMBER = r"(?P<number>\d++(?:\.\d++)?+(?:[eE][+-]?\d++)?+)"
+_NUMBER = r"(?P<number>[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+)"
 _BACKTICK = r"(?P<backtick>`(?:[^`]++|``)*+`)"
 _SYMBOL = r"(?P<symbol>.)"
 _STRING = r"(?P<string>'(?:[^']++|'')*+')"

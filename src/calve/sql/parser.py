@@ -9,14 +9,15 @@ from dataclasses import replace
 from calve.sql.errors import SqlSyntaxError
 from calve.sql.grammar.alter import alter, drop
 from calve.sql.grammar.cursor import STATEMENT_STARTS, Cursor, keyword_hint
+from calve.sql.grammar.maintenance import maintenance
 from calve.sql.grammar.objects import create_connection, create_secret, create_view
 from calve.sql.grammar.partition import partition_field
-from calve.sql.grammar.show import analyze, explain, query, show, validate
+from calve.sql.grammar.show import analyze, describe, explain, query, show, validate
 from calve.sql.grammar.sink import create_sink
 from calve.sql.grammar.source import create_source
 from calve.sql.lexer import Lexer, TokenKind
 from calve.sql.parts import PartitionField
-from calve.sql.statements import Statement
+from calve.sql.statements import MaintenanceKind, Statement
 from calve.sql.text import SqlText
 
 _CREATE: dict[str, Callable[[Cursor], Statement]] = {
@@ -30,23 +31,27 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "ALTER": alter,
     "DROP": drop,
     "SHOW": show,
+    "DESCRIBE": describe,
+    "DESC": describe,
     "EXPLAIN": explain,
     "VALIDATE": validate,
     "ANALYZE": analyze,
+    **{kind.value.split()[0]: maintenance(kind) for kind in MaintenanceKind},
 }
-_STARTS = "Statements start with CREATE, ALTER, DROP, SHOW, EXPLAIN, VALIDATE, ANALYZE or SELECT."
+_STARTS = (
+    "Statements start with CREATE, ALTER, DROP, SHOW, DESCRIBE, EXPLAIN, VALIDATE, ANALYZE, SELECT, OPTIMIZE, EXPIRE, "
+    "REMOVE, REWRITE or CONVERT."
+)
 _NOT_HERE = {
     **dict.fromkeys(
         ("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "COPY"), "Tables are written by sinks: CREATE SINK."
     ),
-    **dict.fromkeys(("DESCRIBE", "DESC"), "Write SHOW CREATE kind name."),
     **dict.fromkeys(("SET", "RESET", "USE"), "Give options in WITH (...) of a statement."),
     **dict.fromkeys(
         ("BEGIN", "COMMIT", "ROLLBACK"), "calve has no transactions: each statement takes effect on its own."
     ),
     "REFRESH": "Write ANALYZE TABLE 'folder' REFRESH METADATA.",
-    "OPTIMIZE": "Maintenance runs automatically, or with the command: calve maintain.",
-    "VACUUM": "Maintenance runs automatically, or with the command: calve maintain.",
+    "VACUUM": "Write EXPIRE SNAPSHOTS or REMOVE ORPHAN FILES.",
 }
 _NOT_CREATED = {
     "TABLE": 'A sink creates its table: CREATE SINK ... TABLE "name".',

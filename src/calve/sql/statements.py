@@ -129,6 +129,7 @@ class ShowKind(StrEnum):
     SOURCES = "SOURCES"
     VIEWS = "VIEWS"
     SINKS = "SINKS"
+    SINK_STATUS = "SINK STATUS"
     TABLES = "TABLES"
     OPTIONS = "OPTIONS"
 
@@ -361,6 +362,26 @@ class ShowCreate(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShowColumns(Statement):
+    """SHOW COLUMNS FROM, or DESCRIBE: the columns of a table, a source or a view."""
+
+    name: FieldPath
+
+    def clauses(self, *, reveal: bool) -> list[Clause]:
+        return [f"SHOW COLUMNS FROM {self.name.to_sql()}"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowSnapshots(Statement):
+    """SHOW SNAPSHOTS FROM: the history of a table."""
+
+    name: FieldPath
+
+    def clauses(self, *, reveal: bool) -> list[Clause]:
+        return [f"SHOW SNAPSHOTS FROM {self.name.to_sql()}"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Explain(Statement):
     """EXPLAIN CREATE SINK: plan and check it, create nothing."""
 
@@ -415,9 +436,35 @@ class DropMetadata(Statement):
         return [_words("ANALYZE TABLE", _target(self.target), "DROP METADATA", self.if_exists and "IF EXISTS")]
 
 
+class MaintenanceKind(StrEnum):
+    """Statements that maintain a table."""
+
+    OPTIMIZE = "OPTIMIZE TABLE"
+    EXPIRE = "EXPIRE SNAPSHOTS"
+    ORPHANS = "REMOVE ORPHAN FILES"
+    MANIFESTS = "REWRITE MANIFESTS"
+    CONVERT = "CONVERT DELETES"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintainTable(Statement):
+    """OPTIMIZE TABLE and the like. `where_text` is a condition in Spark's language, verbatim; only OPTIMIZE has one."""
+
+    kind: MaintenanceKind
+    target: FieldPath
+    where_text: str = ""
+    options: Options = NO_OPTIONS
+
+    def clauses(self, *, reveal: bool) -> list[Clause]:
+        found: list[Clause] = [f"{self.kind.value} {self.target.to_sql()}"]
+        if self.where_text:
+            found.append(f"WHERE {self.where_text}")
+        return [*found, *with_options(self.options, reveal=reveal)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SelectQuery(Statement):
-    """SELECT or WITH ... SELECT, in Spark's language, verbatim."""
+    """SELECT or WITH ... SELECT, verbatim."""
 
     text: str
 

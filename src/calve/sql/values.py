@@ -24,7 +24,7 @@ _BYTES = {
 }
 _SIZE_UNITS = {unit.lower(): unit for unit in _BYTES} | {"byte": "B", "bytes": "B"}
 
-_PART = re.compile(r"\s*+(\d{1,18}+(?:\.\d{1,9}+)?+)\s*+([^\W\d]*+)\s*+")
+_PART = re.compile(r"\s*+([0-9]{1,18}+(?:\.[0-9]{1,9}+)?+)\s*+([^\W\d]*+)\s*+")
 _DURATION_HINT = "Write durations like '1h 2m 30s', '500ms' or '1 minute'; units are d, h, m, s and ms."
 _SIZE_HINT = "Write sizes like '512MB' (10^6 bytes) or '512MiB' (2^20 bytes); units are B, kB to PB, and KiB to PiB."
 

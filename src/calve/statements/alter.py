@@ -11,8 +11,7 @@ from calve.definitions.vault import KEPT, is_kept
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
 from calve.model.checkpoint import RowKind
-from calve.pipeline.build import lake_of
-from calve.pipeline.monitor import forget_status
+from calve.pipeline.lakes import lake_of
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required
@@ -26,7 +25,7 @@ from calve.sql.names import Identifier, in_parentheses
 from calve.sql.options import NO_OPTIONS, Options
 from calve.statements.answers import TextAnswer
 from calve.statements.create import check_source, connection_uses, hide_literals, normalise, try_connection
-from calve.statements.views import check_sinks_view, plan_view
+from calve.watch.status_files import forget_status
 
 S = TypeVar("S", bound=st.Create)
 
@@ -200,6 +199,8 @@ def _columns(place: Workplace, found: Definition, wanted: st.CreateSource, defin
 
 def _view(place: Workplace, found: Definition, given: st.AlterView, definitions: Definitions) -> TextAnswer:
     wanted = replace(_statement(found, st.CreateView), query=given.query)
+    from calve.statements.views import plan_view
+
     planned = plan_view(place, wanted, definitions)
     below = {found.uid, *(d.uid for d in definitions.dependents(found.uid))}
     if below & set(planned.uses):
@@ -229,16 +230,27 @@ class _Sink:
                 wanted = replace(self._create, partition_by=fields)
                 return self._to(replace(found, statement=wanted, standing=standing))
             case statements.Pause():
-                return self._to(replace(found, standing=replace(standing, paused=True)))
+                answer = self._to(replace(found, standing=replace(standing, paused=True)))
+                from calve.pipeline.monitor import report_paused
+
+                report_paused(self._place.home, found.name)
+                return answer
             case statements.Resume():
-                return self._to(replace(found, standing=replace(standing, paused=False)))
+                answer = self._to(replace(found, standing=replace(standing, paused=False)))
+                from calve.pipeline.monitor import report_resumed
+
+                report_resumed(self._place.home, found.name)
+                return answer
             case statements.AcceptSnapshot(snapshot_id):
                 return self._to(replace(found, standing=replace(standing, accepted_snapshot=snapshot_id)))
 
     def _to(self, changed: Definition) -> TextAnswer:
         plan = plan_sink(replace(changed, version=changed.version + 1), self._definitions)
         if changed.statement != self._found.statement:
-            check_sinks_view(self._place, plan)
+            if plan.views:
+                from calve.statements.views import check_sinks_view
+
+                check_sinks_view(self._place, plan)
             self._check_waiting(plan)
         return _store_change(self._place, self._found, changed)
 

@@ -2,7 +2,7 @@
 
 'folder'                       files of a folder, by their extensions
 source                         the files of a source, in its format
-namespace.table                a table of the embedded catalog
+namespace.table                a table that a sink writes to, otherwise one of the embedded catalog
 connection.namespace.table     a table of a connected catalog
 """
 
@@ -16,18 +16,14 @@ from calve.analyze.refresh import Refreshed, Request, drop_metadata, refresh
 from calve.analyze.subject import AnalysisSubject
 from calve.analyze.table_subject import TableSubject
 from calve.analyze.unit_rows import kept_in
-from calve.definitions.objects import Definition
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.facts import facts_of
-from calve.lake import Lake, TableRef, table_id
+from calve.lake import table_id
 from calve.metastore.tables import TableId, open_tables
-from calve.model.connection import CatalogConnection
 from calve.model.relation import FilesInput
-from calve.model.spec import NoEnvelope, TableName
-from calve.pipeline.build import lake_of
-from calve.plan.connections import plan_connection
+from calve.model.spec import NoEnvelope
 from calve.plan.lookup import required
 from calve.plan.sources import plan_source
 from calve.records.columns import declared_schema
@@ -36,6 +32,7 @@ from calve.sql import statements as st
 from calve.sql.errors import SqlError
 from calve.sql.names import FieldPath
 from calve.statements.answers import TextAnswer
+from calve.statements.tables import table_named
 from calve.storage.listing import FileListing, absolute
 
 
@@ -130,28 +127,14 @@ def _folder_of_source(place: Workplace, files: FilesInput, *, plain: bool) -> Fo
 
 
 def _table(place: Workplace, target: FieldPath) -> Target:
-    names = [part.name for part in target.parts]
-    connection = place.definitions().find(target.parts[0], st.ObjectKind.CONNECTION) if len(names) > 2 else None
-    lake = Lake(place.home, {}) if connection is None else _lake(place, connection)
-    *namespace, name = names if connection is None else names[1:]
-    ref = TableRef(lake, TableName(tuple(namespace), name))
+    ref = table_named(place, target).ref
     known = table_id(ref)
 
     def subject() -> AnalysisSubject:
-        catalog = lake.open()
+        catalog = ref.lake.open()
         try:
             return TableSubject(known, facts_of(load_table(catalog, ref.name)), asked_first(place.spark))
         finally:
             catalog.close()
 
     return Target(f'table "{target}"', known, subject)
-
-
-def _lake(place: Workplace, found: Definition) -> Lake:
-    definitions = place.definitions()
-    planned = (
-        plan_connection(found.statement, definitions) if isinstance(found.statement, st.CreateConnection) else None
-    )
-    if not isinstance(planned, CatalogConnection):
-        raise InvalidInput(f"{found.label} does not lead to a catalog")
-    return lake_of(place.home, planned, None, definitions, place.vault)

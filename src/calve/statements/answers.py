@@ -1,6 +1,11 @@
-"""Results of statements: a line of text, or rows."""
+"""Results of statements: a line of text, rows of texts, or typed rows of a query."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -18,4 +23,24 @@ class RowsAnswer:
     rows: tuple[tuple[str, ...], ...]
 
 
-Outcome = TextAnswer | RowsAnswer
+class TypedRows(Protocol):
+    """Rows with types, brought to this process on demand."""
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """The schema of the rows."""
+        ...
+
+    def rows(self, limit: int | None = None) -> "Iterator[pa.RecordBatch]":
+        """The rows, at most `limit`."""
+        ...
+
+
+@dataclass(frozen=True)
+class QueryAnswer:
+    """The rows of a query."""
+
+    found: TypedRows
+
+
+Outcome = TextAnswer | RowsAnswer | QueryAnswer

@@ -1,5 +1,6 @@
 """CREATE and VALIDATE: a statement is planned against the definitions, and stored if it is valid.
 
+Spark is imported only for statements that need it: views, sinks over views, Kafka, and tables that a sink adopts.
 The texts of secrets are stored in the vault before a definition refers to them, and removed if it is refused.
 """
 
@@ -19,8 +20,7 @@ from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.names import check_name
 from calve.model.relation import FilesInput, KafkaInput
 from calve.model.spec import NoEnvelope, TableName
-from calve.pipeline.build import check_topic, lake_of, revealing, sink_of, try_brokers
-from calve.pipeline.existing_rows import check_adoption
+from calve.pipeline.lakes import lake_of, revealing
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required, required_connection, secret
@@ -32,7 +32,6 @@ from calve.sql.errors import SqlError
 from calve.sql.names import Identifier
 from calve.sql.options import Option, Options, SecretLiteral, SecretName
 from calve.statements.answers import TextAnswer
-from calve.statements.views import check_sinks_view, plan_view
 from calve.storage.filesystems import io_properties_of, try_bucket, try_keys
 from calve.storage.listing import check_there
 from calve.storage.state import check_apart
@@ -94,6 +93,8 @@ def try_connection(place: Workplace, statement: st.CreateConnection, definitions
         with trying(f'asking the store of connection "{statement.name}" for its buckets'):
             try_keys(store_properties(planned, revealing(definitions, place.vault)))
     else:
+        from calve.pipeline.build import try_brokers
+
         try_brokers(planned, revealing(definitions, place.vault))
 
 
@@ -103,6 +104,8 @@ def check_source(place: Workplace, statement: st.CreateSource, definitions: Defi
     if isinstance(planned.input, FilesInput):
         _warn_of_missing_folder(statement.name.name, planned.input.path)
     if isinstance(planned.input, KafkaInput):
+        from calve.pipeline.build import check_topic
+
         check_topic(planned.input, planned.envelope or NoEnvelope(), revealing(definitions, place.vault))
 
 
@@ -191,6 +194,8 @@ class _Creation:
                 check_source(self._place, statement, self._definitions)
                 self._store(Definition(self._uid, 1, statement, uses=self._source_uses(statement)))
             case st.CreateView():
+                from calve.statements.views import plan_view
+
                 viewed = plan_view(self._place, statement, self._definitions)
                 self._store(Definition(self._uid, 1, statement, uses=viewed.uses))
             case st.CreateSink():
@@ -249,7 +254,10 @@ class _Creation:
         plan = plan_sink(definition, self._definitions)
         for table in filter(None, (plan.spec.table, plan.spec.dead_letters)):
             table.check()
-        check_sinks_view(self._place, plan)
+        if plan.views:
+            from calve.statements.views import check_sinks_view
+
+            check_sinks_view(self._place, plan)
         self._store(decide_start(self._place, definition, plan, self._definitions))
 
 
@@ -295,6 +303,9 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
         return replace(definition, uid=uid, version=version + 1)
     found = Occupied.of(catalog, table, plan.spec.branch)
     if plan.spec.adopts:
+        from calve.pipeline.build import sink_of
+        from calve.pipeline.existing_rows import check_adoption
+
         check_adoption(sink_of(place.home, plan, definitions, place.vault))
         _check_adopted(found, table)
         return definition

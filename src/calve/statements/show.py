@@ -2,16 +2,16 @@
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
-from calve.catalog.failures import trying
+from calve.clock import SystemClock
 from calve.definitions.objects import Definition
 from calve.definitions.vault import is_kept
 from calve.definitions.workplace import Workplace
 from calve.model.connection import CatalogConnection
+from calve.model.health import Health, Status
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
-from calve.model.spec import Envelope, Maintenance, WriteOptions
-from calve.pipeline.build import lake_of
-from calve.pipeline.monitor import read_statuses
+from calve.model.spec import Envelope, Maintenance, RetentionOptions, WriteOptions
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required
@@ -21,6 +21,7 @@ from calve.sql import statements as st
 from calve.sql.options import SecretLiteral
 from calve.sql.values import format_duration, format_size
 from calve.statements.answers import RowsAnswer, TextAnswer
+from calve.watch.status_files import read_statuses
 
 _KINDS = {
     st.ShowKind.SECRETS: st.ObjectKind.SECRET,
@@ -39,6 +40,8 @@ def show(place: Workplace, statement: st.Show) -> RowsAnswer:
         found = _tables(place)
     elif statement.listing is st.ShowKind.SINKS:
         found = _sinks(place)
+    elif statement.listing is st.ShowKind.SINK_STATUS:
+        found = _sink_statuses(place)
     else:
         headings, described = _LISTED[statement.listing]
         objects = place.definitions().of(_KINDS[statement.listing])
@@ -102,10 +105,55 @@ def _sinks(place: Workplace) -> RowsAnswer:
         statement = found.statement
         if isinstance(statement, st.CreateSink):
             table = ".".join((*statement.target.namespace, statement.target.table))
-            health = statuses[found.name].health.value if found.name in statuses else "never run"
+            known = statuses.get(found.name)
+            resumed_only = known is not None and known.health is Health.STOPPED and not known.table
+            health = "never run" if known is None or resumed_only else known.health.value
             state = "paused" if found.standing.paused else health
             rows.append((found.name, statement.source.name, table, str(found.version), state))
     return RowsAnswer(("sink", "from", "table", "version", "state"), tuple(rows))
+
+
+def _sink_statuses(place: Workplace) -> RowsAnswer:
+    """The state of every defined sink, and why; sinks of Python programs have no definition and are left out."""
+    now_ms = SystemClock().now_ms()
+    statuses = {status.sink: status for status in read_statuses(place.home, now_ms)}
+    rows = []
+    for found in place.definitions().of(st.ObjectKind.SINK):
+        status = statuses.get(found.name) or Status.unknown(found.name, now_ms)
+        health = status.health.value if found.name in statuses else "paused" if found.standing.paused else "never run"
+        rows.append(
+            (
+                found.name,
+                health,
+                _instant(status.since_ms or None),
+                _seconds(status.lag_now_ms(now_ms)),
+                str(status.pending),
+                str(status.commits),
+                str(status.rows),
+                _instant(status.last_commit_ms),
+                _seconds(status.since_commit_ms(now_ms)),
+                status.cause,
+                status.hint,
+            )
+        )
+    return RowsAnswer(_STATUS_HEADINGS, tuple(rows))
+
+
+_STATUS_HEADINGS = (
+    *("sink", "state", "since", "lag seconds", "pending", "commits", "changes", "last commit", "seconds since commit"),
+    *("cause", "hint"),
+)
+
+
+def _seconds(millis: int | None) -> str:
+    return "" if millis is None else str(millis // 1000)
+
+
+def _instant(millis: int | None) -> str:
+    try:
+        return "" if millis is None else datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):  # beyond the year 9999
+        return f"{millis} ms"
 
 
 def _options() -> RowsAnswer:
@@ -119,6 +167,9 @@ def _options() -> RowsAnswer:
 
 def _tables(place: Workplace) -> RowsAnswer:
     """The tables of all connected catalogs."""
+    from calve.catalog.failures import trying
+    from calve.pipeline.lakes import lake_of
+
     rows = []
     definitions = place.definitions()
     for found in definitions.of(st.ObjectKind.CONNECTION):
@@ -170,12 +221,25 @@ def _describe_plan(plan: SinkPlan) -> list[tuple[str, str]]:
         ("checkpoints", every),
         ("commits", commits),
         ("files", _files(spec.write)),
+        *([("snapshots", _retention(spec.retention))] if spec.retention != RetentionOptions() else []),
         *([("maintenance", "off")] if spec.maintenance is Maintenance.OFF else []),
         ("foreign commits", spec.on_foreign_commit.value),
         *([("bad rows", f"dead letters in {spec.dead_letters}")] if spec.dead_letters else []),
         ("state", plan.state or "below the home folder"),
         ("begins", plan.beginning.value if plan.beginning.value != "refuse" else "with the source's first change"),
     ]
+
+
+def _retention(given: RetentionOptions) -> str:
+    parts = [
+        f"kept for {format_duration(timedelta(milliseconds=given.max_age_ms))}" if given.max_age_ms else "",
+        f"at least {given.min_snapshots}" if given.min_snapshots else "",
+        "" if given.thin else "not thinned",
+        f"files removed after {format_duration(timedelta(milliseconds=given.grace_ms))}"
+        if given.grace_ms != RetentionOptions.grace_ms
+        else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _files(write: WriteOptions) -> str:

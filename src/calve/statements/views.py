@@ -14,8 +14,9 @@ from calve.errors import InvalidInput
 from calve.iceberg.schema.creation import iceberg_schema, partition_spec
 from calve.model.relation import SourcePlan
 from calve.model.spec import Envelope
-from calve.pipeline.build import revealing, source_of, static_tables
+from calve.pipeline.build import source_of, static_tables
 from calve.pipeline.existing_rows import check_adopted_view
+from calve.pipeline.lakes import revealing
 from calve.pipeline.views import ViewOver, view_over
 from calve.plan.sinks import SinkPlan, resolve_relation
 from calve.sql.statements import CreateView
@@ -48,6 +49,22 @@ def plan_view(place: Workplace, statement: CreateView, definitions: Definitions)
         if Changes.of(envelope) is Changes.UPSERTS:
             raise
     return PlannedView((found.uid,))
+
+
+def columns_of_relation(place: Workplace, relation: Definition) -> list[tuple[str, str, bool]]:
+    """Name, type and nullability of the columns of a view, or of a source without declared columns."""
+    definitions = place.definitions()
+    source, views = resolve_relation(relation, definitions)
+    schema, envelope = _frames(place, source)
+    if views:
+        queries = tuple(ViewQuery(v.name, v.query) for v in views)
+        resolve = static_tables(place.home, definitions, place.vault)
+        over = ViewOver(queries, source.relation.name, source.relation.key, resolve)
+        try:
+            schema = over.planned(place.spark(), schema, envelope, None).schema
+        except NoNaturalKey:  # only the sink decides on the key
+            schema = over.columns(place.spark(), schema, envelope)
+    return [(f.name, f.dataType.simpleString().upper(), f.nullable) for f in schema.fields]
 
 
 def plan_sinks_view(place: Workplace, plan: SinkPlan) -> ViewPlan | None:

@@ -50,7 +50,7 @@ def test_a_table_is_plain_where_there_is_no_terminal(sample: Sample) -> None:
 
 
 def test_a_limit_says_that_there_is_more(sample: Sample) -> None:
-    assert "the first 1 rows; --limit shows more" in printed(sample, "--limit", "1")
+    assert "the first 1 row; --limit shows more" in printed(sample, "--limit", "1")
     assert len(printed(sample, "--limit", "2", "--format", "json").splitlines()) == 2
 
 

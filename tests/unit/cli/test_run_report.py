@@ -16,4 +16,5 @@ CAUSE = BadRow("it is not JSON", detail="file /in/1.json: {", hint="Look.")
 def test_what_the_log_has_told_already_is_not_told_again(*, logged: bool) -> None:
     out = io.StringIO()
     _print_result(Console(file=out), SinkResult("orders", Ending.FAILED, CAUSE, logged=logged))
-    assert out.getvalue() == f"orders: halted\n  {CAUSE.primary if logged else CAUSE}\n"
+    end = "orders: halted, 0 changes in 0 commits, 0.0 seconds\n"
+    assert out.getvalue() == f"{end}  {CAUSE.primary if logged else CAUSE}\n"

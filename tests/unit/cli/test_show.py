@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from calve.cli.main import app
 from calve.cli.show import PlainConsole, console, show_error, show_statuses, visible
 from calve.errors import InvalidInput
-from calve.model.health import Health, Status
-from calve.pipeline.monitor import status_file, write_status
+from calve.model.health import Health, Status, TableHealth
+from calve.watch.status_files import status_file, write_status
 from tests.unit.iceberg.sample import Sample
 
 ODD = '[/x] [bold]b[/] :smile: pip install "calve[demo]"'
@@ -56,7 +56,7 @@ def test_a_terminal_gets_styles_but_no_markup_of_values(monkeypatch: pytest.Monk
     table.add_row(ODD)
     with screen.capture() as captured:
         screen.print(table)
-        show_statuses(screen, [replace(Status.unknown("s", 1), cause=ODD)], Path())
+        show_statuses(screen, [replace(Status.unknown("s", 1), cause=ODD)], Path(), 1)
     assert captured.get().count(ODD) == 3
     monkeypatch.undo()
 
@@ -69,8 +69,21 @@ def test_the_lag_of_a_sink_is_a_time_and_what_was_not_read(lag_ms: int | None, u
     screen = PlainConsole(width=200)
     with screen.capture() as captured:
         status = replace(Status.unknown("s", 1), lag_ms=lag_ms, unread=unread, counts="files")
-        show_statuses(screen, [status], Path())
+        show_statuses(screen, [status], Path(), 1)
     assert words in captured.get().splitlines()[1]
+
+
+def test_sizes_of_state_home_and_table_are_shown() -> None:
+    screen = PlainConsole(width=200)
+    found = TableHealth(1, 1, 3, 100, 2, 6_000, 1, 1, 400, 25)
+    sizes = (("key index", 1_500_000), ("records", 120))
+    status = replace(Status.unknown("s", 1), state_sizes=sizes, home_sizes=(("logs", 9_000),), table_health=found)
+    with screen.capture() as captured:
+        show_statuses(screen, [status], Path("home"), 1)
+    out = captured.get()
+    assert "s: 2 data files (1 small), 1 delete file, 6.4 kB, 25.0% of rows deleted, 3 snapshots\n" in out
+    assert "s: 1.5 MB in its state location (key index 1.5 MB, records 120 B)\n" in out
+    assert "In home besides tables and state: logs 9.0 kB\n" in out
 
 
 def test_texts_that_control_nothing_stay_as_they_are() -> None:

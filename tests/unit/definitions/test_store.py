@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from calve.definitions.in_metastore import MetastoreDefinitions
 from calve.definitions.objects import ConcurrentEdit, Definition, SinkState, read_statement
-from calve.definitions.store import MetastoreDefinitions
 from calve.definitions.units import DefinitionUnit
 from calve.errors import InvalidInput
 from calve.metastore.config import DISTRIBUTION, MetastoreConfig

@@ -272,6 +272,7 @@ sink_actions = st.one_of(
 flags = st.booleans()
 kinds = st.sampled_from(statements.ObjectKind)
 analyze_targets = st.one_of(texts, paths)
+maintained = st.sampled_from(statements.MaintenanceKind)
 any_statement: st.SearchStrategy[statements.Statement] = st.one_of(
     st.builds(statements.CreateSecret, name=names, if_not_exists=flags, origin=origins),
     connections(),
@@ -296,4 +297,12 @@ any_statement: st.SearchStrategy[statements.Statement] = st.one_of(
     ),
     st.builds(statements.DropMetadata, target=analyze_targets, if_exists=flags),
     st.builds(statements.SelectQuery, text=queries),
+    st.builds(statements.MaintainTable, kind=maintained, target=paths, options=st.just(Options()) | options()),
+    st.builds(
+        statements.MaintainTable,
+        kind=st.just(statements.MaintenanceKind.OPTIMIZE),
+        target=paths,
+        where_text=st.sampled_from(["a = 1", "day >= '2026-01-01' AND (b IS NULL OR c = ')')", "a IN (1, 2)"]),
+        options=st.just(Options()) | options(),
+    ),
 )

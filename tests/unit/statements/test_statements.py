@@ -20,7 +20,7 @@ from calve.errors import CalveError, InvalidInput
 from calve.model.progress import Fence, Progress
 from calve.sql.parser import parse
 from calve.sql.statements import Create, CreateSink, ObjectKind
-from calve.statements.answers import Outcome, TextAnswer
+from calve.statements.answers import Outcome, QueryAnswer, TextAnswer
 from calve.statements.create import apply
 from calve.statements.execute import execute
 from tests.support.golden import cases_of, check, error_lines
@@ -51,6 +51,9 @@ def at(home: Path, **environment: str) -> Workplace:
 def lines_of(outcome: Outcome) -> list[str]:
     if isinstance(outcome, TextAnswer):
         return outcome.text.split("\n")
+    if isinstance(outcome, QueryAnswer):
+        rows = [row for batch in outcome.found.rows() for row in zip(*batch.to_pydict().values(), strict=True)]
+        return [" | ".join(map(str, row)).rstrip() for row in (outcome.found.schema.names, *rows)]
     return [" | ".join(row).rstrip() for row in (outcome.headings, *outcome.rows)]
 
 

@@ -210,7 +210,10 @@ class Cursor:
         return self.unexpected(expected, "")
 
 
-STATEMENT_STARTS = ("CREATE", "ALTER", "DROP", "SHOW", "EXPLAIN", "VALIDATE", "ANALYZE", "SELECT", "WITH")
+STATEMENT_STARTS = (
+    *("CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "EXPLAIN", "VALIDATE", "ANALYZE", "SELECT", "WITH"),
+    *("OPTIMIZE", "EXPIRE", "REMOVE", "REWRITE", "CONVERT"),
+)
 
 _CLOSING = {
     "string": "Strings end with a single quote; a quote inside is doubled: 'it''s'.",

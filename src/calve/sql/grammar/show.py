@@ -1,4 +1,4 @@
-"""SHOW, EXPLAIN, VALIDATE, ANALYZE, and queries."""
+"""SHOW, DESCRIBE, EXPLAIN, VALIDATE, ANALYZE, and queries."""
 
 from calve.sql.grammar import spark
 from calve.sql.grammar.cursor import Cursor, keyword_hint
@@ -14,32 +14,59 @@ from calve.sql.statements import (
     RefreshMetadata,
     SelectQuery,
     Show,
+    ShowColumns,
     ShowCreate,
     ShowKind,
+    ShowSnapshots,
     Validate,
 )
 
 _LISTINGS = [listing.value for listing in ShowKind]
+_PARTS = ["COLUMNS", "SNAPSHOTS"]
+"""What SHOW lists of one table."""
+_DESCRIBED = {"TABLE", "SINK", "SOURCE", "VIEW"}
 
 
-def show(cursor: Cursor) -> Show | ShowCreate:
+def show(cursor: Cursor) -> Show | ShowCreate | ShowColumns | ShowSnapshots:
     """SHOW, after this word."""
-    cursor.usage = f"SHOW {' | '.join(_LISTINGS)} [LIKE 'pattern'], or SHOW CREATE kind name"
+    cursor.usage = (
+        f"SHOW {' | '.join(_LISTINGS)} [LIKE 'pattern'], SHOW COLUMNS | SNAPSHOTS FROM name, or SHOW CREATE kind name"
+    )
     if cursor.accept_words("CREATE"):
         return _show_create(cursor)
+    if cursor.accept_words("SINK", "STATUS"):
+        return Show(listing=ShowKind.SINK_STATUS, like=_like(cursor))
     word = cursor.peek().word
     if f"{word}S" in _LISTINGS:
         hint = f"Write SHOW {word}S, or SHOW CREATE {word} name."
         raise cursor.error(f"SHOW lists all {word.lower()}s", hint=hint)
-    listing = ShowKind(cursor.choose("list", _LISTINGS, hint=cursor.usage))
-    like = cursor.string("a pattern") if cursor.accept_words("LIKE") else None
-    return Show(listing=listing, like=like)
+    chosen = cursor.choose("list", [*_LISTINGS, *_PARTS], hint=cursor.usage)
+    if chosen in _PARTS:
+        cursor.usage = f"SHOW {chosen} FROM namespace.table | connection.namespace.table | sink"
+        cursor.expect_words("FROM", after=chosen)
+        name = cursor.field_path("the name of a table or a sink")
+        return ShowColumns(name=name) if chosen == "COLUMNS" else ShowSnapshots(name=name)
+    listing = ShowKind(chosen)
+    return Show(listing=listing, like=_like(cursor))
+
+
+def _like(cursor: Cursor) -> str | None:
+    return cursor.string("a pattern") if cursor.accept_words("LIKE") else None
 
 
 def _show_create(cursor: Cursor) -> ShowCreate:
     cursor.usage = "SHOW CREATE SECRET | CONNECTION | SOURCE | VIEW | SINK name"
     kind = ObjectKind(cursor.choose("kind of object", [kind.value for kind in ObjectKind]))
     return ShowCreate(kind=kind, name=cursor.name(f"the name of the {kind.value.lower()}"))
+
+
+def describe(cursor: Cursor) -> ShowColumns:
+    """DESCRIBE or DESC, after this word."""
+    cursor.usage = "DESCRIBE namespace.table | connection.namespace.table | sink | source | view"
+    word = cursor.peek().word
+    if word in _DESCRIBED and cursor.peek(1).kind in {TokenKind.WORD, TokenKind.QUOTED}:
+        cursor.next()
+    return ShowColumns(name=cursor.field_path("the name of a table, sink, source or view"))
 
 
 def explain(cursor: Cursor) -> Explain:

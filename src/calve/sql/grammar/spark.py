@@ -24,13 +24,26 @@ def condition(cursor: Cursor, what: str) -> str:
     return _spark_text(cursor, in_list=True)
 
 
-def _spark_text(cursor: Cursor, *, in_list: bool) -> str:
+def condition_before_options(cursor: Cursor, what: str) -> str:
+    """A condition up to WITH and its options, or the end of the statement."""
+    if cursor.peek().ends_statement or _at_options(cursor):
+        raise cursor.unexpected(what)
+    return _spark_text(cursor, in_list=False, before_options=True)
+
+
+def _at_options(cursor: Cursor) -> bool:
+    return cursor.at_words("WITH") and cursor.peek(1).is_symbol("(")
+
+
+def _spark_text(cursor: Cursor, *, in_list: bool, before_options: bool = False) -> str:
     start, opened = cursor.peek().start, list[Token]()
     while True:
         token = cursor.peek()
         if token.ends_statement or (
             in_list and not opened and token.kind is TokenKind.SYMBOL and token.value in {",", ")"}
         ):
+            break
+        if before_options and not opened and _at_options(cursor):
             break
         if token.kind is TokenKind.BROKEN:
             raise cursor.unexpected("more")

@@ -1,0 +1,74 @@
+"""CPU seconds of commands that should answer at once, beside `python -c pass`.
+
+    python benchmarks/startup.py [--runs 15]
+
+Each command runs in a process of its own, in turns; user and system time of the process count, not the clock, so that a
+busy machine changes little. `SHOW SINKS` reads a home with five objects.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SETUP = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SOURCE orders FROM LOAD GENERATOR orders (ROWS = 100);
+CREATE SINK a FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE a;
+CREATE SINK b FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE b;
+CREATE SINK c FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE c;
+"""
+CALVE = ("-m", "calve")
+COMMANDS = {
+    "python -c pass": ("-c", "pass"),
+    "import calve": ("-c", "import calve"),
+    "calve --version": (*CALVE, "--version"),
+    "calve --help": (*CALVE, "--help"),
+    "calve status": (*CALVE, "status"),
+    "SHOW SINKS": (*CALVE, "sql", "SHOW SINKS"),
+    "SHOW TABLES": (*CALVE, "sql", "SHOW TABLES"),
+    "SELECT 1": (*CALVE, "sql", "SELECT 1"),
+    "CREATE SECRET": (*CALVE, "sql", "CREATE SECRET IF NOT EXISTS s FROM ENV 'S'"),
+}
+LIMIT = 0.5
+"""CPU seconds that the commands before `SHOW TABLES` may take on any machine that runs this."""
+
+
+def cpu_seconds(arguments: tuple[str, ...], home: Path) -> float:
+    """User and system time of one process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "CALVE_HOME": str(home), "S": "hidden"}
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--runs", type=int, default=15)
+    runs = parser.parse_args().runs
+    with tempfile.TemporaryDirectory(prefix="calve-startup-") as folder:
+        home = Path(folder) / "home"
+        subprocess.run(
+            [sys.executable, *CALVE, "sql", SETUP, "--home", str(home)], check=True, stdout=subprocess.DEVNULL
+        )
+        times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+        for _ in range(runs):
+            for name, arguments in COMMANDS.items():
+                times[name].append(cpu_seconds(arguments, home))
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    base = medians["python -c pass"]
+    print(f"{'':<18}{'CPU s':>8}{'ratio':>8}")
+    for name, seconds in medians.items():
+        print(f"{name:<18}{seconds:>8.3f}{seconds / base:>8.1f}")
+    quick = list(COMMANDS)[: list(COMMANDS).index("SHOW TABLES")]
+    assert all(medians[name] < LIMIT for name in quick), f"slower than {LIMIT} s"
+
+
+if __name__ == "__main__":
+    main()

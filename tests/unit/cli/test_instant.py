@@ -1,0 +1,102 @@
+"""Commands that need neither Spark nor Iceberg do not import them: the imports alone take seconds."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"numpy", "pandas", "py4j", "pyarrow", "pyiceberg", "pyspark", "requests", "sqlalchemy"}
+SPARK = {"py4j", "pyspark"}
+"""pyarrow imports pandas by itself where it is installed."""
+
+PROBE = """
+import sys
+from contextlib import suppress
+from calve.cli.main import main
+with suppress(SystemExit):
+    main()
+sys.stdout.flush()
+print("imported:", *sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+def run(*arguments: str, home: Path | None = None) -> tuple[str, set[str]]:
+    """What a command prints, and the packages that it imported."""
+    given = [*arguments, *(["--home", str(home)] if home else [])]
+    done = subprocess.run([sys.executable, "-c", PROBE, *given], capture_output=True, text=True, check=True)
+    printed, _, imported = done.stdout.rpartition("imported:")
+    assert "error:" not in done.stderr, done.stderr
+    return printed, set(imported.split())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a secret, a connection, a source and a sink; its definitions were read once."""
+    folder = tmp_path_factory.mktemp("home")
+    statements = f"""
+        CREATE SECRET password AS 'hidden';
+        CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+        CREATE SOURCE orders (id BIGINT NOT NULL, amount DECIMAL(12,2), PRIMARY KEY (id) NOT ENFORCED)
+          FROM FILES (PATH = '{folder}', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY id);
+        CREATE SINK shop FROM orders TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "orders" MODE UPSERT;
+    """
+    printed, imported = run("sql", statements, home=folder)
+    assert "created sink shop" in printed
+    assert imported & SPARK == set(), "CREATE statements without views need no Spark"
+    return folder
+
+
+def test_importing_calve_imports_nothing_else() -> None:
+    code = "import calve, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & (HEAVY | {"rich", "typer"})
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["read", "--help"]])
+def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
+    printed, imported = run(*arguments)
+    assert "calve" in printed
+    assert imported & HEAVY == set()
+
+
+def test_status_imports_nothing_heavy(home: Path) -> None:
+    printed, imported = run("status", home=home)
+    assert printed
+    assert imported & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SHOW SINKS", "never run"),
+        ("SHOW CREATE SOURCE orders", "DECIMAL(12,2)"),
+        ("SHOW OPTIONS LIKE 'COMMIT%'", "COMMIT INTERVAL"),
+        ("EXPLAIN CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE a TABLE b MODE UPSERT", "json files"),
+    ],
+)
+def test_statements_about_definitions_import_nothing_heavy(home: Path, statement: str, expected: str) -> None:
+    printed, imported = run("sql", statement, home=home)
+    assert expected in printed
+    assert imported & HEAVY == set()
+
+
+def test_the_copy_of_the_definitions_is_not_used_once_they_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    run("sql", "CREATE SECRET a AS 'x'", home=folder)
+    before = (folder / "definitions.copy").read_bytes()
+    assert "x" not in {part.strip() for part in before.decode().split('"')}
+    run("sql", "CREATE SECRET b AS 'y'", home=folder)
+    (folder / "definitions.copy").write_bytes(before)
+    printed, imported = run("sql", "SHOW SECRETS", home=folder)
+    assert "a " in printed
+    assert "b " in printed
+    assert "pyiceberg" in imported
+    for damage in (b"", b"{", b'{"format": 0}', b"[]"):
+        (folder / "definitions.copy").write_bytes(damage)
+        assert "b " in run("sql", "SHOW SECRETS", home=folder)[0]
+
+
+def test_python_m_calve_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "calve", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("calve ")
