@@ -15,9 +15,11 @@ from calve.catalog.failures import trying
 from calve.catalog.guarded import Guarded, local_files
 from calve.catalog.properties import warn_of_open_login
 from calve.catalog.rest import RestClient
+from calve.catalog.version_hint import HomeCatalog
 from calve.errors import InvalidInput
 from calve.storage.aws import glue_properties
-from calve.storage.filesystems import StoreIO, make_private
+from calve.storage.filesystems import StoreIO
+from calve.storage.local import location_of, make_private
 from calve.suggest import suggestion
 
 __all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog", "sqlite_uri"]
@@ -32,6 +34,7 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 _LOGINS = frozenset({"credential", "header.Authorization", "token"})
 _EXTRAS: Mapping[str, str] = {_SQL: "postgres", _GLUE: "aws"}
 """Extras of calve that a catalog needs, where their names differ from its type."""
+CATALOG_NAME = "catalog-name"
 DEFAULT_NAME = "calve"
 """SQL catalogs store this name with every table: other clients find the tables only under the same name."""
 
@@ -46,7 +49,7 @@ def connect_embedded(home: Path) -> Catalog:
         make_private(home / "warehouse")
         uri = sqlite_uri(home / "catalog.db")
         warehouse = location_of(home / "warehouse")
-        return EmbeddedCatalog(DEFAULT_NAME, uri=uri, warehouse=warehouse, **STORE_IO)
+        return HomeCatalog(DEFAULT_NAME, uri=uri, warehouse=warehouse, **STORE_IO)
 
 
 def sqlite_uri(file: Path) -> str:
@@ -55,8 +58,12 @@ def sqlite_uri(file: Path) -> str:
 
 
 def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:
-    """Open a catalog of any supported type, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...)."""
+    """Open a catalog of any supported type, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...).
+
+    `catalog-name` names a SQL catalog, which stores that name with every table.
+    """
     settings = {**STORE_IO, **properties}
+    name = settings.pop(CATALOG_NAME, name)
     kind = settings.setdefault("type", _type_of(settings.get("uri", ""))).lower()
     if kind not in _CLASSES:
         raise InvalidInput(
@@ -115,13 +122,3 @@ def _with_time_out(uri: str) -> str:
     url = make_url(uri)
     found = url if "connect_timeout" in url.query else url.update_query_dict({"connect_timeout": "10"})
     return found.render_as_string(hide_password=False)
-
-
-def location_of(folder: Path) -> str:
-    """The location of a local folder for table metadata: a URI whose path is not percent-encoded.
-
-    pyiceberg interprets `#` and `?` in a URI as the start of fragment and query; a folder with one of them in its path
-    is given as a plain path, which pyiceberg, DuckDB and Spark read as well.
-    """
-    path = str(folder.absolute())
-    return path if set("#?") & set(path) else f"file://{path}"

@@ -7,7 +7,8 @@ no harm, a missing one does: failing to remove a file is a warning.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from pyiceberg.catalog.rest import RestCatalog
@@ -18,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from calve.catalog.guarded import locations_of
 
 _DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
+_PARALLEL = 16
 _NAMED = 20
 """Files that a log line lists."""
 
@@ -37,6 +39,38 @@ def discard(io: FileIO, locations: Iterable[str], why: str) -> None:
     if removed:
         fields = {"why": why, "files": len(removed), "among them": removed[:_NAMED]}
         _log.info("removed %d files: %s", len(removed), why, extra=fields)
+
+
+def discard_expired(io: FileIO, locations: Sequence[str]) -> None:
+    """Remove files of expired snapshots, several at a time. Missing files are fine.
+
+    Raises OSError if one cannot be removed: what names it must stay, so that a later attempt finds it.
+    """
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        for _ in pool.map(lambda location: remove(io, location), locations):
+            pass
+    if locations:
+        fields = {"files": len(locations), "among them": list(locations[:_NAMED])}
+        _log.info("removed %d files of expired snapshots", len(locations), extra=fields)
+
+
+def discard_orphans(io: FileIO, locations: Sequence[str]) -> int:
+    """Remove files that nothing refers to, several at a time; returns how many. One that cannot be removed stays."""
+
+    def try_remove(location: str) -> bool:
+        try:
+            remove(io, location)
+        except OSError as error:
+            _log.warning("an orphan file was not removed", extra={"location": location, "error": str(error)})
+            return False
+        return True
+
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        removed = sum(pool.map(try_remove, locations))
+    if removed:
+        fields = {"files": removed, "among them": list(locations[:_NAMED])}
+        _log.info("removed %d orphan files", removed, extra=fields)
+    return removed
 
 
 def remove(io: FileIO, location: str) -> None:

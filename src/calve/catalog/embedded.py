@@ -25,14 +25,13 @@ from pyiceberg.table.update import (
     TableUpdate,
     _apply_table_update,
     _TableMetadataUpdateContext,
-    _update_table_metadata_log,
 )
 from pyiceberg.typedef import Identifier
 from sqlalchemy import event, select, update
 
 from calve.catalog.checked import Checked, NotSent
 from calve.catalog.discard import discard
-from calve.catalog.guarded import Guarded
+from calve.catalog.guarded import Guarded, with_log_entry
 
 _GROWING = {"snapshots", "snapshot_log", "metadata_log"}
 
@@ -263,4 +262,4 @@ def _updated(base: TableMetadata, updates: tuple[TableUpdate, ...], location: st
     metadata = base
     for change in updates:
         metadata = _apply_table_update(change, metadata, context)
-    return _update_table_metadata_log(metadata, location, base.last_updated_ms)
+    return with_log_entry(metadata, location, base.last_updated_ms)

@@ -23,13 +23,20 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.locations import LocationProvider, ObjectStoreLocationProvider, SimpleLocationProvider
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
+from pyiceberg.table.update import (
+    TableRequirement,
+    TableUpdate,
+    _update_table_metadata_log,
+    update_table_metadata,
+)
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from calve.model.names import path_segment
+from calve.model.numbers import number_property
 from calve.storage.filesystems import NO_LOCAL_FILES, is_local_location
 
 _OBJECT_STORE = "write.object-storage.enabled"
+_LOG_LIMIT, _DEFAULT_LOG_LIMIT = "write.metadata.previous-versions-max", 100
 _CODE = frozenset({"auth"})
 """Properties whose entry `impl` names a class."""
 
@@ -104,9 +111,9 @@ class Guarded(_Base):
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
         for requirement in requirements:
             requirement.validate(current_table.metadata)
-        metadata = update_table_metadata(
-            current_table.metadata, updates, metadata_location=current_table.metadata_location
-        )
+        base = current_table.metadata
+        metadata = update_table_metadata(base, updates)
+        metadata = with_log_entry(metadata, current_table.metadata_location, base.last_updated_ms)
         # pyiceberg uses the clock of this machine; Java rejects metadata that is older than its predecessor
         if metadata.last_updated_ms < (before := current_table.metadata.last_updated_ms):
             metadata = metadata.model_copy(update={"last_updated_ms": before})
@@ -134,6 +141,17 @@ class Guarded(_Base):
         version = self._parse_metadata_version(location) + 1
         provider = location_provider(metadata.location, metadata.properties)
         return provider.new_table_metadata_file_location(version)
+
+
+def with_log_entry(metadata: TableMetadata, location: str, at_ms: int) -> TableMetadata:
+    """Add the metadata file before this one to the log. An invalid limit of its length is ignored.
+
+    pyiceberg fails on such a limit: whoever set it would stop all commits to the table.
+    """
+    limit = number_property(metadata.properties, _LOG_LIMIT, _DEFAULT_LOG_LIMIT)
+    limited = metadata.model_copy(update={"properties": {_LOG_LIMIT: str(limit)}})
+    log = _update_table_metadata_log(limited, location, at_ms).metadata_log
+    return metadata.model_copy(update={"metadata_log": log})
 
 
 def new_location(catalog: Catalog, identifier: Identifier) -> str | None:

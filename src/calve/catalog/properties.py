@@ -25,7 +25,12 @@ def catalog_properties(connection: CatalogConnection, store: AwsConnection | Non
     if connection.type is CatalogType.EMBEDDED:
         return {}
     kind = CatalogType.REST if connection.type is CatalogType.S3TABLES else connection.type
-    found = {"type": kind.value, "uri": _uri(connection, reveal), "warehouse": connection.warehouse}
+    found: dict[str, str | None] = {
+        "type": kind.value,
+        "uri": _uri(connection, reveal),
+        "warehouse": connection.warehouse,
+        "catalog-name": connection.catalog_name,
+    }
     found |= _login(connection, reveal) | _signing(connection) | _aws(connection.aws, reveal) | _store(store, reveal)
     if connection.type is CatalogType.S3TABLES:
         found["client.region"] = _region(connection.aws)

@@ -26,6 +26,7 @@ from requests.adapters import HTTPAdapter
 
 from calve.catalog.guarded import names_code, without_code
 from calve.clock import Clock, SystemClock
+from calve.model.numbers import number_property
 from calve.storage.aws import credentials_of
 from calve.storage.filesystems import NO_LOCAL_FILES, properties_for
 
@@ -263,5 +264,6 @@ class SigningAdapter(TimedAdapter):
 
 def _time_outs(properties: Mapping[str, str]) -> tuple[float, float]:
     """Seconds to connect, and between two bytes of a response."""
-    connect = int(properties.get(CONNECT_MS, _DEFAULT_CONNECT_MS))
-    return connect / 1000, int(properties.get(ANSWER_MS, _DEFAULT_ANSWER_MS)) / 1000
+    connect = number_property(properties, CONNECT_MS, _DEFAULT_CONNECT_MS) or _DEFAULT_CONNECT_MS
+    answer = number_property(properties, ANSWER_MS, _DEFAULT_ANSWER_MS) or _DEFAULT_ANSWER_MS
+    return connect / 1000, answer / 1000

@@ -2,16 +2,27 @@
 
 Every attempt loads the table again and checks, in this order: UUID and rollback (belief), commit id (an earlier
 attempt may have succeeded), fence, frontier, files. It then looks up the rows that a batch deletes by position in
-exactly that state, and proposes one snapshot on top of it. Attempts never retry and never delete table files.
+exactly that state, and proposes one snapshot on top of it. Attempts never retry.
+
+Position deletes are valid in one snapshot only. After a conflict they are removed by the next attempt, if the table
+that it loads has another head, still belongs to this run and does not contain the batch; on the same head they are
+reused. If the outcome of an attempt is unknown, its deletes stay until another attempt of the same batch is in the
+table, so that no earlier one can be applied any more. A run that stops or halts in between leaves them behind.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from calve import faults
 from calve.commit.belief import Trust, believe
 from calve.commit.journal import Journal
-from calve.commit.ports import Resolver, TableStore
-from calve.errors import CheckpointGap, FencedError, ProgressUnprovable
+from calve.commit.ports import Resolver, Stopwatch, TableStore
+from calve.errors import (
+    CheckpointGap,
+    CommitConflict,
+    FencedError,
+    ProgressUnprovable,
+)
 from calve.model.checkpoint import Offsets, offsets_digest
 from calve.model.files import Committable, ResolvedDeletes
 from calve.model.progress import Fence, Progress
@@ -19,13 +30,15 @@ from calve.model.spec import OnForeignCommit, SinkSpec
 from calve.model.table import Proposal, TableState
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Resolution:
-    """The most recent lookup of deletes: for which batch, in which snapshot."""
+    """A lookup of deletes: for which batch, in which snapshot."""
 
     commit_id: str
     head: int | None
     deletes: ResolvedDeletes
+    may_be_in_table: bool = False
+    """Whether an attempt with these deletes was applied, or has an unknown outcome."""
 
     def fits(self, committable: Committable, state: TableState) -> bool:
         """Whether it is valid for an attempt: positions are valid in one snapshot only."""
@@ -35,12 +48,18 @@ class _Resolution:
 class Attempts:
     """Everything that one run may do to its table. The run sets `fence` once, when it takes its epoch."""
 
-    def __init__(self, spec: SinkSpec, table: TableStore, journal: Journal, resolver: Resolver) -> None:
+    def __init__(
+        self, spec: SinkSpec, table: TableStore, journal: Journal, resolver: Resolver, timed: Stopwatch
+    ) -> None:
         self._spec = spec
         self._table = table
         self._journal = journal
         self._resolver = resolver
+        self._timed = timed
         self._resolution = _Resolution("", None, ResolvedDeletes())
+        """The most recent lookup."""
+        self._doubtful: list[ResolvedDeletes] = []
+        """Earlier lookups of the same batch that were used by attempts with an unknown outcome."""
         self.fence = Fence(spec.version, 0, "")
 
     def observe(self) -> tuple[TableState, Progress | None]:
@@ -105,15 +124,22 @@ class Attempts:
 
         `catching_up`: adopted rows may be newer than what has been read so far.
         """
-        state, progress = self.observe()
+        with self._timed("load"):
+            state, progress = self.observe()
         if progress is None:
             raise ProgressUnprovable("the table shows no commit of this sink, although this run claimed it")
         landed = self._has_landed(committable, progress)
+        if landed:  # whatever the response was, the deletes of one attempt are in the table
+            self._doubtful.clear()
+            self._resolution.may_be_in_table = True
         self._check_owner(progress, landed=landed)
         if landed:
             return progress
+        if not self._resolution.fits(committable, state):
+            self.discard_unused_deletes()
         self._check_lower(committable, progress)
-        gone = self.missing(committable)
+        with self._timed("check"):
+            gone = self.missing(committable)
         if gone:
             raise CheckpointGap(
                 "files of an uncommitted batch are missing",
@@ -123,20 +149,51 @@ class Attempts:
         replaces = committable.generation > progress.generation
         if not replaces:
             self._check_adopted(progress)
-        deletes = ResolvedDeletes() if replaces else self._deletes_of(committable, state)
+        with self._timed("lookup"):
+            deletes = ResolvedDeletes() if replaces else self._deletes_of(committable, state)
         proposal = Proposal(
             replace(
                 self._progress_of(committable, state.uuid),
                 key_index=deletes.key_index or progress.key_index,
                 adopted=None if replaces else progress.adopted,
                 catching_up=progress.catching_up and catching_up and not replaces,
+                commits=progress.commits + 1,
+                changes=progress.changes + committable.totals.changes,
+                committed_ms=self._timed.clock.now_ms(),
             ),
             committable.manifests + deletes.manifests,
             committable.totals.plus(deletes.totals).plus(deletes.merged),
             replaces=replaces,
             replaced_deletes=deletes.replaced,
         )
-        return self._table.commit(state, proposal)
+        with self._timed("commit"):
+            return self._propose(state, proposal)
+
+    def _propose(self, state: TableState, proposal: Proposal) -> Progress:
+        """Commit a batch, and keep track of whether the table may refer to its deletes."""
+        used = self._resolution
+        before, used.may_be_in_table = used.may_be_in_table, True
+        try:
+            progress = self._table.commit(state, proposal)
+        except CommitConflict:
+            used.may_be_in_table = before
+            raise
+        self._discard(self._doubtful, "another attempt of their batch was applied")
+        self._doubtful = []
+        return progress
+
+    def discard_unused_deletes(self) -> None:
+        """Remove the deletes of the last lookup if every attempt with them was certainly not applied."""
+        last = self._resolution
+        if last.may_be_in_table:
+            return
+        self._resolution = _Resolution("", None, ResolvedDeletes())
+        self._discard([last.deletes], "the attempts that they were written for were not applied")
+
+    def _discard(self, lookups: Sequence[ResolvedDeletes], why: str) -> None:
+        for deletes in lookups:
+            if deletes.manifests:
+                self._table.discard_deletes(deletes.manifests, why)
 
     def _has_landed(self, committable: Committable, progress: Progress) -> bool:
         """Whether the table already contains the committable: an earlier attempt succeeded without a response."""
@@ -166,9 +223,14 @@ class Attempts:
         known = self._resolution
         if known.fits(committable, state) and not self._table.missing_files(known.deletes.manifests):
             return known.deletes
+        self.discard_unused_deletes()
         faults.reached("resolve.before")
         deletes = self._resolver.resolve(state, committable.keys, committable.commit_id, committable.manifests)
         faults.reached("resolve.after")
+        if known.commit_id != committable.commit_id:
+            self._doubtful = []
+        elif known.may_be_in_table:
+            self._doubtful.append(known.deletes)
         self._resolution = _Resolution(committable.commit_id, state.head, deletes)
         return deletes
 

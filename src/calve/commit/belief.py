@@ -12,7 +12,7 @@ from itertools import takewhile
 from calve.errors import FencedError, ForeignCommit, ProgressUnprovable, TableRecreated, TableRolledBack
 from calve.model.progress import Progress
 from calve.model.spec import OnForeignCommit, SinkSpec
-from calve.model.table import REPLACE, SnapshotInfo, TableState
+from calve.model.table import SnapshotInfo, TableState
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def _check_uuid(state: TableState, known_uuid: str | None) -> None:
 def _check_retired(stated: Progress | None) -> None:
     if stated and stated.fence.retired:
         raise FencedError(
-            "another sink adopted the table",
-            detail=f"It retired sink {stated.sink_id}, which last committed snapshot {stated.snapshot_id}.",
+            "another sink adopted the table, or calve maintain --forget excluded this one",
+            detail=f"Sink {stated.sink_id} is retired; it last committed snapshot {stated.snapshot_id}.",
             hint="Stop this process and drop the sink.",
         )
 
@@ -117,7 +117,7 @@ def _check_rollback(stated: Progress, newest: SnapshotInfo) -> None:
 
 
 def _check_foreign(since: Sequence[SnapshotInfo], trust: Trust) -> None:
-    foreign = [s for s in since if s.operation != REPLACE]
+    foreign = [s for s in since if s.changes_rows]
     if foreign and trust.policy is OnForeignCommit.HALT:
         first = foreign[-1]
         raise ForeignCommit(

@@ -89,12 +89,13 @@ class Commits:
         self._monitor.lag(self._lag.current_ms, self._lag.unread)
         self._monitor.committed(receipt, self._attempts.with_delete_totals(committable), seconds)
         self._state.report_waiting()
-        try:
-            self._journal.remove_staged(entry.staged for entry in consumed if entry.staged)
-            self._tidy(receipt)
-        except TransientError as error:
-            self._monitor.warned("clean-up after a commit", error)
-        self._remove_keys(committable)
+        with self._state.timed("tidy"):
+            try:
+                self._journal.remove_staged(entry.staged for entry in consumed if entry.staged)
+                self._tidy(receipt)
+            except TransientError as error:
+                self._monitor.warned("clean-up after a commit", error)
+            self._remove_keys(committable)
         faults.reached("receipt.after")
         return receipt
 

@@ -29,6 +29,7 @@ from calve.model.checkpoint import (
     entry_to_json,
     offsets_digest,
 )
+from calve.model.numbers import whole_number
 from calve.model.progress import Fence
 from calve.storage.state import StateStore
 
@@ -67,6 +68,10 @@ class Journal:
         names = [*self._store.list("runs"), *self._store.list("rec")]
         return max((_epoch(name) for name in names), default=0)
 
+    def is_of(self, table_uuid: str, epoch: int | None) -> bool:
+        """Whether it has the records of a table that states this epoch, and not older or other ones."""
+        return self.known_uuid() == table_uuid and (epoch is None or self.newest_epoch() >= epoch)
+
     def has_claimed(self) -> bool:
         """Whether any run has claimed the table: each writes its adoption record right after the claim."""
         return any(name.endswith(f"/{_ADOPT}") for name in self._store.list("rec"))
@@ -91,9 +96,9 @@ class Journal:
         return RunRecords(adoption_from_json(body), tuple(self._entries(folder)))
 
     def _entries(self, folder: str) -> Iterable[Entry]:
-        numbers = [n.rpartition("/")[2] for n in self._store.list(folder)]
+        found = (whole_number(name.rpartition("/")[2]) for name in self._store.list(folder))
         previous: int | None = None
-        for number in sorted(int(n) for n in numbers if n.isdigit()):
+        for number in sorted(number for number in found if number is not None):
             body = self._read(f"{folder}/{number:08d}")
             if body is None or (previous is not None and number != previous + 1):
                 return
@@ -118,6 +123,22 @@ class Journal:
         for name in [*self._store.list("rec"), *self._store.list("runs")]:
             if _epoch(name) < fence.epoch:
                 self._store.delete(name)
+
+    def named_manifests(self) -> frozenset[str]:
+        """Return the manifests of all batches that records name: they may still be committed, or be so again.
+
+        A successor copies records to its own directory before it removes them. So the records are listed again after
+        they were read, and the new ones are read, until there are none. Raises TransientError; ValueError, KeyError or
+        TypeError if a record is damaged: then nobody knows what it named.
+        """
+        before: list[str] = []
+        read: dict[str, frozenset[str]] = {}  # records are not overwritten: after a change only new ones are read
+        while (names := self._store.list("rec")) != before:
+            before = names
+            for name in names:
+                if name not in read and (data := self._store.read(name)) is not None:
+                    read[name] = _manifests_in(name, json.loads(data))
+        return frozenset(path for paths in read.values() for path in paths)
 
     def stage_folder(self, fence: Fence) -> str:
         """Return the folder of the state location in which a run stages changes."""
@@ -172,6 +193,12 @@ class Journal:
             _log.warning("damaged state record %s is treated as missing", name)
             return None
         return body
+
+
+def _manifests_in(name: str, body: dict[str, Any]) -> frozenset[str]:
+    entries = adoption_from_json(body).entries if name.endswith(_ADOPT) else (entry_from_json(body),)
+    committables = (entry.committable for entry in entries if entry.committable is not None)
+    return frozenset(m.path for one in committables for m in (*one.manifests, *one.keys))
 
 
 def _encoded(body: dict[str, Any]) -> bytes:

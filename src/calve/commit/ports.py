@@ -1,10 +1,11 @@
 """Interfaces to everything a run depends on: table, monitor, waiting. The simulation implements them too."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from calve.clock import Clock
 from calve.model.checkpoint import Offsets
 from calve.model.files import Committable, Manifest, ResolvedDeletes
 from calve.model.frontier import Frontier
@@ -33,6 +34,10 @@ class TableStore(Protocol):
 
     def remove_keys(self, keys: Sequence[Manifest]) -> None:
         """Remove key files and their manifests; files that are already gone are ignored."""
+        ...
+
+    def discard_deletes(self, deletes: Sequence[Manifest], why: str) -> None:
+        """Remove delete files that no snapshot refers to, and their manifests. Does not raise."""
         ...
 
     def merge_manifests(self, state: TableState) -> bool:
@@ -93,6 +98,8 @@ class Waiting:
     """The source is not expected to deliver smaller times."""
     minted: Frontier
     """Upper end of the last recorded batch."""
+    ready_bytes: int = 0
+    staged_bytes: int = 0
 
 
 class Monitor(Protocol):
@@ -108,6 +115,10 @@ class Monitor(Protocol):
 
     def lag(self, current_ms: int | None, unread: int | None) -> None:
         """The table shows everything the source had at `current_ms`; `unread` is still to be read; None: unknown."""
+        ...
+
+    def phase(self, name: str, seconds: float) -> None:
+        """The calling thread spent this time in a phase (`model.health.PHASES`) of the batch that it works on."""
         ...
 
     def late(self, rows: int) -> None:
@@ -133,6 +144,23 @@ class Monitor(Protocol):
     def warned(self, what: str, error: BaseException) -> None:
         """Something failed that is not urgent, such as a clean-up."""
         ...
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """Measures phases for a monitor."""
+
+    clock: Clock
+    monitor: Monitor
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Report the time spent in the block, also if it fails."""
+        started = self.clock.monotonic()
+        try:
+            yield
+        finally:
+            self.monitor.phase(phase, self.clock.monotonic() - started)
 
 
 class TableMaintenance(Protocol):

@@ -14,7 +14,7 @@ from calve.clock import Clock, IdSource
 from calve.commit.attempt import Attempts
 from calve.commit.backpressure import Lag
 from calve.commit.journal import Journal
-from calve.commit.ports import ExistingRows, Monitor, NoExistingRows, Resolver, TableStore, Waiter, Waiting
+from calve.commit.ports import ExistingRows, Monitor, NoExistingRows, Resolver, Stopwatch, TableStore, Waiter, Waiting
 from calve.commit.takeover import RunPosition, extend
 from calve.commit.windows import Closing
 from calve.errors import CheckpointGap, TransientError
@@ -54,7 +54,8 @@ class RunState:
     def __init__(self, spec: SinkSpec, table: TableStore, journal: Journal, ports: RunPorts) -> None:
         self.spec = spec
         self.journal = journal
-        self.attempts = Attempts(spec, table, journal, ports.resolver)
+        self.timed = Stopwatch(ports.clock, ports.monitor)
+        self.attempts = Attempts(spec, table, journal, ports.resolver, self.timed)
         self.clock, self.ids = ports.clock, ports.ids
         self.monitor, self.waiter = ports.monitor, ports.waiter
         self.windows = Closing(spec, self.clock)
@@ -114,6 +115,12 @@ class RunState:
         """Number of committables that wait to be committed."""
         with self.memory:
             return self.position.ready
+
+    @property
+    def pending_changes(self) -> list[int]:
+        """The number of changes in each committable that waits to be committed."""
+        with self.memory:
+            return [e.committable.totals.changes for e in self.position.entries if e.committable]
 
     @property
     def staged(self) -> list[CheckpointEntry]:
@@ -214,7 +221,8 @@ class RunState:
             self.journal.append(self.fence, number, entry)
             faults.reached("record.after")
 
-        self.retry_until_stopped(put)
+        with self.timed("record"):
+            self.retry_until_stopped(put)
         with self.memory:
             self.next_number = number + 1
             self.records.append((number, entry))
@@ -225,7 +233,11 @@ class RunState:
         with self.memory:
             position = self.position
             frontier = Frontier(self.windows.input(position))
-            work = Waiting(self.ready, len(position.staged), frontier, position.minted)
+            totals = [e.committable.totals for e in position.entries if e.committable]
+            ready_bytes = sum(total.data_bytes + total.delete_bytes for total in totals)
+            work = Waiting(
+                self.ready, len(position.staged), frontier, position.minted, ready_bytes, position.held_bytes
+            )
         self.monitor.waiting(work)
 
     def retry_until_stopped(self, action: Callable[[], T]) -> T:

@@ -1,10 +1,12 @@
 """Finds the rows with a batch's keys, in exactly the snapshot that a commit attempt builds on."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from calve.clock import IdSource
 from calve.iceberg.files.position_deletes import RowPositions
+from calve.iceberg.files.store import remove_new
 from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
@@ -113,11 +115,13 @@ class PositionResolver:
             files = files_matching_keys(scan, finder) if scan.candidates else ()
             return write_deletes(scan.place, [*known, *search_here(files, finder)], name)
         spark = self._jobs.session()
-        found = list(write_deletes(scan.place, known, name))
-        for number, keys in enumerate(rounds(scan.keys, self._limits.round_keys)):
-            files = tuple(file for c in scan.candidates if (file := _with_keys(c.file, keys)) is not None)
-            search = Search(files, scan.target, scan.place, f"{name}/{number}")
-            found += search_by_tasks(search, spark)
+        found: list[WrittenFile] = []
+        with _all_or_none(scan, found):
+            found += write_deletes(scan.place, known, name)
+            for number, keys in enumerate(rounds(scan.keys, self._limits.round_keys)):
+                files = tuple(file for c in scan.candidates if (file := _with_keys(c.file, keys)) is not None)
+                search = Search(files, scan.target, scan.place, f"{name}/{number}")
+                found += search_by_tasks(search, spark)
         return tuple(found)
 
 
@@ -134,13 +138,27 @@ def propose_deletes(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile
     """
     if not files:
         return ResolvedDeletes()
-    merged = merge_deletes(scan.many_deletes, scan.place, scan.live.keys(), name)
+    written = list(files)
+    with _all_or_none(scan, written):
+        merged = merge_deletes(scan.many_deletes, scan.place, scan.live.keys(), name)
+        written += merged.files
+        manifests = table.write_manifests(written, name.partition("/")[0])
     return ResolvedDeletes(
-        manifests=table.write_manifests((*files, *merged.files), name.partition("/")[0]),
+        manifests=manifests,
         totals=FileTotals.of(WriteResult(files, 0)),
         merged=FileTotals.of(WriteResult(merged.files, 0)),
         replaced=merged.replaced,
     )
+
+
+@contextmanager
+def _all_or_none(scan: KeyScan, written: Sequence[WrittenFile]) -> Iterator[None]:
+    """If the lookup fails, remove the delete files that it has written: nothing refers to them yet."""
+    try:
+        yield
+    except BaseException:
+        remove_new([file.path for file in written], scan.place.io_properties, "their lookup failed")
+        raise
 
 
 def files_matching_keys(scan: KeyScan, finder: PositionFinder) -> tuple[ScanFile, ...]:

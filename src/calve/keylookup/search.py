@@ -24,9 +24,9 @@ from calve.iceberg.schema.readable import ReadTarget
 from calve.model.files import WrittenFile
 from calve.model.scan import ReadTask, ScanFile
 from calve.reader.deletes import positions_by_path
-from calve.reader.frame import read_tasks
 from calve.reader.key_positions import KeyMemory, PositionFinder
 from calve.reader.key_sets import distinct
+from calve.reader.splits import read_tasks
 from calve.spark.failures import own_file_failure
 from calve.spark.tasks import Tasks
 

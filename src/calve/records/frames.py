@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from calve.errors import BadRow
 from calve.model.change import Origin
 from calve.model.spec import EXTENSION_METADATA, EXTENSION_NAME, ArrowExtension
+from calve.records import notices
 from calve.records.documents import Malformed, parsed, shortened
 from calve.records.problem import SAMPLE_LENGTH
 from calve.spark.sqltext import ident
@@ -78,8 +79,11 @@ def time_zone_of(records: Records) -> str:
 
 def map_rows(records: Records, inputs: Sequence[str], make_rows: Callable[[], Rows], output: StructType) -> DataFrame:
     """Run Python code over the columns `inputs`. `make_rows` prepares that code, once for every task."""
+    source = records if isinstance(records, DataFrame) else records.tasks
+    noticed = notices.accumulator_of(source.sparkSession.sparkContext)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        notices.use(noticed)
         schema = arrow_schema_of(output)
         rows = make_rows()
         for batch in batches:
@@ -143,8 +147,7 @@ def is_json(schema: T.StructType) -> bool:
     """Whether records are JSON in `value`: from Kafka, or lines of files from `source.files`."""
     if is_kafka(schema):
         return True
-    names = [f.name for f in record_fields(schema)]
-    return names == ["value"] and SOURCE_FILE in schema.names and is_text(schema["value"].dataType)
+    return schema.names == ["value", SOURCE_FILE] and is_text(schema["value"].dataType)
 
 
 def record_fields(schema: T.StructType) -> list[T.StructField]:

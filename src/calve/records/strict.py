@@ -26,7 +26,7 @@ STRUCT. Lone surrogates, which JSON can express, are rejected.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812
@@ -34,9 +34,12 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.errors import InvalidInput
 from calve.model.types import UUID_PATTERN
 from calve.records.columns import declared_names, declared_schema, is_uuid
+from calve.records.notices import note
 from calve.records.scalars import PLAIN, Coding, Convert, Settings, is_scalar, scalar, text_of
 
 UUID = "UUID"
+_LOOKS = 20
+"""Incomplete records, of each task, that are searched for fields whose names differ from columns in case."""
 _UUID = re.compile(UUID_PATTERN)
 
 
@@ -66,8 +69,8 @@ def declared_in_json(columns: str | None) -> list[T.StructField]:
             hint="Declare the table's columns: columns='id BIGINT NOT NULL, amount DECIMAL(12,2)'.",
         )
     fields = declared_schema(columns).fields
-    for field in fields:
-        check_type(field.dataType, field.name)
+    for one in fields:
+        check_type(one.dataType, one.name)
     return fields
 
 
@@ -176,6 +179,8 @@ class Columns:
     required: tuple[str, ...]
     """Names of those that are NOT NULL."""
     prefix: str = ""
+    looks: list[None] = field(default_factory=lambda: [None] * _LOOKS, compare=False, repr=False)
+    """One for each record that may still be searched for fields whose names differ from columns in case."""
 
     @classmethod
     def of(cls, fields: Sequence[T.StructField], settings: Settings, prefix: str = "") -> "Columns":
@@ -190,14 +195,28 @@ class Columns:
     def values(self, record: dict[str, Any], codings: Mapping[str, Coding] | None = None) -> list[Any]:
         """The columns of a record, in order. Raises Misfit for the first one that does not fit."""
         result = []
+        complete = True
         for name, convert in zip(self.names, self.converters, strict=True):
             value = record.get(name)
             if value is not None:
                 value = convert(value, PLAIN if codings is None else codings.get(name, PLAIN))
             elif name in self.required:
                 raise Misfit(f"{self.prefix}{name}", None, "NOT NULL", _hint_at_case(name, record))
+            elif name not in record:
+                complete = False
             result.append(value)
+        if not complete and self.looks:
+            self._look_for_other_case(record)
         return result
+
+    def _look_for_other_case(self, record: Mapping[str, Any]) -> None:
+        """Notice columns that are null because the field's name differs in case."""
+        self.looks.pop()
+        fields = {found.lower(): found for found in record}
+        for name in self.names:
+            other = fields.get(name.lower())
+            if other is not None and name not in record:
+                note(f"{self.prefix}{name}", f"{self.prefix}{other}")
 
 
 def _hint_at_case(name: str, record: Mapping[str, Any]) -> str:

@@ -6,10 +6,8 @@ for every batch.
 """
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql import types as T  # noqa: N812 - as above
+from pyspark.sql import types as T  # noqa: N812 - PySpark's own convention
 
 from calve.errors import BadRow, InvalidInput
 from calve.model.change import BAD, DIFF, MAY_BE_LETTER, OP, ORIGIN_OPEN, PROGRESS, TIME, UPSERT
@@ -17,11 +15,6 @@ from calve.model.types import UUID_PATTERN
 from calve.spark.sqltext import ident, literal, not_utf8
 from calve.spark.version import is_interval, is_variant
 from calve.write.job import Layout, WriteColumn
-
-
-def quoted(name: str) -> SparkColumn:
-    """A column by its exact name, dots and all."""
-    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def check_changes(frame: DataFrame, layout: Layout) -> DataFrame:

@@ -14,8 +14,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve.model.files import WriteTarget
+from calve.spark.sqltext import quoted
 from calve.spark.version import murmur3, murmur3_of_long, unscaled_bytes
-from calve.write.changes import quoted
 
 _HOUR_MICROS = 3_600_000_000
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve.errors import BadRow
 from calve.model.change import BAD, DELETE, DIFF, OP, ORDER_PREFIX, TIME, UPSERT, table_columns
-from calve.write.changes import quoted
+from calve.spark.sqltext import quoted
 
 _LEFT, _MOST, _LEAST = "_calve__left", "_calve__most", "_calve__least"
 

@@ -1,8 +1,8 @@
 """Writes Parquet files of a bounded size, with field ids and metrics, as a stream.
 
-A writer owns its file names, `calve-{sequence}-{uuid}.parquet` with its own UUID, so a task that runs twice writes two
-sets of files, of which at most one is reported. Memory holds one row group in Arrow form and its encoded pages, and
-none of the messages that delivered the rows.
+A writer owns its file names, `calve-t{mark of the table}-{sequence}-{uuid}.parquet` with its own UUID, so a task that
+runs twice writes two sets of files, of which at most one is reported. Memory holds one row group in Arrow form and its
+encoded pages, and none of the messages that delivered the rows.
 
 A table without partitions gets one set of rolling files, a partitioned one a set per partition. The rows of a partition
 should be adjacent, so that one file is open at a time however many partitions there are. Any other order only costs
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from calve.iceberg.files.names import own_name
 from calve.iceberg.files.partitions import Partitioner, Values, partitioner_of, same_partition
 from calve.iceberg.files.store import DataLocations, open_output, remove_new
 from calve.iceberg.schema.arrow import arrow_schema, key_schema, metrics_of, parse_schema
@@ -46,7 +47,7 @@ class FileNames:
 
     def __init__(self, target: WriteTarget, batch_id: str, writer: str) -> None:
         self._locations = DataLocations(target.data_location.rstrip("/"), target.table_properties)
-        self._key_location = target.key_location
+        self._key_location, self._mark = target.key_location, target.mark
         self._writer = uuid.uuid5(_NAMESPACE, f"{batch_id}/{writer}")
         self._sequence = itertools.count()
         self._io_properties = target.io_properties
@@ -54,7 +55,7 @@ class FileNames:
 
     def fresh(self, partition_folder: str = "", content: Content = Content.DATA) -> str:
         """A location never used before, in the folder of its partition if it has one."""
-        name = f"calve-{next(self._sequence):05d}-{self._writer}.parquet"
+        name = own_name(self._mark, f"{next(self._sequence):05d}-{self._writer}.parquet")
         apart = self._key_location and content is not Content.DATA
         location = f"{self._key_location}/{name}" if apart else self._locations.of(name, partition_folder)
         self._given.append(location)

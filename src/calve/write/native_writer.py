@@ -22,11 +22,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from calve.iceberg.files.names import own_name
 from calve.iceberg.files.store import filesystem_of
 from calve.model.change import OP, UPSERT
 from calve.model.files import FileOptions, WriteResult
+from calve.spark.sqltext import quoted
 from calve.spark.version import constant_of, in_own_session
-from calve.write.changes import quoted
 from calve.write.data_files import FileNames
 from calve.write.job import WriteJob
 from calve.write.native_files import SparkOutput
@@ -62,7 +63,7 @@ class NativeWriter:
     partitions: int | None
 
     def write(self, job: WriteJob) -> WriteResult:
-        folder = f"{job.target.data_location.rstrip('/')}/calve-unfinished-{job.batch_id}"
+        folder = f"{job.target.data_location.rstrip('/')}/{own_name(job.target.mark, f'unfinished-{job.batch_id}')}"
         names = FileNames(job.target, job.batch_id, "native")
         with (
             _temporary_folder(f"{folder}-all", job),

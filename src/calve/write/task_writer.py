@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from calve.model.change import OP, UPSERT
 from calve.model.files import WriteResult
+from calve.spark.sqltext import quoted
 from calve.spark.tasks import Tasks
 from calve.spark.version import in_own_session
-from calve.write.changes import quoted
 from calve.write.clusters import cluster
 from calve.write.job import WriteJob
 from calve.write.worker import TaskPlan, discard, write_partition

@@ -11,7 +11,8 @@ from calve.clock import SystemClock
 from calve.envelope.envelopes import changes_of, table_schema
 from calve.errors import BadRow, InvalidInput, SourceLost, decode
 from calve.model.change import BAD, DELETE, OP, UPSERT
-from calve.model.spec import Debezium, Upsert
+from calve.model.spec import Debezium, NoEnvelope, Upsert
+from calve.records.frames import SOURCE_FILE, SOURCE_PROBLEM
 from calve.source.files.definition import FileSource, files
 from calve.storage.state import LocalState
 
@@ -123,7 +124,7 @@ def test_options_of_sparks_reader_are_honoured(spark: SparkSession, tmp_path: Pa
     assert sorted(r.id for r in frame.collect()) == [1, 2]
     lenient = put(tmp_path / "csv", "a.csv", "1,x", "2,3")
     source = opened(lenient, tmp_path / "2", format="csv", schema="a INT, b INT", options={"mode": "DROPMALFORMED"})
-    assert [tuple(r) for r in everything(spark, source).collect()] == [(2, 3)]
+    assert [tuple(r) for r in everything(spark, source).select("a", "b").collect()] == [(2, 3)]
 
 
 def test_parquet_files_keep_the_schema_of_the_first(spark: SparkSession, tmp_path: Path) -> None:
@@ -131,10 +132,11 @@ def test_parquet_files_keep_the_schema_of_the_first(spark: SparkSession, tmp_pat
     spark.range(3).write.parquet(str(folder / "1"))
     source = opened(folder, tmp_path, format="parquet", schema=None)
     first = source.next_end(None)
-    assert source.schema(spark).names == ["id"]
+    described = ["id", SOURCE_FILE, SOURCE_PROBLEM]
+    assert source.schema(spark).names == described
     assert sorted(r.id for r in source.frame(spark, None, first).collect()) == [0, 1, 2]
     spark.range(5).selectExpr("id", "id as more").write.parquet(str(folder / "2"))
-    assert source.frame(spark, first, source.next_end(first)).columns == ["id"]
+    assert source.frame(spark, first, source.next_end(first)).columns == described
     (tmp_path / "nothing").mkdir()
     with pytest.raises(InvalidInput, match="no file to infer a schema from"):
         opened(tmp_path / "nothing", tmp_path, format="parquet", schema=None).schema(spark)
@@ -176,3 +178,39 @@ def test_a_range_of_several_checkpoints_is_read_at_once(spark: SparkSession, tmp
     assert len(ends) == 3
     assert sorted(r.id for r in source.frame(spark, ends[0], ends[2]).collect()) == [2, 3]
     assert source.size(None, ends[2]).bytes == 3 * source.size(None, ends[0]).bytes  # type: ignore[operator]
+
+
+def test_a_field_whose_name_differs_from_a_column_in_case_is_told_once(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = put(tmp_path / "in", "a.json", *['{"id": 1, "AMOUNT": 1.5, "Day": null, "seq": 1}'] * 5)
+    put(tmp_path / "in", "b.json", '{"id": 2, "AMOUNT": 2.5, "seq": 1}', '{"id": 3, "amount": 3.5, "seq": 1}')
+    frame = everything(spark, opened(folder, tmp_path))
+    assert sorted(str(r.amount) for r in frame.collect()) == ["3.50", *["None"] * 6]
+    assert len(frame.collect()) == 7
+    told = [record.getMessage() for record in caplog.records if "case-sensitive" in record.getMessage()]
+    assert len(told) == 2
+    assert told[0].startswith('column "amount" is null: the records have no such field, but "AMOUNT".')
+    assert told[1].startswith('column "day" is null')
+
+
+def test_a_bad_row_of_a_typed_file_names_the_file(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    spark.sql("SELECT 1 AS id, cast(X'ff41' AS STRING) AS name, 1L AS seq").write.parquet(str(folder))
+    (file,) = (path.name for path in folder.glob("*.parquet"))
+    upsert = Upsert(order_by=("seq",), columns="id, name")
+    for schema in (None, "id INT, name STRING, seq BIGINT"):
+        source = opened(folder, tmp_path, format="parquet", schema=schema, envelope=upsert)
+        frame = everything(spark, source)
+        assert table_schema(source.schema(spark), upsert, ["id"]).names == ["id", "name"]
+        (problem,) = problems(frame, upsert)
+        assert f"file file://{folder}/{file}" in problem
+
+
+def test_a_column_named_value_of_files_is_no_json(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    spark.sql("SELECT 'plain' AS value").write.parquet(str(folder))
+    cases: list[tuple[Any, list[str]]] = [(NoEnvelope(), []), (Upsert(order_by=("value",)), ["value"])]
+    for envelope, key in cases:
+        frame = everything(spark, opened(folder, tmp_path, format="parquet", schema=None, envelope=envelope))
+        assert [(r.value, r[BAD]) for r in changes_of(frame, envelope, key).collect()] == [("plain", None)]

@@ -25,6 +25,7 @@ from calve.write import task_writer
 from calve.write.batch import write_batch
 from calve.write.worker import TaskPlan, write_partition
 from tests.integration.write.test_writers import target_for
+from tests.support.jvm import QUICK
 
 ROWS = 20_000
 
@@ -51,7 +52,7 @@ def changes(spark: SparkSession) -> DataFrame:
 
 
 def main(folder: Path) -> dict[str, WriteResult]:
-    settings = {"spark.driver.maxResultSize": "100k", "spark.driver.memory": "1g"}
+    settings = {**QUICK, "spark.driver.maxResultSize": "100k"}
     spark = embedded_session(folder / "home", master="local[2,2]", conf=settings)
     frame, ids = changes(spark), RandomIds()
     large = write_batch(

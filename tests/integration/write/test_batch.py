@@ -18,6 +18,7 @@ from calve.write.batch import DRIVER_ROWS, write_batch
 from calve.write.data_files import FileNames
 from tests.integration.write.frames import Row, changes_of_orders, expected, found, frame_of
 from tests.integration.write.test_writers import ORDERS, target_for
+from tests.support.combinations import diagonal
 from tests.unit.write.sample import FLAT, rows_of, target_in
 
 GOOD: Row = (1, "NEW", 1.0, 2, UPSERT, 0, None)
@@ -44,7 +45,7 @@ def written(frame: DataFrame, folder: Path, way: str = "driver", *, deletes: boo
 def failure(frame: DataFrame, folder: Path, way: str) -> CalveError:
     with pytest.raises(CalveError) as caught:
         written(frame, folder, way)
-    assert not list(folder.rglob("calve-unfinished-*"))
+    assert not list(folder.rglob("calve-*unfinished-*"))
     return caught.value
 
 
@@ -64,8 +65,7 @@ def test_a_bad_record_that_could_be_a_dead_letter_says_how(spark: SparkSession, 
     assert "⟦" not in str(error)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("op", [UPSERT, DELETE])
+@diagonal(way=WAYS, op=[UPSERT, DELETE])
 def test_a_null_in_the_key_names_the_column(spark: SparkSession, tmp_path: Path, way: str, op: int) -> None:
     error = failure(frame_of(spark, ORDERS, [GOOD, (None, "x", None, None, op, 1, None)]), tmp_path, way)
     assert isinstance(error, BadRow)

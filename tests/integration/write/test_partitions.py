@@ -116,7 +116,7 @@ def partitions_in_manifests(table: PartitionedTable) -> set[tuple[str, str]]:
     return {(file.file_path, repr(tuple(file.partition[i] for i in range(len(file.partition))))) for file in files}
 
 
-@settings(max_examples=12)
+@settings(max_examples=settings().max_examples // 8)
 @given(specs, batches, st.sampled_from(sorted(PARTITIONING)), st.randoms(use_true_random=False))
 def test_random_changes_of_random_partitions_leave_what_a_dictionary_holds(
     spark: SparkSession,

@@ -34,6 +34,7 @@ from calve.write.native_writer import NativeWriter
 from calve.write.task_writer import TaskWriter
 from tests.integration.write.every_type import COLUMNS, random_rows
 from tests.integration.write.frames import Row, changes_of_orders, expected, found, frame_of
+from tests.support.combinations import diagonal
 from tests.unit.write.sample import DATA_SPEC, DELETE_SPEC, ids_of, local, rows_of
 
 ORDERS = "id BIGINT, status STRING, amount DOUBLE, customer INT"
@@ -97,8 +98,7 @@ def check_files(result: WriteResult, target: WriteTarget, key: list[str]) -> Non
         assert all(a < b for a, b in pairwise(keys)), "rows are not sorted by key"
 
 
-@pytest.mark.parametrize("deletes", [True, False])
-@pytest.mark.parametrize("writer", WRITERS)
+@diagonal(writer=WRITERS, deletes=[True, False])
 def test_every_writer_leaves_the_last_change_of_every_key(
     spark: SparkSession, tmp_path: Path, writer: str, *, deletes: bool
 ) -> None:
@@ -196,8 +196,7 @@ def test_every_writer_ends_files_at_the_target_size(spark: SparkSession, tmp_pat
     check_files(result, target, ["id"])
 
 
-@pytest.mark.parametrize("deletes", [True, False])
-@pytest.mark.parametrize("keys", [2_000, 5])
+@diagonal(keys=[2_000, 5], deletes=[True, False])
 def test_spark_writes_upserts_without_a_window_and_still_leaves_the_last_one(
     spark: SparkSession, tmp_path: Path, keys: int, *, deletes: bool
 ) -> None:
@@ -241,8 +240,7 @@ def test_every_writer_writes_only_keys_for_deletes(spark: SparkSession, tmp_path
     assert write(FAST[writer], frame, target, deletes=False) == WriteResult((), 50)
 
 
-@pytest.mark.parametrize("name", ["a b%20c [x]{y} ü", "a #1 q?m :"])
-@pytest.mark.parametrize("writer", FAST)
+@diagonal(writer=FAST, name=["a b%20c [x]{y} ü", "a #1 q?m :"])
 def test_every_writer_uses_a_location_verbatim(spark: SparkSession, tmp_path: Path, writer: str, name: str) -> None:
     frame = frame_of(spark, ORDERS, [(1, "NEW", 1.0, 2, UPSERT, 0, None)])
     target = target_for(frame, ["id"], tmp_path / name)
@@ -306,8 +304,7 @@ def check_partitions(result: WriteResult, target: WriteTarget) -> None:
     assert {file.partition for file in result.delete_files} <= {()}
 
 
-@pytest.mark.parametrize("fields", [["status"], ["bucket(4, id)"], ["truncate(10, customer)", "bucket(2, status)"]])
-@pytest.mark.parametrize("writer", PARTITIONING)
+@diagonal(fields=[["status"], ["bucket(4, id)"], ["truncate(10, customer)", "bucket(2, status)"]], writer=PARTITIONING)
 def test_every_writer_puts_the_last_change_of_every_key_into_its_partition(
     spark: SparkSession, tmp_path: Path, writer: str, fields: list[str]
 ) -> None:

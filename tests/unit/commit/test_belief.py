@@ -39,6 +39,10 @@ def foreign(number: int, operation: str = "append", parent: int | None = None) -
     return SnapshotInfo(number, parent or number - 1, number, operation, None)
 
 
+def converted(number: int) -> SnapshotInfo:
+    return replace(foreign(number, "delete"), same_rows=True)
+
+
 def table(*ancestors: SnapshotInfo, stated: int | None = None, uuid: str = "t") -> TableState:
     return TableState(uuid, ancestors, progress(stated) if stated else None, has_data=True)
 
@@ -53,8 +57,9 @@ def test_the_newest_own_ancestor_wins_and_takes_its_offsets_from_the_property() 
     assert (found.snapshot_id, found.offsets, found.offsets_known) == (3, "3", True)
 
 
-def test_a_compaction_on_top_is_fine() -> None:
-    found = believe(table(foreign(4, "replace"), own(3), stated=3), "t", HALT)
+@pytest.mark.parametrize("on_top", [foreign(4, "replace"), converted(4)])
+def test_a_compaction_or_conversion_on_top_is_fine(on_top: SnapshotInfo) -> None:
+    found = believe(table(on_top, own(3), stated=3), "t", HALT)
     assert found is not None
     assert found.snapshot_id == 3
 

@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from calve.errors import TransientError
 from calve.iceberg.files.avro import read_entries
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.position_deletes import OWN_FILE, PATH_ID
+from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.resolver import rounds
 from calve.model.files import WrittenFile
 from calve.model.scan import DeleteFile, DeleteKind
@@ -65,6 +66,23 @@ def test_keys_of_an_empty_table_need_no_file(table: KeyedTable) -> None:
 def test_keys_that_no_row_has_leave_no_file(table: KeyedTable) -> None:
     table.apply([table.data([row(1), row(3)])], [row(1), row(3)])
     assert table.resolved([row(2)]).manifests == ()
+
+
+def test_a_lookup_whose_manifests_cannot_be_written_leaves_no_file(
+    table: KeyedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.apply([table.data([row(1), row(3)])], [row(1), row(3)])
+
+    def fail(_table: IcebergTable, _files: Sequence[WrittenFile], _commit_id: str) -> None:
+        raise TransientError("the store is full")
+
+    folder = Path(table.table.location().removeprefix("file://")) / "data"
+    keys = table.keys([row(1)])
+    before = sorted(folder.rglob("*.parquet"))
+    monkeypatch.setattr(IcebergTable, "write_manifests", fail)
+    with pytest.raises(TransientError, match="the store is full"):
+        table.resolver.resolve(table.iceberg.load(), keys, "commit")
+    assert sorted(folder.rglob("*.parquet")) == before
 
 
 def test_a_file_is_not_opened_when_no_key_lies_between_its_bounds(table: KeyedTable) -> None:

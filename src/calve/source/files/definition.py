@@ -23,7 +23,16 @@ from calve.model.checkpoint import Offsets, SizeHint
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.records.columns import declared_schema
 from calve.source.files.ledger import ChangedFile, Ledger, Place
-from calve.source.files.records import LINES, check_fields, csv_records, json_lines, json_records, record_schema
+from calve.source.files.records import (
+    LINES,
+    check_fields,
+    csv_records,
+    json_lines,
+    json_records,
+    record_schema,
+    typed_rows,
+    with_origin,
+)
 from calve.spark.failures import told_as
 from calve.storage.listing import FileListing, KnownFile, absolute, spark_options
 from calve.storage.state import StateStore
@@ -139,13 +148,18 @@ class FileSource:
         definition = self._definition
         if definition.lines:
             return LINES
-        if definition.schema is None:
-            return self._found_schema(spark)
+        if not definition.strict or definition.schema is None:
+            return with_origin(self._spark_schema(spark).fields)
         declared = declared_schema(definition.schema)
-        if not definition.strict:  # Spark's readers ignore NOT NULL
-            return T.StructType([T.StructField(f.name, f.dataType, metadata=f.metadata) for f in declared.fields])
         check_fields(declared.fields, nested=definition.format == "json")
         return record_schema(declared.fields)
+
+    def _spark_schema(self, spark: SparkSession) -> T.StructType:
+        """The columns that Spark's reader reads. It ignores NOT NULL."""
+        if self._definition.schema is None:
+            return self._found_schema(spark)
+        declared = declared_schema(self._definition.schema).fields
+        return T.StructType([T.StructField(f.name, f.dataType, metadata=f.metadata) for f in declared])
 
     def _found_schema(self, spark: SparkSession) -> T.StructType:
         """The schema of the first file; used for all files of this run."""
@@ -257,12 +271,9 @@ class FileSource:
                 return csv_records(spark, paths, fields, definition.options)
             return json_records(spark, paths, fields, definition.epoch_unit)
         strictest = {"mode": "FAILFAST"} if definition.format in _NEEDS_SCHEMA else {}
-        return (
-            spark.read.format(definition.format)
-            .options(**strictest | dict(definition.options) | spark_options(paths))
-            .schema(self.schema(spark))
-            .load(paths)
-        )
+        options = strictest | dict(definition.options) | spark_options(paths)
+        reader = spark.read.format(definition.format).options(**options).schema(self._spark_schema(spark))
+        return typed_rows(reader.load(paths))
 
     def size(self, start: Offsets, end: Offsets) -> SizeHint:
         total = sum(f.size for f in self._ledger.files(Place.of(start), Place.of(end)))

@@ -31,8 +31,17 @@ _LINE = "value"
 
 def record_schema(fields: Sequence[T.StructField]) -> T.StructType:
     """The columns of a frame of records."""
-    described = [T.StructField(name, T.StringType()) for name in (SOURCE_FILE, SOURCE_PROBLEM)]
-    return T.StructType([*(T.StructField(f.name, f.dataType) for f in fields), *described])
+    return with_origin([T.StructField(f.name, f.dataType) for f in fields])
+
+
+def with_origin(fields: Sequence[T.StructField]) -> T.StructType:
+    """Columns as they are, and those that describe where a record came from."""
+    return T.StructType([*fields, *(T.StructField(name, T.StringType()) for name in (SOURCE_FILE, SOURCE_PROBLEM))])
+
+
+def typed_rows(rows: DataFrame) -> DataFrame:
+    """Rows that Spark read from files, with the columns of `with_origin`."""
+    return rows.selectExpr("*", _FILE, f"cast(null as string) as {SOURCE_PROBLEM}")
 
 
 def check_fields(fields: Sequence[T.StructField], *, nested: bool) -> None:
@@ -78,7 +87,7 @@ def csv_records(
     return map_rows(chosen, [ident(n) for n in [*names, _CORRUPT, SOURCE_FILE]], reader.rows, record_schema(fields))
 
 
-_FILE = f"regexp_replace(_metadata.file_path, '^file:/+', 'file:///') as {SOURCE_FILE}"
+_FILE = f"nullif(regexp_replace(_metadata.file_path, '^file:/+', 'file:///'), '') as {SOURCE_FILE}"
 """The same for all of Hadoop's local filesystems: it is part of the identity of a dead letter."""
 _MUST_EXIST = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 

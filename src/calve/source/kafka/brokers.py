@@ -21,6 +21,9 @@ ANSWER_SECONDS = 20.0
 """The longest that a request may take."""
 GRACE_SECONDS = 2.0
 """What remains of it once no broker could be reached, or the login was refused."""
+UNKNOWN_SECONDS = 30.0
+"""How long brokers must say, without a break, that a topic does not exist: a broker that has just started may not know
+its topics yet. Consumers of librdkafka wait as long (`topic.metadata.propagation.max.ms`)."""
 _POLL_SECONDS = 0.05
 _EARLIEST, _LATEST = "earliest", "latest"
 _AFTER = re.compile(r" \(after \d+ms in state \w+[^)]*\)")
@@ -62,6 +65,8 @@ class Brokers:
         self._access = access
         self._errors: list[Any] = []
         self._opened: AdminClient | None = None
+        self._unknown_since: float | None = None
+        """When the brokers first said that the topic does not exist; None if their last answer was another."""
 
     def check(self) -> None:
         """Check that a broker responds. Raises TransientError."""
@@ -81,6 +86,25 @@ class Brokers:
             raise self._failed("listing topics", error) from error
 
     def state(self, topic: str) -> TopicState:
+        """The current state of a topic that existed before.
+
+        Raises SourceLost if brokers have said for a while that it does not exist, and TransientError until then.
+        """
+        since, self._unknown_since = self._unknown_since, None
+        try:
+            return self._state(topic)
+        except SourceLost as error:
+            now = time.monotonic()
+            self._unknown_since = now if since is None else since
+            if now - self._unknown_since >= UNKNOWN_SECONDS:
+                raise
+            raise TransientError(
+                error.primary,
+                detail=f"{error.detail} A broker that has just started may not know its topics yet.",
+                hint=f"The sink stops if they still do not know it after {UNKNOWN_SECONDS:g} s.",
+            ) from error
+
+    def _state(self, topic: str) -> TopicState:
         """The current state of a topic. Raises SourceLost if it does not exist."""
         kafka = installed()
         admin = self._admin()
@@ -115,9 +139,9 @@ class Brokers:
         return found | (self.offsets(topic, late, _LATEST) if late else {})
 
     def require(self, topic: str) -> TopicState:
-        """Like `state`, for the definition of a source: raises InvalidInput that suggests a similar topic."""
+        """Like `state`, for the definition of a source: raises InvalidInput at once, with a similar topic."""
         try:
-            return self.state(topic)
+            return self._state(topic)
         except SourceLost as error:
             names = [name for name in self.topics() if not name.startswith("__")]
             hint = suggestion(topic, names) or f"There are {', '.join(names[:10]) or 'none'}."
