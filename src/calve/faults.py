@@ -54,8 +54,18 @@ POINTS = frozenset(
         "commit.after",  # the catalog applied it, the response is not read
         "receipt.before",  # the response is read, nothing is cleaned up
         "receipt.after",
-        "expiry.before",  # after a commit that expired snapshots: their files are about to be removed
-        "expiry.after",  # they are removed
+        "expiry.before",  # snapshots are about to expire
+        "expiry.journal",  # the journal names them, the table still has them
+        "expiry.after",  # they are expired, their files exist
+        "removal.before",  # files of expired snapshots are about to be removed
+        "removal.files",  # data, deletes and statistics are removed
+        "removal.manifests",  # manifests, too
+        "removal.lists",  # manifest lists, too; the journal still names them
+        "removal.after",  # the journal no longer names them
+        "orphans.listed",  # the folder of a table is listed
+        "orphans.work",  # work in flight is read, the metadata is not
+        "orphans.noted",  # orphans are noted, none is removed
+        "orphans.remove",  # some are about to be removed
         "maintain.before",
         "maintain.after",
         "state.put",  # any write to the state location

@@ -1,35 +1,43 @@
 """A catalog of tables, and calve's home folder."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pyspark.sql import SparkSession
-
-from calve.catalog.connect import Catalog, connect_embedded, open_catalog
+from calve.catalog.connect import CATALOG_NAME, Catalog, connect_embedded, open_catalog
 from calve.errors import InvalidInput
 from calve.metastore.tables import TableId
 from calve.model.spec import TableName
-from calve.spark.session import embedded_session
-from calve.storage.filesystems import io_properties_of, make_private
+from calve.spark.on_demand import spark_on_demand
+from calve.storage.filesystems import io_properties_of
+from calve.storage.local import default_home, make_private
 from calve.storage.state import StateFolder, StateStore, open_state
 from calve.suggest import suggestion
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _PROPERTIES = frozenset(
     {
-        *("type", "uri", "warehouse", "credential", "token", "scope", "audience", "resource", "oauth2-server-uri"),
+        *(
+            "type",
+            "uri",
+            "warehouse",
+            "catalog-name",
+            "credential",
+            "token",
+            "scope",
+            "audience",
+            "resource",
+            "oauth2-server-uri",
+        ),
         *("prefix", "auth", "ssl", "echo", "pool-pre-ping", "init-catalog-tables", "snapshot-loading-mode"),
         *("py-io-impl", "buffer-size", "scan-planning-mode", "namespace-separator", "view-endpoints-supported"),
     }
 )
 """Properties of pyiceberg's catalogs whose names have no dot."""
-
-
-def default_home() -> Path:
-    """`CALVE_HOME`, or `.calve` in the working directory."""
-    return Path(os.environ.get("CALVE_HOME", ".calve")).absolute()
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,9 @@ class Lake:
         address = urlsplit(self.properties.get("uri", ""))
         port = f":{address.port}" if address.port else ""
         place = f"{address.hostname}{port}" if address.hostname else address.path
-        parts = [self.properties.get("type", ""), place, self.properties.get("warehouse", "")]
+        named = ("type", "warehouse", CATALOG_NAME)
+        kind, warehouse, name = (self.properties.get(key, "") for key in named)
+        parts = [kind, place, warehouse, name]
         return " ".join(filter(None, parts)) or "catalog"
 
     def table(self, name: str) -> "TableRef":
@@ -62,16 +72,21 @@ class Lake:
         """Open a new client."""
         return open_catalog(self.properties) if self.properties else connect_embedded(self.home)
 
-    def state(self, location: str | None, sink_id: str) -> StateStore:
-        """The state location of a sink, reached with the credentials of the table files."""
+    def state_root(self, location: str | None) -> StateStore:
+        """A state location, reached with the credentials of the table files; by default the one in the home folder."""
         if location is None:
             make_private(self.home / "state")
-        opened = open_state(location or str(self.home / "state"), io_properties_of(self.properties))
-        return StateFolder(opened, sink_id)
+        return open_state(location or str(self.home / "state"), io_properties_of(self.properties))
 
-    def spark(self, *, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
+    def state(self, location: str | None, sink_id: str) -> StateStore:
+        """The folder of a sink in a state location."""
+        return StateFolder(self.state_root(location), sink_id)
+
+    def spark(self, *, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> "SparkSession":
         """The active Spark session, or a quiet local one."""
-        return SparkSession.getActiveSession() or embedded_session(self.home, master=master, conf=conf or {})
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - catalogs and tables are used without Spark, too
+
+        return SparkSession.getActiveSession() or spark_on_demand(self.home, master=master, conf=conf)()
 
 
 @dataclass(frozen=True)
@@ -86,7 +101,19 @@ class TableRef:
 
 
 def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
-    """The embedded lake of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`)."""
+    """The embedded lake of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`).
+
+    Nothing is created or asked before the lake is used.
+
+    >>> lake = calve.connect(home="/data/calve")
+    >>> print(lake.table("shop.orders"))
+    shop.orders
+    >>> calve.connect(type="rest", uri="https://catalog.example", warehouse="lake").label
+    'rest catalog.example lake'
+    >>> calve.connect(typ="rest")
+    Traceback (most recent call last):
+    calve.errors.InvalidInput: unknown property "typ" of a catalog
+    """
     settings = {key.replace("_", "-"): value for key, value in properties.items()}
     for name in settings:
         if "." not in name and name not in _PROPERTIES:

@@ -33,10 +33,10 @@ from calve.source.files.definition import FileSource
 from calve.source.port import SourceDefinition
 from calve.spark.executors import asked_first
 from calve.spark.failures import told_as
+from calve.spark.sqltext import quoted
 from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
 from calve.storage.state import StateStore, open_state
-from calve.write.changes import quoted
 from calve.write.consolidate import last_rows, log_rows
 
 SAMPLE = 5

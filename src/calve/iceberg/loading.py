@@ -30,7 +30,7 @@ from calve.catalog.outcome import TableChange, send
 from calve.errors import InvalidInput
 from calve.iceberg.schema.fitting import as_known, field_named, fit
 from calve.iceberg.snapshot.history import has_data, head_of
-from calve.model.progress import Progress, property_key
+from calve.model.progress import Progress, property_key, sinks_named
 from calve.model.spec import TableName
 from calve.suggest import suggestion
 
@@ -45,7 +45,6 @@ PROPERTIES: Mapping[str, str] = {
     "write.merge.mode": "merge-on-read",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
-    "history.expire.max-snapshot-age-ms": str(7 * 24 * 3600 * 1000),
 }
 """Properties of a new table; the caller's properties take precedence."""
 
@@ -215,8 +214,7 @@ def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, int]:
             properties = catalog.load_table(name.identifier).properties
         except NoSuchTableError:
             return {}
-    prefix = property_key("")
-    stated = {key.removeprefix(prefix): text for key, text in properties.items() if key.startswith(prefix)}
+    stated = {sink_id: properties[property_key(sink_id)] for sink_id in sinks_named(properties)}
     fences = {sink_id: Progress.from_property(text).fence for sink_id, text in stated.items()}
     return {sink_id: fence.version for sink_id, fence in fences.items() if not fence.retired}
 

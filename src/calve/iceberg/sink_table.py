@@ -6,9 +6,9 @@
                                                                └─► sometimes: expiry, in a separate commit
 
 `commit` is one attempt on exactly the state it is given. It does not retry. An attempt that certainly failed removes
-only its own manifest list: the next attempt reuses the manifests of the batch. All requests go through one catalog
-client: only one thread at a time may call `load`, `commit`, `plan_keys` and `merge_manifests`; any thread may call
-`standing`, `write_target`, `write_manifests` and `missing_files`.
+its own manifest list, but neither the manifests of the batch nor its deletes: the next attempt may use them. All
+requests go through one catalog client: only one thread at a time may call `load`, `commit`, `plan_keys` and
+`merge_manifests`; any thread may call `standing`, `write_target`, `write_manifests` and `missing_files`.
 """
 
 import logging
@@ -25,7 +25,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableUpdate
 
-from calve.catalog.discard import remove
+from calve.catalog.discard import discard, remove
 from calve.catalog.failures import trying
 from calve.catalog.guarded import locations_of
 from calve.catalog.outcome import TableChange, send, shows_no_history
@@ -33,12 +33,14 @@ from calve.clock import Clock, IdSource
 from calve.errors import InvalidInput, TerminalError, TransientError
 from calve.faults import reached
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
-from calve.iceberg.files.manifests import OWN_PREFIX, manifest_file, manifest_place, write_existing, write_manifests
+from calve.iceberg.files.manifests import manifest_file, manifest_place, write_existing, write_manifests
+from calve.iceberg.files.names import table_mark
 from calve.iceberg.files.options import file_options
 from calve.iceberg.files.store import absent, io_properties_of
 from calve.iceberg.loading import unpartitioned_spec_id
 from calve.iceberg.planning.facts import TableSummary, standing_of
 from calve.iceberg.planning.key_scan import KeyScan, KeyScans
+from calve.iceberg.planning.table_health import table_health
 from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.arrow import parse_schema
@@ -55,8 +57,10 @@ from calve.iceberg.snapshot.draft import (
     requirements,
     retirement_update,
     snapshot_change,
+    unsent_files,
 )
-from calve.iceberg.snapshot.expiry import expire, may_be_due
+from calve.iceberg.snapshot.expired_files import load_whole
+from calve.iceberg.snapshot.expiry import expire, may_be_due, refusal_of, retention_warning
 from calve.iceberg.snapshot.history import (
     SnapshotInfos,
     added_counts,
@@ -68,10 +72,13 @@ from calve.iceberg.snapshot.history import (
     stated_progress,
 )
 from calve.iceberg.snapshot.removal import NOTHING_REMOVED, remove_all, remove_deletes
+from calve.iceberg.snapshot.removal_journal import RemovalJournal
+from calve.iceberg.snapshot.retention import Policy
 from calve.model.checkpoint import RowKind
 from calve.model.files import NO_NEEDS, ColumnNeeds, KeyPlace, Manifest, WriteTarget, WrittenFile
+from calve.model.health import TableHealth
 from calve.model.progress import Progress
-from calve.model.spec import WriteOptions
+from calve.model.spec import RetentionOptions, TableName, WriteOptions
 from calve.model.table import Proposal, TableState
 from calve.storage.filesystems import expires_soon, keeps_everything, task_properties_of, with_place_apart
 from calve.storage.hints import is_refused
@@ -99,7 +106,11 @@ class IcebergTable:
         *,
         shape: Shape | None = None,
         keys_at: KeyPlace | None = None,
+        state_location: str = "",
+        retention: RetentionOptions | None = None,
+        removals: RemovalJournal | None = None,
     ) -> None:
+        """Without `removals`, snapshots expire and their files stay."""
         self._catalog = table.catalog
         self._identifier = table.name()
         self._name = ".".join(table.name())
@@ -112,6 +123,7 @@ class IcebergTable:
         theirs = table.schema() if shape is None else as_known(table.metadata, shape.given)
         self._key_ids = tuple(field_named(theirs.fields, name).field_id for name in key)
         self._keys_at = keys_at
+        self._state_location = state_location
         self._keeps_keys = keeps_everything(table.location())
         """Whether the store refuses to delete key files."""
         self._has_apart = False
@@ -122,6 +134,10 @@ class IcebergTable:
         """As last loaded or committed."""
         self._infos = SnapshotInfos(sink_id)
         self._warned = False
+        self._retention, self._removals = retention or RetentionOptions(), removals
+        self._expiry_note = ""
+        self.expiries = 0
+        """The number of expiries that this run committed."""
         self._commits = self._expiry_from = 0
         """The number of commits of this run, and the number at which it looks for expired snapshots again."""
         self._manifests = ManifestCache()
@@ -208,7 +224,7 @@ class IcebergTable:
         )
         kept = before if removal is NOTHING_REMOVED else removal.lines
         contents = SnapshotContents((*new, *kept), shared=(*new, *before), summary=summary)
-        updates = progress_updates(draft, progress)
+        updates = progress_updates(draft, progress, self._state_location)
         if proposal.retired:
             updates += (retirement_update(proposal.retired),)
         reached("manifest-list.before")
@@ -221,18 +237,30 @@ class IcebergTable:
 
     def _expire(self) -> None:
         """Remove expired snapshots, if there are enough of them. A failure is retried after a later commit."""
-        now_ms, self._commits = self._clock.now_ms(), self._commits + 1
-        if self._commits < self._expiry_from or not may_be_due(self._metadata, self._branch, now_ms):
+        policy, self._commits = Policy(self._retention, self._branch, self._clock.now_ms()), self._commits + 1
+        if self._commits < self._expiry_from or not may_be_due(self._metadata, policy):
             return
         self._expiry_from = self._commits + len(self._metadata.snapshots) // _LOOK_SHARE
         try:
             reached("expiry.before")
-            with trying(f'loading table "{self._name}"'):
-                table = self._catalog.load_table(self._identifier)
-            self._metadata = expire(table, self._branch, now_ms) or self._metadata
+            table = load_whole(self._catalog, TableName(self._identifier[:-1], self._identifier[-1]))
+            if table is None or self._may_not_expire(table):
+                return
+            done = expire(table, policy, self._removals, self._ids)
+            if done is not None:
+                self._metadata, self.expiries = done[0], self.expiries + 1
             reached("expiry.after")
-        except (TransientError, NoSuchTableError) as error:  # must not fail the commit, which was applied
+        except TransientError as error:  # must not fail the commit, which was applied
             log.info("expiry of snapshots of %s will be retried: %s", self._name, error)
+
+    def _may_not_expire(self, table: Table) -> bool:
+        """Whether the table refuses expiry. Logs that, and a retention that is too short, once."""
+        refusal = refusal_of(table)
+        note = f"snapshots are kept: {refusal}" if refusal else retention_warning(table, self._branch, self._retention)
+        if note and note != self._expiry_note:
+            log.warning("table %s: %s", self._name, note)
+        self._expiry_note = note
+        return bool(refusal)
 
     @property
     def behind(self) -> bool:
@@ -264,8 +292,8 @@ class IcebergTable:
         if not groups:
             return False
         draft = new_draft(table, self._clock, self._ids, self._branch)
-        with trying(f'merging manifests of "{self._name}"'):
-            merged = [self._merge(draft, group, number) for number, group in enumerate(groups)]
+        with unsent_files(table) as made, trying(f'merging manifests of "{self._name}"'):
+            merged = [self._merge(draft, group, number, made) for number, group in enumerate(groups)]
         replaced = {manifest.manifest_path for group in groups for manifest in group.members}
         kept = [line for line in lines if line.manifest.manifest_path not in replaced]
         counts = {
@@ -283,6 +311,20 @@ class IcebergTable:
     def standing(self) -> TableSummary:
         """Location, columns and size as last seen, without a request."""
         return standing_of(self._metadata)
+
+    def health(self, options: WriteOptions) -> TableHealth:
+        """Count the files of the table as last loaded or committed. Raises TransientError."""
+        metadata, io = self._metadata, self._latest.io
+        size = file_options(options, metadata.properties).target_file_size
+        with trying(f'reading the manifests of "{self._name}"'):
+            return table_health(
+                metadata,
+                metadata.snapshot_by_name(self._branch),
+                io,
+                self._manifests,
+                target_size=size,
+                now_ms=self._clock.now_ms(),
+            )
 
     def write_target(self, options: WriteOptions, staged: Sequence[RowKind] = ()) -> WriteTarget:
         """Where and how to write files, by the last loaded state; reloads it if its credentials expire soon.
@@ -310,6 +352,7 @@ class IcebergTable:
             table_properties={k: v for k, v in table.properties.items() if k.startswith("write.")},
             io_properties=settings,
             options=file_options(options, table.properties, [table.schema().find_field(i).name for i in key_ids]),
+            mark=table_mark(table.metadata.table_uuid),
         )
 
     def _written_schema(self, table: Table, staged: Sequence[RowKind]) -> Schema:
@@ -385,6 +428,17 @@ class IcebergTable:
                     remove(io, location)
                 remove(io, manifest.path)
 
+    def discard_deletes(self, deletes: Sequence[Manifest], why: str) -> None:
+        """Remove delete files that no snapshot refers to, and their manifests. A failure leaves them as orphans."""
+        io = self._latest.io
+        for manifest in deletes:
+            try:
+                files = self._manifests.files_of(io, manifest)
+            except OSError as error:
+                log.warning("deletes of a failed attempt remain as orphans", extra={"error": str(error)})
+            else:
+                discard(io, [*files, manifest.path], why)
+
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
         """Which of these manifests, and of the files they list, no longer exist. Raises TransientError."""
         table = self._reaching_keys(self._latest, manifests)
@@ -400,9 +454,10 @@ class IcebergTable:
         with trying(f'reading the manifest list of "{self._name}"'):
             return self._manifests.lines_of(table.io, snapshot)
 
-    def _merge(self, draft: Draft, group: MergeGroup, number: int) -> ManifestLine:
-        name = f"{OWN_PREFIX}{draft.snapshot_id}-{draft.sequence_number}-merged{number}.avro"
+    def _merge(self, draft: Draft, group: MergeGroup, number: int, made: list[str]) -> ManifestLine:
+        name = f"{draft.snapshot_id}-{draft.sequence_number}-merged{number}.avro"
         place = manifest_place(draft.table, group.spec_id, group.content, name)
+        made.append(place.location)
         entries = self._manifests.entries_of(draft.table.io, *group.members)
         return ManifestLine.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
 

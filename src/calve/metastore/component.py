@@ -26,6 +26,7 @@ from calve.iceberg.small_tables.partition_files import HistoryLimits, RowReader,
 from calve.metastore.filters import Filter, all_of, matching, one_of
 from calve.metastore.modify import Modify
 from calve.metastore.units import UnitLayout
+from calve.model.numbers import number_property
 
 U = TypeVar("U")
 
@@ -155,9 +156,9 @@ class Component(Generic[U]):
     def kept(self, seen: TableVersion) -> HistoryLimits:
         """Which snapshots are kept, by the component's properties and the expiration period."""
         enabled = seen.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() == "true"
-        most = seen.properties.get("write.metadata.previous-versions-max", "100")
+        most = number_property(seen.properties, "write.metadata.previous-versions-max", 100)
         return HistoryLimits(
-            snapshots=max(1, int(most)) if enabled and most.lstrip("-").isdigit() else None,
+            snapshots=max(1, most) if enabled else None,
             age_ms=self._tools.expiration_ms,
         )
 

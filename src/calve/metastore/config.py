@@ -29,9 +29,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from calve.catalog.connect import location_of
 from calve.errors import InvalidInput
 from calve.model.names import path_segment
+from calve.storage.local import location_of
 
 DISTRIBUTION: Final = "metastore-distribution.toml"
 OVERRIDE: Final = "metastore-override.toml"

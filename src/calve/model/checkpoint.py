@@ -62,8 +62,7 @@ class RowKind:
         """The kind of rows that a sink stages."""
         envelope = spec.envelope
         own = envelope.time if isinstance(envelope, Diff) else spec.times.field if spec.times else None
-        ordered = () if isinstance(envelope, Diff) else envelope.order_by
-        return cls(columns, beside, ordered, spec.key, type(envelope).__name__, spec.append, own)
+        return cls(columns, beside, spec.order_by, spec.key, type(envelope).__name__, spec.append, own)
 
     @property
     def fixed(self) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class CatalogConnection:
     oauth2_server_uri: str | None = None
     aws: AwsConnection | None = None
     signing_name: str | None = None
+    catalog_name: str | None = None
+    """Under which a SQL catalog keeps its tables."""
 
 
 @dataclass(frozen=True)

@@ -283,6 +283,8 @@ class WriteTarget:
     io_properties: dict[str, str] = field(default_factory=dict, repr=False)
     """Endpoint and credentials of the store."""
     options: FileOptions = field(default_factory=FileOptions)
+    mark: str = ""
+    """Part of the names of files (`iceberg/files/names.py`)."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ into the table property `calve.sink.<sink id>` (everything). `commit/belief.py` 
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import total_ordering
 from typing import Any, Self
@@ -13,6 +14,7 @@ from calve.model.checkpoint import Offsets, offsets_digest
 from calve.model.frontier import START, Frontier
 
 PROPERTY_PREFIX = "calve.sink."
+_STATE_SUFFIX = ".state"
 SINK_ID, FRONTIER = "calve.sink-id", "calve.frontier"
 """Keys of a snapshot's summary that other modules read, too."""
 
@@ -69,6 +71,12 @@ class Progress:
     """The head whose rows the sink adopted and has not checked yet: no batch is committed before the check."""
     adopted: int | None = None
     """The head whose rows the sink adopted and checked."""
+    commits: int = 0
+    """Batches committed so far, this one included; counted since versions that know this field."""
+    changes: int = 0
+    """Changes in these batches."""
+    committed_ms: int = 0
+    """Wall clock of the last batch's commit; a claim repeats it."""
     catching_up: bool = False
     """The sink still reads changes that the adopted rows may already contain: rows may become older than they were."""
 
@@ -102,6 +110,9 @@ class Progress:
             **({} if self.adopting is None else {"calve.adopting": str(self.adopting)}),
             **({} if self.adopted is None else {"calve.adopted": str(self.adopted)}),
             **({"calve.catching-up": "true"} if self.catching_up else {}),
+            **({"calve.commits": str(self.commits)} if self.commits else {}),
+            **({"calve.changes": str(self.changes)} if self.changes else {}),
+            **({"calve.committed-ms": str(self.committed_ms)} if self.committed_ms else {}),
         }
 
     @property
@@ -130,6 +141,9 @@ class Progress:
             adopting=_number(summary.get("calve.adopting")),
             adopted=_number(summary.get("calve.adopted")),
             catching_up=summary.get("calve.catching-up") == "true",
+            commits=_count(summary.get("calve.commits")),
+            changes=_count(summary.get("calve.changes")),
+            committed_ms=_count(summary.get("calve.committed-ms")),
         )
 
     def to_property(self) -> str:
@@ -188,9 +202,25 @@ def _number(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
+def _count(text: str | None) -> int:
+    """A number that is only reported: it stops nothing if somebody garbled it."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else 0
+
+
 def property_key(sink_id: str) -> str:
     """Name of the table property with a sink's progress."""
     return f"{PROPERTY_PREFIX}{sink_id}"
+
+
+def state_key(sink_id: str) -> str:
+    """Name of the table property with the state location of a sink: orphan removal reads the work in flight there."""
+    return f"{property_key(sink_id)}{_STATE_SUFFIX}"
+
+
+def sinks_named(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Ids of the sinks whose progress the properties of a table contain."""
+    keys = (key for key in properties if key.startswith(PROPERTY_PREFIX) and not key.endswith(_STATE_SUFFIX))
+    return tuple(key.removeprefix(PROPERTY_PREFIX) for key in keys)
 
 
 def tag_name(sink_id: str) -> str:

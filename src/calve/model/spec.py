@@ -107,6 +107,13 @@ class Maintenance(StrEnum):
     OFF = "off"
 
 
+class ThinSnapshots(StrEnum):
+    """Which old snapshots are kept until their retention ends."""
+
+    HOURLY = "hourly"
+    OFF = "off"
+
+
 class OnSchemaChange(StrEnum):
     """What to do when the columns of the input differ from those of the table."""
 
@@ -292,6 +299,28 @@ class RowTimes:
     """Once the source has had no data for this long, the frontier follows the clock."""
 
 
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+LEAST_RETENTION_MS = HOUR_MS
+"""Shorter retentions are raised to this: work in progress builds on snapshots that are this old."""
+LEAST_GRACE_MS = HOUR_MS
+GRACE_MS = DAY_MS
+
+
+@dataclass(frozen=True)
+class RetentionOptions:
+    """How long a sink keeps old snapshots, and the files of expired ones."""
+
+    max_age_ms: int | None = None
+    """None: as the table says, else seven days."""
+    min_snapshots: int | None = None
+    """Snapshots of the branch that are kept whatever their age."""
+    thin: bool = True
+    """Whether one snapshot per hour is kept of those that are not among the newest."""
+    grace_ms: int = GRACE_MS
+    """Files are removed this long after their snapshot expired."""
+
+
 EXTENSION_NAME, EXTENSION_METADATA = "ARROW:extension:name", "ARROW:extension:metadata"
 """Keys of Arrow's field metadata."""
 
@@ -373,6 +402,7 @@ class SinkSpec:
     max_staged_size: int | None = None
     """Limit of staged bytes, if the sink sets one; see `staged_limit`."""
     adopt: Adopt = Adopt.NO
+    retention: RetentionOptions = field(default_factory=RetentionOptions)
 
     def __post_init__(self) -> None:
         if self.deletes is Deletes.EQUALITY and (unfound := [name for name in self.key if name in self.uuids]):
@@ -409,6 +439,11 @@ class SinkSpec:
     def ordered(self) -> bool:
         """Whether changes are compared with the rows in the table."""
         return isinstance(self.envelope, Upsert | Debezium) and self.envelope.across_checkpoints
+
+    @property
+    def order_by(self) -> tuple[str, ...]:
+        """The fields of the records that order changes of a key."""
+        return () if isinstance(self.envelope, Diff) else self.envelope.order_by
 
     @property
     def staged_limit(self) -> int | None:

@@ -12,6 +12,8 @@ from calve.model.progress import Progress
 
 REPLACE = "replace"
 """Operation of a snapshot that changes files but not rows."""
+SAME_ROWS = "calve.same-rows"
+"""Property, `true`, of a snapshot that changes no row although its operation is not `replace`."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,13 @@ class SnapshotInfo:
     sequence_number: int
     operation: str
     own: Progress | None
+    same_rows: bool = False
+    """Whether it is marked as one that changes no row."""
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether it may change rows of the table."""
+        return self.operation != REPLACE and not self.same_rows
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,7 @@ TYPES: tuple[ColumnType, ...] = (
 _BY_SQL = {kind.sql: kind for kind in TYPES}
 _BY_SPARK = {kind.spark: kind for kind in TYPES if kind.spark}
 _BACK = {kind.iceberg: kind.sql.lower() for kind in TYPES if kind.iceberg and not kind.back}
+_DECLARED = {kind.iceberg: kind.sql for kind in TYPES if kind.iceberg and (not kind.back or kind.sql == "UUID")}
 _BASE = re.compile(r"[A-Za-z_]+")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
@@ -143,6 +144,11 @@ def decimal_of(name: str) -> tuple[int, int] | None:
         return None
     precision, scale = int(match[1]), int(match[2])
     return (precision, scale) if precision <= MAX_PRECISION and 0 <= scale <= precision else None
+
+
+def sql_name(iceberg: str) -> str | None:
+    """The name of a flat Iceberg type in calve's SQL; None if it has none."""
+    return _DECLARED.get(iceberg)
 
 
 def written_as(iceberg: str) -> str | None:

@@ -8,21 +8,18 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from calve.catalog.properties import Reveal, catalog_properties
-from calve.definitions.objects import Definition
+from calve.catalog.properties import Reveal
 from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
-from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput
-from calve.lake import Lake
-from calve.model.connection import AwsConnection, CatalogConnection, KafkaConnection, SchemaRegistry, SecretRef
+from calve.model.connection import CatalogConnection, KafkaConnection, SchemaRegistry
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
 from calve.model.spec import Envelope, EpochUnit, NoEnvelope
+from calve.pipeline.lakes import lake_of, revealing, store_of_sinks
 from calve.pipeline.sink import Sink
 from calve.pipeline.views import view_over
 from calve.plan.connections import plan_connection
-from calve.plan.lookup import required_connection
-from calve.plan.sinks import SinkPlan, plan_target
+from calve.plan.sinks import SinkPlan
 from calve.reader.read import read
 from calve.source.files.definition import files
 from calve.source.generator import orders
@@ -30,9 +27,8 @@ from calve.source.kafka.avro import Avro, RegistryClient, parsed_schema
 from calve.source.kafka.brokers import Access, Brokers
 from calve.source.kafka.definition import MAX_OFFSETS, Kafka, StartOffsets
 from calve.source.port import SourceDefinition
-from calve.spark.session import embedded_session
 from calve.sql.names import Identifier
-from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, ObjectKind
+from calve.sql.statements import CreateConnection, ObjectKind
 from calve.view.plan import Resolve
 
 _PEM = "-----BEGIN"
@@ -101,43 +97,6 @@ def _registry(registry: SchemaRegistry, reveal: Reveal) -> RegistryClient:
     if registry.user is None or registry.password is None:
         return RegistryClient(registry.url)
     return RegistryClient(registry.url, (registry.user, reveal(registry.password)))
-
-
-def revealing(definitions: Definitions, vault: Vault) -> Reveal:
-    """Return a function that looks up the values of secrets."""
-
-    def reveal(reference: SecretRef) -> str:
-        definition = definitions.by_uid(reference.uid)
-        if definition is None:
-            raise InvalidInput(f'secret "{reference.name}" was dropped', hint="Create it again.")
-        return vault.value(definition)
-
-    return reveal
-
-
-def lake_of(
-    home: Path, catalog: CatalogConnection, store: AwsConnection | None, definitions: Definitions, vault: Vault
-) -> Lake:
-    """Open the lake of a planned catalog connection."""
-    return Lake(home, catalog_properties(catalog, store, revealing(definitions, vault)))
-
-
-def connected_lake(home: Path, name: str) -> Lake:
-    """Open the lake of a catalog connection by its name."""
-    place = workplace(home, lambda: embedded_session(home))
-    definitions = place.definitions()
-    found = required_connection(definitions, Identifier.exact(name), ConnectionKind.ICEBERG_CATALOG)
-    planned = plan_connection(found.statement, definitions) if isinstance(found.statement, CreateConnection) else None
-    if not isinstance(planned, CatalogConnection):
-        raise TypeError("not a connection to a catalog")
-    return lake_of(place.home, planned, store_of_sinks(found, definitions), definitions, place.vault)
-
-
-def store_of_sinks(connection: Definition, definitions: Definitions) -> AwsConnection | None:
-    """Return the credentials that all sinks of a catalog connection use for table files; None if they differ."""
-    sinks = [d for d in definitions.of(ObjectKind.SINK) if connection.uid in d.uses]
-    stores = [plan_target(d.statement, definitions)[1] for d in sinks if isinstance(d.statement, CreateSink)]
-    return stores[0] if stores and all(store == stores[0] for store in stores) else None
 
 
 def static_tables(home: Path, definitions: Definitions, vault: Vault) -> Resolve:

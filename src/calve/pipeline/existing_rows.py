@@ -22,8 +22,8 @@ from calve.reader.frame import frame_of
 from calve.source.kafka.definition import Kafka
 from calve.source.port import Source
 from calve.spark.failures import failure_of
+from calve.spark.sqltext import quoted
 from calve.view.plan import Mode, ViewPlan
-from calve.write.changes import quoted
 
 if TYPE_CHECKING:
     from calve.pipeline.sink import Sink

@@ -249,7 +249,9 @@ class SourceFeed(FeedThread):
                 self._rest(run, started, least=LEAST_POLL)
                 continue
             complete, unread = self._source.took_all, self._source.unread
-            take(run.state.retry_until_stopped(partial(self._checkpoint, run, start, end)))
+            checkpoint = run.state.retry_until_stopped(partial(self._checkpoint, run, start, end))
+            run.state.monitor.phase("read", self._clock.monotonic() - started)
+            take(checkpoint)
             if complete:
                 run.batches.read_through()
                 self._answer(asked)

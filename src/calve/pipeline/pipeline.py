@@ -224,7 +224,8 @@ class Pipeline:
         times = self._spec.times
         rule = TimeRule(times, self._run.state.closed, coalesce=self._spec.coalesce) if times else None
         folder = StageFolder(self._state, self._run.checkpoints.stage_folder, rule)
-        staged = stage_batch(changes, target, folder, RowKind.of(self._spec), size=checkpoint.size)
+        with self._run.state.timed("stage"):
+            staged = stage_batch(changes, target, folder, RowKind.of(self._spec), size=checkpoint.size)
         faults.reached("stage.after")
         return staged
 

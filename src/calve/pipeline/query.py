@@ -3,6 +3,8 @@
 import atexit
 import concurrent.futures.thread  # noqa: F401 - registers its exit hook, so that ours, registered later, runs before it
 import threading
+from html import escape
+from typing import Self
 from weakref import WeakSet
 
 from calve.clock import Clock
@@ -14,6 +16,7 @@ from calve.pipeline.feed import Feed
 from calve.pipeline.monitor import RunMonitor
 from calve.pipeline.pipeline import Pipeline
 from calve.pipeline.registration import TableRegistration
+from calve.pipeline.survey import Survey
 
 EXIT_SECONDS = 30.0
 """How long an exiting program waits for its sinks to stop."""
@@ -29,7 +32,7 @@ def _stop_running() -> None:
     """
     queries = tuple(_running)
     for query in queries:
-        query.ask_to_stop()
+        query.ask_to_stop("the program exited")
     for query in queries:
         query.await_end(EXIT_SECONDS)
 
@@ -38,9 +41,16 @@ getattr(threading, "_register_atexit", atexit.register)(_stop_running)
 
 
 class Query:
-    """Two threads, the feed and the committer, and a third that watches them.
+    """A running sink.
 
-    If the feed fails, recorded work is still committed; if the committer fails, the feed ends.
+    As a context manager it stops the sink at the end, and raises the sink's failure if it failed:
+
+        with calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=["id"]).start() as query:
+            query.await_caught_up()
+            print(query.status().last_commit)
+
+    Two threads, the feed and the committer, and a third that watches them. If the feed fails, recorded work is still
+    committed; if the committer fails, the feed ends.
     """
 
     def __init__(
@@ -55,13 +65,23 @@ class Query:
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._registry: TableRegistration | None = None
+        self._survey: Survey | None = None
         self._watcher = threading.Thread(target=self._watch, name="calve-query", daemon=True)
 
-    def begin(self, pipeline: Pipeline, registry: TableRegistration | None = None) -> bool:
+    def begin(
+        self, pipeline: Pipeline, registry: TableRegistration | None = None, survey: Survey | None = None
+    ) -> bool:
         """Load the table, then start the threads; False for a sink that is already sealed: there is nothing to do."""
-        self._registry = registry
-        self._run.claims.boot()
-        self._monitor.started(self._run.state.fence.epoch, self._run.state.frontier.to_json(), self._run.state.ready)
+        self._registry, self._survey = registry, survey
+        try:
+            self._run.claims.boot()
+        except BaseException as error:
+            self._monitor.not_started(error)
+            raise
+        state = self._run.state
+        self._monitor.started(
+            state.fence.epoch, state.frontier.to_json(), state.pending_changes, state.position.committed
+        )
         if self._run.state.sealed and not self._run.state.pending:
             self._finish(None)
             return False
@@ -73,6 +93,25 @@ class Query:
         return True
 
     # ---- what users call
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: object) -> None:
+        self.stop()
+        if kind is None and self._failure is not None:
+            raise self._failure
+
+    def __repr__(self) -> str:
+        status = self.status()
+        return f"<Query {status.sink}: {', '.join(f'{name} {value}'.strip() for name, value in _facts(status))}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        status = self.status()
+        facts = [("sink", status.sink), *_facts(status)]
+        rows = "".join(f"<tr><th>{escape(n) or 'health'}</th><td>{escape(v)}</td></tr>" for n, v in facts)
+        return f"<table>{rows}</table>"
 
     def status(self) -> Status:
         """Return health, frontier and pending work."""
@@ -146,13 +185,17 @@ class Query:
         """True when the input is complete and committed."""
         return self._run.state.frontier.sealed
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self, why: str = "stop() was called") -> None:
         """Like `stop`, without waiting for the end."""
+        self._monitor.stopping(why)
         self._signals.stop()
 
-    def stop(self) -> None:
-        """Finish the current checkpoint and commit, then end. Pending work stays recorded for the next start."""
-        self.ask_to_stop()
+    def stop(self, why: str = "stop() was called") -> None:
+        """Finish the current checkpoint and commit, then end. Pending work stays recorded for the next start.
+
+        `why` is shown as the cause of the state `stopped`.
+        """
+        self.ask_to_stop(why)
         if self._watcher.is_alive():
             self._watcher.join()
 
@@ -171,6 +214,8 @@ class Query:
                 break
             if self._registry is not None:
                 self._registry.register_if_due(self._monitor.status)
+            if self._survey is not None:
+                self._survey.look_if_due()
             self._signals.await_call(calls, 1.0)
         self._signals.stop()
         self._feed.stop()
@@ -192,9 +237,25 @@ class Query:
         self._failure = failure
         if self._registry is not None and failure is None:
             self._registry.finish(self._monitor.status)
+        if self._survey is not None and failure is None:
+            self._survey.finish()
         self._monitor.ended(failure, sealed=self._run.state.frontier.sealed, pending=self._run.state.ready)
         _running.discard(self)
         self._ended.set()
+
+
+def _facts(status: Status) -> list[tuple[str, str]]:
+    """A status in a few words; the first one is its health."""
+    facts = [("", status.health.value), ("table", status.table), ("commits", f"{status.commits:,}")]
+    if status.complete:
+        facts.append(("input", "complete"))
+    elif status.committed_up_to is not None:
+        facts.append(("committed up to", f"{status.committed_up_to:%Y-%m-%d %H:%M:%S} UTC"))
+    if status.pending:
+        facts.append(("pending", f"{status.pending:,}"))
+    if status.cause:
+        facts.append(("cause", status.cause))
+    return facts
 
 
 def exit_code(query: Query) -> int:

@@ -7,11 +7,13 @@ query = calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=[
 import logging
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import TypeVar
+from functools import cache
+from inspect import signature
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -26,9 +28,11 @@ from calve.model.spec import (
     NoEnvelope,
     Pace,
     PartitionBy,
+    RetentionOptions,
     RowTimes,
     SinkSpec,
     TableName,
+    ThinSnapshots,
     WriteOptions,
 )
 from calve.pipeline.query import Query
@@ -42,6 +46,7 @@ from calve.source.port import SourceDefinition
 from calve.spark.executors import refuse_connect
 from calve.sql.parser import parse_partition_field
 from calve.sql.values import parse_duration, parse_size
+from calve.suggest import suggestion
 
 START_TRIES = 4
 """Attempts to start a sink while a catalog or a store fails."""
@@ -67,8 +72,25 @@ def sink(
     key: Sequence[str] = (),
     envelope: Envelope | None = None,
     mode: str = "upsert",
+    **settings: Any,
 ) -> "Sink":
     """Define a sink that keeps the table `into` equal to `changes`, by `key`. Nothing happens before `start`.
+
+    >>> into = calve.connect(home="/data/calve").table("shop.orders")
+    >>> changes = calve.files("in/orders", format="json", schema="id BIGINT, status STRING, seq BIGINT",
+    ...                       envelope=calve.Upsert(order_by=("seq",), columns="id, status"))
+    >>> orders = calve.sink(changes, name="orders", into=into, key=["id"], commit_interval="1m",
+    ...                     partition_by=["bucket(16, id)"])
+    >>> orders.spec.key
+    ('id',)
+    >>> calve.sink(changes, name="orders", into=into, key=["id"], comit_interval="1m")
+    Traceback (most recent call last):
+    calve.errors.InvalidInput: a sink has no setting "comit_interval"
+
+    `orders.start()` runs it.
+
+    `settings` are the options of a sink in SQL, in lower case (`COMMIT INTERVAL` is `commit_interval`), and `state`,
+    a folder or URI for calve's records. They are checked now. The methods of `Sink` set the same ones.
 
     `changes` is a streaming or bounded DataFrame, or one of calve's own sources (`calve.files`, `calve.kafka`,
     `calve.orders`), which define their envelope. With `mode="append"` the table is a log of all changes, with columns
@@ -114,7 +136,7 @@ def sink(
     write = WriteOptions(extensions=extensions_of(changes.schema) if isinstance(changes, DataFrame) else ())
     identity = (name, sink_id_of(name, str(into)), into.name, () if append else tuple(key))
     spec = SinkSpec(*identity, chosen, append=append, times=times, write=write)
-    return Sink(changes, into.lake, spec, record_key=tuple(key))
+    return Sink(changes, into.lake, spec, record_key=tuple(key)).configured(**settings)
 
 
 def _check_key(key: object) -> None:
@@ -138,6 +160,35 @@ class Sink:
     """The view to keep instead of the changes themselves. `spec.key` may then be empty: the view's key is used."""
     record_key: tuple[str, ...] = ()
     """Key of the records, if the table has none."""
+    start_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of `start` that were given earlier."""
+
+    def configured(self, **settings: Any) -> "Sink":
+        """Return this sink with other settings, by the names that `calve.sink` takes. Raises InvalidInput."""
+        known = _setting_names()
+        for name in settings:
+            if name not in known:
+                raise InvalidInput(
+                    f'a sink has no setting "{name}"',
+                    detail=f"Expected one of: {', '.join(sorted(known))}.",
+                    hint=suggestion(name, known),
+                )
+        found = self
+        given = {name: value for name, value in settings.items() if value is not None}
+        chosen = {group: {known[n][1]: v for n, v in given.items() if known[n][0] == group} for group in _GROUPS}
+        if chosen["options"]:
+            found = found.options(**chosen["options"])
+        if chosen["commits"]:
+            found = found.commits(**chosen["commits"])
+        if chosen["times"]:
+            found = found.times(**chosen["times"])
+        if chosen["partition_by"]:
+            fields = chosen["partition_by"]["fields"]
+            found = found.partition_by(*([fields] if isinstance(fields, str) else fields))
+        if chosen["start"]:
+            found.paced(**{k: v for k, v in chosen["start"].items() if k != "state"})  # checked now, used by `start`
+            found = replace(found, start_settings={**found.start_settings, **chosen["start"]})
+        return found
 
     def options(  # noqa: PLR0913 - all of them are options by name
         self,
@@ -158,6 +209,10 @@ class Sink:
         max_pending_batches: int | None = None,
         max_staged_size: int | str | None = None,
         adopt: bool | str | None = None,
+        snapshot_retention: str | timedelta | float | None = None,
+        min_snapshots: int | None = None,
+        thin_snapshots: str | None = None,
+        removal_grace: str | timedelta | float | None = None,
     ) -> "Sink":
         """Return this sink with other options. Dead letters go to the table `<table>_dead_letters`.
 
@@ -182,6 +237,8 @@ class Sink:
             or spec.max_pending_batches,
             max_staged_size=_bytes(SinkOptions.MAX_STAGED_SIZE, max_staged_size) or spec.max_staged_size,
         )
+        ages = (snapshot_retention, removal_grace)
+        spec = replace(spec, retention=_retention(spec.retention, ages, min_snapshots, thin_snapshots))
         if on_foreign_commit is not None:
             policy = _parse_choice(SinkOptions.ON_FOREIGN_COMMIT, on_foreign_commit)
             spec = replace(spec, on_foreign_commit=policy)
@@ -270,6 +327,24 @@ class Sink:
         end; the commit interval has to be a multiple of it; by default checkpoints follow the data.
         `recovery="replay"` stages nothing: one checkpoint, and one snapshot, per commit interval.
         """
+        given = {
+            "commit_interval": commit_interval,
+            "checkpoint_interval": checkpoint_interval,
+            "recovery": recovery,
+            "state": state,
+        }
+        merged = {**self.start_settings, **{name: value for name, value in given.items() if value is not None}}
+        place = merged.pop("state", None)
+        return _start_with_retries(self.paced(**merged), place)
+
+    def paced(
+        self,
+        *,
+        commit_interval: str | timedelta | float | None = None,
+        checkpoint_interval: str | timedelta | float | None = None,
+        recovery: str | None = None,
+    ) -> "Sink":
+        """This sink with its intervals. Raises InvalidInput if they do not fit."""
         commits = _seconds(SinkOptions.COMMIT_INTERVAL, commit_interval)
         every = _seconds(SinkOptions.CHECKPOINT_INTERVAL, checkpoint_interval)
         if commits and every and round(commits * 1000) % round(every * 1000):
@@ -290,7 +365,22 @@ class Sink:
             raise InvalidInput(
                 'recovery="replay" stages nothing', hint="Leave out the commit size and event times, or recovery."
             )
-        return _start_with_retries(replace(self, spec=spec), state)
+        return replace(self, spec=spec)
+
+
+_GROUPS = ("options", "commits", "times", "start", "partition_by")
+_OTHER_NAMES = {("commits", "size"): "commit_size", ("times", "column"): "time_column"}
+
+
+@cache
+def _setting_names() -> dict[str, tuple[str, str]]:
+    """Names of settings: the method of `Sink` that sets each, and the name of its parameter."""
+    found = {"partition_by": ("partition_by", "fields")}
+    for group in ("options", "commits", "times", "start"):
+        for name in signature(getattr(Sink, group)).parameters:
+            if name != "self":
+                found[_OTHER_NAMES.get((group, name), name)] = (group, name)
+    return found
 
 
 def _start_with_retries(sink: Sink, state: str | None) -> Query:
@@ -318,6 +408,31 @@ def _positive(name: str, value: object) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidInput(f"{name} must be at least 1", detail=f"Got {value!r}.")
     return value
+
+
+Age = str | timedelta | float
+
+
+def _retention(
+    before: RetentionOptions, ages: tuple[Age | None, Age | None], min_snapshots: int | None, thin: str | None
+) -> RetentionOptions:
+    """Return other options of retention; those that are None stay. `ages` are the retention and the grace."""
+    kept, grace = ages
+    return RetentionOptions(
+        before.max_age_ms if kept is None else _age_ms(SinkOptions.SNAPSHOT_RETENTION, kept),
+        _positive(SinkOptions.MIN_SNAPSHOTS.keyword, min_snapshots) or before.min_snapshots,
+        before.thin if thin is None else _parse_choice(SinkOptions.THIN_SNAPSHOTS, thin) is ThinSnapshots.HOURLY,
+        before.grace_ms if grace is None else _age_ms(SinkOptions.REMOVAL_GRACE, grace),
+    )
+
+
+def _age_ms(option: Setting[timedelta], value: Age) -> int:
+    seconds, low = _seconds(option, value), option.low
+    if isinstance(low, timedelta) and seconds < low.total_seconds():
+        raise InvalidInput(
+            f"{option.keyword} is out of range", detail=f"Got {value!r}.", hint=f"It takes: {option.type_text}."
+        )
+    return round(seconds * 1000)
 
 
 def _bytes(option: Setting[int], size: int | str | None) -> int | None:

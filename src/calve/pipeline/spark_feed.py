@@ -26,6 +26,7 @@ from calve.commit.ports import Stopped
 from calve.commit.run import SinkRun
 from calve.errors import CalveError, SourceLost, TransientError
 from calve.model.checkpoint import UNKNOWN, CheckpointIdentity, Offsets, SizeHint
+from calve.model.numbers import whole_number
 from calve.model.spec import Pace
 from calve.pipeline.feed import Checkpoint, FeedThread, Take
 from calve.pipeline.spark_log import (
@@ -39,7 +40,7 @@ from calve.pipeline.spark_log import (
 )
 from calve.spark.failures import failure_of
 from calve.storage import durable
-from calve.storage.filesystems import make_private
+from calve.storage.local import make_private
 
 _STATISTICS_LIMIT = 1 << 50
 """Spark reports huge sizes for plans of unknown size."""
@@ -259,7 +260,7 @@ class SparkFeed(FeedThread):
 
     def _new_folder(self, offsets: Offsets) -> SparkLog:
         make_private(self._folder)
-        used = [int(p.name) for p in self._folder.iterdir() if p.name.isdigit()]
+        used = [whole_number(p.name) or 0 for p in self._folder.iterdir()]
         log = SparkLog(self._folder / str(max(used, default=0) + 1))
         log.start_at(offsets, self._ids.new_id(), self._clock.now_ms())
         part = self._folder / f"current.{self._ids.new_id()}"

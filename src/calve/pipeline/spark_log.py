@@ -21,6 +21,7 @@ from typing import Any
 
 from calve.errors import TerminalError, TransientError
 from calve.model.checkpoint import CheckpointIdentity, Offsets, canonical_offsets
+from calve.model.numbers import whole_number
 from calve.storage import durable
 
 
@@ -147,14 +148,16 @@ def behind(start: Offsets, end: Offsets) -> str:
 def _is_kafka(source: Any) -> bool:
     if not isinstance(source, dict) or not source:
         return False
-    return all(
-        isinstance(partitions, dict) and all(p.isdigit() and isinstance(o, int) for p, o in partitions.items())
-        for partitions in source.values()
-    )
+    return all(isinstance(partitions, dict) and _are_offsets(partitions) for partitions in source.values())
+
+
+def _are_offsets(partitions: Mapping[str, Any]) -> bool:
+    return all(whole_number(p) is not None and isinstance(o, int) for p, o in partitions.items())
 
 
 def _numbers(folder: Path) -> set[int]:
-    return {int(p.name) for p in folder.iterdir() if p.name.isdigit()} if folder.is_dir() else set()
+    names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+    return {number for name in names if (number := whole_number(name)) is not None}
 
 
 _WAITING = ("Waiting for data to arrive", "Waiting for next trigger")

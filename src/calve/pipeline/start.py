@@ -1,5 +1,6 @@
 """Starts a defined sink: assembles all parts of a run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -8,11 +9,10 @@ from weakref import WeakValueDictionary
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from calve.catalog.connect import location_of
 from calve.clock import Clock, IdSource, RandomIds, SystemClock
 from calve.commit.committer import CommitHooks, Committer, Signals
 from calve.commit.journal import Journal
-from calve.commit.ports import NoMaintenance, TableMaintenance
+from calve.commit.ports import TableMaintenance
 from calve.commit.run import SinkRun
 from calve.commit.run_state import RunPorts
 from calve.envelope.envelopes import check_envelope, table_schema
@@ -20,10 +20,12 @@ from calve.envelope.log import LOG_FIELDS
 from calve.errors import InvalidInput
 from calve.iceberg.loading import check_found_by_all, load_or_create_table, load_table
 from calve.iceberg.schema.creation import iceberg_schema, partition_spec, reserved
-from calve.iceberg.schema.evolution import Shape, creation_properties
+from calve.iceberg.schema.evolution import Shape, StoredOrder, creation_properties
 from calve.iceberg.sink_table import IcebergTable
 from calve.iceberg.small_tables.dead_letters import LetterTable
 from calve.iceberg.snapshot.compaction import CompactionOwner
+from calve.iceberg.snapshot.expired_files import IcebergFiles
+from calve.iceberg.snapshot.removal_journal import RemovalJournal
 from calve.keylookup.index.key_index import KeyIndex, memory_on
 from calve.keylookup.indexed import IndexedSearch
 from calve.keylookup.ordered import OrderedResolver
@@ -32,6 +34,8 @@ from calve.keylookup.search import SparkJobs
 from calve.lake import TableRef, table_id
 from calve.maintain.compact import CompactionScope, Compactor
 from calve.maintain.convert import ConversionTools
+from calve.maintain.expire import work_in
+from calve.maintain.removal import Removal
 from calve.model.change import ORDER
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.files import KeyPlace
@@ -44,11 +48,13 @@ from calve.model.spec import (
 from calve.pipeline.dead_letters import DeadLetters
 from calve.pipeline.existing_rows import TableRows, check_adopted_view, check_adoption
 from calve.pipeline.feed import Feed, SourceFeed
-from calve.pipeline.monitor import RunMonitor, status_file
+from calve.pipeline.monitor import RunMonitor
 from calve.pipeline.pipeline import Intake, Pipeline, PipelineParts
 from calve.pipeline.query import Query
 from calve.pipeline.registration import RegisteredTable, TableRegistration
+from calve.pipeline.removals import AllMaintenance, RemovalUpkeep
 from calve.pipeline.spark_feed import SparkFeed
+from calve.pipeline.survey import Measures, Survey
 from calve.pipeline.upkeep import Upkeep
 from calve.pipeline.views import narrow
 from calve.source.files.definition import Files
@@ -57,9 +63,12 @@ from calve.spark.executors import check_executors, on_cluster, refuse_connect, w
 from calve.spark.session import machine_memory
 from calve.storage.filesystems import NO_LOCAL_FILES, io_properties_of
 from calve.storage.listing import check_there
+from calve.storage.local import location_of
+from calve.storage.sizes import home_sizes, state_sizes
 from calve.storage.state import StateFolder, StateStore, check_apart, local_folder
 from calve.view.plan import Mode, ViewPlan
 from calve.view.run import View
+from calve.watch.status_files import status_file
 
 if TYPE_CHECKING:
     from calve.pipeline.sink import Sink
@@ -133,6 +142,12 @@ def _absolute_location(state: str) -> str:
     return state.rstrip("/") if folder is None else location_of(folder)
 
 
+def _place_of_state(state: str) -> str:
+    """Write a state location as the table states it: a URI, or an absolute path on this machine."""
+    folder = local_folder(state)
+    return state.rstrip("/") if folder is None else str(folder.absolute())
+
+
 class Start:
     """Assembles the parts of one run."""
 
@@ -151,7 +166,8 @@ class Start:
             )
         if state is not None:
             warn_of_local_place(self._spark, f'the state location of sink "{self._spec.name}"', state)
-        self._state: StateStore = sink.lake.state(state, self._spec.sink_id)
+        self._state_root: StateStore = sink.lake.state_root(state)
+        self._state: StateStore = StateFolder(self._state_root, self._spec.sink_id)
         self._state_location = state or str(self._home / "state")
 
     def query(self) -> Query:
@@ -170,12 +186,13 @@ class Start:
         schema = iceberg_schema(columns, spec.key, spec.uuids)
         partitions = partition_spec(schema, spec.partition_by)
         evolves = spec.on_schema_change is OnSchemaChange.EVOLVE
+        order = StoredOrder(spec.order_by, spec.generation) if spec.ordered else None
         iceberg = load_or_create_table(
             catalog,
             spec.table,
             schema,
             spec.key,
-            creation_properties(spec.sink_id, spec.partition_by),
+            creation_properties(spec.sink_id, spec.partition_by, order),
             spec=partitions,
             known_to=spec.sink_id,
             evolves=evolves,
@@ -185,12 +202,22 @@ class Start:
         if spec.deletes is Deletes.EQUALITY:
             check_found_by_all(iceberg, spec.key)
         asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
-        shape = Shape(schema, asked, evolves, spec.branch)
+        shape = Shape(schema, asked, evolves, spec.branch, order)
         table = IcebergTable(
-            iceberg, spec.sink_id, spec.key, self._clock, self._ids, shape=shape, keys_at=self._keys_at
+            iceberg,
+            spec.sink_id,
+            spec.key,
+            self._clock,
+            self._ids,
+            shape=shape,
+            keys_at=self._keys_at,
+            retention=spec.retention,
+            removals=RemovalJournal(self._state_root),
+            state_location=_place_of_state(self._state_location),
         )
         counts = source.counts if source else "offsets"
-        monitor = RunMonitor(spec, self._clock, status_file(self._home, spec.name), self._signals.wake, counts=counts)
+        file, reads = status_file(self._home, spec.name), source.name if source else "Spark's streaming source"
+        monitor = RunMonitor(spec, self._clock, file, self._signals.wake, counts=counts, source=reads)
         feed = self._feed(source)
         resolver = self._resolver(table)
         existing = TableRows(spec, table, source, self._jobs)
@@ -199,13 +226,15 @@ class Start:
         letters = self._letters(monitor)
         parts = PipelineParts(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
         pipeline = Pipeline(spec, reading.intake, run, parts)
-        hooks = CommitHooks(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver))
+        hooks = CommitHooks(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver, table))
         committer = Committer(run, self._signals, hooks, idle_check_seconds=IDLE_CHECK_SECONDS)
         query = Query(run, feed, committer, self._signals, monitor, self._clock)
         _RUNNING[self._home, spec.name] = query
         known = table_id(TableRef(self._sink.lake, spec.table))
         begun = query.begin(
-            pipeline, TableRegistration(RegisteredTable(self._home, known, spec, table.standing), self._clock)
+            pipeline,
+            TableRegistration(RegisteredTable(self._home, known, spec, table.standing), self._clock),
+            Survey(self._measures(run, table), monitor, self._clock),
         )
         if not begun and isinstance(source, BoundedFrame):
             raise InvalidInput(
@@ -225,6 +254,15 @@ class Start:
                 detail=f"It writes to table {other.status().table}, this one to {self._spec.table}.",
                 hint="Give each sink its own name.",
             )
+
+    def _measures(self, run: SinkRun, table: IcebergTable) -> Measures:
+        io = io_properties_of(self._sink.lake.properties)
+        return Measures(
+            lambda: table.health(self._spec.write),
+            lambda: state_sizes(self._state_location, self._spec.sink_id, io),
+            lambda: home_sizes(self._home),
+            lambda: run.state.end,
+        )
 
     def _resolver(self, table: IcebergTable) -> OrderedResolver | PositionResolver:
         if self._spec.ordered:
@@ -247,12 +285,35 @@ class Start:
         return SparkJobs(lambda: self._spark, self._spec.sink_id)
 
     def _upkeep(
-        self, run: SinkRun, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver
+        self, run: SinkRun, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver, table: IcebergTable
     ) -> TableMaintenance:
-        """Build the maintenance, with its own catalog client: it works in parallel with commits."""
+        """Build the maintenance: compactions, and the removal of files of expired snapshots."""
+        spec, lake, grace_ms = self._spec, self._sink.lake, self._spec.retention.grace_ms
+        compactions = self._compactions(run, monitor, resolver)
+        ready = compactions.ready_files if compactions else frozenset[str]
+        journal, in_flight = RemovalJournal(self._state_root), work_in(self._state_root, lake.state_root, ready)
+
+        def removal(check: Callable[[], None]) -> Removal:
+            files = IcebergFiles(lake.open(), spec.table)
+            return Removal(files, journal, in_flight, self._clock, grace_ms=grace_ms, check=check)
+
+        removals = RemovalUpkeep(
+            removal,
+            lambda: table.expiries,
+            monitor,
+            self._clock,
+            self._signals.wake,
+            grace_ms=grace_ms,
+        )
+        return AllMaintenance([removals, *([compactions] if compactions else [])])
+
+    def _compactions(
+        self, run: SinkRun, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver
+    ) -> Upkeep | None:
+        """Build the compactions, with their own catalog client: they work in parallel with commits."""
         spec, lake = self._spec, self._sink.lake
         if spec.maintenance is Maintenance.OFF:
-            return NoMaintenance()
+            return None
         scope, tools = (
             CompactionScope(spec.table, spec.branch, spec.write),
             ConversionTools(lambda: self._spark, self._clock, self._ids),

@@ -10,21 +10,24 @@ this process never restarts a fenced sink.
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from calve import metrics
 from calve.clock import Clock, SystemClock
 from calve.definitions.objects import Definition
 from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace
 from calve.errors import CalveError, FencedError, InvalidInput, TerminalError, TransientError
-from calve.model.health import Health
+from calve.model.health import Health, Status
 from calve.pipeline.build import sink_of
-from calve.pipeline.monitor import describe, forget_status, report_start
+from calve.pipeline.monitor import cause_of, describe, report_paused, report_start
 from calve.pipeline.query import Query
 from calve.plan.sinks import plan_sink
 from calve.retry import Backoff
 from calve.sql.statements import ObjectKind
+from calve.watch.reporter import StatusReporter
+from calve.watch.status_files import forget_status, status_file
 
 _log = logging.getLogger("calve")
 
@@ -61,6 +64,10 @@ class SinkResult:
     pending: int = 0
     logged: bool = False
     """Whether the cause was logged completely."""
+    rows: int = 0
+    """Changes recorded by this process."""
+    commits: int = 0
+    seconds: float = 0.0
 
     @property
     def exit_code(self) -> int:
@@ -83,6 +90,10 @@ class SinkRunner:
         self._clock: Clock = SystemClock()
         self._stop = threading.Event()
         self._query: Query | None = None
+        self._why = ""
+        self._rows = self._commits = 0
+        self._report: StatusReporter | None = None
+        """Reports the state while no run does."""
         self.result: SinkResult | None = None
         self._thread = threading.Thread(target=self._main, name=f"calve-sink-{definition.name}", daemon=True)
         self._thread.start()
@@ -98,16 +109,23 @@ class SinkRunner:
         return self._query
 
     @property
+    def status(self) -> Status | None:
+        """The current status of the sink; None before it started."""
+        query, report = self._query, self._report
+        return query.status() if query is not None else report.status if report is not None else None
+
+    @property
     def fenced(self) -> bool:
         """True once another process took over the sink: this process never restarts it."""
         return self.result is not None and self.result.ending is Ending.FENCED
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self, why: str) -> None:
         """Finish the current commit, then end."""
+        self._why = self._why or why
         self._stop.set()
         query = self._query
         if query is not None:
-            query.ask_to_stop()
+            query.ask_to_stop(self._why)
 
     def join(self) -> None:
         """Wait for the end."""
@@ -115,11 +133,26 @@ class SinkRunner:
 
     def _main(self) -> None:
         """Run the sink; always sets a result."""
+        started = self._clock.monotonic()
         try:
             self._run()
         except BaseException as error:  # noqa: BLE001 - nothing else would report it
             self.result = SinkResult(self.definition.name, Ending.FAILED, error)
             _log.exception("sink %s ended unexpectedly", self.definition.name)
+            if self._report is not None:
+                self._report.enter(Health.HALTED, *cause_of(error))
+        finally:
+            if self._report is not None:
+                self._report.end()
+            if self.result is not None:
+                seconds = self._clock.monotonic() - started
+                self.result = replace(self.result, rows=self._rows, commits=self._commits, seconds=seconds)
+
+    def _tell(self, health: Health, cause: str = "", hint: str = "") -> None:
+        """Report the state of the sink while it has no run."""
+        self._report = report_start(self._place.home, self.definition.name, health, cause, hint)
+        if health.active:
+            self._report.begin_beating()
 
     def _run(self) -> None:
         backoff = Backoff(FIRST_WAIT, LONGEST_WAIT)
@@ -142,8 +175,10 @@ class SinkRunner:
                     self._halt(error)
                     return
                 _log.warning("sink %s restarts in %g s: %s", self.definition.name, wait, describe(error))
-                report_start(self._place.home, self.definition.name, Health.STALLED, describe(error))
+                cause, hint = cause_of(error)
+                self._tell(Health.STALLED, f"{cause}\n  it restarts in {wait:g} s", hint)
             if self._stop.wait(wait):
+                self._tell(Health.STOPPED, self._why)
                 self.result = SinkResult(self.definition.name, Ending.STOPPED)
                 return
 
@@ -152,31 +187,42 @@ class SinkRunner:
         pending = self._query.status().pending if self._query else 0
         self.result = SinkResult(name, Ending.FAILED, error, pending, logged=True)
         if self._query is None:
-            report_start(self._place.home, name, Health.HALTED, describe(error))
+            self._tell(Health.HALTED, *cause_of(error))
         _log.error("sink %s halted: %s", name, describe(error))
 
     def _run_once(self) -> SinkResult:
         """Run the sink once, from start to end. Raises its failure."""
         self._query = None
+        if self._report is None or self._report.known.health is not Health.STALLED:
+            self._tell(Health.STARTING)
         definitions = self._place.definitions()
         plan = plan_sink(self.definition, definitions)
         sink = sink_of(self._place.home, plan, definitions, self._place.vault)
         query = sink.start_once(plan.state)
         self._query = query
-        if self._stop.is_set():
-            query.ask_to_stop()
-        behind = None
-        if self._until_caught_up and query.active:
-            behind = self._catch_up(query)
-            if not self._stop.is_set():
-                query.await_maintained(MAINTENANCE_SECONDS)
-            query.stop()
-        query.await_termination()
+        try:
+            behind = self._follow(query)
+        finally:
+            ended = query.status()
+            self._rows, self._commits = self._rows + ended.run_rows, self._commits + ended.run_commits
         if behind is not None:
             return SinkResult(plan.spec.name, Ending.FAILED, behind, query.status().pending)
         pending = query.status().pending
         stopped = self._stop.is_set() and not query.sealed
         return SinkResult(plan.spec.name, Ending.STOPPED if stopped else Ending.DONE, pending=pending)
+
+    def _follow(self, query: Query) -> TransientError | None:
+        """Wait for the end of a run; returns why it did not catch up, if that was wanted. Raises its failure."""
+        if self._stop.is_set():
+            query.ask_to_stop(self._why)
+        behind = None
+        if self._until_caught_up and query.active:
+            behind = self._catch_up(query)
+            if not self._stop.is_set():
+                query.await_maintained(MAINTENANCE_SECONDS)
+            query.stop("caught up" if behind is None else f"{behind.primary}: {behind.detail}")
+        query.await_termination()
+        return behind
 
     def _catch_up(self, query: Query) -> TransientError | None:
         """Wait until everything the source has now is committed, as long as there is progress; returns why not."""
@@ -205,6 +251,7 @@ class Supervisor:
         self._place = place
         self._until_caught_up = until_caught_up
         self._stop = threading.Event()
+        self._why = ""
         self._runners: dict[str, SinkRunner] = {}
 
     @property
@@ -212,8 +259,14 @@ class Supervisor:
         """The runners of all sinks, running or ended."""
         return list(self._runners.values())
 
-    def ask_to_stop(self) -> None:
+    def statuses(self) -> list[Status]:
+        """The current status of every sink of this process."""
+        found = (runner.status for runner in self.runners)
+        return [status for status in found if status is not None]
+
+    def ask_to_stop(self, why: str = "the process was stopped") -> None:
         """Stop all sinks; may be called by a signal handler."""
+        self._why = self._why or why
         self._stop.set()
 
     def run(self) -> list[SinkResult]:
@@ -232,7 +285,7 @@ class Supervisor:
                 break
             self._stop.wait(LOOK_EVERY)
         for runner in self._runners.values():
-            runner.ask_to_stop()
+            runner.ask_to_stop(self._why or "the other sinks of this process have ended")
         for runner in self._runners.values():
             runner.join()
         return [runner.result or _without_result(runner) for runner in self._runners.values()]
@@ -252,12 +305,16 @@ class Supervisor:
             uid for uid, runner in self._runners.items() if uid not in fenced and made_of.get(uid) != runner.made_of
         ]
         for uid in changed:
-            self._runners[uid].ask_to_stop()
+            why = "it was dropped" if uid not in wanted else "its definition changed" if uid in runnable else "paused"
+            self._runners[uid].ask_to_stop(why)
         for uid in changed:
             runner = self._runners.pop(uid)
             runner.join()
             if uid not in wanted:
                 forget_status(self._place.home, runner.definition.name)
+                metrics.LIVE.remove(str(status_file(self._place.home, runner.definition.name)))
+        for uid in wanted.keys() - runnable.keys() - fenced:
+            report_paused(self._place.home, wanted[uid].name)
         for uid, definition in runnable.items():
             if uid not in self._runners:
                 self._runners[uid] = SinkRunner(

@@ -85,12 +85,21 @@ class UpkeepMonitor(Protocol):
         """A compaction was committed."""
         ...
 
+    def maintaining(self, kind: str, next_run: str = "") -> None:
+        """Maintenance of this kind is in progress; empty if none is. `next_run`: what follows, and when."""
+        ...
+
+    def maintained(self, kind: str, outcome: str, seconds: float, summary: str = "") -> None:
+        """A maintenance run has ended: done, nothing (to do), conflict or failed."""
+        ...
+
 
 Spawn = Callable[[Callable[[], None]], Callable[[], object]]
 """Starts a thread and returns a function that waits for its end."""
 
 
-def _start_thread(main: Callable[[], None]) -> Callable[[], object]:
+def start_thread(main: Callable[[], None]) -> Callable[[], object]:
+    """Start a thread; returns a function that waits for its end."""
     thread = threading.Thread(target=main, name="calve-upkeep", daemon=True)
     thread.start()
     return thread.join
@@ -124,7 +133,7 @@ class Upkeep:
         wake: Callable[[], None],
         *,
         pace: UpkeepPace | None = None,
-        spawn: Spawn = _start_thread,
+        spawn: Spawn = start_thread,
     ) -> None:
         self._pace, self._spawn = pace or UpkeepPace(), spawn
         self._make, self._learner = compactor, learner
@@ -136,6 +145,7 @@ class Upkeep:
         self._working = False
         self._ending = threading.Event()
         self._ready: RewrittenFiles | None = None
+        self._began = 0.0
         self._failures = 0
         self._look_at = 1
         """Number of commits of this run at which the next plan is due."""
@@ -152,6 +162,11 @@ class Upkeep:
     def _commits(self) -> int:
         """Commits of this run: before the first one it does not own the table."""
         return self._monitor.commits - self._commits_before
+
+    def ready_files(self) -> frozenset[str]:
+        """Return the files of a compaction that may still be committed."""
+        ready = self._ready
+        return frozenset(file.path for group in ready.groups for file in group.files) if ready else frozenset()
 
     def maintain(self) -> None:
         """Commit what is ready, or start planning. Raises FencedError; other failures are only logged."""
@@ -185,6 +200,7 @@ class Upkeep:
             _log.info("sink %s ended before its compaction; `calve maintain` can do it", self._monitor.sink)
         except TransientError as error:
             self._monitor.warned("maintenance", error)
+            self._tell("failed", str(error))
             self._back_off()
         except FencedError as error:
             self._off = True
@@ -199,13 +215,20 @@ class Upkeep:
         if self._compactor is None:
             self._compactor = self._make()
         began, commits = self._clock.monotonic(), self._commits
+        self._began = began
+        self._monitor.maintaining("compact")
         plan = self._compactor.plan(AUTOMATIC)
         self._not_before = self._clock.monotonic() + self._pace.rest_per_plan * (self._clock.monotonic() - began)
         self._look_at = commits + (1 if plan is not None and plan.groups.more else self._pace.look_every)
-        if plan is not None:
+        if plan is None:
+            self._tell("nothing", f"next look after {self._pace.look_every} more commits")
+        else:
             self._ready = self._compactor.rewrite(plan, self._check_ending)
             self._learnt = self._learn(self._ready)
             self._not_before = 0.0
+
+    def _tell(self, outcome: str, summary: str = "") -> None:
+        self._monitor.maintained("compact", outcome, self._clock.monotonic() - self._began, summary)
 
     def _learn(self, ready: RewrittenFiles) -> tuple[Run, ...]:
         """Index the new files before they are committed; otherwise the next batch has to."""
@@ -231,6 +254,7 @@ class Upkeep:
             self._back_off()
             if self._failures < TRIES:
                 return
+            self._tell("failed", str(error))
             self._compactor.abandon(ready)
         except FencedError:
             self._off = True
@@ -240,12 +264,14 @@ class Upkeep:
             self._compactor.abandon(ready)
         else:
             if done is None:  # others were faster
+                self._tell("conflict", "others replaced the files meanwhile")
                 self._compactor.abandon(ready)
                 self._back_off()
             else:
                 self._failures = 0
                 self._learner.adopt(self._learnt)
                 self._monitor.compacted(done)
+                self._tell("done", str(done))
         self._ready = None
 
     def _back_off(self) -> None:
@@ -255,6 +281,7 @@ class Upkeep:
     def _give_up(self, error: Exception) -> None:
         """Turn maintenance off and log an error for the user; the sink continues without it."""
         self._off = True
+        self._tell("failed", f"maintenance is off until the next start: {error}")
         if isinstance(error, CalveError):
             _log.error("maintenance of sink %s ended: %s", self._monitor.sink, error)
         else:

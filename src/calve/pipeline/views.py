@@ -115,6 +115,19 @@ class ViewOver:
         source = ViewInput(self.source_name, columns, self.source_key, Changes.of(envelope))
         return plan_view(spark, self.queries, source, key, self.resolve)
 
+    def columns(self, spark: SparkSession, schema: StructType, envelope: Envelope) -> StructType:
+        """The columns of the view, whether or not it has a key. Raises Spark's errors."""
+        session = spark.newSession()
+        columns = table_schema(schema, envelope, self.record_key(envelope))
+        unread_frame(session, columns).createOrReplaceTempView(ident(self.source_name))
+        found = columns
+        with quiet_analysis():
+            for query in self.queries:
+                frame = session.sql(spark_text(query.text))
+                frame.createOrReplaceTempView(ident(query.name))
+                found = frame.schema
+        return found
+
 
 def view_over(plan: SinkPlan, resolve: Resolve | None = None) -> ViewOver:
     """Return the views of a sink."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from calve.model.connection import Login
 from calve.model.spec import (
+    LEAST_GRACE_MS,
     MAX_FILE_SIZE,
     MAX_PENDING_BATCHES,
     Adopt,
@@ -21,6 +22,7 @@ from calve.model.spec import (
     OnSchemaChange,
     OnTruncate,
     OnUnavailableValue,
+    ThinSnapshots,
 )
 from calve.plan.settings import (
     SettingGroup,
@@ -195,6 +197,29 @@ class SinkOptions:
         default="'1h'",
         low=_SECOND,
     )
+    SNAPSHOT_RETENTION = duration(
+        "How long a snapshot is kept after the next one replaced it; at least an hour. Settings of the table "
+        "(history.expire.max-snapshot-age-ms) or of its branch take precedence.",
+        default="the table's, else '7d'",
+        low=_SECOND,
+    )
+    MIN_SNAPSHOTS = integer(
+        "Newest snapshots that are kept whatever their age. Settings of the table "
+        "(history.expire.min-snapshots-to-keep) or of its branch take precedence.",
+        default="the table's, else 1",
+        low=1,
+    )
+    THIN_SNAPSHOTS = choice(
+        "Whether only one snapshot per hour is kept of those that are not among the newest 50, or every one until its "
+        "retention ends, which makes commits slower.",
+        ThinSnapshots,
+        default="'hourly'",
+    )
+    REMOVAL_GRACE = duration(
+        "Files of an expired snapshot are removed this long after it expired; no query may take longer.",
+        default="'1d'",
+        low=timedelta(milliseconds=LEAST_GRACE_MS),
+    )
     MAINTENANCE = choice(
         "Whether the sink compacts small files of its table, and rewrites files with many deleted rows.",
         Maintenance,
@@ -227,6 +252,10 @@ class CatalogOptions:
     OAUTH2_SERVER_URI = text("Address of the token server, if it is not the catalog.")
     AWS_CONNECTION = name("AWS connection that signs requests and accesses the store.")
     SIGNING_NAME = text("Service name of signed requests.", default="'execute-api'")
+    CATALOG_NAME = text(
+        "Name under which a SQL catalog keeps its tables; other tools see only tables under the same name.",
+        default="'calve'",
+    )
 
 
 class AwsOptions:
@@ -317,6 +346,66 @@ class RegistryOptions:
     PASSWORD = secret("Password of the user: a secret by name.")
 
 
+_DRY_RUN = "Report what would be done, and do nothing."
+
+
+class OptimizeOptions:
+    """WITH (...) of OPTIMIZE TABLE."""
+
+    DRY_RUN = boolean(_DRY_RUN, default="false")
+
+
+class ManifestOptions:
+    """WITH (...) of REWRITE MANIFESTS."""
+
+    DRY_RUN = boolean(_DRY_RUN, default="false")
+
+
+class ConvertOptions:
+    """WITH (...) of CONVERT DELETES."""
+
+    DRY_RUN = boolean(_DRY_RUN, default="false")
+
+
+class ExpireOptions:
+    """WITH (...) of EXPIRE SNAPSHOTS."""
+
+    OLDER_THAN = duration(
+        "Snapshots expire when they have not been the current one for this long.",
+        default="the sink's, the table's, else '7d'",
+        low=timedelta(0),
+    )
+    MIN_SNAPSHOTS = integer(
+        "Snapshots of the branch that stay whatever their age.", default="the sink's, the table's, else 1", low=1
+    )
+    GRACE = duration(
+        "Files of expired snapshots are removed this long after the snapshots expired, by a later statement.",
+        default="'1d'",
+        low=timedelta(0),
+    )
+    FORCE = boolean("Permits ages and a grace below an hour, and overrides settings of the table.", default="false")
+    DRY_RUN = boolean(_DRY_RUN, default="false")
+
+
+class OrphanFileOptions:
+    """WITH (...) of REMOVE ORPHAN FILES."""
+
+    OLDER_THAN = duration(
+        "Files are orphans when they are this old. They are removed when a second statement, at least this long after "
+        "the first one, still finds them.",
+        default="'3d'",
+        low=timedelta(0),
+    )
+    ALL = boolean("Also remove files whose names are not those of calve.", default="false")
+    FORGET = text(
+        "Id or name of a sink that never runs again: it is excluded from the table for good, so that files that only "
+        "its lost state could name are orphans.",
+        default="",
+    )
+    FORCE = boolean("Permits an age below a day.", default="false")
+    DRY_RUN = boolean(_DRY_RUN, default="false")
+
+
 SINK = SettingGroup("a sink", SinkOptions)
 ICEBERG_CATALOG = SettingGroup("a connection to an Iceberg catalog", CatalogOptions)
 AWS = SettingGroup("a connection to AWS", AwsOptions)
@@ -326,5 +415,13 @@ FILES = SettingGroup("a source of files", FilesOptions)
 GENERATOR = SettingGroup("the load generator orders", GeneratorOptions)
 KAFKA_SOURCE = SettingGroup("a source from Kafka", KafkaSourceOptions)
 SCHEMA_REGISTRY = SettingGroup("a schema registry", RegistryOptions)
+OPTIMIZE = SettingGroup("OPTIMIZE TABLE", OptimizeOptions)
+CONVERT = SettingGroup("CONVERT DELETES", ConvertOptions)
+MANIFESTS = SettingGroup("REWRITE MANIFESTS", ManifestOptions)
+EXPIRE = SettingGroup("EXPIRE SNAPSHOTS", ExpireOptions)
+ORPHANS = SettingGroup("REMOVE ORPHAN FILES", OrphanFileOptions)
 
-GROUPS = (SINK, ICEBERG_CATALOG, AWS, KAFKA, CONNECTION_STATEMENT, FILES, GENERATOR, KAFKA_SOURCE, SCHEMA_REGISTRY)
+GROUPS = (
+    *(SINK, ICEBERG_CATALOG, AWS, KAFKA, CONNECTION_STATEMENT, FILES, GENERATOR, KAFKA_SOURCE, SCHEMA_REGISTRY),
+    *(OPTIMIZE, CONVERT, MANIFESTS, EXPIRE, ORPHANS),
+)

@@ -113,6 +113,7 @@ def _catalog(given: CheckedOptions, definitions: Definitions) -> CatalogConnecti
         oauth2_server_uri=given.get(CatalogOptions.OAUTH2_SERVER_URI),
         aws=aws,
         signing_name=given.get(CatalogOptions.SIGNING_NAME),
+        catalog_name=given.get(CatalogOptions.CATALOG_NAME),
     )
 
 
@@ -135,7 +136,7 @@ def _unsupported(given: CheckedOptions, kind: CatalogType) -> list[AnySetting]:
     if kind is CatalogType.SQL:
         login = (CatalogOptions.USER, CatalogOptions.PASSWORD)
         return [*(option for option in _REST_ONLY if option not in login), CatalogOptions.SIGNING_NAME]
-    found: list[AnySetting] = [] if kind is CatalogType.REST else list(_REST_ONLY)
+    found: list[AnySetting] = [CatalogOptions.CATALOG_NAME, *([] if kind is CatalogType.REST else _REST_ONLY)]
     return found if kind in _SIGNED else [*found, CatalogOptions.AWS_CONNECTION, CatalogOptions.SIGNING_NAME]
 
 

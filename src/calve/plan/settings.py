@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar, overload
 
 from calve.errors import InvalidInput
+from calve.model.numbers import whole_number
 from calve.sql.errors import SqlError
 from calve.sql.names import Identifier, quoted_text
 from calve.sql.options import Option, Options, SecretLiteral, SecretName
@@ -271,8 +272,8 @@ def _convert(setting: AnySetting, value: Typed) -> Typed:
             return _choice(setting, value)
         case SettingKind.BOOLEAN, str() if value.lower() in {"true", "false"}:
             return value.lower() == "true"
-        case SettingKind.INTEGER, str() if value.isdecimal() and len(value) < 19:
-            return int(value)
+        case SettingKind.INTEGER, str() if (number := whole_number(value)) is not None:
+            return number
         case (SettingKind.BOOLEAN, bool()) | (SettingKind.TEXT, str()) | (SettingKind.NAME, Identifier()):
             return value
         case (SettingKind.INTEGER | SettingKind.SIZE, int()) if not isinstance(value, bool):

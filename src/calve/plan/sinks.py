@@ -23,9 +23,11 @@ from calve.model.spec import (
     OnForeignCommit,
     Pace,
     PartitionBy,
+    RetentionOptions,
     RowTimes,
     SinkSpec,
     TableName,
+    ThinSnapshots,
     WriteOptions,
 )
 from calve.model.types import TYPES, ColumnType, declared_type, leaves
@@ -67,6 +69,17 @@ def plan_times(given: CheckedOptions, source: SourcePlan, *, append: bool) -> Ro
         by_progress=isinstance(envelope, Diff) and envelope.progress is not None,
         delay_ms=_millis(given.get(SinkOptions.WATERMARK_DELAY, timedelta(0))),
         idle_ms=None if idle is None else _millis(idle),
+    )
+
+
+def _retention(given: CheckedOptions) -> RetentionOptions:
+    age = given.get(SinkOptions.SNAPSHOT_RETENTION)
+    grace = given.get(SinkOptions.REMOVAL_GRACE)
+    return RetentionOptions(
+        None if age is None else _millis(age),
+        given.get(SinkOptions.MIN_SNAPSHOTS),
+        given.get(SinkOptions.THIN_SNAPSHOTS, ThinSnapshots.HOURLY) is ThinSnapshots.HOURLY,
+        RetentionOptions.grace_ms if grace is None else _millis(grace),
     )
 
 
@@ -215,6 +228,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         max_pending_batches=given.get(SinkOptions.MAX_PENDING_BATCHES, SinkSpec.max_pending_batches),
         max_staged_size=given.get(SinkOptions.MAX_STAGED_SIZE),
         adopt=given.get(SinkOptions.ADOPT, SinkSpec.adopt),
+        retention=_retention(given),
     )
     if append and statement.key:
         raise SqlError.at(statement.key[0].where, "MODE APPEND does not take a key", hint="Leave it out.")

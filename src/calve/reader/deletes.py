@@ -127,6 +127,10 @@ class TaskDeletes:
         keys = self._read_keys((*group[0], *more), list(self._members[group]))
         return _joined(keys)
 
+    def key_set(self, deletes: Sequence[DeleteFile]) -> KeySet:
+        """The keys of some equality deletes, which have the same fields. Raises OSError."""
+        return self._load(deletes[0].equality_ids, deletes)
+
     def _set(self, group: _Group) -> KeySet:
         known = self._sets.get(group)
         if known is None:

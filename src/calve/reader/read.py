@@ -1,37 +1,25 @@
-"""`calve.read`: a table as a DataFrame; and the same rows in this process, without Spark.
+"""`calve.read`: a table as a DataFrame. `local.py` reads the same rows in this process, without Spark.
 
 calve.read(spark, lake.table("shop.orders"), columns=["id", "amount"], where="amount > 100")
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from calve.errors import InvalidInput
-from calve.iceberg.loading import load_table
-from calve.iceberg.planning.table_scan import Scan
-from calve.iceberg.planning.travel import AsOf
 from calve.lake import TableRef
 from calve.model.scan import ScanPlan
 from calve.reader.conditions import Where
-from calve.reader.frame import frame_of, read_tasks, whole
-from calve.reader.worker import rows_of_task
+from calve.reader.frame import frame_of
+from calve.reader.local import TimeTravel, scan_of
 from calve.spark.executors import check_executors, refuse_connect
 from calve.spark.failures import told_as
 from calve.spark.version import arrow_schema_of, quiet_analysis
-
-
-class TimeTravel(TypedDict, total=False):
-    """The moment to read a table at: at most one of the first three. `sink`, by name or id, requires a frontier."""
-
-    snapshot_id: int | None
-    as_of_frontier: int | None
-    ref: str | None
-    sink: str | None
 
 
 def read(
@@ -44,8 +32,10 @@ def read(
 ) -> DataFrame:
     """Read the rows of a table, with deletes applied. No jar is needed.
 
-    The snapshot is chosen now: the newest, or by `snapshot_id`, by `as_of_frontier` (milliseconds: the newest snapshot
-    that holds only earlier times; `sink` selects the sink if several write to the table), or by `ref`, a branch or tag.
+    The snapshot is chosen now: the newest, or by `snapshot_id`, by `as_of` (the head of the table at that time), by
+    `as_of_frontier` (the newest snapshot that holds only earlier times; `sink` selects the sink if several write to the
+    table), or by `ref`, a branch or tag. Times are datetimes, ISO 8601 texts (UTC unless they have a zone) or
+    milliseconds since 1970.
     Only `columns` are read. `where` is a condition of Spark SQL; files that cannot match it, by their partitions and
     column bounds, are skipped.
     """
@@ -60,43 +50,7 @@ def read(
     check_executors(spark)
     if isinstance(columns, str):
         raise InvalidInput("columns is a list", detail=f'Got "{columns}".', hint=f'Write columns=["{columns}"].')
-    return frame_of(spark, _scan(table, at), columns, where).frame
-
-
-@dataclass(frozen=True)
-class LocalRead:
-    """A scan in this process."""
-
-    scan: Scan
-    plan: ScanPlan
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Of the rows."""
-        return self.scan.target(self.plan).schema
-
-    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows, at most `limit` of them; reads no more than that needs."""
-        target = self.scan.target(self.plan)
-        tasks = read_tasks(self.plan.files, 1)
-        if limit is not None:  # the newest files have the fewest deletes
-            tasks = tuple(whole(f) for f in sorted(self.plan.files, key=lambda f: -f.sequence_number))
-        left = limit
-        for task in tasks:
-            for batch in rows_of_task(task, target):
-                piece = batch if left is None else batch.slice(0, left)
-                if piece.num_rows:
-                    yield piece
-                left = None if left is None else left - piece.num_rows
-                if left == 0:
-                    return
-
-
-def read_here(table: TableRef, *, columns: Sequence[str] | None = None, **at: Unpack[TimeTravel]) -> LocalRead:
-    """The same rows as `read`, without Spark."""
-    scan = _scan(table, at)
-    chosen = scan if columns is None else scan.select(columns)
-    return LocalRead(chosen, chosen.plan())
+    return frame_of(spark, scan_of(table, at), columns, where).frame
 
 
 @dataclass(frozen=True)
@@ -142,7 +96,7 @@ def read_filtered(spark: SparkSession, table: TableRef, where: Where, **at: Unpa
     check_executors(spark)
     try:
         with quiet_analysis():
-            planned = frame_of(spark, _scan(table, at), None, where)
+            planned = frame_of(spark, scan_of(table, at), None, where)
     except PySparkException as error:
         raise not_understood(error) from error
     return FilteredRead(planned.frame, planned.plan)
@@ -151,10 +105,3 @@ def read_filtered(spark: SparkSession, table: TableRef, where: Where, **at: Unpa
 def not_understood(error: PySparkException) -> InvalidInput:
     """The error for a condition that Spark rejects."""
     return InvalidInput("the condition is invalid", detail=str(error).strip().splitlines()[0])
-
-
-def _scan(table: TableRef, at: TimeTravel) -> Scan:
-    as_of = AsOf(
-        snapshot_id=at.get("snapshot_id"), frontier=at.get("as_of_frontier"), ref=at.get("ref"), sink=at.get("sink")
-    )
-    return Scan.of(load_table(table.lake.open(), table.name), as_of)

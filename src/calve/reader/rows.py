@@ -95,7 +95,7 @@ class _FileReader:
         if gone == rows:
             return
         done = 0
-        for batch in self._batches(group, rows):
+        for batch in group_batches(self._parquet, group, self._columns):
             piece = deleted[done : done + batch.num_rows]
             done += batch.num_rows
             yield from self._left(self._projection.batch(batch), piece if gone else None)
@@ -110,21 +110,25 @@ class _FileReader:
         if batch.num_rows:
             yield batch
 
-    def _batches(self, group: int, rows: int) -> Iterator[pa.RecordBatch]:
-        if self._columns:
-            size = _batch_rows(self._parquet.metadata.row_group(group), rows)
-            yield from self._parquet.iter_batches(size, row_groups=[group], columns=self._columns)
-            return
-        for start in range(0, rows, MAX_BATCH_ROWS):  # only the length of the file is needed
-            yield _rows_without_columns(min(MAX_BATCH_ROWS, rows - start))
-
     def _keys(self, group: int, rows: int) -> tuple[Projection, pa.Table]:
         if not self._key_columns:
-            return self._projection, pa.Table.from_batches([_rows_without_columns(rows)])
+            return self._projection, pa.Table.from_batches([rows_without_columns(rows)])
         return self._projection, self._parquet.read_row_group(group, columns=self._key_columns)
 
 
-def _rows_without_columns(rows: int) -> pa.RecordBatch:
+def group_batches(parquet: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The columns of a row group, by the file's names, in batches of bounded size. Raises OSError."""
+    rows = parquet.metadata.row_group(group).num_rows
+    if columns:
+        size = _batch_rows(parquet.metadata.row_group(group), rows)
+        yield from parquet.iter_batches(size, row_groups=[group], columns=columns)
+        return
+    for start in range(0, rows, MAX_BATCH_ROWS):  # only the length of the file is needed
+        yield rows_without_columns(min(MAX_BATCH_ROWS, rows - start))
+
+
+def rows_without_columns(rows: int) -> pa.RecordBatch:
+    """Rows of a file that has none of the wanted columns."""
     return pa.RecordBatch.from_pydict({"rows": pa.nulls(rows)})
 
 

@@ -11,8 +11,6 @@ from calve.iceberg.schema.readable import ReadTarget
 from calve.model.scan import ReadTask
 from calve.reader.deletes import TaskDeletes
 from calve.reader.rows import read_split
-from calve.spark.failures import own_file_failure
-from calve.spark.tasks import TaskFailed
 
 
 def rows_of_task(task: ReadTask, target: ReadTarget) -> Iterator[pa.RecordBatch]:
@@ -22,6 +20,8 @@ def rows_of_task(task: ReadTask, target: ReadTarget) -> Iterator[pa.RecordBatch]
         try:
             yield from read_split(split, target, deletes)
         except (OSError, pa.ArrowException) as error:
+            from calve.spark.failures import own_file_failure  # noqa: PLC0415 - rows are read without Spark, too
+
             raise own_file_failure(
                 error,
                 "a file of the table, or one of its deletes, could not be read",
@@ -51,4 +51,6 @@ class TaskList:
                     for rows in rows_of_task(pickle.loads(self.tasks[number]), self.target):  # noqa: S301 - our own
                         yield rows.rename_columns(names)
                 except CalveError as error:
+                    from calve.spark.tasks import TaskFailed  # noqa: PLC0415 - see above
+
                     raise TaskFailed(error.encode()) from error

@@ -22,13 +22,13 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from calve.errors import InvalidInput, TerminalError
+from calve.errors import TerminalError
+from calve.model.numbers import whole_number
 from calve.spark.java import find_java
-from calve.storage.filesystems import make_private
+from calve.spark.session_log import open_log, watch_log
 
 _LOOPBACK = "127.0.0.1"
 _GIB = 1 << 30
-_LOG_BYTES = 8 << 20
 _TAIL_LINES = 15
 _PYTHON = "spark.pyspark.python"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -60,11 +60,12 @@ def embedded_session(home: Path, *, master: str = "local[*]", conf: Mapping[str,
         settings = _settings(home, master) | dict(conf or {})
         settings = _heap_settings(settings) | settings
         spark_conf = SparkConf().setAll(list(settings.items()))
-        log = _open_log(home)
+        log = open_log(home)
         before = log.stat().st_size
         try:
             with _environment(_variables(home, settings)):
                 context = SparkContext(conf=spark_conf, gateway=_gateway(spark_conf, log))
+                watch_log(home)
                 return SparkSession(context)
         except (PySparkException, Py4JError, OSError) as error:
             _end_jvm()
@@ -128,7 +129,7 @@ def machine_memory() -> int:
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")  # of a container
     text = limit.read_text().strip() if limit.is_file() else "max"
-    return min(physical, int(text)) if text.isdigit() else physical
+    return min(physical, whole_number(text) or physical)
 
 
 def _variables(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
@@ -170,22 +171,6 @@ def _gateway(conf: SparkConf, log: Path) -> JavaGateway:
         return running
     with log.open("ab") as output:
         return launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})
-
-
-def _open_log(home: Path) -> Path:
-    """The path of the log; a large log is rotated first."""
-    log = home / "logs" / "spark.log"
-    try:
-        make_private(log.parent)
-        log.touch()
-    except OSError as error:
-        raise InvalidInput(
-            f'cannot write to "{home}"', detail=f"{error}.", hint="Choose another folder with CALVE_HOME or --home."
-        ) from error
-    if log.stat().st_size > _LOG_BYTES:
-        log.replace(log.with_suffix(".log.1"))
-        log.touch()
-    return log
 
 
 def _end_jvm() -> None:

@@ -1,4 +1,4 @@
-"""Pieces of Spark SQL as text.
+"""Pieces of Spark SQL as text, and columns by name.
 
 Envelopes are SQL text and not calls on `Column`: a record with a hundred columns would take about a thousand calls,
 each a round trip to the JVM, for every micro-batch. No literal here contains a backslash, since a session setting
@@ -12,7 +12,9 @@ they are searched for where rows are read and again before they are written. Tim
 
 from collections.abc import Callable
 
-from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql import types as T  # noqa: N812 - as above
 
 from calve.spark.version import is_utf8
 
@@ -20,6 +22,11 @@ from calve.spark.version import is_utf8
 def ident(*parts: str) -> str:
     """A quoted column, or a field of one."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def quoted(name: str) -> Column:
+    """A column by its exact name, dots and all."""
+    return F.col(ident(name))
 
 
 def literal(text: str) -> str:

@@ -23,7 +23,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
-_OLD = int(pyspark.__version__.split(".", maxsplit=1)[0]) < 4
+_VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
+_OLD = _VERSION < (4, 0)
 _ZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 _VARIANT: type | None = getattr(T, "VariantType", None)
 _INTERVALS: tuple[type, ...] = (T.AnsiIntervalType, *filter(None, [getattr(T, "CalendarIntervalType", None)]))
@@ -58,8 +59,9 @@ def facts_of_throwable(java: Any) -> SparkFacts:
     context: Any = SparkContext._active_spark_context  # noqa: SLF001 - the way to the JVM
     if context is None or not is_instance_of(context._gateway, java, "org.apache.spark.SparkThrowable"):  # noqa: SLF001
         return SparkFacts()
-    if _OLD:
-        return SparkFacts(java.getErrorClass() or "", java.getSqlState() or "", dict(java.getMessageParameters()))
+    if _VERSION < (4, 1):
+        condition = java.getErrorClass() if _OLD else java.getCondition()
+        return SparkFacts(condition or "", java.getSqlState() or "", dict(java.getMessageParameters()))
     utils = context._jvm.PythonErrorUtils  # noqa: SLF001 - as above
     return SparkFacts(
         utils.getCondition(java) or "", utils.getSqlState(java) or "", dict(utils.getMessageParameters(java))

@@ -5,14 +5,31 @@ jar there. PySpark's worker drops all import caches at the start of every task, 
 each archive again, which takes longer than a small task; and every daemon compiles modules from a zip again. The same
 modules are installed as files.
 
+And it imports what calve runs in tasks once, before it forks. A worker ends with a task that fails or is not read to
+its end; each new one would spend a second and more on the same imports. And after every task a worker collects garbage
+among all its objects, which takes longer than a small task; those that exist before the fork are excluded from it.
+
 Assumes that the installed PySpark is the one of the JVM; `spark/session.py` names this module only then.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 
+TASK_MODULES = (
+    "calve.envelope.envelopes",
+    "calve.keylookup.index.build",
+    "calve.keylookup.search",
+    "calve.maintain.rewrite",
+    "calve.reader.frame",
+    "calve.write.staging",
+    "calve.write.task_writer",
+)
+"""Modules whose functions run in tasks, by name: they are in layers above this one."""
+_WORKER = "pyspark.worker"
 _SUFFIXES = (".zip", ".jar")
 
 
@@ -30,9 +47,20 @@ def leave_archives(spark_home: Path) -> None:
         del sys.path_importer_cache[entry]
 
 
+def forks_task_workers(arguments: list[str]) -> bool:
+    """Whether the arguments of this process name the workers of tasks; others plan sources or run listeners."""
+    return _WORKER in arguments or not any(argument.startswith("pyspark") for argument in arguments)
+
+
 if __name__ == "__main__":
     leave_archives(Path(os.environ["SPARK_HOME"]))
 
     from pyspark import daemon  # not before the path is clean
+
+    if forks_task_workers(sys.argv[1:]):
+        for name in TASK_MODULES:
+            import_module(name)
+        gc.collect()
+        gc.freeze()
 
     daemon.manager()

@@ -5,7 +5,8 @@ and are renewed before they expire. Needs boto3, the extra `aws`.
 """
 
 import importlib
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -71,6 +72,30 @@ def put_first(location: str, data: bytes, io_properties: Mapping[str, str]) -> b
     except errors.BotoCoreError as error:
         raise OSError(str(error)) from error
     return True
+
+
+def list_objects(bucket: str, prefix: str, io_properties: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
+    """Key, size and time of the last change, in milliseconds, of the objects below a prefix; a page in memory.
+
+    Folders are left out: stores that keep objects as files list them, too, without size and time. Raises OSError.
+    """
+    errors = _module("botocore.exceptions")
+    pages = _client(tuple(sorted(io_properties.items()))).get_paginator("list_objects_v2")
+    try:
+        for page in pages.paginate(Bucket=bucket, Prefix=prefix):
+            for found in page.get("Contents", ()):
+                if found["Key"].endswith("/"):
+                    continue
+                if not {"Size", "LastModified"} <= found.keys():
+                    raise OSError(f"the store lists {found['Key']} without its size or time")
+                yield found["Key"], found["Size"], round(found["LastModified"].timestamp() * 1000)
+    except (errors.ClientError, errors.BotoCoreError) as error:
+        raise OSError(str(error)) from error
+
+
+def is_available() -> bool:
+    """Whether botocore is installed."""
+    return importlib.util.find_spec("botocore") is not None
 
 
 @lru_cache(maxsize=16)

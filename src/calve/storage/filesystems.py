@@ -1,9 +1,7 @@
 """Filesystems by location: local folders, S3 and everything else that pyarrow supports.
 
 A location is a URI whose path is not percent-encoded: `file:///tmp/a b%20c/x` names the file `x` in the folder
-`a b%20c`; a location without a scheme is a local path (`catalog/connect.py` says when that is used).
-
-Folders of the home hold rows, unreadable records, logs and secrets: only the user can open them (`make_private`).
+`a b%20c`; a location without a scheme is a local path (`local.py` says when that is used).
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,6 +17,7 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from calve.errors import InvalidInput
+from calve.model.numbers import whole_number
 from calve.storage import durable
 from calve.storage.aws import assumed
 from calve.storage.hints import code_of
@@ -84,10 +83,10 @@ def keeps_everything(location: str) -> bool:
 
 def expires_soon(properties: Mapping[str, str], since_ms: int, now_ms: int) -> bool:
     """Whether credentials that a catalog issued at `since_ms` are about to expire, or may be if it gave no expiry."""
-    end = properties.get("s3.session-token-expires-at-ms")
+    end = whole_number(properties.get("s3.session-token-expires-at-ms", ""))
     if end is None:
         return bool(properties.get("s3.session-token")) and now_ms - since_ms > _UNTOLD_MS
-    return int(end) - now_ms < _EARLY_MS
+    return end - now_ms < _EARLY_MS
 
 
 def filesystem_of(location: str, io_properties: Mapping[str, str]) -> tuple[FileSystem, str]:
@@ -207,9 +206,3 @@ def try_keys(io_properties: Mapping[str, str]) -> None:
     except OSError as error:
         if code_of(error) != "ACCESSDENIED":
             raise
-
-
-def make_private(folder: Path) -> None:
-    """Create a folder and its missing parents, for this user alone; existing ones stay as they are."""
-    for missing in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)

@@ -6,13 +6,15 @@ their names end like those of copies in progress.
 
 On this machine links are followed, and no file is listed twice: the target of a link is listed under its own name if
 it is an input itself, else under the name of the first link to it.
+
+`walk_files` lists the folder of a table instead: every file, as a stream.
 """
 
 import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -20,13 +22,20 @@ from urllib.parse import unquote, urlsplit
 from pyarrow import fs
 
 from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.storage import aws
+from calve.storage.filesystems import filesystem_of, properties_for
 from calve.suggest import suggestion
 
 _UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", "._COPYING_", ".inprogress", "~")
 _SPARK_PATTERN = re.compile(r"([\[\]{}*?\\])")
 """Characters that Spark interprets as a pattern. With its option to disable patterns it reads such files twice."""
 _SPARK_SCHEMES = {"s3": "s3a"}
+_HOSTS = frozenset({"hdfs", "viewfs"})
+"""Schemes whose paths in the store start below the authority, a host: `/folder/file`."""
+_ACCOUNTS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+"""Schemes whose authority is a container and an account; paths in the store start with the container."""
 _HIDDEN = ("_", ".")
+_SAME_STORES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 _WITHOUT_CHECKSUMS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
@@ -80,6 +89,8 @@ class FileListing:
     """The path of the listed folder in the store."""
     pattern: re.Pattern[str] | None
     scheme: str
+    authority: str = ""
+    """What Spark needs of the location, between the scheme and the path, and paths in the store lack."""
 
     @classmethod
     def of(cls, location: str) -> "FileListing":
@@ -92,7 +103,8 @@ class FileListing:
         except (ValueError, OSError) as error:
             raise InvalidInput(f"the location {location} cannot be opened", detail=str(error)) from error
         rest = location.removeprefix(top).strip("/")
-        return cls(top, store, base.rstrip("/") or "/", _pattern(rest) if star else None, scheme)
+        base = base.rstrip("/") or "/"
+        return cls(top, store, base, _pattern(rest) if star else None, scheme, _authority(location, base))
 
     def files(self) -> list[KnownFile]:
         """All files that exist now, in no particular order. Raises TransientError."""
@@ -125,13 +137,27 @@ class FileListing:
     def for_spark(self, path: str) -> str:
         """The path of a file as Spark takes it."""
         scheme = _SPARK_SCHEMES.get(self.scheme, self.scheme or "file")
-        return f"{scheme}://" + _SPARK_PATTERN.sub(r"\\\1", path)
+        below = f"/{path.partition('/')[2]}" if self.authority and self.scheme in _ACCOUNTS else path
+        return f"{scheme}://{self.authority}" + _SPARK_PATTERN.sub(r"\\\1", below)
 
     def named_by_spark(self, spark_path: str) -> tuple[str, ...]:
         """The paths in the store that a path in an error of Spark may stand for: it escapes some and not others."""
         parts = urlsplit(spark_path)
         path = spark_path.partition(":")[2].removeprefix("//") if parts.scheme else spark_path
+        if self.authority:
+            container = self.base.partition("/")[0] if self.scheme in _ACCOUNTS else ""
+            path = container + path.removeprefix(self.authority)
         return path, unquote(path)
+
+
+def _authority(location: str, base: str) -> str:
+    """The authority of a location for Spark, without passwords; empty where paths in the store contain all of it."""
+    scheme, netloc = urlsplit(location)[:2]
+    if scheme in _HOSTS:
+        return netloc
+    account = netloc.rpartition("@")[2]
+    named = scheme in _ACCOUNTS and ("@" in netloc or "." in account)
+    return f"{base.partition('/')[0]}@{account}" if named else ""
 
 
 def spark_options(names: Iterable[str]) -> dict[str, str]:
@@ -243,3 +269,84 @@ def _pattern(text: str) -> re.Pattern[str]:
     parts = re.split(r"(\*\*/|\*\*|\*)", text)
     translated = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
     return re.compile("".join(translated.get(part, re.escape(part)) for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a table's folder, as a listing shows it."""
+
+    below: bytes
+    """Its path below the listed folder; bytes, because local names may be no text."""
+    size: int
+    mtime_ms: int
+
+
+def walk_files(location: str, io_properties: Mapping[str, str]) -> Iterator[StoredFile]:
+    """All files below a folder of a table, hidden ones included, as a stream. Links to folders are not followed.
+
+    `location` is a table location, whose path is not percent-encoded. Memory: on this machine a folder's names that
+    are not listed yet, in S3 a page, in other stores the files of one folder. Raises TransientError.
+    """
+    folder = location.rstrip("/")
+    try:
+        store, path = filesystem_of(folder, io_properties)
+        if isinstance(store, fs.LocalFileSystem):
+            yield from _walk_local(path)
+        elif isinstance(store, fs.S3FileSystem) and aws.is_available():
+            bucket, _, prefix = path.partition("/")
+            settings = aws.assumed(properties_for(folder, io_properties))
+            base = f"{prefix.rstrip('/')}/" if prefix else ""
+            for key, size, mtime_ms in aws.list_objects(bucket, base, settings):
+                yield StoredFile(key.removeprefix(base).encode(), size, mtime_ms)
+        else:
+            yield from _walk_store(store, path)
+    except OSError as error:
+        raise TransientError(f"could not list {location}", detail=str(error)) from error
+
+
+def stored_time_ms(location: str, io_properties: Mapping[str, str]) -> int | None:
+    """The time of a file's last change by the clock of its store; None if the store does not say. Raises OSError."""
+    store, path = filesystem_of(location, io_properties)
+    mtime = store.get_file_info(path).mtime_ns
+    return None if mtime is None else mtime // 1_000_000
+
+
+def _walk_local(base: str) -> Iterator[StoredFile]:
+    root = os.fsencode(base.rstrip("/")) + b"/"
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            entries = os.scandir(folder)
+        except FileNotFoundError:  # it never existed, or was removed meanwhile
+            continue
+        with entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path + b"/")
+                    continue
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                yield StoredFile(entry.path.removeprefix(root), found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _walk_store(store: fs.FileSystem, base: str) -> Iterator[StoredFile]:
+    root, waiting = f"{base.rstrip('/')}/", [base.rstrip("/")]
+    while waiting:
+        for info in store.get_file_info(fs.FileSelector(waiting.pop(), allow_not_found=True)):
+            if info.type == fs.FileType.Directory:
+                waiting.append(info.path)
+            elif info.is_file:
+                yield StoredFile(info.path.removeprefix(root).encode(), info.size, (info.mtime_ns or 0) // 1_000_000)
+
+
+def store_and_path(location: str) -> tuple[str, str]:
+    """The store of a location, in one spelling for all schemes of it, and the path there."""
+    scheme, colon, rest = location.partition("://")
+    if not colon:
+        return "file", location.removeprefix("file:")
+    scheme = _SAME_STORES.get(scheme.lower(), scheme.lower())
+    authority, slash, path = rest.partition("/")
+    return ("file" if scheme == "file" else f"{scheme}://{authority}"), f"{slash}{path}"

@@ -8,6 +8,7 @@ records refer to table files, and the table itself holds the progress of the sin
 import errno
 import os
 import posixpath
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -136,7 +137,7 @@ class LocalState:
 
     def _put(self, name: str, data: bytes, place: Callable[[Path, Path], object]) -> None:
         path = self._root / name
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as out:

@@ -26,6 +26,7 @@ Totals are held in the driver's memory, and so are the groups that one checkpoin
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,12 +34,15 @@ import pyarrow.parquet as pq
 
 from calve.errors import CheckpointGap, TerminalError
 from calve.model.checkpoint import CheckpointIdentity, Offsets, offsets_digest
+from calve.model.numbers import whole_number
 from calve.storage.state import StateStore
 from calve.view.groups import GROUP
 
 ROWS = "n"
 FANOUT = 8
-"""The number of pieces of about the same length that are merged into one."""
+"""The number of pieces of about the same length from which on they are merged into one."""
+MOST_MERGED = 64
+"""The most pieces that are merged after one checkpoint: a checkpoint waits for that."""
 
 _BEGINNING = offsets_digest(None)
 _SUFFIX = ".parquet"
@@ -71,10 +75,10 @@ class TotalsPiece:
     def parse(cls, name: str) -> "TotalsPiece | None":
         """The piece of that name; None for anything else."""
         parts = name.removesuffix(_SUFFIX).split(".")
-        numbers = parts[2:]
-        if not name.endswith(_SUFFIX) or not 1 <= len(numbers) <= 2 or not all(text.isdigit() for text in numbers):
+        numbers = [number for text in parts[2:] if (number := whole_number(text)) is not None]
+        if not name.endswith(_SUFFIX) or not 1 <= len(parts[2:]) == len(numbers) <= 2:
             return None
-        return cls(parts[0], parts[1], *map(int, numbers))
+        return cls(parts[0], parts[1], *numbers)
 
     @property
     def tier(self) -> int:
@@ -126,6 +130,12 @@ class ViewTotals:
         self._recent: dict[str, TotalsAt] = {}
         self._recorded: dict[str, TotalsPiece] = {}
         """By end: if a checkpoint was repeated with another start, the last one counts."""
+        self._known: dict[str, set[TotalsPiece]] = {}
+        """Pieces by end, as last listed, with those that were recorded since."""
+        self._has_rivals = False
+        """Whether a recorded piece has the same end as another known one."""
+        self._tidied: str | None = None
+        """The committed position up to which there is nothing left to merge."""
 
     def at(self, offsets: Offsets, schema: pa.Schema) -> TotalsAt:
         """The totals at a position. Raises CheckpointGap if a piece is missing."""
@@ -145,23 +155,39 @@ class ViewTotals:
         put = TotalsPiece(end, start, 1, epoch)
         self._store.put(put.name, _to_parquet(named))
         self._recorded[end] = put
+        known = self._known.setdefault(end, set())
+        self._has_rivals |= bool(known - {put})
+        known.add(put)
         self._keep(end, after)
 
     def committed(self, offsets: Offsets, *, epoch: int = 0) -> None:
-        """Merge pieces before a committed position, if there are enough, and remove pieces no longer needed."""
-        self._remove_rivals(epoch)
-        path = path_to(offsets_digest(offsets), self._pieces())
-        run = _mergeable_run(path or [])
+        """Merge pieces before a committed position, if there are enough, and remove pieces no longer needed.
+
+        Called after every checkpoint. It lists the pieces only if something may be left to do: a window may have tens
+        of thousands of checkpoints, each with a piece.
+        """
+        position = offsets_digest(offsets)
+        if position == self._tidied and not self._has_rivals:
+            return
+        pieces = self._remove_rivals(epoch)
+        run = _mergeable_run(path_to(position, pieces) or [])
         try:
             if run:
                 self._merge(run, epoch)
         except CheckpointGap as error:  # a newer run merged them; if they are lost, the next checkpoint fails
             _log.warning("pieces of the totals of view %s were not merged: %s", self._view, error)
+        self._tidied = None if run else position
 
-    def _remove_rivals(self, epoch: int) -> None:
-        """Remove pieces of a run with other checkpoint boundaries: the tables they joined may have changed since."""
-        own, self._recorded = self._recorded, {}
-        self._remove([piece for piece in self._pieces() if piece.end in own and piece != own[piece.end]], epoch)
+    def _remove_rivals(self, epoch: int) -> list[TotalsPiece]:
+        """Remove pieces of a run with other checkpoint boundaries: the tables they joined may have changed since.
+
+        Returns all that remain.
+        """
+        own, pieces = self._recorded, self._pieces()
+        rivals = [piece for piece in pieces if piece.end in own and piece != own[piece.end]]
+        self._remove(rivals, epoch)
+        self._recorded, self._has_rivals = {}, False
+        return self._pieces() if rivals else pieces
 
     def _merge(self, run: Sequence[TotalsPiece], epoch: int) -> None:
         tables = self._tables(run)
@@ -191,7 +217,11 @@ class ViewTotals:
             self._store.delete(piece.name)
 
     def _pieces(self) -> list[TotalsPiece]:
-        return [piece for name in self._store.list("") if (piece := TotalsPiece.parse(name))]
+        found = [piece for name in self._store.list("") if (piece := TotalsPiece.parse(name))]
+        self._known = {}
+        for piece in found:
+            self._known.setdefault(piece.end, set()).add(piece)
+        return found
 
     def _path(self, position: str) -> list[TotalsPiece]:
         path = path_to(position, self._pieces())
@@ -237,10 +267,9 @@ class ViewTotals:
 
 def _mergeable_run(path: Sequence[TotalsPiece]) -> list[TotalsPiece]:
     """The first run of consecutive pieces of about the same length that is long enough to be merged."""
-    run: list[TotalsPiece] = []
-    for piece in path:
-        run = [*run, piece] if run and run[-1].tier == piece.tier else [piece]
-        if len(run) == FANOUT:
+    for _, pieces in groupby(path, lambda piece: piece.tier):
+        run = list(islice(pieces, MOST_MERGED))
+        if len(run) >= FANOUT:
             return run
     return []
 

@@ -91,7 +91,7 @@ class ManifestCache:
         with self._lock:
             lines = self._lists.get(location)
         if lines is None:
-            with _naming_damaged(location):
+            with naming_damaged(location):
                 lines = tuple(ManifestLine.of(manifest) for manifest in read_manifest_list(io.new_input(location)))
             with self._lock:
                 self._lists[location] = lines
@@ -140,7 +140,7 @@ class ManifestCache:
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
     """Read the live entries of one manifest, with everything they inherit. Raises OSError."""
-    with _naming_damaged(manifest.manifest_path):
+    with naming_damaged(manifest.manifest_path):
         with io.new_input(manifest.manifest_path).open() as stream:
             content = stream.read()
         entries = read_entries(content, version=3)
@@ -191,7 +191,7 @@ def _is_live(manifest: ManifestFile) -> bool:
 
 
 @contextmanager
-def _naming_damaged(location: str) -> Iterator[None]:
+def naming_damaged(location: str) -> Iterator[None]:
     """Turn the errors of Avro readers for a damaged file into an OSError that names it."""
     try:
         yield

@@ -35,15 +35,13 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from calve.catalog.guarded import locations_of
 from calve.iceberg.files.avro import RecordFormat
+from calve.iceberg.files.names import own_name, table_mark
 from calve.iceberg.files.store import io_properties_of, remove_new
 from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
 from calve.storage.filesystems import sync_files
 
 TARGET_BYTES = 8 << 20
 """Manifests of data files are split at about this size, so that readers can plan them in parallel."""
-
-OWN_PREFIX = "calve-"
-"""The prefix of file names that calve writes; only such manifests are merged."""
 
 _FORMAT_VERSION: Final = 2
 _PARTITION_ID, _EQUALITY_IDS_ID = 102, 135
@@ -78,7 +76,7 @@ def write_manifests(
         for (deletes, spec_id), members in sorted(groups.items()):
             content = ManifestContent.DELETES if deletes else ManifestContent.DATA
             for piece in [members] if deletes else _pieces(members):
-                place = manifest_place(table, spec_id, content, f"{OWN_PREFIX}{stem}-m{len(written)}.avro", folder)
+                place = manifest_place(table, spec_id, content, f"{stem}-m{len(written)}.avro", folder)
                 made.append(place.location)
                 written.append(_write_added(place, piece, sequence_number))
     except BaseException:
@@ -181,8 +179,9 @@ def manifest_file(manifest: Manifest, snapshot_id: int, sequence_number: int, le
     )
 
 
-def manifest_place(table: Table, spec_id: int, content: ManifestContent, name: str, folder: str = "") -> ManifestPlace:
-    """The place of a new manifest: among the table's metadata files, or in `folder`."""
+def manifest_place(table: Table, spec_id: int, content: ManifestContent, rest: str, folder: str = "") -> ManifestPlace:
+    """The place of a new manifest: among the table's metadata files, or in `folder`. `rest` makes its name unique."""
+    name = own_name(table_mark(table.metadata.table_uuid), rest)
     location = f"{folder}/{name}" if folder else locations_of(table).new_metadata_location(name)
     return ManifestPlace(table.io, location, table.schema(), table.specs()[spec_id], content)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from calve.model.files import BloomFilter, FileOptions
+from calve.model.numbers import whole_number
 from calve.model.spec import MAX_FILE_SIZE, WriteOptions
 
 T = TypeVar("T")
@@ -88,9 +89,10 @@ def _codec(text: str) -> str:
 
 
 def _positive(text: str) -> int:
-    if int(text) <= 0:
+    number = whole_number(text)
+    if not number:
         raise ValueError(text)
-    return int(text)
+    return number
 
 
 def _share(text: str) -> float:

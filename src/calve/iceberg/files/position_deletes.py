@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from calve.iceberg.files.names import own_name
 from calve.iceberg.files.store import DataLocations, open_output, remove_new
 from calve.iceberg.schema.arrow import arrow_schema, metrics_of
 from calve.model.files import ColumnMetrics, Content, WrittenFile
@@ -52,6 +53,8 @@ class DeletePlace:
     data_location: str
     table_properties: Mapping[str, str] = field(default_factory=dict)
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    mark: str = ""
+    """Part of the names of files (`iceberg/files/names.py`)."""
 
 
 def write_position_deletes(place: DeletePlace, found: Iterable[RowPositions], writer: str) -> tuple[WrittenFile, ...]:
@@ -62,7 +65,7 @@ def write_position_deletes(place: DeletePlace, found: Iterable[RowPositions], wr
     written: list[WrittenFile] = []
     try:
         for members in _files(found):
-            made.append(locations.of(f"calve-{len(made):05d}-{unique}.parquet"))
+            made.append(locations.of(own_name(place.mark, f"{len(made):05d}-{unique}.parquet")))
             written.append(_write_file(members, made[-1], place))
     except BaseException:
         remove_new(made, place.io_properties, "writing deletes failed")

@@ -78,10 +78,19 @@ class _Sizes:
     """Of a group, whose rows are sorted together and may be written to several files."""
 
 
+def small_below(total: int, target_size: int) -> float:
+    """The size below which a file of a table with this many bytes is small."""
+    return _SMALL * _file_size(total, target_size)
+
+
+def _file_size(total: int, target_size: int) -> int:
+    return min(target_size, max(_LEAST, total // _FILES))
+
+
 def due_groups(files: Sequence[ScanFile], target_size: int, policy: Policy) -> Groups:
     """The files of a snapshot that should be rewritten; usually none."""
     deleted = deleted_rows(files)
-    sizes = _Sizes(min(target_size, max(_LEAST, sum(file.size for file in files) // _FILES)), target_size)
+    sizes = _Sizes(_file_size(sum(file.size for file in files), target_size), target_size)
     partitions: dict[tuple[object, ...], list[ScanFile]] = defaultdict(list)
     for file in files:
         partitions[file.spec_id, *map(repr, file.partition)].append(file)
@@ -118,7 +127,7 @@ def _groups(
     members: Sequence[ScanFile], deleted: Mapping[str, float], sizes: _Sizes, policy: Policy
 ) -> Iterator[tuple[ScanFile, ...]]:
     """Groups of one partition."""
-    worn = {f.path for f in members if f.path in deleted and deleted[f.path] >= _many(f, policy)}
+    worn = {f.path for f in members if f.path in deleted and deleted[f.path] >= many_deleted(f, policy)}
     tiers: dict[int, list[ScanFile]] = defaultdict(list)
     for file in members:
         if file.size < _SMALL * sizes.file:
@@ -132,7 +141,8 @@ def _groups(
             yield group
 
 
-def _many(file: ScanFile, policy: Policy) -> float:
+def many_deleted(file: ScanFile, policy: Policy) -> float:
+    """The number of deleted rows from which on a file is rewritten because of them."""
     return max(policy.deleted_share * file.rows, policy.deleted_least)
 
 

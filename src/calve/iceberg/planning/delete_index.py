@@ -27,7 +27,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, PrimitiveType
 
 from calve.errors import InvalidInput, TerminalError
-from calve.iceberg.files.manifests import OWN_PREFIX
+from calve.iceberg.files.names import is_written_by_calve
 from calve.iceberg.files.position_deletes import PATH_ID
 from calve.model.files import tier_of
 from calve.model.scan import DeleteFile, DeleteKind
@@ -179,6 +179,11 @@ def delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partitio
     )
 
 
+def content_of(file: DataFile) -> tuple[str, int, int]:
+    """What an entry refers to: a file, or a vector in it by offset and length."""
+    return file.file_path, file[_OFFSET] or 0, file[_LENGTH] or 0
+
+
 def check_readable(file: DataFile) -> None:
     """Raise InvalidInput if calve cannot read the file."""
     if file.file_format not in {FileFormat.PARQUET, FileFormat.PUFFIN}:
@@ -249,7 +254,7 @@ def due_groups(entries: Iterable[ManifestEntry]) -> tuple[DeleteGroup, ...]:
     tiers: dict[tuple[Any, ...], list[ManifestEntry]] = {}
     for entry in entries:
         file = entry.data_file
-        own = file.file_path.rpartition("/")[2].startswith(OWN_PREFIX)
+        own = is_written_by_calve(file.file_path.rpartition("/")[2])
         if own and file.content is DataFileContent.POSITION_DELETES and file.file_format is FileFormat.PARQUET:
             tier = tier_of(file.record_count, _SMALLEST, _FAN)
             tiers.setdefault((partition_of(file), only_path(file), tier), []).append(entry)

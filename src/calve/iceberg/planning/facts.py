@@ -17,6 +17,7 @@ from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.store import io_properties_of
 from calve.iceberg.planning.delete_index import DeleteIndex
 from calve.iceberg.schema.readable import every_field, spark_schema
+from calve.model.numbers import whole_number
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,7 @@ def standing_of(metadata: TableMetadata) -> TableSummary:
     summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
 
     def count(name: str) -> int:
-        text = summary.get(name, "0")
-        return int(text) if text.isdigit() else 0
+        return whole_number(summary.get(name, "0")) or 0
 
     return TableSummary(
         location=metadata.location,

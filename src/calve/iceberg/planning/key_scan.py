@@ -26,6 +26,7 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 from calve.catalog.guarded import locations_of
 from calve.iceberg.files.manifest_cache import ManifestCache, live_entries
 from calve.iceberg.files.manifests import manifest_file
+from calve.iceberg.files.names import table_mark
 from calve.iceberg.files.position_deletes import DeletePlace
 from calve.iceberg.files.transforms import transformed
 from calve.iceberg.planning.delete_index import DeleteGroup, DeleteIndex, bounds_of, due_groups
@@ -204,6 +205,7 @@ def place_of(table: Table) -> DeletePlace:
         locations_of(table).data_path,
         {k: v for k, v in table.properties.items() if k.startswith("write.")},
         task_properties_of(table.io.properties),
+        table_mark(table.metadata.table_uuid),
     )
 
 

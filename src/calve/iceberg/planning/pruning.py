@@ -71,6 +71,10 @@ class Pruning:
         """By the bounds of partition values in the manifest list."""
         return not self.active or self._manifest(manifest.partition_spec_id)(manifest)
 
+    def may_match(self, file: DataFile) -> bool:
+        """By all that a manifest says about the file."""
+        return self.may_match_partition(file) and self.may_match_bounds(file)
+
     def may_match_partition(self, file: DataFile) -> bool:
         """By the partition values of the file."""
         return not self.active or self._partition(file.spec_id)(file)

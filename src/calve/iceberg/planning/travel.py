@@ -1,11 +1,14 @@
-"""Time travel: chooses the snapshot to read, which is the head of main, or one by id, by branch or tag, or by frontier.
+"""Time travel: chooses the snapshot to read: the head of main, or one by id, by branch or tag, by frontier or by time.
 
 As of a frontier F, that is the newest snapshot of a sink on main whose frontier is at or below F, so every time in it
 is below F. A sealed snapshot is above every F. Commits of others between two snapshots of a sink (compaction, for
 example) are never chosen.
+
+As of a time, that is the snapshot that was the head of main then, as the table's own log of heads says.
 """
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -22,19 +25,20 @@ from calve.suggest import suggestion
 
 @dataclass(frozen=True)
 class AsOf:
-    """A moment of a table: now, unless one of the first three is given. `sink`, by name or id, requires `frontier`."""
+    """A moment of a table: now, unless one of the others is given. `sink`, by name or id, requires `frontier`."""
 
     snapshot_id: int | None = None
     frontier: int | None = None
     ref: str | None = None
     sink: str | None = None
+    time_ms: int | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in ("snapshot_id", "frontier", "ref") if getattr(self, name) is not None]
+        given = [name for name in ("snapshot_id", "frontier", "ref", "time_ms") if getattr(self, name) is not None]
         if len(given) > 1:
             raise InvalidInput(
                 "a table can be read as of only one point in time",
-                detail=f"Got {' and '.join(given)}.",
+                detail=f"Got {' and '.join(name.removesuffix('_ms') for name in given)}.",
                 hint="Keep one of them.",
             )
         if self.sink is not None and self.frontier is None:
@@ -60,10 +64,17 @@ def moment_of(table: Table, as_of: AsOf) -> Moment:
     if as_of.snapshot_id is not None:
         return _then(metadata, _by_id(table, as_of.snapshot_id))
     if as_of.frontier is not None:
-        return _then(metadata, _by_frontier(table, as_of.frontier, as_of.sink))
+        return moment_at(table, Frontier(as_of.frontier), as_of.sink)
     if as_of.ref is not None:
         return _by_ref(table, as_of.ref)
+    if as_of.time_ms is not None:
+        return _then(metadata, _by_time(table, as_of.time_ms))
     return Moment(head_of(metadata), metadata.current_schema_id)
+
+
+def moment_at(table: Table, frontier: Frontier, sink: str | None) -> Moment:
+    """The newest snapshot of a sink at or before a frontier. Raises InvalidInput if there is none."""
+    return _then(table.metadata, _by_frontier(table, frontier, sink))
 
 
 def _then(metadata: TableMetadata, snapshot: Snapshot) -> Moment:
@@ -100,7 +111,35 @@ def _by_ref(table: Table, name: str) -> Moment:
     return _then(table.metadata, snapshot)
 
 
-def _by_frontier(table: Table, time: int, sink: str | None) -> Snapshot:
+def _by_time(table: Table, time_ms: int) -> Snapshot:
+    metadata = table.metadata
+    heads = sorted(metadata.snapshot_log, key=lambda entry: entry.timestamp_ms)
+    then = [entry for entry in heads if entry.timestamp_ms <= time_ms]
+    if not then:
+        oldest = _shown(heads[0].timestamp_ms) if heads else ""
+        raise InvalidInput(
+            f'table "{_name(table)}" had no snapshot at {_shown(time_ms)}',
+            detail=f"Its history begins at {oldest}." if heads else "It has no snapshot.",
+            hint="Older snapshots may have expired." if heads else "",
+        )
+    found = metadata.snapshot_by_id(then[-1].snapshot_id)
+    if found is None:
+        raise InvalidInput(
+            f'the snapshot of table "{_name(table)}" at {_shown(time_ms)} has expired',
+            detail=f"It was {then[-1].snapshot_id}, of {_shown(then[-1].timestamp_ms)}.",
+            hint="SHOW SNAPSHOTS FROM the table lists those that remain.",
+        )
+    return found
+
+
+def _shown(millis: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(millis / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{millis} ms"
+
+
+def _by_frontier(table: Table, wanted: Frontier, sink: str | None) -> Snapshot:
     stated = [
         (snapshot, sink_id)
         for snapshot in ancestors_of(table.metadata, head_of(table.metadata))
@@ -124,11 +163,11 @@ def _by_frontier(table: Table, time: int, sink: str | None) -> Snapshot:
             hint="Read it as of a snapshot id instead.",
         )
     for snapshot, _ in stated:
-        if not Frontier(time) < _frontier(snapshot):
+        if not wanted < _frontier(snapshot):
             return snapshot
     oldest = _frontier(stated[-1][0])
     raise InvalidInput(
-        f'table "{name}" has no snapshot at or before frontier {time}',
+        f'table "{name}" has no snapshot at or before frontier {wanted.time}',
         detail=f"The oldest remaining snapshot is at {oldest}.",
         hint="Older snapshots may have expired.",
     )

@@ -2,12 +2,14 @@
 
 The columns come from the input, the partitions from the sink's definition. A table property records the last applied
 PARTITION BY: a changed definition changes the table, and partitions that others changed meanwhile are left alone.
+Another one records the fields whose values the column `_calve_order` has: rows cannot be compared by other fields.
 
 Files are written with the columns of the input, with the ids and types of the table. Columns have the table's names;
 nested fields have the input's names, so that values are found when rows are converted to the table's types. Readers use
 the ids.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,6 +28,7 @@ from pyiceberg.table.update import (
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+from calve.errors import InvalidInput
 from calve.iceberg.loading import misfit
 from calve.iceberg.schema.creation import partition_spec
 from calve.iceberg.schema.fitting import field_named, fit
@@ -33,7 +36,7 @@ from calve.model.spec import PartitionBy
 
 _NEWEST = -1
 """Refers to the schema or spec that the same commit adds."""
-_PARTITION_BY = "calve.partition-by."
+_PARTITION_BY, _ORDER_BY = "calve.partition-by.", "calve.order-by."
 
 
 @dataclass(frozen=True)
@@ -48,15 +51,56 @@ class Shape:
     """Whether the table's columns may be changed."""
     branch: str = MAIN_BRANCH
     """The branch it commits to."""
+    order: "StoredOrder | None" = None
+    """The order that the table stores for each row, if any."""
 
 
-def creation_properties(sink_id: str, partition_by: Sequence[PartitionBy]) -> dict[str, str]:
+@dataclass(frozen=True)
+class StoredOrder:
+    """What the values in the column `_calve_order` are. A new generation replaces all of them."""
+
+    fields: tuple[str, ...]
+    generation: int = 0
+
+    def __str__(self) -> str:
+        return json.dumps({"generation": self.generation, "fields": self.fields})
+
+    def updates(self, metadata: TableMetadata, sink_id: str) -> tuple[TableUpdate, ...]:
+        """The update that records it, if the table does not yet. Raises InvalidInput if it has another order."""
+        name = f"{_ORDER_BY}{sink_id}"
+        stored = _stored_order(metadata.properties.get(name))
+        if stored == self:
+            return ()
+        if stored is not None and stored.generation >= self.generation:
+            raise InvalidInput(
+                f"the rows of the table are ordered by {', '.join(stored.fields)}",
+                detail=f"The sink now orders by {', '.join(self.fields)}; their values cannot be compared.",
+                hint=f"Restore ORDER BY {', '.join(stored.fields)} GLOBAL, or rebuild the table: "
+                "ALTER SINK ... SET FROM ... WITH (SNAPSHOT = true).",
+            )
+        return (SetPropertiesUpdate(updates={name: str(self)}),)
+
+
+def _stored_order(text: str | None) -> StoredOrder | None:
+    """The order that a property records; None if there is none, or it was damaged from outside."""
+    try:
+        body = json.loads(text or "")
+        return StoredOrder(tuple(map(str, body["fields"])), int(body["generation"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def creation_properties(
+    sink_id: str, partition_by: Sequence[PartitionBy], order: StoredOrder | None = None
+) -> dict[str, str]:
     """Properties of a table that is created for a sink."""
-    return {f"{_PARTITION_BY}{sink_id}": _text(partition_by)} if partition_by else {}
+    partitions = {f"{_PARTITION_BY}{sink_id}": _text(partition_by)} if partition_by else {}
+    return partitions | ({f"{_ORDER_BY}{sink_id}": str(order)} if order else {})
 
 
 def evolution(metadata: TableMetadata, shape: Shape, sink_id: str) -> tuple[TableUpdate, ...]:
     """The updates that the table needs; empty if it needs none. Raises InvalidInput if no update helps."""
+    noted = shape.order.updates(metadata, sink_id) if shape.order else ()
     found = fit(metadata, shape.given)
     if found.differences and not (found.mendable and shape.evolves):
         raise misfit("the table", found.text)
@@ -67,7 +111,7 @@ def evolution(metadata: TableMetadata, shape: Shape, sink_id: str) -> tuple[Tabl
             AddSchemaUpdate.model_validate({"schema": schema}),
             SetCurrentSchemaUpdate.model_validate({"schema-id": _NEWEST}),
         )
-    return updates + _partition_updates(metadata, found.schema, shape, sink_id)
+    return updates + _partition_updates(metadata, found.schema, shape, sink_id) + noted
 
 
 def _partition_updates(metadata: TableMetadata, schema: Schema, shape: Shape, sink_id: str) -> tuple[TableUpdate, ...]:

@@ -23,6 +23,7 @@ from calve.catalog.guarded import locations_of
 from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict, CommitUnknown, TransientError
 from calve.iceberg.files.manifest_cache import ManifestCache
+from calve.iceberg.files.names import own_name, table_mark
 from calve.iceberg.loading import load_or_create_table
 from calve.iceberg.small_tables.partition_files import HistoryLimits, TableVersion, commit_all, prepare, write_rows
 from calve.model.change import Letter, Origin
@@ -80,7 +81,8 @@ class LetterTable:
             if not fresh:
                 return 0
             rows = [self._row(letter, checkpoint) for letter in fresh]
-            location = locations_of(table).new_data_location(f"calve-letters-{self._ids.new_id()}.parquet")
+            name = own_name(table_mark(table.metadata.table_uuid), f"letters-{self._ids.new_id()}.parquet")
+            location = locations_of(table).new_data_location(name)
             written = write_rows(table, location, (), rows)
         faults.reached("deadletter.before")
         try:

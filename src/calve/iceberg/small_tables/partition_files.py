@@ -37,14 +37,13 @@ from calve.errors import TransientError
 from calve.faults import reached
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine, references
 from calve.iceberg.files.manifests import (
-    OWN_PREFIX,
     manifest_file,
     manifest_place,
     write_deleted,
     write_existing,
     write_manifests,
 )
-from calve.iceberg.files.store import file_sizes, io_properties_of, open_input, open_output
+from calve.iceberg.files.store import file_sizes, io_properties_of, open_input, open_output, remove_new
 from calve.iceberg.schema.arrow import arrow_schema, metrics_of
 from calve.iceberg.snapshot.draft import Draft, SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.expiry import same_refs
@@ -233,7 +232,7 @@ def _new_lines(draft: Draft, change: _Change, added: Sequence[WrittenFile]) -> l
         ("removed", change.gone, write_deleted),
     ):
         if entries:
-            name = f"{OWN_PREFIX}{snapshot_id}-{sequence}-{word}.avro"
+            name = f"{snapshot_id}-{sequence}-{word}.avro"
             place = manifest_place(table, table.metadata.default_spec_id, ManifestContent.DATA, name)
             lines.append(ManifestLine.of(write(place, entries, snapshot_id, sequence)))
     return lines
@@ -317,8 +316,12 @@ def write_rows(
     with pq.ParquetWriter(buffer, content.schema, compression="zstd", metadata_collector=footers) as writer:
         writer.write_table(content)
     whole = buffer.getvalue()
-    with open_output(location, properties) as sink:
-        sink.write(whole)
+    try:
+        with open_output(location, properties) as sink:
+            sink.write(whole)
+    except BaseException:
+        remove_new([location], properties)
+        raise
     metrics, split_offsets = metrics_of(footers[0], schema, table.properties)
     return WrittenFile(
         content=Content.DATA,
