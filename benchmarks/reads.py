@@ -40,6 +40,17 @@ def table_of_calve(workload: Workload, home: Path, deletes: str) -> TableRef:
     return calve.connect(home=home).table("b.orders")
 
 
+def registered(spark: SparkSession, home: Path) -> TableRef:
+    """The table of the runtime's catalog, in one of calve's."""
+    files = [row.file for row in spark.sql("SELECT file FROM i.b.orders.metadata_log_entries").collect()]
+    newest = max(files, key=lambda file: int(re.findall(r"v(\d+)\.", file)[-1]))
+    catalog = connect_embedded(home)
+    catalog.create_namespace("b")
+    catalog.register_table("b.orders", f"file://{newest.removeprefix('file:')}")
+    catalog.close()
+    return calve.connect(home=home).table("b.orders")
+
+
 def table_of_merge(spark: SparkSession, workload: Workload, home: Path, version: int) -> TableRef:
     """`MERGE INTO`, merge-on-read, in the catalog of the runtime; registered in one of calve's."""
     modes = ", ".join(f"'write.{m}.mode' = 'merge-on-read'" for m in ("merge", "update", "delete"))
@@ -52,13 +63,7 @@ def table_of_merge(spark: SparkSession, workload: Workload, home: Path, version:
     for number in range(BATCHES):
         spark.read.parquet(workload.batch(number)).createOrReplaceTempView("changes")
         spark.sql(MERGE)
-    files = [row.file for row in spark.sql("SELECT file FROM i.b.orders.metadata_log_entries").collect()]
-    newest = max(files, key=lambda file: int(re.findall(r"v(\d+)\.", file)[-1]))
-    catalog = connect_embedded(home)
-    catalog.create_namespace("b")
-    catalog.register_table("b.orders", f"file://{newest.removeprefix('file:')}")
-    catalog.close()
-    return calve.connect(home=home).table("b.orders")
+    return registered(spark, home)
 
 
 def seconds_of(frame: Callable[[], DataFrame], expected: tuple[int, float]) -> float:

@@ -24,11 +24,13 @@ class Workload:
     """Where the files of one size are, and what must come out."""
 
     folder: Path
-    """Named after the three numbers."""
+    """Named after the numbers."""
     rows: int
     batches: int
     changes: int = CHANGES
     """Of a batch."""
+    span: int = 0
+    """The number of neighboring keys that updates and deletes choose from; 0 for all."""
 
     @classmethod
     def at(cls, folder: Path) -> Self:
@@ -50,15 +52,17 @@ class Workload:
         return int(state[0]), float(state[1])
 
 
-def make_workload(root: Path, rows: int, batches: int, changes: int = CHANGES) -> Workload:
+def make_workload(root: Path, rows: int, batches: int, changes: int = CHANGES, span: int = 0) -> Workload:
     """The workload, made when it is not there."""
     folder = root / (f"{rows}x{batches}" if changes == CHANGES else f"{rows}x{batches}x{changes}")
+    if span:
+        folder = root / f"{rows}x{batches}x{changes}x{span}"
     if not (folder / "done").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        _generate(folder, rows, batches, changes)
+        _generate(folder, rows, batches, changes, span)
         (folder / "done").touch()
-    return Workload(folder, rows, batches, changes)
+    return Workload(folder, rows, batches, changes, span)
 
 
 def _columns(rng: np.random.Generator, count: int) -> dict[str, pa.Array]:
@@ -78,7 +82,7 @@ def _write(folder: Path, ids: np.ndarray, columns: dict[str, pa.Array], op: np.n
         pq.write_table(table.slice(part * half, half), folder / f"p{part}.parquet", compression="zstd")
 
 
-def _generate(folder: Path, rows: int, batches: int, changes: int) -> None:
+def _generate(folder: Path, rows: int, batches: int, changes: int, span: int) -> None:
     rng = np.random.default_rng(7)
     limit = rows + changes * batches
     live, amount = np.zeros(limit, bool), np.zeros(limit)
@@ -90,6 +94,8 @@ def _generate(folder: Path, rows: int, batches: int, changes: int) -> None:
     fresh = rows
     for number in range(batches):
         known = np.flatnonzero(live[:fresh])
+        if span:
+            known = known[len(known) // 2 :][:span]
         inserts = changes // 20
         ids = np.concatenate(
             [rng.choice(known, changes - 2 * inserts), np.arange(fresh, fresh + inserts), rng.choice(known, inserts)]

@@ -1,4 +1,4 @@
-"""Builds the wheel, installs it in an environment of its own, and imports every module from there.
+"""Builds the wheel, installs it in an environment of its own, imports every module from there, and finds the page.
 
 The dependencies are borrowed from the environment that runs this script; calve itself is not (its editable install is a
 `.pth` file, which a borrowed folder does not get to run).
@@ -19,6 +19,9 @@ import calve
 root = pathlib.Path(calve.__file__).parent
 assert root.is_relative_to(sys.prefix), f"calve came from {root}"
 assert (root / "py.typed").is_file(), "py.typed is missing"
+page = importlib.import_module("calve.web.app")
+missing = [name for name in (*page.PARTS, "index.html", "login.html") if not (root / "web/static" / name).is_file()]
+assert not missing, f"files of the page are missing: {missing}"
 names = [m.name for m in pkgutil.walk_packages(calve.__path__, "calve.")]
 for name in names:
     importlib.import_module(name)

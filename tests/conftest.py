@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from calve.spark.session import embedded_session
 from tests.support.jvm import QUICK
+from tests.support.progress import ProgressLines
 from tests.support.readers import stop_iceberg_process
 from tests.support.servers import kafka as kafka_server
 from tests.support.servers import trino as trino_server
@@ -38,11 +39,30 @@ SKIPS_ALLOWED_IN_CI: tuple[str, ...] = (
 """Reasons of skips that are no failure with CI=true; each with why the machine that decides cannot run the test."""
 
 
+@pytest.hookimpl(trylast=True)  # after the reporter
+def pytest_configure(config: pytest.Config) -> None:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")  # none in a worker
+    if reporter is not None and not reporter.isatty and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(ProgressLines(reporter.write_line))
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Without Spark every test that draws its examples is worth many of them: `make soak` takes it at length."""
+    """A test that draws its examples is worth many of them, with Spark fewer: `make soak` takes it at length."""
     drawn = is_hypothesis_test(getattr(item, "obj", None))
-    if drawn and settings.get_current_profile_name() == "soak" and "unit" in item.path.parts:
+    if drawn and settings.get_current_profile_name() == "soak" and {"unit", "integration"} & set(item.path.parts):
         item.add_marker(pytest.mark.soak)
+
+
+SERVERS = {"servers", "kafka", "trino"}
+"""Fixtures that start servers, one set for each worker."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put modules that need servers or warm processes first: the worker that begins with them alone starts those."""
+    served = {
+        item.path for item in items if "faults" in item.path.parts or SERVERS & set(getattr(item, "fixturenames", ()))
+    }
+    items.sort(key=lambda item: item.path not in served)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from calve.pipeline.query import Query, exit_code
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
 from tests.support.changes import Batches, at
+from tests.support.combinations import diagonal
 from tests.support.pipelines import until_stalled
 from tests.support.readers import duckdb_rows
 
@@ -162,8 +163,7 @@ TROUBLES: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {
 }
 
 
-@pytest.mark.parametrize("point", ["files.before", "manifest-list.before"])
-@pytest.mark.parametrize("trouble", TROUBLES)
+@diagonal(trouble=TROUBLES, point=["files.before", "manifest-list.before"])
 def test_a_disk_in_trouble_stalls_the_sink_until_it_is_mended(
     lake: Lake, warehouse: Path, trouble: str, point: str
 ) -> None:

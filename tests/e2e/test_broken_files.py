@@ -3,7 +3,8 @@
 import gzip
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from calve.clock import SystemClock
 from calve.errors import SourceLost, TerminalError, UnreadableFile
 from calve.source.files.definition import files
 from calve.storage.state import open_state
+from tests.support.combinations import diagonal
 from tests.support.pipelines import Pipelines
 
 LAKE = "CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');"
@@ -109,13 +111,14 @@ def good(folder: Path, form: str, number: int) -> None:
             parquet(path, {"id": [number], "s": ["good"]})
 
 
-def make(tmp_path: Path, options: str = "") -> str:
-    """All broken files, each in a folder of its own beside a good one, and the statements of their sinks."""
+def make(tmp_path: Path, *options: str) -> str:
+    """All broken files, each in a folder of its own beside a good one, and their sinks, with options in turns."""
     for name, (form, file, write, _) in BROKEN.items():
         (tmp_path / name).mkdir()
         good(tmp_path / name, form, 1)
         write(tmp_path / name / file)
-    return LAKE + "".join(SOURCE.format(name, tmp_path, form, options) for name, (form, *_) in BROKEN.items())
+    sinks = zip(BROKEN.items(), cycle(options or [""]))
+    return LAKE + "".join(SOURCE.format(name, tmp_path, form, turn) for (name, (form, *_)), turn in sinks)
 
 
 def test_a_broken_file_halts_its_sink_and_is_named_and_a_restart_goes_on_once_it_is_mended(
@@ -130,7 +133,7 @@ def test_a_broken_file_halts_its_sink_and_is_named_and_a_restart_goes_on_once_it
         assert words in cause.detail
         assert "rename" in cause.hint or "rewrite the file" in cause.hint or "dead letter" in cause.hint
         assert pipelines.rows(f"x.{name}") == []
-    assert not list((tmp_path / "home").rglob("calve-0*.parquet")), "what was written of such a batch is removed"
+    assert not list((tmp_path / "home").rglob("calve-*.parquet")), "what was written of such a batch is removed"
 
     for name, (form, file, *_) in BROKEN.items():
         (tmp_path / name / file).unlink()
@@ -140,11 +143,15 @@ def test_a_broken_file_halts_its_sink_and_is_named_and_a_restart_goes_on_once_it
         assert pipelines.rows(f"x.{name}") == [(1, "good"), (2, "good")], name
 
 
-@pytest.mark.parametrize("options", [LETTERS, WINDOWS])
+@pytest.mark.parametrize(
+    "options",
+    [(LETTERS, WINDOWS), *(pytest.param((options,), marks=pytest.mark.soak) for options in (LETTERS, WINDOWS))],
+    ids=["in turns", "letters", "windows"],
+)
 def test_a_broken_file_is_one_dead_letter_and_the_others_arrive(
-    pipelines: Pipelines, tmp_path: Path, options: str
+    pipelines: Pipelines, tmp_path: Path, options: Sequence[str]
 ) -> None:
-    text = make(tmp_path, options)
+    text = make(tmp_path, *options)
     assert [(r.cause, r.pending) for r in pipelines.run(text)] == [(None, 0)] * len(BROKEN)
     for name, (form, file, _, words) in BROKEN.items():
         assert pipelines.rows(f"x.{name}") == [(1, "good")], name
@@ -184,9 +191,10 @@ def between_listing_and_reading(action: Callable[[], object]) -> None:
     faults.install(hook)
 
 
-@pytest.mark.parametrize("options", ["", "WITH (COMMIT INTERVAL = '2s', CHECKPOINT INTERVAL = '1s')"])
-@pytest.mark.parametrize("form", ["json", "parquet"])
-@pytest.mark.parametrize("change", ["deleted", "longer"])
+BY_WINDOW = "WITH (COMMIT INTERVAL = '2s', CHECKPOINT INTERVAL = '1s')"
+
+
+@diagonal(change=["deleted", "longer"], form=["json", "parquet"], options=["", BY_WINDOW])
 def test_a_file_that_changes_while_it_is_read_is_never_half_in_the_table(
     pipelines: Pipelines, tmp_path: Path, form: str, change: str, options: str
 ) -> None:

@@ -23,7 +23,7 @@ from calve import faults
 from calve.errors import InvalidInput
 from calve.model.checkpoint import Offsets, canonical_offsets
 from calve.model.spec import Diff, Upsert
-from calve.pipeline.monitor import read_statuses
+from calve.watch.status_files import read_statuses
 from tests.e2e.test_random_tables import Kind, kinds
 from tests.support.changes import Batches, Death, Died, quiet_deaths
 from tests.support.pipelines import Pipelines, eventually

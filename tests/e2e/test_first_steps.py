@@ -1,16 +1,19 @@
 """What a new user encounters: a misspelt folder, a restart without work, a name that is taken."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 import calve
+from calve.cli.main import app
 from calve.errors import InvalidInput, TransientError
 from calve.model.health import Health
 from calve.pipeline import supervisor
-from calve.pipeline.monitor import read_statuses
+from calve.watch.status_files import read_statuses
 from tests.support.pipelines import Pipelines
 
 pytestmark = pytest.mark.embedded
@@ -55,6 +58,10 @@ def test_a_restart_without_work_keeps_what_the_status_said(tmp_path: Path, spark
     assert result.exit_code == 0, result.cause
     (before,) = read_statuses(pipelines.home)
     assert (before.rows, before.dead_letters, before.commits > 0) == (2, 1, True)
+    printed = CliRunner().invoke(app, ["letters", "s", "--format", "json", "--home", str(pipelines.home)]).stdout
+    (letter,) = [json.loads(line) for line in printed.splitlines()]
+    assert json.loads(letter["value"]) == {"id": "bad", "v": "b"}
+    assert letter["file"].endswith("1.json")
     (result,) = pipelines.run()
     assert result.exit_code == 0, result.cause
     (after,) = read_statuses(pipelines.home)

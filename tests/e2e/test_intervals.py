@@ -13,8 +13,9 @@ from calve import faults
 from calve.clock import SystemClock
 from calve.errors import TransientError
 from calve.model.health import Health, Status
-from calve.pipeline.monitor import read_statuses
 from calve.pipeline.supervisor import Ending
+from calve.watch.status_files import read_statuses
+from tests.support.combinations import diagonal
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import ROOT
 
@@ -161,8 +162,7 @@ def test_a_clock_sink_at_its_limit_commits_before_its_window_is_over_and_reads_o
     assert len(items.frontiers()) >= 2
 
 
-@pytest.mark.parametrize("way_out", ["--until-caught-up", "a raised limit"])
-@pytest.mark.parametrize("rows", ["TIME COLUMN", "DIFF"])
+@diagonal(rows=["TIME COLUMN", "DIFF"], way_out=["--until-caught-up", "a raised limit"])
 def test_a_stage_that_is_full_of_rows_that_wait_for_their_time_halts_the_sink_and_has_a(
     items: Items, rows: str, way_out: str
 ) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from calve.api.verify import verify
 from calve.errors import CalveError, InvalidInput, SourceLost, TransientError
 from calve.pipeline.supervisor import Ending, SinkResult
+from calve.source.kafka import brokers
 from tests.support.pipelines import Pipelines
 from tests.support.readers import ROOT, spark_iceberg_rows
 from tests.support.servers.kafka import (
@@ -234,7 +235,10 @@ LOSSES: dict[str, tuple[Callable[[Kafka, str], None], str]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_topic_that_lost_what_comes_next_halts_the_sink(pipelines: Pipelines, kafka: Kafka, loss: str) -> None:
+def test_a_topic_that_lost_what_comes_next_halts_the_sink(
+    pipelines: Pipelines, kafka: Kafka, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brokers, "UNKNOWN_SECONDS", 1.0)
     harm, words = LOSSES[loss]
     topic = kafka.topic()
     kafka.send(topic, [upsert(1, "a"), upsert(2, "b")])

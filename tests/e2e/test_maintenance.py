@@ -1,15 +1,20 @@
 """A sink compacts its table while it commits, and no reader sees a different row."""
 
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 import calve
 from calve import faults
-from calve.errors import TransientError
+from calve.cli.main import app
+from calve.errors import InvalidInput, TransientError
+from calve.iceberg.files.names import own_name, table_mark
 from calve.lake import TableRef
 from calve.model.spec import Upsert
 from calve.pipeline.query import Query
@@ -92,3 +97,48 @@ def test_maintenance_that_fails_is_no_failure_of_the_sink(ref: TableRef) -> None
 def test_a_sink_without_maintenance_leaves_its_files_alone(ref: TableRef) -> None:
     query = run(ref, Stream(9, batches=12), maintenance="off")
     assert (query.status().compactions, replaced(ref)) == (0, 0)
+
+
+def maintain(ref: TableRef, *arguments: str) -> list[str]:
+    command = ["maintain", str(ref), "--home", str(ref.lake.home), "--quiet", *arguments]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout.splitlines()
+
+
+def test_every_job_of_the_command_line_keeps_every_row(ref: TableRef) -> None:
+    """With the state of a real sink, one job after another, read by two other engines."""
+    stream = Stream(5, 6)
+    run(ref, stream, "day", deletes="equality", maintenance="off")
+
+    def table() -> Table:
+        return ref.lake.open().load_table(ref.name.identifier)
+
+    def check() -> None:
+        for reader in (duckdb_rows, spark_iceberg_rows):
+            assert {row["id"]: row["value"] for row in reader(table().metadata_location)} == stream.contents
+
+    def files_by_day() -> dict[int, int]:
+        found = table().inspect.data_files().to_pylist()
+        return Counter(file["partition"]["day"] for file in found)
+
+    before = files_by_day()
+    assert set(before) == {0, 1}
+    maintain(ref, "--only", "compact", "--where", "day = 1")
+    after = files_by_day()
+    assert (after[0], after[1]) == (before[0], 1), "the other partition is as it was"
+    with pytest.raises(InvalidInput, match="does not tell files apart"):
+        maintain(ref, "--only", "compact", "--where", "length(value) > 3")
+    check()
+    assert maintain(ref, "--only", "convert")[0].startswith("convert: 5 files of equality deletes became ")
+    maintain(ref, "--only", "manifests")
+    check()
+    left = Path(table().location().removeprefix("file://")) / "data"
+    left /= own_name(table_mark(table().metadata.table_uuid), "00000-left.parquet")
+    left.write_bytes(b"left behind")
+    ages = ("--older-than", "0s", "--grace", "0s", "--force")
+    assert " snapshots expired; " in maintain(ref, "--only", "expire,orphans", *ages)[0]
+    lines = maintain(ref, "--only", "expire,orphans", *ages)
+    assert "orphans: 1 files (11 B) of 1 files (11 B) orphans were removed" in lines
+    assert not left.exists()
+    check()

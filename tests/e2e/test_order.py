@@ -117,6 +117,31 @@ def test_records_of_files_are_ordered_across_checkpoints(
     assert found(pipelines.home) == {1: "equal", 2: "newer", 3: "kept"}
 
 
+def test_another_field_of_the_same_type_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    del spark
+    folder, home = tmp_path / "in", tmp_path / "home"
+    folder.mkdir()
+
+    def catch_up(field: str) -> None:
+        envelope = calve.Upsert(order_by=(field,), columns="id, v", across_checkpoints=True)
+        schema = "id BIGINT, v STRING, a BIGINT, b BIGINT"
+        changes = calve.files(folder, format="json", schema=schema, envelope=envelope)
+        query = calve.sink(changes, name="s", into=calve.connect(home=home).table("x.t"), key=["id"]).start()
+        try:
+            query.await_caught_up(120)
+        finally:
+            query.stop()
+
+    (folder / "1.json").write_text('{"id": 1, "v": "new", "a": 5, "b": 1}')
+    catch_up("a")
+    (folder / "2.json").write_text('{"id": 1, "v": "old", "a": 4, "b": 9}')
+    with pytest.raises(InvalidInput, match="the rows of the table are ordered by a"):
+        catch_up("b")
+    assert found(home) == {1: "new"}
+    catch_up("a")
+    assert found(home) == {1: "new"}, "an older change is dropped"
+
+
 def test_verify_agrees_with_an_order_across_checkpoints(spark: SparkSession, tmp_path: Path) -> None:
     envelope, record = UPSERT
     for number, change in enumerate([(1, "first", 9, "u"), (1, "older", 8, "u"), (2, "other", 1, "u")]):

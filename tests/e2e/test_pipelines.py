@@ -16,13 +16,13 @@ from calve.errors import BadRow, FencedError, ForeignCommit, InvalidInput, Trans
 from calve.lake import Lake
 from calve.model.health import Health
 from calve.pipeline.build import sink_of
-from calve.pipeline.monitor import read_statuses
 from calve.pipeline.query import Query
 from calve.pipeline.sink import Sink
 from calve.pipeline.supervisor import Ending, SinkResult
 from calve.plan.sinks import plan_sink
 from calve.source.generator import expected_orders, orders
 from calve.sql.statements import ObjectKind
+from calve.watch.status_files import read_statuses
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import ROOT, spark_iceberg_rows
 

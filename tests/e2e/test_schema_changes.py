@@ -14,6 +14,7 @@ from calve import faults
 from calve.catalog.connect import connect_embedded
 from calve.pipeline.supervisor import Ending
 from tests.support.changes import at, until_done
+from tests.support.combinations import diagonal
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
 
@@ -126,8 +127,7 @@ def test_a_change_that_no_table_allows_is_told_with_the_difference(pipelines: Pi
     assert pipelines.table(TABLE).schema().schema_id == 0
 
 
-@pytest.mark.parametrize("windows", [False, True], ids=["", "windows"])
-@pytest.mark.parametrize("point", ["schema.before", "schema.after"])
+@diagonal(point=["schema.before", "schema.after"], windows=[False, True])
 def test_a_death_between_the_change_and_the_rows_that_need_it_loses_nothing(
     spark: SparkSession, tmp_path: Path, point: str, *, windows: bool
 ) -> None:

@@ -12,9 +12,9 @@ from calve import faults
 from calve.errors import InvalidInput, TransientError
 from calve.model.health import Health
 from calve.pipeline import sink as sinks
-from calve.pipeline.monitor import read_statuses
 from calve.pipeline.sink import START_TRIES, Sink
-from tests.support.readers import duckdb_rows
+from calve.watch.status_files import read_statuses
+from tests.support.readers import ROOT, duckdb_rows
 
 
 @pytest.fixture(autouse=True)
@@ -78,9 +78,10 @@ def test_a_second_bounded_frame_is_refused_and_the_remedy_works(spark: SparkSess
 ENDS_AT_ONCE = """
 import sys, time
 import calve
+from tests.support.jvm import QUICK
 
 lake = calve.connect(home=sys.argv[1])
-lake.spark(master="local[1]")
+lake.spark(master="local[1]", conf=QUICK)
 endless = calve.orders(rows=50, changes=10**9, per_checkpoint=20)
 query = calve.sink(endless, name="r", into=lake.table("x.t"), key=["id"]).start()
 while not query.recent_commits():
@@ -92,7 +93,7 @@ sys.exit(7)
 def test_a_program_that_ends_stops_its_sinks_first(tmp_path: Path) -> None:
     """Its exit code is preserved, and the status does not report a sink as running that is not."""
     command = [sys.executable, "-c", ENDS_AT_ONCE, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, "Fatal Python error" in done.stderr) == (7, False), done.stderr
     assert [status.health for status in read_statuses(tmp_path)] == [Health.STOPPED]
     assert keys(tmp_path)

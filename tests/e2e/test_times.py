@@ -18,8 +18,8 @@ from calve import faults
 from calve.api.verify import Differences, verify
 from calve.envelope.fields import LATEST_MS
 from calve.errors import TransientError
-from calve.pipeline.monitor import read_statuses
 from calve.pipeline.supervisor import Ending
+from calve.watch.status_files import read_statuses
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import spark_iceberg_rows
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,11 +13,16 @@ import pyarrow.parquet as pq
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
+from calve import faults
 from calve.clock import sink_id_of
+from calve.iceberg.files.names import is_list
 from calve.model.checkpoint import canonical_offsets, offsets_digest
+from calve.model.health import Status
+from calve.pipeline.query import Query
 from calve.source.generator import OrderRow, Orders, expected_changes, expected_orders, offsets_at, orders
-from tests.faults.process import GENERATED, SINK
+from tests.faults.process import GENERATED, SINK, Feed
 from tests.faults.where import TABLE, Where, files_of
+from tests.support.changes import Death, die, quiet_deaths
 from tests.support.jvm import QUICK
 from tests.support.warm import WarmProcess
 
@@ -54,15 +59,42 @@ class Sink:
     def sink_id(self) -> str:
         return sink_id_of(SINK, TABLE)
 
-    def spawn(self, faults: str = "", **environment: str) -> WarmProcess:
+    def spawn(self, plan: str = "", **environment: str) -> WarmProcess:
         numbers = [str(n) for n in (self.rows, self.changes, self.per_checkpoint)]
-        variables = {"CALVE_FAULTS": faults, **self.where.environment, **environment}
+        variables = {"CALVE_FAULTS": plan, **self.where.environment, **environment}
         process = WarmProcess("tests.faults.process", [str(self.home), self.feed, *numbers], variables)
         self.processes.append(process)
         return process
 
-    def run(self, faults: str = "", **environment: str) -> Ended:
-        return finished(self.spawn(faults, **environment))
+    def run(self, plan: str = "", **environment: str) -> Ended:
+        return finished(self.spawn(plan, **environment))
+
+    def die(self, step: str, plan: str = "", **options: str) -> bool:
+        """Run in this process until a failpoint, where the sink's threads end; False if it is not reached.
+
+        It needs a Spark session in this process. `plan` has more faults, which happen before the death.
+        """
+        point, _, nth = step.partition(":")
+        death = Death(point, int(nth or 1), faults.parse(plan))
+        with quiet_deaths():
+            die(lambda: self._start_here(options), death, bounded=self.feed in GENERATED)
+        faults.install(None)
+        return death.happened.is_set()
+
+    def finish(self, plan: str = "", **options: str) -> Status:
+        """Run in this process until everything is committed, with the faults of a plan; the last status."""
+        timeout = float(options.get("CALVE_TEST_TIMEOUT", WAIT_SECONDS))
+        faults.install(faults.parse(plan))
+        query = self._start_here(options)
+        try:
+            query.await_caught_up(timeout)
+        finally:
+            query.stop()
+            faults.install(None)
+        return query.status()
+
+    def _start_here(self, options: Mapping[str, str]) -> Query:
+        return Feed(self.home, self.feed, self.rows, self.changes, self.per_checkpoint).start(self.where, options)
 
     def provide_files(self) -> None:
         """Write the generator's changes as Parquet files, one per checkpoint, for the streaming feeds."""
@@ -154,7 +186,7 @@ class Command:
             found = files_of(self.table())
         except NoSuchTableError:
             return 0
-        return sum("/metadata/snap-" in path for path in found)
+        return sum(is_list(path.rpartition("/")[2]) for path in found)
 
     def write(self, *statements: str) -> None:
         """The file that is run."""

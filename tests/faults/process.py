@@ -10,6 +10,7 @@ syncs.
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 import calve
 from calve.clock import Clock
 from calve.errors import CalveError
+from calve.lake import Lake
 from calve.model.checkpoint import Offsets
 from calve.model.spec import Envelope
-from calve.pipeline.query import exit_code
+from calve.pipeline.query import Query, exit_code
+from calve.pipeline.sink import Sink
 from calve.source.generator import Orders
 from calve.source.port import Source
 from calve.storage.state import StateStore
@@ -61,41 +64,54 @@ class Counted:
         return opened
 
 
-def main() -> int:
-    home, feed, *numbers = sys.argv[1:]
-    if "CALVE_TEST_NOTES" in os.environ:
-        Disk(Path(home), Path(os.environ["CALVE_TEST_NOTES"])).install()
-    rows, changes, per_checkpoint = (int(n) for n in numbers or ("400", "1600", "250"))
-    where = Where.from_environment()
-    lake = where.lake(Path(home))
-    spark = lake.spark(master="local[2]", conf=QUICK)
-    definition = calve.orders(rows=rows, changes=changes, per_checkpoint=per_checkpoint)
-    envelope = definition.envelope
-    if feed in GENERATED:
-        counted = Counted(definition, Path(home) / READS)
-        sink = calve.sink(counted, name=SINK, into=lake.table(TABLE), key=["id"])
-    else:
+@dataclass(frozen=True)
+class Feed:
+    """What a sink is fed with, in this process or in one of its own."""
+
+    home: Path
+    name: str
+    rows: int = 400
+    changes: int = 1600
+    per_checkpoint: int = 250
+
+    def start(self, where: Where, options: Mapping[str, str]) -> Query:
+        """Start the sink in the Spark session of this process; without one, start that first."""
+        lake = where.lake(self.home)
+        spark = lake.spark(master="local[2]", conf=QUICK)
+        sink = self._sink(spark, lake).options(
+            deletes=options.get("CALVE_TEST_DELETES", where.deletes), key_index=options.get("CALVE_TEST_KEY_INDEX")
+        )
+        commit, checkpoint = options.get("CALVE_TEST_INTERVALS", "2s 200ms").split()
+        windows = {"commit_interval": commit, "checkpoint_interval": checkpoint}
+        replay = {"commit_interval": commit, "recovery": "replay"}
+        return sink.start(state=where.state, **{"windows": windows, "replay": replay}.get(self.name, {}))
+
+    def _sink(self, spark: SparkSession, lake: Lake) -> Sink:
+        definition = calve.orders(rows=self.rows, changes=self.changes, per_checkpoint=self.per_checkpoint)
+        if self.name in GENERATED:
+            counted = Counted(definition, self.home / READS)
+            return calve.sink(counted, name=SINK, into=lake.table(TABLE), key=["id"])
         schema = (
             "id BIGINT, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP, op STRING, seq BIGINT"
         )
-        if feed == "stream":
-            reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1")
-            frame = reader.parquet(str(Path(home) / "in"))
+        folder = str(self.home / "in")
+        if self.name == "stream":
+            frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1").parquet(folder)
         else:
             from tests.faults.partitions import register_partitions  # noqa: PLC0415 - Spark 3.5 has no such sources
 
             register_partitions(spark)
-            reader = spark.readStream.format("partitions").schema(schema)
-            frame = reader.option("folder", str(Path(home) / "in")).load()
-        sink = calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=envelope)
-    deletes = os.environ.get("CALVE_TEST_DELETES", where.deletes)
-    sink = sink.options(deletes=deletes, key_index=os.environ.get("CALVE_TEST_KEY_INDEX"))
+            frame = spark.readStream.format("partitions").schema(schema).option("folder", folder).load()
+        return calve.sink(frame, name=SINK, into=lake.table(TABLE), key=["id"], envelope=definition.envelope)
+
+
+def main() -> int:
+    home, name, *numbers = sys.argv[1:]
+    if "CALVE_TEST_NOTES" in os.environ:
+        Disk(Path(home), Path(os.environ["CALVE_TEST_NOTES"])).install()
     try:
-        commit, checkpoint = os.environ.get("CALVE_TEST_INTERVALS", "2s 200ms").split()
-        windows = {"commit_interval": commit, "checkpoint_interval": checkpoint}
-        replay = {"commit_interval": commit, "recovery": "replay"}
-        query = sink.start(state=where.state, **{"windows": windows, "replay": replay}.get(feed, {}))
-        query.await_caught_up(timeout=float(os.environ.get("CALVE_TEST_TIMEOUT", "200")))
+        query = Feed(Path(home), name, *(int(n) for n in numbers)).start(Where.from_environment(), os.environ)
+        query.await_caught_up(timeout=200)
         query.stop()
     except CalveError as error:
         sys.stdout.write(json.dumps({"error": type(error).__name__, "text": str(error)}) + "\n")

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from calve.model.health import Health
 from calve.source.generator import expected_orders, orders
+from calve.watch.status_files import read_statuses
 from tests.faults.harness import Command
 from tests.faults.where import TABLE, Where
 from tests.support.pipelines import eventually
@@ -37,10 +39,14 @@ def test_sigterm_during_a_commit_lets_it_finish_and_a_restart_goes_on(command: C
     gate.touch()
     process = command.start("--log-format", "json", CALVE_FAULTS="commit.before:3=pause", CALVE_FAULTS_GATE=str(gate))
     eventually(lambda: command.snapshots() >= 3)
+    process.send_signal(signal.SIGHUP)  # without a terminal it rotates logs
     process.send_signal(signal.SIGTERM)
     gate.unlink()
     out, err = process.communicate(timeout=WAIT_SECONDS)
-    assert (process.returncode, out.strip()) == (0, "s: stopped")
+    assert process.returncode == 0
+    assert out.splitlines()[-1].startswith("s: stopped, ")
+    (ended,) = read_statuses(command.home)
+    assert (ended.health, ended.cause) == (Health.STOPPED, "the process received SIGTERM")
     lines = [json.loads(line) for line in err.splitlines()]
     assert [line for line in lines if "committed snapshot" in line["message"]], err
     assert "wolfram" not in out + err

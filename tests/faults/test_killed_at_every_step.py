@@ -1,11 +1,14 @@
-"""SIGKILL right before and right after every durable step, then a restart: the table is as if nothing had happened.
+"""Death right before and right after every durable step, then a restart: the table is as if nothing had happened.
 
-One sink is killed at one step after the other, each time in a new process that continues where the last one died. Of
-steps that leave the same state behind (unreferenced files, for example) `make test` tries one, `make soak` all.
+One sink dies at one step after the other, each time a new one continues where the last one died. A sink dies in memory,
+where all its threads end, or its process is killed with SIGKILL. `make test` has one kill of each kind of sink, and
+deaths in memory at the other steps; `make soak` kills at all of them. Of steps that leave the same state behind
+(unreferenced files, for example) `make test` tries one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle
+from typing import Protocol
 
 import pytest
 
@@ -40,32 +43,72 @@ STREAM = ["files.after:2", "record.before:2", "record.after:2", "spark-commit.be
 BOTH = ("position", "equality")
 
 
-def survives(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **environment: str) -> None:
-    """`deletes` are taken in turns, one for each process; nothing is looked up for those by equality."""
+class Survives(Protocol):
+    """Lets a sink die at steps, one after the other, then lets it finish, and checks the table.
+
+    `deletes` are taken in turns, one for each run; nothing is looked up for those by equality.
+    """
+
+    def __call__(self, sink: Sink, steps: list[str], deletes: Sequence[str] = (), **options: str) -> None: ...
+
+
+def runs_of(sink: Sink, steps: list[str], deletes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Steps that are reached, each with the encoding of its run."""
     encodings = deletes or [sink.where.deletes]
     reached = [step for step in steps if "position" in encodings or not step.startswith("resolve.")]
-    for step, encoding in zip(reached, cycle(encodings)):
-        ended = sink.run(f"{step}=kill", CALVE_TEST_DELETES=encoding, **environment)
+    return zip(reached, cycle(encodings))
+
+
+def survives_kills(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **options: str) -> None:
+    for step, encoding in runs_of(sink, steps, deletes):
+        ended = sink.run(f"{step}=kill", CALVE_TEST_DELETES=encoding, **options)
         assert ended.code == KILLED, f"{step} was not reached: {ended}"
-    ended = sink.run(**environment)
+    ended = sink.run(**options)
     assert ended.code == 0, ended.stderr + str(ended.report)
     sink.check(spark=True)
 
 
+def survives_deaths(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **options: str) -> None:
+    for step, encoding in runs_of(sink, steps, deletes):
+        assert sink.die(step, CALVE_TEST_DELETES=encoding, **options), f"{step} was not reached"
+    sink.finish(**options)
+    sink.check(spark=True)
+
+
+@pytest.fixture(params=["in memory", pytest.param("killed", marks=pytest.mark.slow)])
+def survives(request: pytest.FixtureRequest) -> Survives:
+    if request.param == "killed":
+        return survives_kills
+    request.getfixturevalue("spark")
+    return survives_deaths
+
+
 @pytest.mark.parametrize(
     ("steps", "deletes"),
-    [(START, BOTH), (COMMIT, BOTH[:1]), (MAINTENANCE, BOTH[:1])],
-    ids=["start and first checkpoint", "commit", "maintenance"],
+    [(START, BOTH), (COMMIT, BOTH[:1])],
+    ids=["start and first checkpoint", "commit"],
 )
 @pytest.mark.positions
-def test_a_sink_survives_kills_around_its(steps: list[str], deletes: Sequence[str], make_sink: MakeSink) -> None:
+def test_a_sink_survives_deaths_around_its(
+    survives: Survives, steps: list[str], deletes: Sequence[str], make_sink: MakeSink
+) -> None:
     survives(make_sink("orders", changes=4600), steps, deletes)
+
+
+@pytest.mark.positions
+def test_a_sink_survives_kills_around_its_maintenance(make_sink: MakeSink) -> None:
+    survives_kills(make_sink("orders", changes=4600), MAINTENANCE, BOTH[:1])
+
+
+@pytest.mark.positions
+def test_a_sink_survives_a_kill_between_catalog_and_receipt(make_sink: MakeSink) -> None:
+    survives_kills(make_sink("orders", changes=850), ["commit.after:2"])
 
 
 @pytest.mark.slow
 @pytest.mark.positions
 def test_a_sink_that_deletes_by_equality_survives_kills_around_its_commit(make_sink: MakeSink) -> None:
-    survives(make_sink("orders", changes=4600), COMMIT, BOTH[1:])
+    survives_kills(make_sink("orders", changes=4600), COMMIT, BOTH[1:])
 
 
 @pytest.mark.slow
@@ -73,18 +116,18 @@ def test_a_sink_that_deletes_by_equality_survives_kills_around_its_commit(make_s
 @pytest.mark.parametrize("around", THE_REST)
 def test_a_sink_survives_kills_around_the_rest_of_its(around: str, make_sink: MakeSink) -> None:
     index = {"CALVE_TEST_KEY_INDEX": "on"} if around == "key index" else {}
-    survives(make_sink("orders", changes=4600), THE_REST[around], BOTH[:1] if index else BOTH, **index)
+    survives_kills(make_sink("orders", changes=4600), THE_REST[around], BOTH[:1] if index else BOTH, **index)
 
 
 @pytest.mark.positions
-def test_a_sink_survives_kills_around_its_key_index(make_sink: MakeSink) -> None:
+def test_a_sink_survives_deaths_around_its_key_index(survives: Survives, make_sink: MakeSink) -> None:
     survives(make_sink("orders", changes=4600), INDEX, CALVE_TEST_KEY_INDEX="on")
 
 
 @pytest.mark.remote
 @pytest.mark.positions
 def test_a_sink_with_everything_in_s3_survives_kills_between_its_steps(make_sink: MakeSink) -> None:
-    survives(make_sink("orders", changes=850), IN_SHORT, CALVE_TEST_KEY_INDEX="on")
+    survives_kills(make_sink("orders", changes=850), IN_SHORT, CALVE_TEST_KEY_INDEX="on")
 
 
 @pytest.mark.parametrize(
@@ -92,8 +135,8 @@ def test_a_sink_with_everything_in_s3_survives_kills_between_its_steps(make_sink
     [("2s 200ms", WINDOW), pytest.param("10s 1s", LONG_WINDOW, marks=pytest.mark.slow)],
     ids=["short", "long"],
 )
-def test_a_sink_survives_kills_around_staging_and_closing_a_window(
-    make_sink: MakeSink, intervals: str, steps: list[str]
+def test_a_sink_survives_deaths_around_staging_and_closing_a_window(
+    survives: Survives, make_sink: MakeSink, intervals: str, steps: list[str]
 ) -> None:
     sink = make_sink("windows", changes=3600)
     survives(sink, steps, CALVE_TEST_INTERVALS=intervals)
@@ -107,7 +150,9 @@ def test_a_sink_survives_kills_around_staging_and_closing_a_window(
     [["record.after:2"], pytest.param(["files.after:2", "record.after:2", "commit.after:3"], marks=pytest.mark.slow)],
     ids=["short", "long"],
 )
-def test_a_sink_that_stages_nothing_survives_kills_in_mid_window(make_sink: MakeSink, steps: list[str]) -> None:
+def test_a_sink_that_stages_nothing_survives_deaths_in_mid_window(
+    survives: Survives, make_sink: MakeSink, steps: list[str]
+) -> None:
     sink = make_sink("replay")
     survives(sink, steps, CALVE_TEST_INTERVALS="1h 1s")
     assert not sink.staged()
@@ -119,4 +164,4 @@ def test_a_sink_that_stages_nothing_survives_kills_in_mid_window(make_sink: Make
 def test_a_streaming_query_survives_kills_around_its_checkpoints(
     feed: str, steps: list[str], make_sink: MakeSink
 ) -> None:
-    survives(make_sink(feed, changes=2600), steps)
+    survives_kills(make_sink(feed, changes=2600), steps)

@@ -106,7 +106,7 @@ def test_a_sink_says_that_its_catalog_is_not_available_and_goes_on_later(
     lakehouse.catalog_proxy.faults.append(Fault(commits, refused(503), after=4, times=10_000))
     query = started(lake, where)
     eventually(lambda: query.status().health == "stalled")
-    assert "The catalog is not available. A running sink retries" in query.status().cause
+    assert "The catalog is not available. A running sink retries" in query.status().hint
     lakehouse.calm()
     assert query.await_termination(120)
     check(lake, where)

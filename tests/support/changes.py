@@ -90,8 +90,9 @@ class Died(BaseException):
 class Death:
     """Kills the sink of this process at a failpoint: from then on none of its threads passes any failpoint."""
 
-    def __init__(self, point: str, nth: int) -> None:
-        self._point, self._left = point, nth
+    def __init__(self, point: str, nth: int, before: faults.Hook | None = None) -> None:
+        """`before` acts at every failpoint that is passed alive."""
+        self._point, self._left, self._before = point, nth, before
         self._lock = threading.Lock()
         self.happened = threading.Event()
 
@@ -103,6 +104,8 @@ class Death:
                 self.happened.set()
         if self.happened.is_set():
             raise Died(point)
+        if self._before is not None:
+            self._before(point)
 
 
 def _is_idle(query: Any) -> bool:
@@ -133,7 +136,7 @@ def until_done(start: Callable[[], Any], deaths: Sequence[tuple[str, int]], *, b
     """Start a sink, kill it at each of the points in turn, then let it finish (or, if unbounded, catch up)."""
     with quiet_deaths():
         for point, nth in deaths:
-            _die(start, Death(point, nth), bounded=bounded)
+            die(start, Death(point, nth), bounded=bounded)
     faults.install(None)
     query = start()
     if bounded:
@@ -143,7 +146,8 @@ def until_done(start: Callable[[], Any], deaths: Sequence[tuple[str, int]], *, b
         query.stop()
 
 
-def _die(start: Callable[[], Any], death: Death, *, bounded: bool) -> None:
+def die(start: Callable[[], Any], death: Death, *, bounded: bool) -> None:
+    """Start a sink that dies at a failpoint, if it comes to it; the caller keeps `quiet_deaths`."""
     faults.install(death)
     try:
         query = start()

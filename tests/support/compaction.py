@@ -14,7 +14,7 @@ from calve.iceberg.snapshot.removal import remove_all
 from calve.lake import TableRef
 from calve.model.files import FileTotals, WriteResult
 from calve.model.spec import WriteOptions
-from calve.reader.read import read_here
+from calve.reader.local import read_here
 from calve.write.data_files import FileNames, data_files
 
 

@@ -11,21 +11,28 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType, NestedField, StringType
 
 import calve
 from calve.catalog.connect import connect_embedded
+from calve.catalog.outcome import send
 from calve.clock import RandomIds, SystemClock
+from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
+from calve.iceberg.files.manifests import manifest_file, write_manifests
 from calve.iceberg.files.store import open_output
 from calve.iceberg.schema.arrow import arrow_schema, metrics_of
 from calve.iceberg.sink_table import IcebergTable
+from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
+from calve.iceberg.snapshot.history import added_counts, new_summary
+from calve.iceberg.snapshot.removal import remove_named
 from calve.lake import TableRef
 from calve.model.checkpoint import offsets_digest
 from calve.model.files import Content, FileTotals, WriteResult, WrittenFile
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
 from calve.model.table import Proposal
-from calve.reader.read import TimeTravel, read_here
+from calve.reader.local import TimeTravel, read_here
 
 NAME = "shop.others"
 SINK = "7d1f0000-0000-4000-8000-000000000001"
@@ -122,6 +129,23 @@ class ForeignTable:
         manifests = iceberg.write_manifests(files, progress.commit_id) if files else ()
         totals = FileTotals.of(WriteResult(files, len(files)))
         return iceberg.commit(iceberg.load(), Proposal(progress, manifests, totals)).snapshot_id
+
+    def exchange(
+        self, gone: Iterable[WrittenFile], *files: WrittenFile, operation: Operation = Operation.OVERWRITE
+    ) -> int:
+        """Commit one snapshot that removes some files and adds others; returns its id."""
+        table = self.table
+        draft = new_draft(table, SystemClock(), self._ids)
+        manifests = ManifestCache()
+        before = manifests.all_lines_of(table.io, draft.parent)
+        removal = remove_named(draft, before, {file.path for file in gone}, manifests)
+        added = write_manifests(table, files, f"exchanged-{self._ids.new_id()}") if files else ()
+        lines = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
+        counts = added_counts(FileTotals.of(WriteResult(files, 0)))
+        summary = new_summary(operation, counts, draft.parent, {}, removed=removal.counts)
+        contents = SnapshotContents((*lines, *removal.lines), before, summary)
+        send(snapshot_change(draft, contents, manifests), "an exchange of files")
+        return draft.snapshot_id
 
     def rows(self, columns: Sequence[str] | None = None, **at: Any) -> Rows:
         """Read the table with calve, without Spark."""

@@ -31,6 +31,10 @@ def settings(jar: Path, home: Path) -> dict[str, str]:
     }
 
 
+_opened: dict[str, Any] = {}
+"""Java's tables, in the state in which they were opened."""
+
+
 def frame(spark: SparkSession, request: tuple[Any, ...]) -> DataFrame:
     match request:
         case ("sql", str(statement)):
@@ -47,6 +51,14 @@ def frame(spark: SparkSession, request: tuple[Any, ...]) -> DataFrame:
             if snapshot_id is not None:
                 reader = reader.option("versionAsOf", str(snapshot_id))
             return reader.load(location).select("*" if columns is None else [f"`{name}`" for name in columns])
+        case ("open", str(location)):
+            tables = spark._jvm.org.apache.iceberg.hadoop.HadoopTables(spark._jsc.hadoopConfiguration())  # type: ignore[union-attr]
+            _opened[location] = tables.load(location)
+            return spark.range(0)
+        case ("compact", str(location)):
+            actions = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)  # type: ignore[union-attr]
+            done = actions.rewriteDataFiles(_opened[location]).option("rewrite-all", "true").execute()
+            return spark.sql(f"SELECT {done.rewrittenDataFilesCount()} AS files")
         case _:
             raise ValueError(f"unknown request {request}")
 

@@ -101,8 +101,11 @@ def until_stalled(query: Query, words: str) -> None:
 
 
 def eventually(claim: Callable[[], bool]) -> None:
-    """Wait until the condition is true."""
+    """Wait until the condition is true. Most of the wait is left to what is waited for, also if asking is expensive."""
     deadline = time.monotonic() + PATIENCE
+    asked = time.monotonic()
     while not claim():
-        assert time.monotonic() < deadline, "it did not become so"
-        time.sleep(0.1)
+        now = time.monotonic()
+        assert now < deadline, "it did not become so"
+        time.sleep(max(0.1, 3 * (now - asked)))
+        asked = time.monotonic()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -40,16 +41,33 @@ def duckdb_rows(
     """Read a table with DuckDB, now or as of a snapshot; `s3` are options of DuckDB's secret."""
     selected = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
     options = "" if snapshot_id is None else f", snapshot_from_id => {snapshot_id}"
-    with duckdb.connect(":memory:") as connection:
-        for extension in _duckdb_extensions(*(("httpfs",) if s3 else ())):
-            connection.execute(f"LOAD '{extension}'")
-        connection.execute("SET TimeZone = 'UTC'; SET threads = 2")
-        if s3:
-            options_of_s3 = ", ".join(f"{name} '{value}'" for name, value in s3.items())
-            connection.execute(f"CREATE SECRET (TYPE s3, PROVIDER config, {options_of_s3})")
+    with _duckdb_with_secret(s3) if s3 else _duckdb().cursor() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
         query = f"SELECT {selected} FROM iceberg_scan(?{options})"
         rows: Rows = connection.execute(query, [metadata_location]).to_arrow_table().to_pylist()
     return rows
+
+
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """The database of this process for local files: loading the extensions takes longer than most queries."""
+    return _connected_duckdb()
+
+
+def _duckdb_with_secret(s3: Mapping[str, str]) -> duckdb.DuckDBPyConnection:
+    """A database of its own, since a secret is valid for all of a database."""
+    connection = _connected_duckdb("httpfs")
+    options = ", ".join(f"{name} '{value}'" for name, value in s3.items())
+    connection.execute(f"CREATE SECRET (TYPE s3, PROVIDER config, {options})")
+    return connection
+
+
+def _connected_duckdb(*extensions: str) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:")
+    for extension in _duckdb_extensions(*extensions):
+        connection.execute(f"LOAD '{extension}'")
+    connection.execute("SET GLOBAL threads = 2; SET GLOBAL enable_external_file_cache = false")
+    return connection
 
 
 def _duckdb_extensions(*more: str) -> list[Path]:
@@ -78,6 +96,17 @@ def spark_iceberg_rows(
 def spark_iceberg_sql(statement: str) -> Rows:
     """Run a statement, for tables that the tests create with Spark itself: `scratch.<namespace>.<table>`."""
     return _ask(("sql", statement))
+
+
+def spark_iceberg_open(location: str) -> None:
+    """Open a table of Iceberg's `HadoopTables` in its current state, for `spark_iceberg_compact`."""
+    _ask(("open", location))
+
+
+def spark_iceberg_compact(location: str) -> int:
+    """Compact a table with the Iceberg runtime, in the state in which it was opened; the number of replaced files."""
+    ((count,),) = (row.values() for row in _ask(("compact", location)))
+    return int(count)
 
 
 def spark_rest_rows(properties: Mapping[str, str], table: str) -> Rows:

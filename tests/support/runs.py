@@ -21,6 +21,7 @@ from calve.iceberg.schema.creation import iceberg_schema
 from calve.iceberg.schema.evolution import Shape
 from calve.iceberg.sink_table import IcebergTable
 from calve.iceberg.snapshot.compaction import CompactionOwner
+from calve.iceberg.snapshot.removal_journal import RemovalJournal
 from calve.keylookup.index.key_index import KeyIndex
 from calve.keylookup.indexed import IndexedSearch
 from calve.keylookup.resolver import PositionResolver
@@ -65,7 +66,19 @@ class Run:
         schema = iceberg_schema(COLUMNS, ["id"])
         made = load_or_create_table(self.catalog, NAME, schema, ["id"])
         shape = Shape(made.schema(), branch=spec.branch)
-        self.table = IcebergTable(made, spec.sink_id, spec.key, clock, self.ids, shape=shape, keys_at=keys_at)
+        self.removals = RemovalJournal(LocalState(home / "state"))
+        self.table = IcebergTable(
+            made,
+            spec.sink_id,
+            spec.key,
+            clock,
+            self.ids,
+            shape=shape,
+            keys_at=keys_at,
+            retention=spec.retention,
+            removals=self.removals,
+            state_location=str(home / "state"),
+        )
         self.monitor = RunMonitor(spec, clock, home / f"status-{spec.name}.json", self.signals.wake)
         state = LocalState(home / "state" / spec.sink_id)
         index = IndexedSearch(KeyIndex(state, self.ids, inline=True), spec.key_index)

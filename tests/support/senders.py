@@ -20,12 +20,13 @@ from calve.iceberg.schema.evolution import Shape
 from calve.iceberg.sink_table import IcebergTable
 from calve.iceberg.small_tables.dead_letters import LetterTable
 from calve.iceberg.small_tables.declared import Declaration, DeclaredColumn, Plain, open_declared
-from calve.iceberg.snapshot.expiry import BATCH, expire
+from calve.iceberg.snapshot.expiry import expire
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
+from calve.iceberg.snapshot.retention import BATCH, Policy
 from calve.maintain.compact import CompactionScope, compact
 from calve.maintain.convert import ConversionTools, convert_deletes
 from calve.model.change import Letter, Origin
-from calve.model.spec import TableName
+from calve.model.spec import RetentionOptions, TableName
 from calve.model.table import Proposal
 from tests.faults.where import files_of
 from tests.support.keyed import no_session
@@ -112,7 +113,7 @@ def expiry(sample: Sample, _: Catalog) -> Act:
     sample.clock.now += 30 * 24 * 3_600_000
 
     def make() -> None:
-        expire(sample.table, "main", sample.clock.now)
+        expire(sample.table, Policy(RetentionOptions(), "main", sample.clock.now))
         assert len(sample.table.metadata.snapshots) == 1
 
     return Act(make, rows=1 + BATCH, snapshots=-BATCH)

@@ -26,7 +26,7 @@ REMOVES = {"delete_dir", "delete_dir_contents", "delete_file", "delete_root_dir_
 REMOVERS = {
     "catalog/discard.py": "files of tables, for all others",
     "definitions/vault.py": "secrets",
-    "pipeline/monitor.py": "the status of a sink that was dropped",
+    "watch/status_files.py": "the status of a sink that was dropped",
     "storage/state.py": "the state location",
     "write/native_writer.py": "the folder of one of Spark's own writes, which is no part of a table",
 }
@@ -81,5 +81,7 @@ def test_a_conflict_is_raised_by_those_who_know_that_nothing_was_applied() -> No
         "catalog/outcome.py",  # the answer of a catalog
         "iceberg/snapshot/holds.py",  # a snapshot that is gone: nothing was sent
         "maintain/compact.py",  # plans that came to nothing: none was sent
+        "maintain/convert.py",  # the same
+        "maintain/manifests.py",  # the same
         "metastore/modify.py",  # an expected version that is gone, attempts that all met others
     }

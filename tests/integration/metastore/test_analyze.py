@@ -19,13 +19,17 @@ from calve.errors import InvalidInput
 from calve.lake import Lake, TableRef
 from calve.metastore.statistics import ColumnStatistics, StatisticKind, StatisticsType
 from calve.metastore.tables import MetadataType, TableUnit, open_tables
+from calve.model.engine import Engine
 from calve.model.spec import TableName
 from calve.reader.read import read_filtered
 from calve.sql.parser import parse
-from calve.statements.answers import RowsAnswer, TextAnswer
+from calve.sql.statements import SelectQuery
+from calve.statements.answers import TextAnswer
 from calve.statements.execute import execute
+from calve.statements.select import select
 from tests.support.pipelines import Pipelines
 from tests.unit.analyze.trees import fresh_units, in_order, put, put_tree, spoil
+from tests.unit.iceberg.sample import Sample
 from tests.unit.metastore.sample import files_below
 
 
@@ -41,11 +45,11 @@ def told(place: Workplace, text: str) -> str:
     return found.text
 
 
-def asked(place: Workplace, text: str) -> list[tuple[str, ...]]:
+def asked(place: Workplace, text: str, engine: Engine) -> list[tuple[object, ...]]:
     (statement,) = parse(text)
-    found = execute(place, statement)
-    assert isinstance(found, RowsAnswer)
-    return list(found.rows)
+    assert isinstance(statement, SelectQuery)
+    found = select(place, statement, engine).found
+    return [tuple(row.values()) for batch in found.rows() for row in batch.to_pylist()]
 
 
 def units(place: Workplace, *types: MetadataType) -> list[TableUnit]:
@@ -160,34 +164,41 @@ def test_a_table_is_measured_by_its_manifests_and_footers(place: Workplace, spar
 # ---- questions
 
 
-def test_the_information_schema_answers_from_the_metastore(place: Workplace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [Engine.DUCKDB, Engine.SPARK])
+def test_the_information_schema_and_tables_answer_in_both_engines(
+    place: Workplace, tmp_path: Path, engine: Engine
+) -> None:
     root = tmp_path / "in"
     for region in ("eu", "us"):
         put(root / f"region={region}" / "0.parquet", [1, 2, None], place={"city": "Bonn"})
     told(place, f"ANALYZE TABLE '{root}' REFRESH METADATA")
     tables = "SELECT TABLE_SCHEMA, TABLE_SOURCE, NUM_ROWS, METADATA_LEVEL FROM INFORMATION_SCHEMA.`TABLES`"
-    assert asked(place, tables) == [("files.default", "PARQUET", "6", "ROW_GROUP")]
+    assert asked(place, tables, engine) == [("files.default", "PARQUET", 6, "ROW_GROUP")]
     columns = (
         "SELECT c.column_name, data_type, min_val, max_val, num_nulls FROM information_schema.tables t "
         "JOIN Information_Schema.COLUMNS c USING (table_name) ORDER BY ordinal_position"
     )
-    assert asked(place, columns) == [
-        ("id", "bigint", "1", "2", "2"),
-        ("place.city", "string", "Bonn", "Bonn", "0"),
-        ("region", "string", "eu", "us", "0"),
+    assert asked(place, columns, engine) == [
+        ("id", "bigint", "1", "2", 2),
+        ("place.city", "string", "Bonn", "Bonn", 0),
+        ("region", "string", "eu", "us", 0),
     ]
     partitions = "SELECT partition_value FROM INFORMATION_SCHEMA.PARTITIONS WHERE partition_column = 'region'"
-    assert sorted(asked(place, f"{partitions} AND metadata_type = 'SEGMENT'")) == [("eu",), ("us",)]
-    assert asked(place, "SELECT 'INFORMATION_SCHEMA.TABLES', count(*) FROM INFORMATION_SCHEMA.PARTITIONS") == [
-        ("INFORMATION_SCHEMA.TABLES", "6")
-    ]
+    assert sorted(asked(place, f"{partitions} AND metadata_type = 'SEGMENT'", engine)) == [("eu",), ("us",)]
+    counted = "SELECT 'INFORMATION_SCHEMA.TABLES', count(*) FROM INFORMATION_SCHEMA.PARTITIONS"
+    assert asked(place, counted, engine) == [("INFORMATION_SCHEMA.TABLES", 6)]
+    sample = Sample(place.home)
+    sample.commit({1: "a", 2: "b"})
+    sample.commit({2: "bb"}, [1, 2])
+    assert asked(place, "SELECT o.id, o.v FROM shop.orders o WHERE o.id > 0", engine) == [(2, "bb")]
+    sample.close()
     for text, problem in (
-        ("SELECT 1", "SELECT reads only INFORMATION_SCHEMA"),
         ("SELECT * FROM INFORMATION_SCHEMA.VIEWS", "has no table VIEWS"),
-        ("SELECT nothing FROM INFORMATION_SCHEMA.TABLES", "Spark refuses the query"),
+        ("SELECT nothing FROM INFORMATION_SCHEMA.TABLES", "refuses the query"),
+        ("SELECT * FROM nowhere", "there is no table or sink"),
     ):
         with pytest.raises(InvalidInput, match=problem):
-            asked(place, text)
+            asked(place, text, engine)
 
 
 # ---- readers

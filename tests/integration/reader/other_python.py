@@ -8,10 +8,12 @@ from pyspark.sql import SparkSession
 import calve
 from calve.errors import CalveError
 from calve.spark.executors import asked_first
+from tests.support.jvm import QUICK
 
 
 def main(folder: Path) -> None:
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    settings: dict[str, bool | float | int | str | None] = {**QUICK, "spark.ui.enabled": "false"}
+    spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
     table = calve.connect(home=folder).table("shop.orders")
     for ask in (lambda: calve.read(spark, table), asked_first(lambda: spark)):
         try:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 import calve
 from calve.catalog.connect import connect_embedded
 from calve.lake import TableRef
-from calve.reader.read import read_here
+from calve.reader.local import read_here
 from tests.support.readers import Rows, spark_iceberg_rows, spark_iceberg_sql
 
 MERGE_ON_READ = ", ".join(f"'write.{what}.mode' = 'merge-on-read'" for what in ("delete", "update", "merge"))

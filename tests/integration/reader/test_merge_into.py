@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 import calve
 from calve.model.scan import DeleteKind
-from calve.reader.read import read_here
+from calve.reader.local import read_here
 from tests.integration.reader.tables import SparkTable, check, in_order, registered, rows_of
+from tests.support.combinations import diagonal
 from tests.support.readers import spark_iceberg_rows
 
 COLUMNS = "id BIGINT, region STRING, price DECIMAL(12, 2), note STRING, tags ARRAY<STRING>, at TIMESTAMP"
@@ -25,11 +25,14 @@ MERGE = (
 )
 
 
-@pytest.mark.parametrize("layout", ["", "PARTITIONED BY (region)", "PARTITIONED BY (bucket(4, id), days(at))"])
-@pytest.mark.parametrize(("version", "kind"), [(2, DeleteKind.POSITION), (3, DeleteKind.VECTOR)])
+@diagonal(
+    layout=["", "PARTITIONED BY (region)", "PARTITIONED BY (bucket(4, id), days(at))"],
+    kind=[DeleteKind.POSITION, DeleteKind.VECTOR],
+)
 def test_merge_into_reads_as_the_runtime_does(
-    spark: SparkSession, tmp_path: Path, version: int, kind: DeleteKind, layout: str
+    spark: SparkSession, tmp_path: Path, kind: DeleteKind, layout: str
 ) -> None:
+    version = 3 if kind is DeleteKind.VECTOR else 2
     table = SparkTable(tmp_path, "merged", COLUMNS, version, layout)
     table.run(f"INSERT INTO {{t}} {ROWS.format(0, 1000)}")
     table.run(MERGE)

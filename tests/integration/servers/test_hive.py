@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from calve.errors import TransientError
-from calve.pipeline.build import connected_lake
+from calve.pipeline.lakes import connected_lake
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
 from tests.support.pipelines import Pipelines

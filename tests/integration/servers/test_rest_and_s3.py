@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import calve
 from calve.api.verify import verify
-from calve.pipeline.build import connected_lake
+from calve.pipeline.lakes import connected_lake
 from calve.reader.read import read
 from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of

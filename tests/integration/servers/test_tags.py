@@ -7,10 +7,13 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
+import calve
 from calve import faults
-from calve.iceberg.snapshot import expiry
-from calve.iceberg.snapshot.expiry import BATCH, Retention
+from calve.iceberg.snapshot.expired_files import IcebergFiles
 from calve.iceberg.snapshot.holds import PREFIX, Hold, HoldPlace
+from calve.iceberg.snapshot.retention import BATCH, Retention
+from calve.lake import TableRef
+from calve.maintain.removal import InFlight, Removal
 from tests.faults.where import Where
 from tests.support.readers import duckdb_rows
 from tests.support.runs import NAME, Run, spec_of
@@ -22,7 +25,7 @@ MANY = KEPT + 2 * BATCH
 
 @pytest.fixture
 def where(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Where:
-    monkeypatch.setattr(expiry, "_retention_of", lambda *_: Retention(keep_all=KEPT))
+    monkeypatch.setattr(Retention, "of", staticmethod(lambda *_, **__: Retention(keep_all=KEPT)))
     return Where.of(lakehouse)
 
 
@@ -80,6 +83,38 @@ def test_a_tag_moved_to_a_snapshot_that_is_being_removed_keeps_it(
     assert run.now.metadata.refs["audit"].snapshot_id == moved[0]
     assert run.now.snapshot_by_id(moved[0]) is not None
     assert len(run.now.snapshots()) < MANY, "others expired later"
+
+
+def test_a_tag_that_the_server_drops_in_silence_keeps_the_files_of_its_snapshot(
+    where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new tag, which no requirement of the expiry can name."""
+    catalog, other = other_client(where), other_client(where)
+    tagged: list[tuple[int, str]] = []
+    run = Run(tmp_path, spec_of("s"), catalog)
+    send = catalog.commit_table
+
+    def commit_table(table: Any, requirements: Any, updates: Any) -> Any:
+        gone = [i for update in updates if isinstance(update, RemoveSnapshotsUpdate) for i in update.snapshot_ids]
+        if gone and not tagged:
+            other.load_table(NAME.identifier).manage_snapshots().create_tag(gone[-1], "audit").commit()
+            tagged.append((gone[-1], other.load_table(NAME.identifier).metadata_location))
+        return send(table, requirements, updates)
+
+    monkeypatch.setattr(catalog, "commit_table", commit_table)
+    for number in range(MANY):
+        run.commit({number % 3: f"v{number}"})
+    assert "audit" not in run.now.metadata.refs, "the server has dropped it"
+    calve.compact(TableRef(where.lake(tmp_path), NAME))
+    (number, metadata), *_ = tagged
+    removal = Removal(IcebergFiles(other, NAME), run.removals, lambda _: InFlight(), run.clock, grace_ms=0)
+    report = removal.run()
+    assert report.files["manifest lists"]
+    assert [entry.spared for entry in run.removals.entries(str(run.now.metadata.table_uuid))] == [(number,)]
+    rows = duckdb_rows(metadata, snapshot_id=number, s3=where.duckdb)
+    assert len(rows) == 3
+    assert not removal.run().files, "nor are they removed later"
+    assert len(duckdb_rows(metadata, snapshot_id=number, s3=where.duckdb)) == 3
 
 
 def test_holds_are_taken_moved_and_released(where: Where, tmp_path: Path) -> None:

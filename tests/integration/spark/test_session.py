@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -9,13 +10,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from calve.spark.session import embedded_session
+from tests.support.jvm import QUICK
 
 FIRST_STEPS = """
+import json
 import sys
 from pathlib import Path
 from calve.spark.session import embedded_session
 
-spark = embedded_session(Path(sys.argv[1]), master="local[2]")
+spark = embedded_session(Path(sys.argv[1]), master="local[2]", conf=json.loads(sys.argv[2]))
 assert spark.range(100).repartition(2).count() == 100
 frame = spark.range(10).mapInArrow(lambda batches: batches, "id long")
 frame.write.parquet(sys.argv[1] + "/out")
@@ -36,15 +39,15 @@ except TerminalError as error:
 """
 
 
-def run(script: str, home: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own, as a user would."""
-    command = [sys.executable, "-c", script, str(home)]
+def run(script: str, home: Path, conf: str = "{}", **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own, as a user would; with settings of Spark as JSON."""
+    command = [sys.executable, "-c", script, str(home), conf]
     variables = {**os.environ, **environ}
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_start_and_a_job_print_nothing(tmp_path: Path) -> None:
-    done = run(FIRST_STEPS, tmp_path)
+    done = run(FIRST_STEPS, tmp_path, json.dumps(QUICK))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert "log4j" in (tmp_path / "logs" / "spark.log").read_text()
 

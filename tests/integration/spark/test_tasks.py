@@ -1,15 +1,19 @@
 """Work by Spark tasks: values in order; errors as they are; what the other tasks made is handed back."""
 
+import gc
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from calve.errors import CalveError, SourceLost, TerminalError, TransientError
 from calve.spark.tasks import Tasks
+from calve.spark.workers import TASK_MODULES
 from tests.support.readers import ROOT
 
 PRIMARY = "the work could not be done"
@@ -68,14 +72,32 @@ def test_executors_without_calve_are_not_tried_again(spark: SparkSession, tmp_pa
     assert error.primary == 'Spark\'s executors cannot import the package "calve"'
 
 
+def test_a_new_worker_has_imported_what_runs_in_tasks(spark: SparkSession) -> None:
+    def loaded(_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pickled by value, so that it imports nothing of the tests."""
+        yield pa.RecordBatch.from_pydict({"name": [name for name in TASK_MODULES if name in sys.modules]})
+
+    rows = spark.range(0, 1, 1, 1).mapInArrow(loaded, "name string").collect()
+    assert tuple(row["name"] for row in rows) == TASK_MODULES
+
+
+def test_garbage_collections_of_a_worker_leave_out_what_it_was_forked_with(spark: SparkSession) -> None:
+    def counted(_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()], "others": [len(gc.get_objects())]})
+
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(counted, "frozen bigint, others bigint").collect()
+    assert row["frozen"] > 10 * row["others"]
+
+
 LOST = """
 import os, signal, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from calve.spark.session import embedded_session
 from calve.spark.failures import CAUGHT, failure_of
+from tests.support.jvm import QUICK
 
-spark = embedded_session(Path(sys.argv[1]), master="local[1]")
+spark = embedded_session(Path(sys.argv[1]), master="local[1]", conf=QUICK)
 spark.range(1).collect()
 jvm = spark.sparkContext._gateway.proc
 os.killpg(os.getpgid(jvm.pid), signal.SIGKILL) if os.getpgid(jvm.pid) != os.getpgid(0) else jvm.kill()

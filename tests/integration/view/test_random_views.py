@@ -67,7 +67,7 @@ def changes_of_ops(contents: dict[int, Row], ops: Sequence[tuple[int, Row | None
     [(FOLLOWED, ORDERS, None), (CHOSEN, ORDERS, None), (REKEYED, IMAGES, ["customer", "id"]), (GROUPED, IMAGES, None)],
     ids=["follow", "choose", "rekey", "group"],
 )
-@settings(max_examples=6)
+@settings(max_examples=settings().max_examples // 16)
 @given(stream=streams)
 def test_a_view_is_its_select_over_the_contents(
     spark: SparkSession,
@@ -84,7 +84,7 @@ def test_a_view_is_its_select_over_the_contents(
         assert table.contents() == selected(spark, contents.values(), *texts)
 
 
-@settings(max_examples=8)
+@settings(max_examples=settings().max_examples // 12)
 @given(batches=st.lists(st.lists(rows, min_size=1, max_size=5), min_size=1, max_size=3), repeated=st.booleans())
 def test_totals_of_inserts_are_their_select_with_and_without_restarts(
     spark: SparkSession, batches: list[list[Row]], *, repeated: bool

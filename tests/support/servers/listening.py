@@ -44,10 +44,10 @@ Handle = Callable[[Request], Answer]
 
 
 class Listening:
-    """A server at a free loopback port, from now until `stop`."""
+    """A server at a loopback port, a free one unless told, from now until `stop`."""
 
-    def __init__(self, handle: Handle) -> None:
-        self._server = _Server(handle)
+    def __init__(self, handle: Handle, port: int = 0) -> None:
+        self._server = _Server(handle, port)
         self.uri = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
@@ -62,8 +62,8 @@ class Listening:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, answer: Handle) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, answer: Handle, port: int) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.answer = answer
 
 

@@ -175,3 +175,7 @@ class Proxy:
     def stop(self) -> None:
         """Close the port."""
         self._listening.stop()
+
+    def start_again(self) -> None:
+        """Open the same port again, after a stop."""
+        self._listening = Listening(self._handle, urlsplit(self.uri).port or 0)

@@ -16,12 +16,14 @@ from calve.iceberg.loading import load_or_create_table
 from calve.iceberg.schema.arrow import arrow_schema, key_schema, metrics_of, parse_schema
 from calve.iceberg.schema.creation import iceberg_schema
 from calve.iceberg.sink_table import IcebergTable
+from calve.iceberg.snapshot.removal_journal import RemovalJournal
 from calve.model.checkpoint import offsets_digest
 from calve.model.files import Content, FileTotals, Manifest, WriteResult, WrittenFile
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
-from calve.model.spec import TableName, WriteOptions
+from calve.model.spec import RetentionOptions, TableName, WriteOptions
 from calve.model.table import Proposal, TableState
+from calve.storage.state import LocalState
 from tests.support.readers import duckdb_rows
 
 COLUMNS = """{"type": "struct", "fields": [
@@ -57,11 +59,21 @@ class Sample:
     batches: int = 0
     opened: Catalog | None = None
     """Another catalog than the one of `home`."""
+    retention: RetentionOptions = field(default_factory=RetentionOptions)
 
     def __post_init__(self) -> None:
         self.catalog: Catalog = self.opened or connect_embedded(self.home)
         created = load_or_create_table(self.catalog, NAME, iceberg_schema(COLUMNS, ["id"]), ["id"], self.properties)
-        self.iceberg = IcebergTable(created, self.sink_id, ["id"], self.clock, self.ids)
+        self.state = LocalState(self.home / "state")
+        self.iceberg = IcebergTable(
+            created,
+            self.sink_id,
+            ["id"],
+            self.clock,
+            self.ids,
+            retention=self.retention,
+            removals=RemovalJournal(self.state),
+        )
 
     @property
     def table(self) -> Table:

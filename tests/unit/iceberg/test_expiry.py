@@ -16,13 +16,14 @@ from calve.catalog.connect import connect_embedded
 from calve.catalog.outcome import send
 from calve.errors import CommitConflict
 from calve.iceberg.files.manifest_cache import ManifestCache
-from calve.iceberg.snapshot import expiry
+from calve.iceberg.snapshot import retention
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
-from calve.iceberg.snapshot.expiry import BATCH, KEEP_ALL, expire
+from calve.iceberg.snapshot.expiry import expire
 from calve.iceberg.snapshot.history import new_summary
 from calve.iceberg.snapshot.holds import HOLD_MS, PREFIX, Hold, HoldPlace
+from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL, Policy
 from calve.model.progress import tag_name
-from calve.model.spec import OnForeignCommit
+from calve.model.spec import OnForeignCommit, RetentionOptions
 from calve.model.table import Proposal
 from tests.support.readers import duckdb_rows
 from tests.support.runs import Run, spec_of
@@ -188,7 +189,7 @@ def test_a_hold_of_a_process_that_died_ends_a_day_later(sample: Sample) -> None:
 
 def test_what_is_held_has_a_limit(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     most = MANY + BATCH
-    monkeypatch.setattr(expiry, "MOST_HELD", most)
+    monkeypatch.setattr(retention, "MOST_HELD", most)
     sample.commit({1: "a"})
     hold_on(sample)
     for _ in range(3 * MANY):
@@ -237,9 +238,9 @@ def test_a_sink_at_rest_can_prove_its_progress_after_compactions_and_expiry_by_h
         resting.commit({number % 5: f"r{number}"})
     for _ in range(MANY):
         replace_nothing(resting)
-    now_ms = resting.clock.now_ms()
-    assert expire(resting.now, "main", now_ms) is not None, "what came before its newest snapshot goes"
-    assert expire(resting.now, "main", now_ms) is None
+    policy = Policy(RetentionOptions(), "main", resting.clock.now_ms())
+    assert expire(resting.now, policy) is not None, "what came before its newest snapshot goes"
+    assert expire(resting.now, policy) is None
     again = Run(tmp_path, spec_of("resting"))
     assert again.run.state.end == str(KEEP_ALL + BATCH - 1), "it stands where it stopped"
     again.commit({1: "again", 50: "new"})

@@ -6,7 +6,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 from calve import faults
 from calve.errors import CommitConflict, TransientError
 from calve.iceberg.snapshot import draft
-from calve.iceberg.snapshot.expiry import BATCH, KEEP_ALL
+from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL
 from calve.model.progress import tag_name
 from tests.unit.iceberg.sample import SINK, Sample
 
@@ -143,8 +143,8 @@ def test_tags_and_branches_of_others_outlive_expiry(sample: Sample) -> None:
 
 
 def test_snapshots_older_than_the_table_allows_expire(sample: Sample) -> None:
-    fill(sample, BATCH)
-    sample.clock.now += 8 * 24 * 3_600_000
+    fill(sample, BATCH + 1)
+    sample.clock.now += 8 * 24 * 3_600_000  # the last of them is the head until then, and stays
     rows = sample.rows()
     last = sample.commit({})
     assert [s.snapshot_id for s in sample.table.snapshots()][-1] == last.snapshot_id

@@ -6,6 +6,7 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import SetPropertiesUpdate
 from pyiceberg.types import StringType
 
 from calve import faults
@@ -326,6 +327,20 @@ def test_old_metadata_files_stay_when_the_table_does_not_ask(tmp_path: Path) -> 
     for number in range(8):
         sample.commit({number: "x"})
     assert len(list(tmp_path.glob("warehouse/shop/orders/metadata/*.metadata.json"))) == 9
+    sample.close()
+
+
+@pytest.mark.parametrize("limit", ["²", "--5", "many", "9" * 5000])
+def test_an_invalid_length_of_the_metadata_log_stops_no_commit(tmp_path: Path, limit: str) -> None:
+    sample = Sample(tmp_path, properties={"write.metadata.previous-versions-max": limit})
+    sample.commit({1: "a"})
+    sample.commit({2: "b"}, deletes=[2])
+    stale = sample.table
+    sample.commit({3: "c"}, deletes=[3])
+    stale.catalog.commit_table(stale, (), (SetPropertiesUpdate(updates={"a": "b"}),))  # as SQL, Glue and Hive commit
+    assert sample.rows() == {1: "a", 2: "b", 3: "c"}
+    assert sample.table.properties["write.metadata.previous-versions-max"] == limit
+    assert len(sample.table.metadata.metadata_log) == 4
     sample.close()
 
 

@@ -66,9 +66,16 @@ def test_five_snapshots_become_three_and_two_as_the_property_asks(tmp_path: Path
         versions(open_tables(two), 1)
         assert snapshots(open_tables(two)) == 2
         assert len(files_below(tmp_path, "*.metadata.json")) == 1 + 2
-        assert len(files_below(tmp_path, "snap-*.avro")) == 2
+        assert len(files_below(tmp_path, "*snap-*.avro")) == 2
         assert len(files_below(tmp_path, "*.parquet")) == 2
         assert there(tmp_path) == referred(open_tables(two))
+
+
+@pytest.mark.parametrize("odd", ["²", "--5", "all"])
+def test_an_invalid_number_of_versions_is_the_default(tmp_path: Path, odd: str) -> None:
+    with metastore_at(tmp_path, tables={DELETE_AFTER_COMMIT: "true", VERSIONS_MAX: odd}) as store:
+        versions(open_tables(store), 3)
+        assert snapshots(open_tables(store)) == 3
 
 
 def test_nothing_expires_unless_it_is_enabled(tmp_path: Path) -> None:
@@ -181,7 +188,7 @@ def test_a_file_that_cannot_be_removed_is_a_warning(tmp_path: Path, caplog: pyte
 def test_a_failure_to_look_for_expired_files_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with metastore_at(tmp_path, common=keeping(2)) as one:
         versions(open_tables(one), 2)
-    older = files_below(tmp_path, "snap-*.avro")
+    older = files_below(tmp_path, "*snap-*.avro")
     with metastore_at(tmp_path, common=keeping(2)) as other:
         tables = open_tables(other)
         head = tables.see().table.current_snapshot()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from calve.model.checkpoint import offsets_digest
 from calve.model.frontier import SEALED, START, Frontier
 from calve.model.progress import SHORT, Fence, Progress
@@ -46,3 +48,15 @@ def test_what_a_take_over_states_is_read_back() -> None:
     for stated in (claim, claim.checked(), progress("1").retire()):
         assert Progress.from_property(stated.to_property()) == stated
         assert Progress.from_summary(stated.to_summary(), snapshot_id=5, sequence_number=6).adopted == stated.adopted
+
+
+def test_counters_travel_with_progress_and_a_garbled_one_stops_nothing() -> None:
+    counted = replace(progress("1"), commits=3, changes=40, committed_ms=5)
+    summary = counted.to_summary()
+    again = Progress.from_summary(summary, snapshot_id=counted.snapshot_id, sequence_number=counted.sequence_number)
+    assert (again.commits, again.changes, again.committed_ms) == (3, 40, 5)
+    assert Progress.from_property(counted.to_property()).changes == 40
+    assert not {"calve.commits", "calve.changes", "calve.committed-ms"} & progress("1").to_summary().keys()
+    for garbled in ("", "-1", "many", "²"):
+        odd = Progress.from_summary(summary | {"calve.commits": garbled}, snapshot_id=1, sequence_number=1)
+        assert odd.commits == 0

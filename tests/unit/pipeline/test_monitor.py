@@ -1,15 +1,17 @@
 """Statuses of sinks: whatever is in the folder, every sink is told about."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from calve.model.health import Health, Status
-from calve.pipeline.monitor import forget_status, read_status, read_statuses, report_start, status_file, write_status
+from calve.pipeline.monitor import report_start
+from calve.watch.status_files import forget_status, read_status, read_statuses, status_file, write_status
 
-GOOD = replace(Status.unknown("good", 5), table="shop.t", health=Health.RUNNING, commits=3, rows=12, last_commit_ms=4)
+GOOD = replace(Status.unknown("good", 5), table="shop.t", health=Health.STOPPED, commits=3, rows=12, last_commit_ms=4)
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def home(tmp_path: Path) -> Path:
         b"[]",
         b"null",
         b'{"health": "running"',
-        b'{"health": "jolly"}',
+        b'{"health": 1}',
         b"\xff\xfe",
         b'{"sink": 1}',
         b"[" * 9999,
@@ -44,7 +46,7 @@ def test_a_damaged_status_is_one_of_its_sink_alone(home: Path, content: bytes) -
 
 def test_a_folder_in_the_place_of_a_status_breaks_nothing(home: Path) -> None:
     (home / "status" / "folder.json").mkdir()
-    assert [status.health for status in read_statuses(home)] == [Health.UNKNOWN, Health.RUNNING]
+    assert [status.health for status in read_statuses(home)] == [Health.UNKNOWN, Health.STOPPED]
     report_start(home, "folder", Health.STALLED, "why")
 
 
@@ -60,7 +62,8 @@ def test_a_report_of_a_failed_start_does_not_look_at_other_sinks(home: Path) -> 
     report_start(home, "good", Health.STALLED, "the catalog does not answer")
     report_start(home, "bad", Health.HALTED, "why")
     bad, good = read_statuses(home)
-    assert good == replace(GOOD, health=Health.STALLED, cause="the catalog does not answer", updated_ms=good.updated_ms)
+    assert (good.health, good.cause) == (Health.STALLED, "the catalog does not answer")
+    assert (good.table, good.commits, good.rows, good.last_commit_ms) == ("shop.t", 3, 12, 4)
     assert (bad.sink, bad.health, bad.cause) == ("bad", Health.HALTED, "why")
 
 
@@ -76,6 +79,21 @@ def test_a_status_stays_in_its_folder_whatever_the_sink_is_called(home: Path, na
 
 def test_counts_go_on_where_the_last_run_ended_unless_it_was_another_table() -> None:
     again = Status.begun("good", "shop.t", GOOD, 9)
-    assert again == replace(GOOD, health=Health.STARTING, updated_ms=9)
+    assert again == replace(GOOD, health=Health.STARTING, updated_ms=9, since_ms=9, started_ms=9)
     assert Status.begun("good", "shop.other", GOOD, 9).commits == 0
     assert read_status(Path("nowhere")) is None
+
+
+def test_several_writers_of_one_status_do_not_disturb_each_other(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = status_file(home, "good")
+    statuses = [replace(GOOD, cause="x" * 5000 * n, rows=n) for n in range(4)]
+
+    def write(status: Status) -> None:
+        for _ in range(100):
+            write_status(file, status)
+            assert read_status(file) in statuses
+
+    with ThreadPoolExecutor(len(statuses)) as pool:
+        list(pool.map(write, statuses))
+    assert not caplog.records
+    assert [path.name for path in file.parent.iterdir()] == [file.name]

@@ -1,12 +1,13 @@
 import inspect
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import calve
 from calve.errors import InvalidInput
-from calve.model.spec import Deletes
+from calve.model.spec import HOUR_MS, Deletes, RetentionOptions
 from calve.pipeline.sink import Sink
 from calve.plan.catalogue import SINK
 
@@ -74,3 +75,16 @@ def test_a_way_to_recover_that_is_none_is_refused(sink: Sink) -> None:
         sink.start(commit_interval="1m", recovery="again")
     with pytest.raises(InvalidInput, match='recovery="replay" stages nothing'):
         sink.times("updated_at").start(commit_interval="1m", recovery="replay")
+
+
+def test_retention_is_an_option(sink: Sink) -> None:
+    assert sink.spec.retention == RetentionOptions()
+    grace = timedelta(hours=2)
+    kept = sink.options(snapshot_retention="6h", min_snapshots=5, thin_snapshots="off", removal_grace=grace)
+    assert kept.spec.retention == RetentionOptions(6 * HOUR_MS, 5, thin=False, grace_ms=2 * HOUR_MS)
+    assert kept.options(compression="zstd").spec.retention == kept.spec.retention, "other options leave it"
+    assert sink.options(snapshot_retention="5s").spec.retention.max_age_ms == 5000, "raised when it is applied"
+    with pytest.raises(InvalidInput, match="removal_grace is out of range"):
+        sink.options(removal_grace="59m")
+    with pytest.raises(InvalidInput, match='invalid value thin_snapshots="daily"'):
+        sink.options(thin_snapshots="daily")

@@ -9,10 +9,10 @@ from calve.cli.run import _RANK
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import CalveError, FencedError, InvalidInput, TerminalError, TransientError
 from calve.pipeline import supervisor
-from calve.pipeline.monitor import read_statuses
 from calve.pipeline.supervisor import Ending, SinkResult, SinkRunner, Supervisor
 from calve.sql.parser import parse
 from calve.statements.execute import execute
+from calve.watch.status_files import read_statuses
 from tests.integration.servers.test_logins import no_spark
 
 

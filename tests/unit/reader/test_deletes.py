@@ -13,7 +13,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from calve.model.files import WrittenFile
-from calve.reader.read import read_here
+from calve.reader.local import read_here
 from tests.support.foreign import ForeignTable, in_order
 
 SCHEMA = Schema(

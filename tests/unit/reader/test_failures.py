@@ -10,8 +10,8 @@ from pyiceberg.types import LongType, NestedField, TimestampNanoType, Timestampt
 
 from calve.errors import InvalidInput, TerminalError, TransientError
 from calve.iceberg.schema.readable import ReadTarget, read_target, spark_schema
-from calve.reader.frame import whole
-from calve.reader.read import read_here
+from calve.reader.local import read_here
+from calve.reader.splits import whole
 from calve.reader.worker import TaskList
 from tests.support.foreign import ForeignTable
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calve.model.scan import ScanFile
-from calve.reader.frame import OPEN_COST, TASK_BYTES, read_tasks
+from calve.reader.splits import OPEN_COST, TASK_BYTES, read_tasks
 
 MB = 1 << 20
 

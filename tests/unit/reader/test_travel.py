@@ -1,3 +1,4 @@
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,8 @@ from pyiceberg.types import StringType
 import calve
 from calve.errors import CalveError, InvalidInput
 from calve.model.frontier import SEALED
-from calve.reader.read import read_here
-from tests.unit.iceberg.sample import SINK, Sample
+from calve.reader.local import read_here
+from tests.unit.iceberg.sample import SINK, Sample, SetClock
 
 OTHER = "5e9a2d0c-0000-4000-8000-000000000002"
 
@@ -119,3 +120,26 @@ def test_with_several_sinks_the_frontier_needs_a_name(sample: Sample) -> None:
     assert rows(sample, as_of_frontier=40, sink=SINK) == {2: "bb", 3: "c"}
     assert rows(sample, as_of_frontier=40, sink=OTHER)[8] == "other"
     assert "no snapshot of sink nobody" in refused(sample, as_of_frontier=40, sink="nobody").primary
+
+
+def at(seconds: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(SetClock().now / 1000 + seconds, dt.UTC)
+
+
+def test_as_of_a_time_the_head_of_that_time_is_read(tmp_path: Path) -> None:
+    table = Sample(tmp_path)
+    start = table.clock.now
+    for number, value in enumerate("abc"):
+        table.clock.now = start + number * 1000
+        table.commit({1: value}, [1] if number else [])
+    for seconds, wanted in ((0, "a"), (0.999, "a"), (1, "b"), (1.5, "b"), (2, "c"), (10**6, "c")):
+        assert rows(table, as_of=at(seconds)) == {1: wanted}
+    text = f"{at(1.5):%Y-%m-%d %H:%M:%S.%f}"
+    assert rows(table, as_of=text) == {1: "b"}, "UTC without a zone"
+    assert rows(table, as_of=at(1.5).astimezone(dt.timezone(dt.timedelta(hours=5))).isoformat()) == {1: "b"}
+    assert rows(table, as_of=start + 1500) == {1: "b"}
+    assert "had no snapshot at 2020-01-01" in refused(table, as_of="2020-01-01").primary
+    assert "is not a point in time" in refused(table, as_of="yesterday").primary
+    assert "only one point" in refused(table, as_of=at(1), snapshot_id=1).primary
+    assert rows(table, as_of_frontier="1970-01-01 00:00:00.020") == {1: "b"}, "a frontier as a time"
+    table.close()

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calve.errors import BadRow, InvalidInput
+from calve.errors import BadRow, CalveError, InvalidInput, SourceLost, TransientError
 from calve.model.change import Origin, letter_of
 from calve.records.documents import Malformed
 from calve.source.kafka.avro import Avro, AvroReader
+from calve.source.kafka.brokers import Access, Brokers, TopicState
 from calve.source.kafka.definition import StartOffsets
 from calve.source.kafka.position import TopicPosition, advanced, splits
 from calve.source.kafka.reader import moment_text
@@ -175,3 +176,53 @@ def test_a_letter_arrives_whole_whatever_is_in_it(value: bytes, file: str, detai
     found = letter_of(BadRow("it is bad", detail=detail).encode() + origin.encode())
     assert found is not None
     assert (found.origin, found.error.detail) == (origin, detail)
+
+
+class SaidByBrokers(Brokers):
+    """Brokers whose answers are given."""
+
+    def __init__(self) -> None:
+        super().__init__(Access("b:9092"))
+        self.unknown = SourceLost('there is no topic "t"', detail="Brokers: b:9092.")
+        self.away = TransientError("describing topic at b:9092 failed")
+        self.answer: CalveError | TopicState = self.unknown
+
+    def _state(self, topic: str) -> TopicState:
+        del topic
+        if isinstance(self.answer, CalveError):
+            raise self.answer
+        return self.answer
+
+
+def test_a_missing_topic_is_believed_once_brokers_say_so_for_a_while_without_a_break(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("calve.source.kafka.brokers.time.monotonic", lambda: now[0])
+    said = SaidByBrokers()
+
+    def stalls_for_a_while() -> None:
+        for _ in range(3):
+            with pytest.raises(TransientError, match=r'no topic "t"(.|\n)*just started may not know(.|\n)*after 30 s'):
+                said.state("t")
+            now[0] += 9.9
+
+    stalls_for_a_while()
+    said.answer = there = TopicState("id", {0: 0}, {0: 5})
+    assert said.state("t") == there
+    said.answer = said.unknown
+    stalls_for_a_while()
+    said.answer = said.away
+    with pytest.raises(TransientError, match="describing"):
+        said.state("t")
+    said.answer = said.unknown
+    stalls_for_a_while()
+    now[0] += 0.4
+    with pytest.raises(SourceLost):
+        said.state("t")
+
+
+def test_a_missing_topic_is_refused_at_once_when_a_source_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Brokers, "topics", lambda _brokers: ["tt"])
+    with pytest.raises(InvalidInput, match='Did you mean "tt"'):
+        SaidByBrokers().require("t")

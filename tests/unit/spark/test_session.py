@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from calve.errors import InvalidInput
-from calve.spark.session import _open_log, driver_memory, heap_of, is_local, local_cores
-from calve.spark.workers import archives_of_spark
+from calve.spark.session import driver_memory, heap_of, is_local, local_cores
+from calve.spark.session_log import open_log
+from calve.spark.workers import archives_of_spark, forks_task_workers
 
 GIB = 1 << 30
 
@@ -61,15 +62,21 @@ def test_only_archives_of_spark_itself_leave_the_import_path(tmp_path: Path) -> 
     assert archives_of_spark([*theirs[:2], *ours, *theirs[2:]], home) == ours
 
 
+def test_only_workers_of_tasks_are_forked_with_calve_imported() -> None:
+    assert forks_task_workers(["pyspark.worker"])
+    assert forks_task_workers([])  # of Spark 3.5
+    assert not forks_task_workers(["pyspark.sql.worker.plan_data_source_read"])
+
+
 def test_a_home_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r'cannot write to ".*/file"') as caught:
-        _open_log(tmp_path / "file")
+        open_log(tmp_path / "file")
     assert "Not a directory" in caught.value.detail
 
 
 def test_a_log_that_grew_large_is_put_aside(tmp_path: Path) -> None:
-    log = _open_log(tmp_path)
+    log = open_log(tmp_path)
     log.write_bytes(b"x" * (9 << 20))
-    assert _open_log(tmp_path).stat().st_size == 0
+    assert open_log(tmp_path).stat().st_size == 0
     assert (tmp_path / "logs" / "spark.log.1").stat().st_size == 9 << 20

@@ -1,10 +1,12 @@
 import os
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import fs
 
 from calve.errors import InvalidInput, TerminalError, TransientError
 from calve.storage.listing import FileListing, absolute, check_there, spark_options
@@ -83,6 +85,40 @@ def test_sizes_say_what_is_gone(tree: Path) -> None:
 
 def test_spark_gets_names_and_no_patterns(tree: Path) -> None:
     assert FileListing.of(str(tree)).for_spark("/in/[a]*{b}?.json") == "file:///in/\\[a\\]\\*\\{b\\}\\?.json"
+
+
+@pytest.mark.parametrize(
+    ("location", "base", "path", "wanted"),
+    [
+        ("hdfs://name:8020/in", "/in", "/in/a/[1].json", "hdfs://name:8020/in/a/\\[1\\].json"),
+        ("hdfs:///in", "/in", "/in/a.json", "hdfs:///in/a.json"),
+        (
+            "abfss://box@acme.dfs.core.windows.net/in",
+            "box/in",
+            "box/in/a.json",
+            "abfss://box@acme.dfs.core.windows.net/in/a.json",
+        ),
+        (
+            "abfss://:secret@acme.blob.core.windows.net/box/in",
+            "box/in",
+            "box/in/a.json",
+            "abfss://box@acme.blob.core.windows.net/in/a.json",
+        ),
+        ("abfs://box/in", "box/in", "box/in/a.json", "abfs://box/in/a.json"),
+        ("s3://key:secret@bucket/in", "bucket/in", "bucket/in/a.json", "s3a://bucket/in/a.json"),
+        ("gs://bucket/in", "bucket/in", "bucket/in/a.json", "gs://bucket/in/a.json"),
+    ],
+)
+def test_spark_is_told_the_host_of_a_file_and_no_login(
+    location: str, base: str, path: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyarrow opens each location as it documents; the stores themselves are not here."""
+    opened = SimpleNamespace(from_uri=lambda _uri: (fs.LocalFileSystem(), base))
+    monkeypatch.setattr("calve.storage.listing.fs.FileSystem", opened)
+    listing = FileListing.of(location)
+    assert listing.for_spark(path) == wanted
+    if "[" not in path:
+        assert path in listing.named_by_spark(wanted)
 
 
 def test_a_store_that_nobody_knows_is_refused() -> None:

@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,17 @@ def test_a_state_location_inside_of_the_table_is_noticed_however_it_is_written(t
         with pytest.raises(InvalidInput, match="overlap"):
             check_apart(f"{start}{tmp_path}/a%20b/t/state", table)
         check_apart(f"{start}{tmp_path}/a%20b/state", table)
+
+
+def test_threads_of_one_process_put_the_same_name_whole(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    bodies = [bytes([n]) * 200_000 * (n + 1) for n in range(4)]
+
+    def put(body: bytes) -> None:
+        for _ in range(20):
+            store.put("part", body)
+            assert store.read("part") in bodies
+
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        list(pool.map(put, bodies))
+    assert store.list("") == ["part"]

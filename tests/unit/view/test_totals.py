@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from calve.errors import CheckpointGap, TerminalError
 from calve.model.checkpoint import CheckpointIdentity, canonical_offsets, offsets_digest
 from calve.storage.state import LocalState
-from calve.view.totals import FANOUT, TotalsAt, TotalsPiece, ViewTotals, add_piece, path_to, sum_by_group
+from calve.view.totals import FANOUT, MOST_MERGED, TotalsAt, TotalsPiece, ViewTotals, add_piece, path_to, sum_by_group
 
 SCHEMA = pa.schema(
     [
@@ -55,6 +55,29 @@ def test_totals_are_the_sum_of_all_checkpoints_however_they_were_merged(tmp_path
     assert by_group[None]["n"] == count
     assert by_group["g0"]["s0"] == Decimal("0.25")
     assert by_group["g2"]["lo1"] == 2
+
+
+def test_pieces_are_listed_per_commit_and_not_per_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window may have tens of thousands of checkpoints, and each has a piece until the window is committed."""
+    store, listings, list_all = LocalState(tmp_path), list[str](), LocalState.list
+
+    def counted(state: LocalState, prefix: str) -> list[str]:
+        listings.append(prefix)
+        return list_all(state, prefix)
+
+    monkeypatch.setattr(LocalState, "list", counted)
+    totals, count = ViewTotals(store, "v"), 5 * MOST_MERGED
+    for i in range(count):
+        take(totals, i, i + 1, rows(1))
+        totals.committed(None, epoch=1)
+    assert len(listings) <= 5
+    for i in range(count, count + 10):
+        take(totals, i, i + 1, rows(1))
+        totals.committed(canonical_offsets(count), epoch=1)
+    assert len(listings) <= 5 + 10 * 6
+    found = [TotalsPiece.parse(name) for name in list_all(store, "")]
+    assert sorted(piece.checkpoints for piece in found if piece) == [1] * 10 + [MOST_MERGED] * 5
+    assert total_at(store, count + 10) == count + 10
 
 
 def test_touched_groups_come_with_their_new_totals_and_empty_ones_are_dropped(tmp_path: Path) -> None:

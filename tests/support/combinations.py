@@ -1,0 +1,25 @@
+"""Tests over several dimensions: `make test` runs a diagonal with every value in it, `make soak` all combinations."""
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+import pytest
+
+
+def diagonal(**dimensions: Iterable[Any]) -> pytest.MarkDecorator:
+    """Parametrize a test over all combinations of values; those beside the diagonal are marked `soak`.
+
+    Of two dimensions, each value is tested with another one of the other dimension; of more, each with every value of
+    every other dimension.
+    """
+    values = [list(dimension) for dimension in dimensions.values()]
+    apart = min(map(len, values))
+    combinations = [
+        pytest.param(
+            *(dimension[at] for dimension, at in zip(values, places, strict=True)),
+            marks=() if sum(places) % apart == 0 else pytest.mark.soak,
+        )
+        for places in product(*(range(len(dimension)) for dimension in values))
+    ]
+    return pytest.mark.parametrize(tuple(dimensions), combinations)

@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from calve.storage.sizes import home_sizes, state_sizes
+from calve.storage.state import LocalState
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_the_state_of_a_sink_is_measured_by_kind(tmp_path: Path, scheme: str) -> None:
+    store = LocalState(tmp_path)
+    for name, size in {
+        "sink/table.json": 1,
+        "sink/rec/1-a/00000001": 10,
+        "sink/runs/1-a": 2,
+        "sink/stage/1-a/part": 100,
+        "sink/index/part": 1000,
+        "sink/source-2/ledger/1": 20,
+        "sink/view/v/piece": 30,
+        "other/rec/1-a/adopt": 7,
+        "removal/table/entry": 5,
+    }.items():
+        store.put(name, b"x" * size)
+    assert state_sizes(f"{scheme}{tmp_path}", "sink") == {
+        "records": 13,
+        "stages": 100,
+        "key index": 1000,
+        "read positions": 20,
+        "totals of views": 30,
+        "removal journal": 5,
+    }
+    assert state_sizes(f"{scheme}{tmp_path}", "unknown") == {"removal journal": 5}
+
+
+def test_the_folders_of_a_home_are_measured(tmp_path: Path) -> None:
+    assert home_sizes(tmp_path) == {}
+    for name in ("spark/s/offsets/0", "logs/spark.log", "logs/spark.log.1"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"12345")
+    assert home_sizes(tmp_path) == {"Spark checkpoints": 5, "logs": 10}
