@@ -23,7 +23,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install servers lint fmt check unit integration faults e2e test versions docs wheel demo soak bench constraints clean
+.PHONY: help install servers browser lint fmt check unit integration faults e2e test versions docs wheel demo soak bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -54,6 +54,10 @@ $(JAR): | $(INSTALLED)
 servers: $(INSTALLED)
 	@$(PY) scripts/fetch_servers.py .cache/servers
 
+# What the tests of the page run in: Debian's Chromium, where apt-get may install it.
+browser: $(INSTALLED)
+	@$(PY) scripts/install_browser.py
+
 # The tests start hundreds of JVMs; with an archive of Spark's classes each is up in half the time.
 $(CLASSES): $(INSTALLED) scripts/class_archive.py
 	@echo "archiving Spark's classes"
@@ -65,6 +69,8 @@ lint: $(INSTALLED) ## check style, format, types and layers
 	@$(PY) -m mypy $(CODE)
 	@$(VENV)/bin/lint-imports
 	@$(PY) scripts/options_page.py --check
+	@$(PY) scripts/engines_page.py --check
+	@$(PY) scripts/metrics_page.py --check
 	@$(PY) scripts/types_page.py --check
 
 fmt: $(INSTALLED) ## format and mend what ruff can mend
@@ -83,10 +89,11 @@ integration: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the tests with Spark 
 faults: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the crash tests, one file per window
 	@$(PYTEST) tests/faults
 
-e2e: $(INSTALLED) $(JAR) $(CLASSES) servers ## run whole pipelines, read back by other engines
+e2e: $(INSTALLED) $(JAR) $(CLASSES) servers browser ## run whole pipelines, read back by other engines
 	@$(PYTEST) tests/e2e
 
-test: lint wheel $(JAR) $(CLASSES) servers ## check everything: lint, the wheel, all tests
+test: $(INSTALLED) ## check everything: lint, the wheel, all tests
+	@$(MAKE) --no-print-directory -j 2 lint wheel $(JAR) $(CLASSES) servers browser
 	@$(PYTEST) --durations=10 tests
 
 versions: $(INSTALLED) ## run a few whole pipelines with Spark 3.5, 4.0 and 4.3
@@ -94,6 +101,8 @@ versions: $(INSTALLED) ## run a few whole pipelines with Spark 3.5, 4.0 and 4.3
 
 docs: $(INSTALLED) ## write the pages that are made out of the code
 	@$(PY) scripts/options_page.py
+	@$(PY) scripts/engines_page.py
+	@$(PY) scripts/metrics_page.py
 	@$(PY) scripts/types_page.py
 
 wheel: $(INSTALLED) ## build the wheel, install it in an environment of its own, import all of it
