@@ -4,12 +4,14 @@ FEED is `orders` (a source calve drives), `windows` (the same, its checkpoints s
 source) or `partitions` (a streaming source with Kafka-like offsets). The process runs until everything the source has
 is committed, prints its status as JSON, and exits like the command line. `CALVE_FAULTS` arms failpoints,
 `CALVE_TEST_DELETES` and `CALVE_TEST_KEY_INDEX` are options of the sink, `CALVE_TEST_NOTES` is the folder for records of
-syncs.
+syncs. `CALVE_TEST_AWAITS` is a failpoint of a thread in the background: the source keeps its last checkpoint until it
+is reached, so that a sink which is fast today does not end before.
 """
 
 import json
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import calve
+from calve import faults
 from calve.clock import Clock
 from calve.errors import CalveError
 from calve.lake import Lake
@@ -24,7 +27,7 @@ from calve.model.checkpoint import Offsets
 from calve.model.spec import Envelope
 from calve.pipeline.query import Query, exit_code
 from calve.pipeline.sink import Sink
-from calve.source.generator import Orders
+from calve.source.generator import Orders, offsets_at
 from calve.source.port import Source
 from calve.storage.state import StateStore
 from tests.faults.where import TABLE, Where
@@ -37,14 +40,30 @@ GENERATED = frozenset({"orders", "windows", "replay"})
 
 
 READS = "reads.txt"
+AWAITED_SECONDS = 60
+
+
+def watch(point: str) -> threading.Event:
+    """Return an event that is set when a failpoint is reached for the first time."""
+    seen, armed = threading.Event(), faults._hook
+
+    def note(reached: str) -> None:
+        if reached == point:
+            seen.set()
+        if armed is not None:
+            armed(reached)
+
+    faults.install(note)
+    return seen
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A source that writes down every range that it is read for."""
+    """A source that notes every range that it is read for, and keeps the last one until a failpoint is reached."""
 
     definition: Orders
     file: Path
+    awaits: str = ""
 
     @property
     def envelope(self) -> Envelope:
@@ -53,11 +72,15 @@ class Counted:
     def open(self, store: StateStore, clock: Clock) -> Source:
         opened = self.definition.open(store, clock)
         frame = opened.frame
+        last = offsets_at(self.definition.rows + (self.definition.changes or 0))
+        awaited = watch(self.awaits) if self.awaits else None
 
         def counted(spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
             if start != end:  # else it is asked for its columns
                 with self.file.open("a") as reads:
                     reads.write(f"{start} {end}\n")
+                if awaited and end == last:
+                    awaited.wait(AWAITED_SECONDS)
             return frame(spark, start, end)
 
         opened.frame = counted  # type: ignore[method-assign]
@@ -78,7 +101,7 @@ class Feed:
         """Start the sink in the Spark session of this process; without one, start that first."""
         lake = where.lake(self.home)
         spark = lake.spark(master="local[2]", conf=QUICK)
-        sink = self._sink(spark, lake).options(
+        sink = self._sink(spark, lake, options.get("CALVE_TEST_AWAITS", "")).options(
             deletes=options.get("CALVE_TEST_DELETES", where.deletes), key_index=options.get("CALVE_TEST_KEY_INDEX")
         )
         commit, checkpoint = options.get("CALVE_TEST_INTERVALS", "2s 200ms").split()
@@ -86,10 +109,10 @@ class Feed:
         replay = {"commit_interval": commit, "recovery": "replay"}
         return sink.start(state=where.state, **{"windows": windows, "replay": replay}.get(self.name, {}))
 
-    def _sink(self, spark: SparkSession, lake: Lake) -> Sink:
+    def _sink(self, spark: SparkSession, lake: Lake, awaits: str) -> Sink:
         definition = calve.orders(rows=self.rows, changes=self.changes, per_checkpoint=self.per_checkpoint)
         if self.name in GENERATED:
-            counted = Counted(definition, self.home / READS)
+            counted = Counted(definition, self.home / READS, awaits)
             return calve.sink(counted, name=SINK, into=lake.table(TABLE), key=["id"])
         schema = (
             "id BIGINT, customer INT, amount DECIMAL(12,2), status STRING, updated_at TIMESTAMP, op STRING, seq BIGINT"

@@ -41,6 +41,8 @@ STREAM = ["files.after:2", "record.before:2", "record.after:2", "spark-commit.be
 
 
 BOTH = ("position", "equality")
+IN_BACKGROUND = ("maintain.", "index.merge.")
+"""Steps of threads that a sink does not wait for when its input is complete."""
 
 
 class Survives(Protocol):
@@ -59,9 +61,15 @@ def runs_of(sink: Sink, steps: list[str], deletes: Sequence[str]) -> Iterator[tu
     return zip(reached, cycle(encodings))
 
 
+def awaited(step: str) -> dict[str, str]:
+    """The option of a run that must reach a step of a thread in the background."""
+    point, _, _ = step.partition(":")
+    return {"CALVE_TEST_AWAITS": point} if point.startswith(IN_BACKGROUND) else {}
+
+
 def survives_kills(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **options: str) -> None:
     for step, encoding in runs_of(sink, steps, deletes):
-        ended = sink.run(f"{step}=kill", CALVE_TEST_DELETES=encoding, **options)
+        ended = sink.run(f"{step}=kill", CALVE_TEST_DELETES=encoding, **awaited(step), **options)
         assert ended.code == KILLED, f"{step} was not reached: {ended}"
     ended = sink.run(**options)
     assert ended.code == 0, ended.stderr + str(ended.report)
@@ -70,7 +78,7 @@ def survives_kills(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **
 
 def survives_deaths(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **options: str) -> None:
     for step, encoding in runs_of(sink, steps, deletes):
-        assert sink.die(step, CALVE_TEST_DELETES=encoding, **options), f"{step} was not reached"
+        assert sink.die(step, CALVE_TEST_DELETES=encoding, **awaited(step), **options), f"{step} was not reached"
     sink.finish(**options)
     sink.check(spark=True)
 

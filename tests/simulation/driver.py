@@ -89,7 +89,7 @@ class Simulated:
         self._world, self._schedule = world, schedule
         self._skew = world.rng.choice([-world.setup.skew, 0, world.setup.skew])
         self.calls = 0
-        self.commits = 0
+        self.run_commits = 0
 
     # clock and ids
     def now_ms(self) -> int:
@@ -132,7 +132,7 @@ class Simulated:
 
     def committed(self, receipt: Receipt, committable: Committable, seconds: float) -> None:
         del receipt, committable, seconds
-        self.commits += 1
+        self.run_commits += 1
 
     def compacted(self, done: object) -> None: ...
     def maintaining(self, kind: str, next_run: str = "") -> None: ...

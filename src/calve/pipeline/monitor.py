@@ -102,6 +102,11 @@ class RunMonitor:
         return self._reporter.known.commits
 
     @property
+    def run_commits(self) -> int:
+        """Commits of this run, so that 0 means that it may not own the table yet."""
+        return self._reporter.known.run_commits
+
+    @property
     def recent_commits(self) -> list[CommitReport]:
         """The last commits of this run, oldest first."""
         with self._lock:

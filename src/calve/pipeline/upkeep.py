@@ -73,8 +73,8 @@ class UpkeepMonitor(Protocol):
         ...
 
     @property
-    def commits(self) -> int:
-        """Commits of this sink, those of earlier runs included."""
+    def run_commits(self) -> int:
+        """Commits of this run. Those that it found in the table, and may count late, are not among them."""
         ...
 
     def warned(self, what: str, error: BaseException) -> None:
@@ -138,7 +138,6 @@ class Upkeep:
         self._pace, self._spawn = pace or UpkeepPace(), spawn
         self._make, self._learner = compactor, learner
         self._monitor, self._clock, self._wake = monitor, clock, wake
-        self._commits_before = monitor.commits  # of earlier runs
         self._learnt: tuple[Run, ...] = ()
         self._compactor: Compacting | None = None
         self._join: Callable[[], object] | None = None
@@ -161,7 +160,7 @@ class Upkeep:
     @property
     def _commits(self) -> int:
         """Commits of this run: before the first one it does not own the table."""
-        return self._monitor.commits - self._commits_before
+        return self._monitor.run_commits
 
     def ready_files(self) -> frozenset[str]:
         """Return the files of a compaction that may still be committed."""
