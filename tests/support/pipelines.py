@@ -90,10 +90,10 @@ class Running:
 
 
 def until_stalled(query: Query, words: str) -> None:
-    """Wait until a query is stalled, and return the cause."""
+    """Wait until a query is stalled, and its cause or its hint has these words."""
     for _ in range(600):
         status = query.status()
-        if status.health == "stalled" and words in status.cause:
+        if status.health == "stalled" and words in f"{status.cause} {status.hint}":
             return
         if query.await_termination(0.1):
             break

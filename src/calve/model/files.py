@@ -8,6 +8,7 @@ never its files, so a record stays small however many files a batch has.
 from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
+from operator import add
 from typing import Any, Self
 
 from calve.model.frontier import BatchDescription, Frontier
@@ -147,8 +148,7 @@ class FileTotals:
 
     def plus(self, other: "FileTotals") -> "FileTotals":
         """The sum of both."""
-        mine, theirs = asdict(self), asdict(other)
-        return FileTotals(**{name: count + theirs[name] for name, count in mine.items()})
+        return FileTotals(*map(add, vars(self).values(), vars(other).values()))
 
 
 @dataclass(frozen=True)
