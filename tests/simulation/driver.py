@@ -354,7 +354,7 @@ class SimulatedCompactor:
 
     def __init__(self, world: World, outside: Simulated, run: SinkRun) -> None:
         self._world, self._outside, self._run = world, outside, run
-        self._owner = CompactionOwner(run.state.sink_id, lambda: run.state.fence.run_id)
+        self._owner = CompactionOwner(run.state.sink_id, lambda: run.state.fence)
         self._rewritten: TableState | None = None
 
     def plan(self, policy: object) -> CompactionPlan | None:

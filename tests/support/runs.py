@@ -119,7 +119,7 @@ class Run:
     def upkeep(self) -> Upkeep:
         """Create the maintenance of this run, with its own catalog client."""
         scope = CompactionScope(NAME, self.spec.branch, self.spec.write)
-        owner = CompactionOwner(self.spec.sink_id, lambda: self.run.state.fence.run_id)
+        owner = CompactionOwner(self.spec.sink_id, lambda: self.run.state.fence)
         tools = ConversionTools(no_session, self.clock, self.ids)
         return Upkeep(
             lambda: Compactor(connect_embedded(self.home), scope, tools, owner=owner),

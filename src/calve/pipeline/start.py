@@ -318,7 +318,7 @@ class Start:
             CompactionScope(spec.table, spec.branch, spec.write),
             ConversionTools(lambda: self._spark, self._clock, self._ids),
         )
-        owner = CompactionOwner(spec.sink_id, lambda: run.state.fence.run_id)
+        owner = CompactionOwner(spec.sink_id, lambda: run.state.fence)
         compactor = lambda: Compactor(lake.open(), scope, tools, owner=owner)  # noqa: E731 - made when it is needed
         return Upkeep(compactor, resolver, monitor, self._clock, self._signals.wake)
 

@@ -196,6 +196,7 @@ class Upkeep:
         try:
             self._find_work()
         except _Ended:
+            self._monitor.maintaining("")
             _log.info("sink %s ended before its compaction; `calve maintain` can do it", self._monitor.sink)
         except TransientError as error:
             self._monitor.warned("maintenance", error)
@@ -203,6 +204,7 @@ class Upkeep:
             self._back_off()
         except FencedError as error:
             self._off = True
+            self._tell("failed", f"maintenance is off: {error.primary}")
             _log.info("this run of sink %s stops maintenance: %s", self._monitor.sink, error)
         except Exception as error:  # noqa: BLE001 - the thread's last resort
             self._give_up(error)

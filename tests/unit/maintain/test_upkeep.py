@@ -1,13 +1,16 @@
 """Maintenance beside a sink's commits: it keeps up with fast ones, and ends with the fence."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from calve.commit.committer import CommitHooks, Committer
-from calve.errors import FencedError, TerminalError
+from calve.errors import FencedError, TerminalError, TransientError
+from calve.iceberg.snapshot.compaction import CompactionOwner
+from calve.iceberg.snapshot.history import stated_progress
 from calve.iceberg.snapshot.holds import PREFIX
 from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL
 from calve.maintain import compact
@@ -149,6 +152,33 @@ def test_a_fenced_run_plans_no_compaction(tmp_path: Path) -> None:
     upkeep.close(failed=False)
     assert successor.now.metadata.refs == refs
     assert parquet_files(successor) == files
+
+
+def test_a_run_that_counts_a_commit_of_its_predecessor_late_still_maintains_its_table(tmp_path: Path) -> None:
+    before = Run(tmp_path, spec_of("s"))
+    for number in range(12):
+        before.commit({number: "a"})
+    run = Run(tmp_path, spec_of("s"))
+    upkeep = run.upkeep()
+    stated = stated_progress(run.now.properties, "s")
+    assert stated is not None
+    run.monitor.started(stated.fence.epoch + 1, stated.frontier.to_json(), committed=replace(stated, commits=13))
+    upkeep.maintain()
+    assert not upkeep.busy, "nothing is planned before the first commit of this run"
+    run.commit({1: "b"})
+    upkeep.maintain()
+    assert upkeep._join is not None
+    upkeep._join()
+    upkeep.close(failed=False)
+    assert run.monitor.status.compactions == 1
+
+
+def test_before_its_claim_a_run_is_not_fenced_but_early(tmp_path: Path) -> None:
+    Run(tmp_path, spec_of("s")).commit({1: "a"})
+    run = Run(tmp_path, spec_of("s"))
+    later = replace(run.run.state.fence, epoch=run.run.state.fence.epoch + 1, run_id="later")
+    with pytest.raises(TransientError, match="is not claimed by this run yet"):
+        CompactionOwner("s", lambda: later).check(run.now)
 
 
 def test_new_files_whose_keys_cannot_be_read_are_removed_at_the_end(

@@ -43,6 +43,7 @@ from calve.iceberg.snapshot.history import added_counts, head_of, new_summary, s
 from calve.iceberg.snapshot.holds import Hold, descends_from
 from calve.iceberg.snapshot.removal import remove_named
 from calve.model.files import FileTotals, WriteResult, WriteTarget, WrittenFile
+from calve.model.progress import Fence
 from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, ScanFile
 from calve.model.spec import WriteOptions
 
@@ -86,17 +87,21 @@ class CompactionOwner:
     """The sink whose run compacts its own table. A run that lost its fence must not plan or commit."""
 
     sink_id: str
-    run_id: Callable[[], str]
+    fence: Callable[[], Fence]
 
     def check(self, table: Table) -> None:
-        """Raise FencedError if another run owns the table. A commit pins the state that was checked.
+        """Raise FencedError if a later run owns the table. A commit pins the state that was checked.
 
-        Raises TransientError if the table does not state its owner: the next commit of the sink restores that.
+        Raises TransientError if the table does not state its owner, which the next commit of the sink restores, or
+        states an earlier run, which the claim of this one ends.
         """
         stated = stated_progress(table.properties, self.sink_id)
         if stated is None:
             raise TransientError(f'table "{".".join(table.name())}" does not state the progress of its sink')
-        if stated.fence.run_id != self.run_id():
+        own = self.fence()
+        if stated.fence < own:
+            raise TransientError(f'table "{".".join(table.name())}" is not claimed by this run yet')
+        if stated.fence.run_id != own.run_id:
             raise FencedError(
                 f'a compaction of "{".".join(table.name())}" belongs to a run that lost its fence',
                 detail=f"{stated.fence} committed snapshot {stated.snapshot_id}.",
