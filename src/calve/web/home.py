@@ -14,7 +14,7 @@ from calve.definitions.in_metastore import MetastoreDefinitions
 from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import CalveError
-from calve.lake import Lake
+from calve.lake import Lake, TableRef
 from calve.model.health import Status
 from calve.model.spec import SinkSpec
 from calve.pipeline.lakes import lake_of
@@ -62,7 +62,7 @@ class HomeView:
         with self._lock:
             self._known = statuses
             names = sorted({*statuses, *self._defined}, key=str.lower)
-        self._tables.want({name: statuses[name].last_snapshot_id if name in statuses else None for name in names})
+        self._tables.want({name: _version(statuses.get(name)) for name in names})
         return shape_home(str(self._home), self._problem, [summarize_sink(self._all_of(name)) for name in names])
 
     def sink(self, name: str) -> Json | None:
@@ -97,8 +97,17 @@ class HomeView:
         if defined is not None and defined.plan is not None:
             plan = defined.plan
             lake = lake_of(self._home, plan.catalog, plan.store, defined.definitions, self._vault)
-            return TableAddress(lake.table(str(plan.spec.table)), plan.spec.sink_id, plan.spec.branch)
+            spec = plan.spec
+            letters = None if spec.dead_letters is None else TableRef(lake, spec.dead_letters)
+            return TableAddress(lake.table(str(spec.table)), spec.sink_id, spec.branch, letters, spec.name)
         if status is None or not status.table or not (self._home / "catalog.db").is_file():
             return None
         # a sink of the Python interface: its table may be in the embedded catalog
-        return TableAddress(Lake(self._home, {}).table(status.table), None, SinkSpec.branch)
+        table = Lake(self._home, {}).table(status.table)
+        letters = TableRef(table.lake, table.name.dead_letters) if status.dead_letters else None
+        return TableAddress(table, None, SinkSpec.branch, letters, name)
+
+
+def _version(status: Status | None) -> tuple[int | None, int]:
+    """Changes when a sink commits, or has dead letters."""
+    return (None, 0) if status is None else (status.last_snapshot_id, status.dead_letters)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from calve import __version__
+from calve.api.letters import LetterNote
 from calve.definitions.objects import Definition
 from calve.definitions.store import Definitions
 from calve.errors import CalveError
@@ -61,6 +62,11 @@ class Known:
             return found
         ids = {note.snapshot_id for note in found.history}
         return found if self.status.last_snapshot_id in ids else None
+
+    @property
+    def letters(self) -> tuple[LetterNote, ...]:
+        """The newest dead letters, if they are of this sink."""
+        return () if self.table is None else self.loaded.letters
 
 
 def planned(definition: Definition, definitions: Definitions) -> DefinedSink:
@@ -119,6 +125,7 @@ def shape_sink(known: Known, commits: Sequence[CommitReport]) -> Json:
         "details": _details(known),
         "upkeep": _upkeep(known),
         "input": _input(known),
+        "letters": [asdict(letter) for letter in known.letters],
     }
 
 
