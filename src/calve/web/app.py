@@ -22,6 +22,7 @@ from calve.web.access import COOKIE, Access
 from calve.web.events import Broadcast
 from calve.web.home import HomeView
 
+EVENTS_TYPE = "text/event-stream"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PARTS = {
     "page.js": "text/javascript; charset=utf-8",
@@ -55,6 +56,8 @@ _HEADERS = {
 _WRONG_TOKEN_SECONDS = 0.5
 """Delay of the answer to a wrong token."""
 _MOST_FORM_BYTES = 4096
+FORM_SECONDS = 10.0
+"""Seconds that a client may take to send a form."""
 
 Metrics = Callable[[], str]
 
@@ -122,9 +125,11 @@ class _Page:
         )
 
     async def events(self, request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type=EVENTS_TYPE)
         if self.broadcast.full:
             return PlainTextResponse("too many clients listen\n", 503, {"Retry-After": "30"})
-        return StreamingResponse(self.broadcast.listen(_disconnect(request)), media_type="text/event-stream")
+        return StreamingResponse(self.broadcast.listen(_disconnect(request)), media_type=EVENTS_TYPE)
 
     async def login_form(self, request: Request) -> Response:
         given = request.query_params.get("token")
@@ -132,10 +137,14 @@ class _Page:
 
     async def login(self, request: Request) -> Response:
         body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_FORM_BYTES:
-                return PlainTextResponse("too long\n", 413)
+        try:
+            async with asyncio.timeout(FORM_SECONDS):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > _MOST_FORM_BYTES:
+                        return PlainTextResponse("too long\n", 413)
+        except TimeoutError:
+            return PlainTextResponse("too slow\n", 408, {"Connection": "close"})
         return await self._admit(parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0])
 
     async def _admit(self, token: str) -> Response:

@@ -1,18 +1,23 @@
 """The newest dead letters, without the rest of their table."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import requests
 
 from calve.api import letters
 from calve.api.letters import newest_letters
 from calve.errors import BadRow
+from calve.iceberg.schema.readable import ReadTarget
 from calve.iceberg.small_tables.dead_letters import LetterTable
 from calve.model.change import Letter, Origin
 from calve.model.health import Health
-from calve.reader import worker
+from calve.model.scan import FileSplit
+from calve.reader.deletes import TaskDeletes
+from calve.reader.rows import read_split
 from tests.support.homes import add_letters, bad_amount, served, sinks_in_many_states, status_of, write
 from tests.support.pipelines import eventually
 from tests.support.runs import Run, spec_of
@@ -53,13 +58,12 @@ def test_long_texts_are_clipped(run: Run) -> None:
 
 def test_only_the_newest_files_are_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    real = worker.read_split
 
-    def counted(split: object, *rest: object) -> object:
-        read.append(split.file.path)  # type: ignore[attr-defined]
-        return real(split, *rest)  # type: ignore[arg-type]
+    def counted(split: FileSplit, target: ReadTarget, deletes: TaskDeletes) -> Iterator[pa.RecordBatch]:
+        read.append(split.file.path)
+        return read_split(split, target, deletes)
 
-    monkeypatch.setattr(worker, "read_split", counted)
+    monkeypatch.setattr("calve.reader.worker.read_split", counted)
     add_letters(run, [bad_amount(n, "x") for n in range(8)])
     assert len(found(run, most=2)) == 2
     assert len(read) == 2

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,10 +14,11 @@ import pytest
 import requests
 
 from calve.clock import SystemClock
-from calve.errors import TransientError
+from calve.errors import InvalidInput, TransientError
 from calve.model.health import CommitReport, Health, ProcessIdentity
 from calve.watch.status_files import append_commit, commits_file, status_file
-from calve.web import app
+from calve.web import app, server
+from calve.web import events as web_events
 from calve.web.access import Access
 from calve.web.app import page_app
 from calve.web.home import HomeView
@@ -235,6 +237,13 @@ def test_a_port_that_is_taken_is_an_error_with_a_hint(page: Served) -> None:
     assert "--port" in refused.value.hint
 
 
+def test_a_name_of_another_address_needs_a_token(page: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
+    monkeypatch.setattr("calve.web.server.socket.getaddrinfo", lambda *_args, **_more: there)
+    with pytest.raises(InvalidInput, match=r"192\.0\.2\.7, which needs a token"):
+        PageServer(page_app(page.view, str, Access("localhost")), Access("localhost"), 0)
+
+
 # ---- events
 
 
@@ -306,6 +315,97 @@ def test_a_server_ends_although_clients_listen(tmp_path: Path) -> None:
             assert next(stream.iter_lines())
             ending = clock.monotonic()
         assert clock.monotonic() - ending < 2
+
+
+# ---- clients that misbehave
+
+
+def raw(page: Served, text: str, receive_buffer: int | None = None) -> socket.socket:
+    """A connection that has sent this much."""
+    client = socket.socket()
+    if receive_buffer is not None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    client.settimeout(20)
+    client.connect(("127.0.0.1", int(page.url.rpartition(":")[2].strip("/"))))
+    client.sendall(text.encode())
+    return client
+
+
+def ended(client: socket.socket) -> bool:
+    """Whether the server ends the connection before this test ends it."""
+    try:
+        while client.recv(1 << 16):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("requests_before", [0, 1])
+@pytest.mark.parametrize("sent", ["G", "GET / HTTP/1.1\r\nHost: local"])
+def test_a_client_that_does_not_complete_its_request_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: str, requests_before: int
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.3)
+    with served(tmp_path) as page, raw(page, "") as client:
+        for _ in range(requests_before):
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        client.sendall(sent.encode())
+        assert ended(client)
+        assert get(page.url, "healthz").status_code == 200
+
+
+def test_many_clients_that_send_nothing_do_not_keep_out_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 5)
+    with served(tmp_path) as page, ExitStack() as idle:
+        for _ in range(8):
+            idle.enter_context(raw(page, ""))
+        eventually(lambda: get(page.url, "healthz").status_code == 200)
+
+
+def test_a_form_that_does_not_arrive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "FORM_SECONDS", 0.3)
+    text = "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\n\r\ntoken="
+    with served(tmp_path, Access("127.0.0.1", TOKEN)) as page, raw(page, text) as client:
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_client_that_does_not_read_its_events_loses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(web_events, "EVERY_SECONDS", 0.02)
+    for number in range(50):
+        write(tmp_path, status_of(f"sink {number}", Health.HALTED, cause="x" * 20_000))
+    request = "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with served(tmp_path) as page, raw(page, request, receive_buffer=4096):
+        eventually(lambda: page.app.listeners == 1)
+        for number in range(1_000):
+            write(tmp_path, status_of("sink 0", Health.HALTED, cause=str(number)))
+            if page.app.listeners == 0:
+                break
+        eventually(lambda: page.app.listeners == 0)
+
+
+def test_asking_for_the_headers_of_the_events_listens_to_none(page: Served) -> None:
+    found = requests.head(page.url + "events", timeout=10)
+    assert (found.status_code, found.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
+    assert page.app.listeners == 0
+
+
+def test_there_is_an_end_to_how_many_listen(page: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_events, "MOST_LISTENERS", 2)
+    with ExitStack() as streams:
+        lines = [
+            streams.enter_context(requests.get(page.url + "events", stream=True, timeout=10)).iter_lines()
+            for _ in range(2)
+        ]
+        assert all(next(stream) for stream in lines)
+        found = get(page.url, "events")
+        assert (found.status_code, found.headers["Retry-After"]) == (503, "30")
+        assert get(page.url, "api/state").status_code == 200
 
 
 # ---- the files
