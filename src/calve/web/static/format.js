@@ -4,9 +4,9 @@ const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3, notation: "compact" });
 const absolute = new Intl.DateTimeFormat("en-CA", {
   year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
-  hour12: false, timeZoneName: "short",
+  hourCycle: "h23", timeZoneName: "short",
 });
-const clock = new Intl.DateTimeFormat("en-CA", { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const clock = new Intl.DateTimeFormat("en-CA", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 export const UNKNOWN = "–";
 
