@@ -153,6 +153,12 @@ def sinks_in_many_states(home: Path) -> Run:
         last_compaction="24 files with 1,100 rows became 2 with 900",
         last_compaction_ms=now - 30 * MINUTE,
     )
+    for sink, every in (("payments", 3), ("refunds", 5), ("customers", 7), ("stock", 4)):
+        for batch in range(40):
+            rows = 900 + 170 * (batch * every % 11)
+            append_commit(
+                commits_file(home, sink), CommitReport(batch + 1, "[1]", rows, rows, 0, 1, 30 * rows, 0.1, at_ms=now)
+            )
     states = (*orders.states, StateChange(Health.STALLED, now - 20 * MINUTE, STALLED, "", "r1"))
     orders = replace(orders, states=(*states, StateChange(Health.RUNNING, now - 17 * MINUTE, "", "", "r1")))
     write(

@@ -33,6 +33,9 @@ MISSED_HEARTBEATS = 4
 _WITHOUT_HEARTBEAT_MS = 60_000
 """The same for statuses of versions that wrote no heartbeats."""
 
+_COMMIT_BYTES = 1024
+"""A line of a log of commits is shorter, unless its times have many digits."""
+
 _HEALTHS = frozenset(health.value for health in Health)
 
 T = TypeVar("T")
@@ -118,12 +121,16 @@ def _name(status: Status) -> str:
 
 def read_commits(home: Path, sink: str, limit: int = COMMITS_KEPT) -> list[CommitReport]:
     """Return the last commits of a sink, oldest first, as far as they are kept. Damaged lines are left out."""
-    return _commits_of(commits_file(home, sink))[-limit:]
+    return _commits_of(commits_file(home, sink), limit)[-limit:]
 
 
-def _commits_of(file: Path) -> list[CommitReport]:
+def _commits_of(file: Path, limit: int | None = None) -> list[CommitReport]:
+    """Read all commits, or only the end of the file, which has at least `limit` of the usual length."""
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        with file.open("rb") as log:
+            if limit is not None:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - limit * _COMMIT_BYTES))
+            lines = log.read().decode("utf-8", errors="replace").splitlines()
     except OSError:
         return []
     found = []

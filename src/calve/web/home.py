@@ -19,8 +19,8 @@ from calve.model.health import Status
 from calve.model.spec import SinkSpec
 from calve.pipeline.lakes import lake_of
 from calve.sql.statements import ObjectKind
-from calve.watch.status_files import read_commits, read_statuses
-from calve.web.shapes import DefinedSink, Json, Known, planned, shape_home, shape_sink, summarize_sink
+from calve.watch.status_files import commits_file, read_commits, read_statuses
+from calve.web.shapes import RECENT, DefinedSink, Json, Known, planned, shape_home, shape_sink, summarize_sink
 from calve.web.tables import TableAddress, TableWatch
 
 DEFINITIONS_SECONDS = 5.0
@@ -45,6 +45,8 @@ class HomeView:
         self._problem = ""
         self._look_at = 0.0
         self._known: dict[str, Status] = {}
+        self._recent: dict[str, tuple[object, tuple[int, ...]]] = {}
+        """Rows of the last commits by sink, with what identifies the log that they are from."""
         self._tables = TableWatch(self._locate, self._clock)
 
     def close(self) -> None:
@@ -59,8 +61,9 @@ class HomeView:
         """All sinks, in short. Starts to load what is due of their tables."""
         statuses = {status.sink: status for status in self._statuses()}
         self._read_definitions()
+        recent = {name: self._rows_of_commits(name) for name in statuses}
         with self._lock:
-            self._known = statuses
+            self._known, self._recent = statuses, recent
             names = sorted({*statuses, *self._defined}, key=str.lower)
         self._tables.want({name: _version(statuses.get(name)) for name in names})
         return shape_home(str(self._home), self._problem, [summarize_sink(self._all_of(name)) for name in names])
@@ -74,7 +77,20 @@ class HomeView:
 
     def _all_of(self, name: str) -> Known:
         with self._lock:
-            return Known(name, self._known.get(name), self._defined.get(name), self._tables.of(name))
+            recent = self._recent.get(name, (None, ()))[1]
+            return Known(name, self._known.get(name), self._defined.get(name), self._tables.of(name), recent)
+
+    def _rows_of_commits(self, name: str) -> tuple[object, tuple[int, ...]]:
+        """Read the log of a sink's commits, if it has changed."""
+        try:
+            found = commits_file(self._home, name).stat()
+        except OSError:
+            return None, ()
+        mark = (found.st_ino, found.st_size, found.st_mtime_ns)
+        known = self._recent.get(name)
+        if known is not None and known[0] == mark:
+            return known
+        return mark, tuple(commit.rows for commit in read_commits(self._home, name, RECENT))
 
     def _read_definitions(self) -> None:
         """Read the defined sinks, if it is time. What cannot be read is reported, and what was known stays."""

@@ -53,6 +53,8 @@ class Known:
     status: Status | None
     defined: DefinedSink | None
     loaded: LoadedTable
+    recent: tuple[int, ...] = ()
+    """Rows of the last commits by their log, oldest first."""
 
     @property
     def table(self) -> TableDetails | None:
@@ -92,7 +94,8 @@ def summarize_sink(known: Known) -> Json:
         shown |= {"health": Health.PAUSED.value if paused else NEVER}
     else:
         shown |= _numbers(status)
-    shown["recent"] = [commit["rows"] for commit in _snapshots(known) if commit["kind"] == "batch"][-RECENT:]
+    by_table = [commit["rows"] for commit in _snapshots(known) if commit["kind"] == "batch"][-RECENT:]
+    shown["recent"] = by_table or list(known.recent)
     steady = {name: value for name, value in shown.items() if name not in _BEATING}
     shown["revision"] = _digest([steady, known.loaded.loaded_ms, known.loaded.error])
     return shown

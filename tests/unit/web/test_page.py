@@ -438,3 +438,15 @@ def test_a_log_of_commits_with_damaged_lines_is_shown(page: Served) -> None:
     append_commit(commits_file(page.home, "orders"), CommitReport(2, "[6]", 2, 2, 0, 1, 100, 0.5, at_ms=6))
     assert state_of(page)
     assert [commit["snapshot"] for commit in get(page.url, "api/sinks/orders").json()["commit_log"]] == ["1", "2"]
+
+
+def test_rows_of_recent_commits_come_from_their_log_where_the_table_is_not_known(page: Served) -> None:
+    write(page.home, status_of("orders", Health.RUNNING))
+    log = commits_file(page.home, "orders")
+    for number in range(100):
+        append_commit(log, CommitReport(number + 1, "[5]", number, number, 0, 1, 100, 0.5, at_ms=5))
+    assert state_of(page)["orders"]["recent"] == list(range(60, 100))
+    append_commit(log, CommitReport(101, "[5]", 7, 7, 0, 1, 100, 0.5, at_ms=5))
+    assert state_of(page)["orders"]["recent"] == [*range(61, 100), 7]
+    log.unlink()
+    assert state_of(page)["orders"]["recent"] == []

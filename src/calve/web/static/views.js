@@ -98,7 +98,7 @@ function sinkRow(sink, now) {
       cell("Changes", f.compact(sink.rows)),
       cell("Waiting", waiting.length ? waiting.map((text) => h("span", { class: "line" }, text)) : h("span", { class: "faint" }, "nothing")),
       cell("Rows per commit", draw.sparkline(sink.recent, `Rows of the last ${f.plural(sink.recent.length, "commit")}`), false)),
-    sink.wrong && sink.cause ? h("tr", { role: "row", "data-key": `problem ${sink.name}`, class: "why" }, h("td", { role: "cell", colspan: "7" }, problem(sink.cause, sink.hint))) : [],
+    sink.wrong && sink.cause ? h("tr", { role: "row", "data-key": `problem ${sink.name}`, class: `why ${sink.health}` }, h("td", { role: "cell", colspan: "7" }, problem(sink.cause, sink.hint))) : [],
   ];
 }
 
@@ -123,7 +123,7 @@ export function sinkView(sink, detail, now, width) {
     h("nav", { class: "crumbs", "aria-label": "Breadcrumb", "data-key": "crumbs" }, h("a", { href: "#/" }, "Sinks"), " / ", h("span", { "aria-current": "page" }, sink.name)),
     h("div", { class: "title", "data-key": "title" }, h("h1", { tabindex: "-1" }, sink.name), badge(sink.health),
       h("p", { class: "sub" }, sink.since_ms ? ["for ", ago(sink.since_ms, now), " · "] : null, sink.table)),
-    sink.wrong && (sink.cause || sink.hint) ? h("section", { class: "panel wrong", "aria-label": "Problem", "data-key": "problem" }, problem(sink.cause, sink.hint)) : null,
+    sink.wrong && (sink.cause || sink.hint) ? h("section", { class: `panel wrong ${sink.health}`, "aria-label": "Problem", "data-key": "problem" }, problem(sink.cause, sink.hint)) : null,
     figures(sink, now),
     h("nav", { class: "sections", "aria-label": "Sections", "data-key": "sections" }, SECTIONS.map(([id, name]) => h("a", { href: sinkLink(sink.name, id) }, name))),
     ...(detail ? [
