@@ -218,7 +218,9 @@ STATES = (
     _gauge(
         "calve_pending_bytes", "Bytes of recorded batches that are not committed yet.", lambda s, _: s.pending_bytes
     ),
+    _gauge("calve_pending_changes", "Changes of batches that are not committed yet.", lambda s, _: s.pending_changes),
     _gauge("calve_staged_checkpoints", "Checkpoints that wait for their window.", lambda s, _: s.staged),
+    _gauge("calve_staged_rows", "Rows that wait for their window.", lambda s, _: s.staged_rows),
     _gauge("calve_staged_bytes", "Bytes of checkpoints that wait for their window.", lambda s, _: s.staged_bytes),
     _gauge(
         "calve_frontier_ms",

@@ -103,7 +103,9 @@ def test_a_sink_shows_its_pipeline_commits_table_maintenance_errors_and_source_i
     assert titles == ["Pipeline", "Commits", "Table", "Maintenance", "Errors and dead letters", "Source"]
     drawing = str(browser.run("return document.querySelector('.pipeline').getAttribute('aria-label')"))
     assert re.search(
-        r"changes: 1,800 recorded; staged: 3 checkpoints; pending: 1 batch; commits: 30 .*; table: 1,220 rows", drawing
+        r"changes: 1,800 recorded; staged: 12.4K rows \(3 checkpoints\); pending: 310 changes \(1 batch, 18.4 kB\); "
+        r"commits: 30 .*; table: 1,220 rows",
+        drawing,
     )
     assert [e.text for e in browser.all("#pipeline dl.pairs dt")] == ["committed", "recorded", "source"]
     assert len(browser.all(".timeline .mark.batch")) == 30

@@ -100,7 +100,9 @@ class Waiting:
     minted: Frontier
     """Upper end of the last recorded batch."""
     ready_bytes: int = 0
+    ready_changes: int = 0
     staged_bytes: int = 0
+    staged_rows: int = 0
 
 
 class Monitor(Protocol):

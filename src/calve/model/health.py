@@ -278,7 +278,9 @@ class Status:
     rows_per_second: float = 0.0
     """Changes recorded per second, lately."""
     pending_bytes: int = 0
+    pending_changes: int = 0
     staged_bytes: int = 0
+    staged_rows: int = 0
     failed_attempts: int = 0
     conflicts: int = 0
     fences: int = 0

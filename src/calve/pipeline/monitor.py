@@ -145,8 +145,10 @@ class RunMonitor:
             self._reporter.update(
                 pending=work.ready,
                 pending_bytes=work.ready_bytes,
+                pending_changes=work.ready_changes,
                 staged=work.staged,
                 staged_bytes=work.staged_bytes,
+                staged_rows=work.staged_rows,
                 input=work.input.to_json(),
                 minted=work.minted.to_json(),
             )

@@ -168,12 +168,12 @@ function pipelineView(sink, detail, width) {
   const stages = [
     { name: "source", value: f.compact(sink.unread ?? null), unit: `${sink.counts ?? "rows"} unread`, note: short(definition.source ?? detail.input?.name ?? "", room) },
     { name: "changes", value: f.compact(sink.rows), unit: "recorded", note: short(definition.envelope ? `${definition.envelope.toLowerCase().replace("noenvelope", "no")} envelope` : "", room) },
-    { name: "staged", value: f.compact(sink.staged), unit: sink.staged === 1 ? "checkpoint" : "checkpoints", note: short(definition.commit_interval ? `window of ${definition.commit_interval}` : definition.mode ? "no window" : "", room) },
-    { name: "pending", value: f.compact(sink.pending), unit: sink.pending === 1 ? "batch" : "batches", note: sink.pending_bytes ? f.bytes(sink.pending_bytes) : "", state: sink.pending ? stuck : "" },
+    { name: "staged", value: f.compact(sink.staged_rows), unit: "rows", note: sink.staged ? f.plural(sink.staged, "checkpoint") : short(definition.commit_interval ? `window of ${definition.commit_interval}` : definition.mode ? "no window" : "", room) },
+    { name: "pending", value: f.compact(sink.pending_changes), unit: "changes", note: sink.pending ? `${f.plural(sink.pending, "batch", "batches")}${sink.pending_bytes ? `, ${f.bytes(sink.pending_bytes)}` : ""}` : "", state: sink.pending ? stuck : "" },
     { name: "commits", value: f.compact(sink.commits), unit: "snapshots made", note: sink.epoch ? `epoch ${f.count(sink.epoch)}` : "", state: stuck },
     { name: "table", value: f.compact(table.live_rows ?? table.rows ?? null), unit: "rows", note: short(sink.table, room) },
   ];
-  const words = stages.map((stage) => `${stage.name}: ${stage.value} ${stage.unit}`).join("; ");
+  const words = stages.map((stage) => `${stage.name}: ${stage.value} ${stage.unit}${stage.note ? ` (${stage.note})` : ""}`).join("; ");
   const marks = [["committed", committed], ["recorded", minted], ["source", input]].map(([name, at]) => ({ name, ...at }));
   const meaning = { committed: "the table shows everything before", recorded: "batches up to here are durable", source: "no earlier change is expected" };
   const behind = (mark) => (mark.ms && input.ms && input.ms - mark.ms >= 1000 ? `${f.duration(input.ms - mark.ms)} behind the source; ` : "");
@@ -363,6 +363,7 @@ function sourceView(sink, detail, now) {
       h("dt", {}, "source"), h("dd", {}, definition?.source ?? (input.name || f.UNKNOWN), definition?.source_kind ? h("span", { class: "sub" }, definition.source_kind) : null),
       definition?.views?.length ? [h("dt", {}, definition.views.length === 1 ? "view" : "views"), h("dd", {}, definition.views.join(" → "))] : null,
       definition ? [h("dt", {}, "mode"), h("dd", {}, definition.mode ?? f.UNKNOWN, definition.key?.length ? ` by key (${definition.key.join(", ")})` : "")] : null,
+      definition?.commit_interval ? [h("dt", {}, "commit interval"), h("dd", {}, definition.commit_interval)] : null,
       h("dt", {}, "unread"), h("dd", {}, sink.unread === null || sink.unread === undefined ? f.UNKNOWN : `${f.count(sink.unread)} ${sink.counts}`),
       retention(sink, now),
       input.checkpoint !== null && input.checkpoint !== undefined && input.checkpoint >= 0 ? [h("dt", {}, "checkpoint"), h("dd", {}, f.count(input.checkpoint), h("span", { class: "sub" }, "the last one in the table"))] : null),
