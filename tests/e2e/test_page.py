@@ -236,6 +236,15 @@ def test_sinks_whose_names_look_like_those_of_rows_are_kept_apart(browser: Brows
         browser.leave()
 
 
+def test_times_that_no_clock_has_are_shown_as_unknown(browser: Browser, tmp_path: Path) -> None:
+    write(tmp_path, status_of("odd", Health.RUNNING, last_commit_ms=10**18, since_ms=10**18, updated_ms=10**18))
+    with served(tmp_path) as page:
+        browser.open(f"{page.url}#/sinks/odd")
+        browser.find("#source")
+        assert "Last commit\n–" in browser.text(".figures")
+        browser.leave()
+
+
 @pytest.mark.parametrize("address", ["#/sinks/%E0%A4%A", "#/sinks/nothing", "#/sinks/", "#nothing"])
 def test_an_address_of_nothing_says_so_and_leads_back(browser: Browser, stub: tuple[Served, Run], address: str) -> None:
     browser.open(stub[0].url + address)

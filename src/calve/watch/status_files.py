@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -73,7 +74,7 @@ def read_status(file: Path, now_ms: int | None = None) -> Status | None:
 
 def stored_status(file: Path) -> Status | None:
     """Return a status as it was written last, None without one. For an unreadable file its cause says so."""
-    sink = name_of_segment(file.stem)
+    sink = name_of_segment(file.stem).encode("utf-8", "replace").decode()  # a name may be any bytes
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
         blank = asdict(Status.unknown(sink, 0))
@@ -227,6 +228,8 @@ def _value(hint: Any, value: Any, name: str) -> Any:
     expected = str if issubclass(hint, Health) else (int, float) if hint is float else hint
     if not isinstance(value, expected) or (isinstance(value, bool) and hint is not bool):
         raise ValueError(f"wrong type of {name}")
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{name} is not a number")
     if hint is Health:
         return Health(value) if value in _HEALTHS else Health.UNKNOWN
     return hint(value)

@@ -6,6 +6,7 @@
 """
 
 import asyncio
+import json
 from collections.abc import Callable
 from importlib.resources import files
 from urllib.parse import parse_qs
@@ -62,6 +63,13 @@ FORM_SECONDS = 10.0
 Metrics = Callable[[], str]
 
 
+class AsciiJson(JSONResponse):
+    """JSON with every other character escaped: texts may contain what UTF-8 does not have, such as odd file names."""
+
+    def render(self, content: object) -> bytes:
+        return json.dumps(content, allow_nan=False).encode("ascii")
+
+
 def page_app(home: HomeView, metrics: Metrics, access: Access, clock: Clock | None = None) -> "PageApp":
     """The application."""
     page = _Page(home, metrics, access, clock or SystemClock())
@@ -100,7 +108,7 @@ class _Page:
 
     async def state(self, _request: Request) -> Response:
         found = await asyncio.to_thread(self._home.state)
-        return JSONResponse({"now_ms": self._clock.now_ms(), **found})
+        return AsciiJson({"now_ms": self._clock.now_ms(), **found})
 
     async def sink(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -109,8 +117,8 @@ class _Page:
             await asyncio.to_thread(self._home.state)
             found = await asyncio.to_thread(self._home.sink, name)
         if found is None:
-            return JSONResponse({"error": f'there is no sink "{name}"'}, 404)
-        return JSONResponse({"now_ms": self._clock.now_ms(), **found})
+            return AsciiJson({"error": f'there is no sink "{name}"'}, 404)
+        return AsciiJson({"now_ms": self._clock.now_ms(), **found})
 
     async def metrics(self, _request: Request) -> Response:
         text = await asyncio.to_thread(self._metrics)
@@ -120,7 +128,7 @@ class _Page:
         """200 if no sink needs attention, otherwise 503; names those that do."""
         statuses = await asyncio.to_thread(self._home.statuses)
         wrong = {status.sink: status.health.value for status in statuses if status.health.wrong}
-        return JSONResponse(
+        return AsciiJson(
             {"status": "wrong" if wrong else "ok", "sinks": len(statuses), "wrong": wrong}, 503 if wrong else 200
         )
 

@@ -26,6 +26,8 @@ from calve.web.tables import LoadedTable
 
 RECENT = 40
 """Commits of the overview's small charts."""
+MOST_TEXT = 4_000
+"""Characters of a cause or a hint."""
 NEVER = "never run"
 """The state of a sink that is defined and has no status."""
 
@@ -113,7 +115,12 @@ def _numbers(status: Status) -> Json:
     left_out = {"sink", "table", "states", "maintenance", "table_health", "source", "process"}
     body = {name: value for name, value in asdict(status).items() if name not in left_out}
     body["last_snapshot_id"] = _text(status.last_snapshot_id)
-    return body
+    return body | _clipped(body)
+
+
+def _clipped(body: Json) -> Json:
+    """The texts of a problem; they are pushed to everybody who listens, so they have an end."""
+    return {name: f"{body[name][:MOST_TEXT]}…" for name in ("cause", "hint") if len(body[name]) > MOST_TEXT}
 
 
 def shape_sink(known: Known, commits: Sequence[CommitReport]) -> Json:
@@ -123,7 +130,7 @@ def shape_sink(known: Known, commits: Sequence[CommitReport]) -> Json:
         **summarize_sink(known),
         "definition": _definition(known.defined),
         "process": asdict(status.process) if status is not None and status.process is not None else None,
-        "states": [asdict(change) for change in status.states] if status is not None else [],
+        "states": [(found := asdict(change)) | _clipped(found) for change in status.states] if status else [],
         "commit_log": _commit_log(known, commits),
         "details": _details(known),
         "upkeep": _upkeep(known),

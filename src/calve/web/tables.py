@@ -130,7 +130,8 @@ class TableWatch:
         except Exception as error:  # noqa: BLE001 - the thread's last resort; the page shows the error
             if not isinstance(error, CalveError):
                 _log.warning("the table of sink %s could not be described", name, exc_info=True)
-            text = str(error) if isinstance(error, CalveError) else f"{type(error).__name__}: {error}"
+            # other texts may contain addresses with credentials
+            text = str(error) if isinstance(error, CalveError) else f"{type(error).__name__}; see the log of this page"
             known = replace(watched.known, error=text)
             watched.catalog = None
             wait = watched.backoff.next()

@@ -1,6 +1,7 @@
 """The page over HTTP, with a real server on a loopback port."""
 
 import json
+import os
 import re
 import socket
 import threading
@@ -12,9 +13,11 @@ from urllib.parse import quote
 
 import pytest
 import requests
+from prometheus_client import CollectorRegistry, generate_latest
 
 from calve.clock import SystemClock
 from calve.errors import InvalidInput, TransientError
+from calve.metrics import StatusCollector
 from calve.model.health import CommitReport, Health, ProcessIdentity
 from calve.watch.status_files import append_commit, commits_file, status_file
 from calve.web import app, server
@@ -102,6 +105,27 @@ def test_a_damaged_status_hides_no_other_sink(page: Served) -> None:
     write(page.home, status_of("a", Health.RUNNING), status_of("b", Health.RUNNING))
     status_file(page.home, "b").write_text('{"sink": ')
     assert {name: sink["health"] for name, sink in state_of(page).items()} == {"a": "running", "b": "unknown"}
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_is_none_hides_no_other_sink(page: Served, number: str) -> None:
+    write(page.home, status_of("a", Health.RUNNING), status_of("b", Health.RUNNING, rows_per_second=4711.5))
+    file = status_file(page.home, "b")
+    file.write_text(file.read_text().replace("4711.5", number))
+    assert {name: sink["health"] for name, sink in state_of(page).items()} == {"a": "running", "b": "unknown"}
+
+
+def test_texts_that_utf_8_does_not_have_and_endless_ones_are_shown(page: Served) -> None:
+    odd = "file \udcff.json " + "x" * 100_000
+    write(page.home, status_of("a", Health.HALTED, cause=odd, hint=odd))
+    (page.home / "status" / os.fsdecode(b"\xff.json")).write_text("{")
+    shown = state_of(page)
+    assert {name: sink["health"] for name, sink in shown.items()} == {"a": "halted", "?": "unknown"}
+    assert str(shown["a"]["cause"]).startswith("file \udcff.json x")
+    assert len(get(page.url, "api/sinks/a").text) < 40_000
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(page.view.statuses, SystemClock().now_ms))
+    assert 'sink="?"' in generate_latest(registry).decode()
 
 
 def test_metrics_are_text_for_prometheus(page: Served) -> None:

@@ -29,8 +29,9 @@ export function badge(health) {
 }
 
 function ago(ms, now, suffix = "") {
-  if (!ms) return h("span", { class: "faint" }, f.UNKNOWN);
-  return h("time", { datetime: new Date(ms).toISOString(), title: f.instant(ms) }, f.duration(now - ms) + suffix);
+  const at = f.date(ms);
+  if (at === null) return h("span", { class: "faint" }, f.UNKNOWN);
+  return h("time", { datetime: at.toISOString(), title: f.instant(ms) }, f.duration(now - ms) + suffix);
 }
 
 const SILENT = 15_000; // a status that is older than this is not of a living process
