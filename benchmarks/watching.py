@@ -96,9 +96,10 @@ class Commits:
         """Changes per second of the next commits, after one that may have begun before."""
         first = len(self.seen) + 1
         with self.news:
-            for number in range(first, first + commits + 1):
-                if not self.news.wait_for(lambda number=number: len(self.seen) > number, PATIENCE):
-                    raise TimeoutError("the sink does not commit")
+            while (known := len(self.seen)) <= first + commits:
+                self.news.wait(PATIENCE)
+                if len(self.seen) == known:
+                    raise TimeoutError(f"the sink has not committed for {PATIENCE:g} s")
         (began, _), *found = self.seen[first : first + commits + 1]
         return sum(changes for _, changes in found) / (found[-1][0] - began)
 

@@ -135,7 +135,7 @@ class FileSource:
         self._touched: set[KnownFile] = set()
         self._unread = 0
         self._end: int | None = None
-        self._read: dict[Place, int] = {}
+        self._files_at: dict[Place, int] = {}
         """Number of files up to the last places."""
         self._needed: Needed = _all_of_them
         self._left_out: set[str] = set()
@@ -189,11 +189,11 @@ class FileSource:
         taken = sorted(fresh)[: None if whole else self._definition.max_files]
         self._unread = len(fresh) - len(taken)
         self._end = len(seen) + len(fresh)
-        self._read = {place: len(seen)}
+        self._files_at = {place: len(seen)}
         if not taken:
             return None
         following = self._ledger.add(place, taken)
-        self._read[following] = len(seen) + len(taken)
+        self._files_at[following] = len(seen) + len(taken)
         return following.to_offsets()
 
     def begin(self) -> Offsets:
@@ -209,7 +209,7 @@ class FileSource:
 
     def position(self, at: Offsets) -> SourcePosition:
         """Counts files: those that were read, and all. None of them expires."""
-        return SourcePosition((SourcePart("files", self._read.get(Place.of(at)), self._end),))
+        return SourcePosition((SourcePart("files", self._files_at.get(Place.of(at)), self._end),))
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         return self.frame_without(spark, start, end, ())

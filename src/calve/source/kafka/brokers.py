@@ -159,8 +159,8 @@ class Brokers:
 
         kafka = installed()
         try:
-            asked = self._admin().describe_configs([ConfigResource(ResourceType.TOPIC, topic)])
-            settings = self._answer(*asked.values(), patience=REPORT_SECONDS)
+            (asked,) = self._admin().describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+            settings = self._answer(asked, REPORT_SECONDS)
             kept, policy = settings["retention.ms"].value, settings["cleanup.policy"].value
         except (kafka.KafkaException, KeyError) as error:
             _log.debug("the settings of topic %s are unknown: %s", topic, error)
