@@ -326,6 +326,7 @@ def test_a_sink_runs_stalls_and_runs_again_while_its_catalog_is_stopped_and_star
             browser.until(lambda: browser.text("#live-rows") == "130", "all rows", 90)
             shown = {name: number(browser.text(name)) for name in ("#data-files", "#delete-files", "#snapshots")}
             assert "stalled" in browser.text("#errors")
+            assert [cell.text for cell in browser.all("#source tbody tr > *")] == ["files", "2", "2", "0"]
             source = requests.get(page.url + "api/sinks/items", timeout=10).text
             browser.leave()
         table = connected_lake(pipelines.home, "lake").open().load_table(f"{namespace}.items")

@@ -7,12 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.table import Table
 
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
 from calve.iceberg.planning.table_scan import Scan
-from calve.iceberg.planning.travel import AsOf
 from calve.lake import TableRef
 from calve.model.change import Origin
 from calve.model.scan import ColumnComparison, ComparisonOperator
@@ -87,14 +85,13 @@ class LetterNote:
     """Where the record was read."""
 
 
-def newest_letters(table: Table, sink: str, most: int) -> list[LetterNote]:
-    """The newest letters of a sink, newest first, read from the newest files. Texts are clipped.
+def newest_letters(table: Scan, sink: str, most: int) -> list[LetterNote]:
+    """The newest letters of a sink in the dead letter table, newest first, from the newest files. Texts are clipped.
 
     What it reads is bounded, whatever the table contains: records are not read, and other letters only until there are
     enough. If the table was compacted, some of the letters may be newer. Raises TransientError.
     """
-    columns = ("sink", "met_at", "reason", "detail", "hint", "topic", "partition", "offset", "file")
-    scan = Scan.of(table, AsOf(), columns)
+    scan = table.select(("sink", "met_at", "reason", "detail", "hint", "topic", "partition", "offset", "file"))
     plan = scan.plan(ColumnComparison("sink", ComparisonOperator.EQUAL, sink))
     target = scan.target(plan)
     found: list[LetterNote] = []

@@ -20,6 +20,8 @@ from calve.errors import CalveError, InvalidInput
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.table_details import TableDetails, details_of
+from calve.iceberg.planning.table_scan import Scan
+from calve.iceberg.planning.travel import AsOf
 from calve.lake import TableRef
 from calve.retry import Backoff
 
@@ -170,7 +172,7 @@ class TableWatch:
         except InvalidInput:  # it is created by the first letter
             return ()
         if watched.letters_at != table.metadata.current_snapshot_id:
-            found = tuple(newest_letters(table, address.sink, LETTERS))
+            found = tuple(newest_letters(Scan.of(table, AsOf()), address.sink, LETTERS))
             watched.letters_at = table.metadata.current_snapshot_id
             return found
         return watched.known.letters

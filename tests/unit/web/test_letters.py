@@ -11,6 +11,8 @@ import requests
 from calve.api import letters
 from calve.api.letters import newest_letters
 from calve.errors import BadRow
+from calve.iceberg.planning.table_scan import Scan
+from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.readable import ReadTarget
 from calve.iceberg.small_tables.dead_letters import LetterTable
 from calve.model.change import Letter, Origin
@@ -29,7 +31,8 @@ def run(tmp_path: Path) -> Run:
 
 
 def found(run: Run, most: int = 20, sink: str = "orders") -> list[letters.LetterNote]:
-    return newest_letters(run.catalog.load_table(run.spec.table.dead_letters.identifier), sink, most)
+    table = run.catalog.load_table(run.spec.table.dead_letters.identifier)
+    return newest_letters(Scan.of(table, AsOf()), sink, most)
 
 
 def test_the_newest_letters_of_a_sink_come_with_place_reason_and_hint_and_without_their_records(run: Run) -> None:
