@@ -22,6 +22,7 @@ from calve.keylookup.index.build import KeyReader
 from calve.keylookup.index.key_index import KeyIndex
 from calve.keylookup.index.manifest import IndexManifest, IndexOwner
 from calve.model.checkpoint import Offsets, SizeHint, canonical_offsets
+from calve.model.health import SourcePosition
 from calve.model.spec import Upsert
 from calve.reader.key_positions import KeyMemory
 from calve.storage.state import LocalState, StateFolder, StateStore
@@ -54,6 +55,9 @@ class Batches:
         del whole
         position = int(start or 0)
         return canonical_offsets(position + 1) if position < self.released else None
+
+    def position(self, _at: Offsets) -> SourcePosition:
+        return SourcePosition()
 
     def frame(self, spark: SparkSession, _start: Offsets, end: Offsets) -> DataFrame:
         number = int(end or 0)

@@ -1,52 +1,132 @@
-"""What watching costs: changes per second with everything on, as a ratio to the same run with everything off.
+"""What watching costs: changes per second with page and metrics on, as a ratio to the same sink with both off.
 
-    python benchmarks/watching.py [--rows 2000000] [--rounds 5]
+    python benchmarks/watching.py [--seconds 150] [--commits 15]
 
-On: heartbeats, the status file, the log of commits, metrics, their endpoint scraped every second, the survey of the
-table. Off: the same run with a monitor that does nothing but what the run needs. Rounds alternate, each in a fresh
-home; the ratio is that of the medians, and the bar is 0.98.
+One sink reads generated orders without an end. Every few commits it is watched in another way:
+
+    on        the page is served in its process; a client follows it as a browser does (events, and the details of the
+              sink at every change) and scrapes the metrics every second
+    off       neither; as without `--serve` and `--metrics-port`
+    nothing   also no heartbeats, status file, log of commits, counters and survey of the table
+
+So all three share one JVM and one table, and alternate (on, off, nothing, nothing, off, on, ...): what changes slowly,
+like the size of the table, affects them alike. A ratio is the median of those of the rounds. The bar is 0.98 for
+on/off; off/nothing says what everybody pays. The client is a process of its own: it costs the sink its requests, and on
+two cores its own time.
 """
 
 import argparse
+import io
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
 import calve
 from calve import metrics
-from calve.cli.exports import serve_metrics
+from calve.cli.options import PageOptions
+from calve.cli.serve import page_beside
+from calve.cli.show import PlainConsole
+from calve.model.health import CommitReport, Status
 from calve.pipeline.monitor import RunMonitor
 from calve.pipeline.survey import Survey
 from calve.spark.session import embedded_session
+from calve.watch.commits import listening
 from calve.watch.reporter import StatusReporter
 
 BAR = 0.98
+KINDS = ("on", "off", "nothing")
+WARM_COMMITS = 15
+"""Commits before the first measurement: a fresh JVM is slow."""
+PATIENCE = 120.0
+"""Seconds that a commit may take."""
+
+CLIENT = """
+import http.client, json, sys, threading, time
+port = int(sys.argv[1])
+
+def get(path):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path)
+    body = connection.getresponse().read()
+    connection.close()
+    return body
+
+def scrape():
+    while True:
+        assert b"calve_commits_total" in get("/metrics")
+        time.sleep(1)
+
+threading.Thread(target=scrape, daemon=True).start()
+events = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+events.request("GET", "/events")
+stream, shown, states = events.getresponse(), None, 0
+while line := stream.readline():
+    if line.startswith(b"data: "):
+        for sink in json.loads(line[6:])["sinks"]:
+            if sink["revision"] != shown:
+                shown = sink["revision"]
+                get("/api/sinks/" + sink["name"])
+        states += 1
+        print(states, flush=True)
+"""
+
+
+@dataclass
+class Commits:
+    """The commits of the sink, as they happen."""
+
+    seen: list[tuple[float, int]] = field(default_factory=list)
+    """When, and of how many changes."""
+    news: threading.Condition = field(default_factory=threading.Condition)
+
+    def __call__(self, _status: Status, report: CommitReport) -> None:
+        with self.news:
+            self.seen.append((time.perf_counter(), report.changes))
+            self.news.notify_all()
+
+    def rate_of(self, commits: int) -> float:
+        """Changes per second of the next commits, after one that may have begun before."""
+        first = len(self.seen) + 1
+        with self.news:
+            while (known := len(self.seen)) <= first + commits:
+                self.news.wait(PATIENCE)
+                if len(self.seen) == known:
+                    raise TimeoutError(f"the sink has not committed for {PATIENCE:g} s")
+        (began, _), *found = self.seen[first : first + commits + 1]
+        return sum(changes for _, changes in found) / (found[-1][0] - began)
 
 
 @contextmanager
-def scraped(every: float = 1.0) -> Iterator[None]:
-    """Serve the metrics and read them at an interval, as Prometheus does."""
-    ended = threading.Event()
-    with serve_metrics("127.0.0.1", 0) as url:
-
-        def scrape() -> None:
-            while not ended.wait(every):
-                with urllib.request.urlopen(url) as answer:  # noqa: S310 - its own
-                    answer.read()
-
-        thread = threading.Thread(target=scrape, daemon=True)
-        thread.start()
+def watched(home: Path) -> Iterator[None]:
+    """Serve the page, with a client. Fails if the client did: then nothing was measured."""
+    with tempfile.TemporaryFile("w+") as said, page_at(home) as port:
+        client = subprocess.Popen([sys.executable, "-c", CLIENT, str(port)], stdout=said)
         try:
             yield
+            if client.poll() is not None:
+                raise RuntimeError("the client of the page ended")
         finally:
-            ended.set()
-            thread.join()
+            client.kill()
+            client.wait()
+        said.seek(0)
+        if not said.read():
+            raise RuntimeError("the client of the page was told nothing")
+
+
+@contextmanager
+def page_at(home: Path) -> Iterator[int]:
+    """The page of `calve run --serve`, on a free port."""
+    said = io.StringIO()
+    with page_beside(PlainConsole(file=said), home, PageOptions("127.0.0.1", 0)):
+        yield int(said.getvalue().partition("127.0.0.1:")[2].partition("/")[0])
 
 
 @contextmanager
@@ -60,45 +140,50 @@ def unwatched() -> Iterator[None]:
             (RunMonitor, "phase"),
             (RunMonitor, "_log_commit"),
             (Survey, "look_if_due"),
-            (Survey, "finish"),
-            *((type(metrics.CHECKPOINTS), name) for name in ("inc",)),
+            (type(metrics.CHECKPOINTS), "inc"),
             (type(metrics.COMMIT_SECONDS), "observe"),
         ):
             stack.enter_context(patch.object(owner, name, nothing))
         yield
 
 
-def run(home: Path, rows: int, step: int) -> float:
-    """Changes per second of one run from start to end."""
+def measure(home: Path, seconds: float, commits: int, step: int) -> dict[str, list[float]]:
+    """Changes per second by kind, round by round, for about this time."""
+    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    seen = Commits()
     lake = calve.connect(home=home)
-    source = calve.orders(rows=rows // 2, changes=rows // 2, per_checkpoint=step)
+    source = calve.orders(rows=10 * step, per_checkpoint=step)
     began = time.perf_counter()
-    query = calve.sink(source, name="orders", into=lake.table("shop.orders"), key=["id"]).start()
-    query.await_caught_up()
-    seconds = time.perf_counter() - began
-    query.stop()
-    return rows / seconds
+    with listening(seen), calve.sink(source, name="orders", into=lake.table("shop.orders"), key=["id"]).start():
+        seen.rate_of(WARM_COMMITS)
+        order = KINDS
+        while not found["on"] or time.perf_counter() - began < seconds:
+            for kind in order:
+                with ExitStack() as stack:
+                    if kind != "off":
+                        stack.enter_context(watched(home) if kind == "on" else unwatched())
+                    found[kind].append(seen.rate_of(commits))
+            order = order[::-1]
+    return found
 
 
 def main() -> None:
-    """Print both medians and their ratio."""
+    """Print the rates and their ratios."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--step", type=int, default=50_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=150.0, help="Time of the measurement, about.")
+    parser.add_argument("--commits", type=int, default=15, help="Commits until the next way of watching.")
+    parser.add_argument("--step", type=int, default=20_000, help="Changes of a commit.")
     given = parser.parse_args()
-    found: dict[str, list[float]] = {"on": [], "off": []}
     with tempfile.TemporaryDirectory() as folder:
         embedded_session(Path(folder) / "spark")
-        run(Path(folder) / "warm", given.rows // 4, given.step)
-        for number in range(given.rounds):
-            for kind in ("on", "off") if number % 2 else ("off", "on"):
-                with scraped() if kind == "on" else unwatched():
-                    found[kind].append(run(Path(folder) / f"{kind}-{number}", given.rows, given.step))
-    on, off = (statistics.median(found[kind]) for kind in ("on", "off"))
-    for kind, values in found.items():
-        print(f"{kind:>4}: {statistics.median(values):,.0f} changes/s, of {', '.join(f'{v:,.0f}' for v in values)}")
-    print(f"ratio {on / off:.3f}, bar {BAR}")
+        found = measure(Path(folder) / "home", given.seconds, given.commits, given.step)
+    for kind in KINDS:
+        values = found[kind]
+        print(f"{kind:>8}: {statistics.median(values):,.0f} changes/s, of {', '.join(f'{v:,.0f}' for v in values)}")
+    for one, other in (("on", "off"), ("off", "nothing")):
+        ratios = [a / b for a, b in zip(found[one], found[other], strict=True)]
+        bar = f", bar {BAR}" if one == "on" else ""
+        print(f"{one}/{other}: {statistics.median(ratios):.3f} of {', '.join(f'{r:.3f}' for r in ratios)}{bar}")
 
 
 if __name__ == "__main__":

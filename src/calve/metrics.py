@@ -196,12 +196,31 @@ STATES = (
         lambda s, now: _seconds(s.lag_now_ms(now)),
     ),
     _gauge("calve_unread", "Files, rows or offsets of the source that are not read yet.", lambda s, _: s.unread),
+    _gauge(
+        "calve_unread_most",
+        "The same of the partition that has the most: a single one may be behind.",
+        lambda s, _: s.unread_most,
+    ),
+    _gauge(
+        "calve_retention_left",
+        "Offsets that the source may remove before it removes unread ones, in the partition that has the fewest; "
+        "absent if everything is read.",
+        lambda s, _: s.retention_left,
+    ),
+    _gauge(
+        "calve_retention_left_seconds",
+        "Seconds until the source removes unread records, by its retention time.",
+        lambda s, now: _seconds(s.retention_left_ms(now)),
+    ),
+    _gauge("calve_source_partitions", "Partitions of the source.", lambda s, _: s.source_parts or None),
     _gauge("calve_rows_per_second", "Changes recorded per second, lately.", lambda s, _: s.rows_per_second),
     _gauge("calve_pending_commits", "Recorded batches that are not committed yet.", lambda s, _: s.pending),
     _gauge(
         "calve_pending_bytes", "Bytes of recorded batches that are not committed yet.", lambda s, _: s.pending_bytes
     ),
+    _gauge("calve_pending_changes", "Changes of batches that are not committed yet.", lambda s, _: s.pending_changes),
     _gauge("calve_staged_checkpoints", "Checkpoints that wait for their window.", lambda s, _: s.staged),
+    _gauge("calve_staged_rows", "Rows that wait for their window.", lambda s, _: s.staged_rows),
     _gauge("calve_staged_bytes", "Bytes of checkpoints that wait for their window.", lambda s, _: s.staged_bytes),
     _gauge(
         "calve_frontier_ms",

@@ -16,8 +16,10 @@ from pyspark.sql import SparkSession
 
 from calve.api.verify import verify
 from calve.errors import CalveError, InvalidInput, SourceLost, TransientError
+from calve.model.health import SourcePart
 from calve.pipeline.supervisor import Ending, SinkResult
 from calve.source.kafka import brokers
+from calve.watch.status_files import read_statuses
 from tests.support.pipelines import Pipelines
 from tests.support.readers import ROOT, spark_iceberg_rows
 from tests.support.servers.kafka import (
@@ -214,6 +216,13 @@ def test_partitions_that_are_added_are_read_from_their_beginning(pipelines: Pipe
     done(pipelines.run())
     assert pipelines.rows("x.t") == [(1, "a"), (2, "b")]
     assert verify(pipelines.place, "s").none
+    kafka.forget(topic, before=1)
+    done(pipelines.run())
+    (status,) = read_statuses(pipelines.home)
+    ends = [(f"{topic} 0", 1, 1, 1), (f"{topic} 1", 0, 0, 0), (f"{topic} 2", 1, 1, 0)]
+    assert status.source == tuple(SourcePart(*part) for part in ends)
+    assert status.source_keeps_ms == timedelta(days=7) // timedelta(milliseconds=1)
+    assert (status.unread, status.unread_most, status.retention_left) == (0, 0, None)
 
 
 def recreated(kafka: Kafka, topic: str) -> None:

@@ -11,14 +11,16 @@ import requests
 from pyspark.sql import SparkSession
 from selenium.webdriver.common.keys import Keys
 
+from calve.errors import BadRow
+from calve.model.change import Letter, Origin
 from calve.model.health import Health
 from calve.pipeline.lakes import connected_lake
 from calve.web.access import Access
 from tests.support.browser import Browser
-from tests.support.homes import Served, served, sinks_in_many_states, status_of, write
+from tests.support.homes import Served, add_letters, served, sinks_in_many_states, status_of, write
 from tests.support.pipelines import Pipelines
 from tests.support.readers import duckdb_rows
-from tests.support.runs import Run
+from tests.support.runs import NAME, Run, spec_of
 from tests.support.servers.lakehouse import BUCKET, Lakehouse, new_namespace
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.store import KEY, REGION, SECRET
@@ -72,10 +74,10 @@ def test_sinks_that_need_attention_come_first_with_cause_and_hint(browser: Brows
     assert "5 sinks · 1 halted · 1 stalled · 2 running · 1 sealed" in shown
     assert 'the value of "amount" is not a DECIMAL(12,2)' in shown
     assert re.search(r"What to do\s*Mend the record, or set ON BAD ROW = 'dead letter'.", shown)
-    payments = browser.run("return document.querySelector('tr[data-key=payments]').innerText")
-    assert "stalled" in str(payments)
-    assert "4 min 11 s" in str(payments)  # the lag
-    assert "6 batches" in str(payments)
+    payments = browser.text('tr[data-key="sink payments"]')
+    assert "stalled" in payments
+    assert "4 min 11 s" in payments  # the lag
+    assert "6 batches" in payments
     assert "2 wrong" in browser.driver.title
 
 
@@ -101,11 +103,13 @@ def test_a_sink_shows_its_pipeline_commits_table_maintenance_errors_and_source_i
     assert titles == ["Pipeline", "Commits", "Table", "Maintenance", "Errors and dead letters", "Source"]
     drawing = str(browser.run("return document.querySelector('.pipeline').getAttribute('aria-label')"))
     assert re.search(
-        r"changes: 1,800 recorded; staged: 3 checkpoints; pending: 1 batch; commits: 30 .*; table: 1,220 rows", drawing
+        r"changes: 1,800 recorded; staged: 12.4K rows \(3 checkpoints\); pending: 310 changes \(1 batch, 18.4 kB\); "
+        r"commits: 30 .*; table: 1,220 rows",
+        drawing,
     )
     assert [e.text for e in browser.all("#pipeline dl.pairs dt")] == ["committed", "recorded", "source"]
     assert len(browser.all(".timeline .mark.batch")) == 30
-    assert len(browser.all(".timeline .retry")) == 1
+    assert len(browser.all(".timeline .conflict")) == 1
     assert {e.get_attribute("class") for e in browser.all(".timeline .band")} >= {"band running", "band stalled"}
     newest = browser.text("#commits table")
     assert "3 attempts" in newest
@@ -114,8 +118,17 @@ def test_a_sink_shows_its_pipeline_commits_table_maintenance_errors_and_source_i
     assert "A compaction of 30 files with 1,800 rows: 30 files can be merged." in browser.text("#maintenance")
     assert "Dead letters" in browser.text("#errors")
     assert "connection refused" in browser.text("#errors")
-    assert "120,011" in browser.text("#source")
-    assert "Retention left" in browser.text("#source")
+    partitions = [row.text.split() for row in browser.all("#source tbody tr")]
+    assert [row[2:] for row in partitions] == [  # read, end, unread, oldest, retention left
+        ["120,000", "120,000", "0", "20,000", "all", "read"],
+        ["120,011", "120,442", "431", "20,000", "100,011"],
+        ["120,022", "120,022", "0", "20,000", "all", "read"],
+    ]
+    assert "unread records are removed in 6 d 23 h at the earliest" in browser.text("#source")
+    letters = browser.text("#errors .letters")
+    assert letters.index('Got "n/a".') < letters.index('Got "12,50".')
+    assert "topic orders partition 0 offset 119871" in letters
+    assert browser.text("#errors").count("Mend the record, and send it again.") == 1
 
 
 def test_every_state_is_a_word_and_every_drawing_has_a_text(browser: Browser, stub: tuple[Served, Run]) -> None:
@@ -167,7 +180,7 @@ def test_nothing_is_cut_off_at_any_width(browser: Browser, stub: tuple[Served, R
     for address in (stub[0].url, f"{stub[0].url}#/sinks/orders", f"{stub[0].url}#/sinks/refunds"):
         browser.open(address)
         browser.find("main h1")
-        browser.find("tr[data-key=orders]" if address == stub[0].url else "#source")
+        browser.find('tr[data-key="sink orders"]' if address == stub[0].url else "#source")
         assert (
             browser.run("return document.documentElement.scrollWidth <= document.documentElement.clientWidth") is True
         )
@@ -192,6 +205,52 @@ def test_names_and_causes_are_text_whatever_they_contain(browser: Browser, tmp_p
         browser.await_text(cause, ".panel.wrong")
         assert browser.all("main img, main script") == []
         browser.leave()
+
+
+def test_dead_letters_are_text_whatever_they_contain(browser: Browser, tmp_path: Path) -> None:
+    run, evil = Run(tmp_path, spec_of("[/x]")), "<img src=x onerror=alert(1)>[/x]"
+    receipt = run.commit({1: "a"})
+    assert receipt is not None
+    add_letters(run, [Letter(Origin(file=evil), BadRow(evil, detail=evil * 99, hint=evil))])
+    last = receipt.snapshot_id
+    write(tmp_path, status_of("[/x]", Health.RUNNING, dead_letters=1, last_snapshot_id=last, table=str(NAME)))
+    with served(tmp_path) as page:
+        browser.open(f"{page.url}#/sinks/%5B%2Fx%5D")
+        shown = browser.await_text(evil, "#errors .letters")
+        assert len(shown) < 1_000
+        assert browser.all("main img, main script") == []
+        browser.leave()
+
+
+def test_sinks_whose_names_look_like_those_of_rows_are_kept_apart(browser: Browser, tmp_path: Path) -> None:
+    names = ["a", "a/problem", "problem a", "__proto__", "title"]
+    write(tmp_path, *(status_of(name, Health.HALTED, cause=f"cause of {name}") for name in names))
+    with served(tmp_path) as page:
+        browser.open(page.url)
+        browser.await_text("5 sinks need attention")
+        write(tmp_path, status_of("a", Health.RUNNING))
+        browser.await_text("4 sinks need attention")
+        shown = [element.text for element in browser.all(".sinks tbody th a")]
+        assert sorted(shown) == sorted(names)
+        assert len(browser.all(".sinks tr.why")) == 4
+        browser.leave()
+
+
+def test_times_that_no_clock_has_are_shown_as_unknown(browser: Browser, tmp_path: Path) -> None:
+    write(tmp_path, status_of("odd", Health.RUNNING, last_commit_ms=10**18, since_ms=10**18, updated_ms=10**18))
+    with served(tmp_path) as page:
+        browser.open(f"{page.url}#/sinks/odd")
+        browser.find("#source")
+        assert "Last commit\n–" in browser.text(".figures")
+        browser.leave()
+
+
+@pytest.mark.parametrize("address", ["#/sinks/%E0%A4%A", "#/sinks/nothing", "#/sinks/", "#nothing"])
+def test_an_address_of_nothing_says_so_and_leads_back(browser: Browser, stub: tuple[Served, Run], address: str) -> None:
+    browser.open(stub[0].url + address)
+    browser.until(lambda: browser.text("h1") in {"No such sink", "2 sinks need attention"}, "a title")
+    browser.run("location.hash = '#/'")
+    browser.await_text("2 sinks need attention")
 
 
 # ---- live
@@ -267,6 +326,7 @@ def test_a_sink_runs_stalls_and_runs_again_while_its_catalog_is_stopped_and_star
             browser.until(lambda: browser.text("#live-rows") == "130", "all rows", 90)
             shown = {name: number(browser.text(name)) for name in ("#data-files", "#delete-files", "#snapshots")}
             assert "stalled" in browser.text("#errors")
+            assert [cell.text for cell in browser.all("#source tbody tr > *")] == ["files", "2", "2", "0"]
             source = requests.get(page.url + "api/sinks/items", timeout=10).text
             browser.leave()
         table = connected_lake(pipelines.home, "lake").open().load_table(f"{namespace}.items")

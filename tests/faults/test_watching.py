@@ -1,15 +1,20 @@
 """What others see of a run: stalls, a kill, restarts, a lost status file, a dropped sink."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from calve.cli.main import app
+from calve.cli.options import PageOptions
+from calve.cli.serve import home_server
 from calve.model.health import Health, Status
+from calve.watch.reporter import HEARTBEAT_MS
 from calve.watch.status_files import read_commits, read_statuses, status_file
 from tests.faults.harness import Command
 from tests.faults.where import TABLE, Where
@@ -54,9 +59,15 @@ def test_a_stall_is_kept_in_the_history_a_killed_run_is_gone_and_counters_surviv
     assert [change.health.value for change in before.states] == ["starting", "running", "stalled", "running"]
     assert "record.before" in before.states[2].cause
     assert cli(command, "status", "--check")[0] == 0
-    process.kill()
-    process.communicate()
-    check_gone(command)
+    server = home_server(command.home, PageOptions("127.0.0.1", 0))
+    with server.serving():
+        assert page(server.url) == ("running", 200, {"running"})
+        process.kill()
+        process.communicate()
+        killed = time.monotonic()
+        assert page(server.url) == ("gone", 503, {"gone"})
+        assert time.monotonic() - killed < HEARTBEAT_MS / 1000, "before a heartbeat is missed"
+        check_gone(command)
 
     textfile = command.folder / "calve.prom"
     process = command.start("--until-caught-up", "--metrics-file", str(textfile))
@@ -81,6 +92,15 @@ def test_a_stall_is_kept_in_the_history_a_killed_run_is_gone_and_counters_surviv
     assert cli(command, "sql", "DROP SINK s")[0] == 0
     assert read_statuses(command.home) == []
     assert cli(command, "status", "--check")[0] == 1
+
+
+def page(url: str) -> tuple[str, int, set[str]]:
+    """What the page shows, how healthy it reports itself, and the states in its metrics."""
+    (sink,) = requests.get(url + "api/state", timeout=10).json()["sinks"]
+    health = requests.get(url + "healthz", timeout=10).status_code
+    families = text_string_to_metric_families(requests.get(url + "metrics", timeout=10).text)
+    samples = [sample for family in families for sample in family.samples if sample.name == "calve_health"]
+    return sink["health"], health, {sample.labels["state"] for sample in samples if sample.value == 1}
 
 
 def check_gone(command: Command) -> None:

@@ -14,6 +14,7 @@ from calve import faults
 from calve.clock import Clock
 from calve.errors import CalveError
 from calve.model.checkpoint import Offsets, SizeHint, canonical_offsets
+from calve.model.health import SourcePosition
 from calve.model.spec import Envelope
 from calve.storage.state import StateStore
 
@@ -40,6 +41,9 @@ class Batches:
         position = _position(start)
         end = len(self.batches) if whole else position + 1
         return canonical_offsets(end) if position < len(self.batches) else None
+
+    def position(self, _at: Offsets) -> SourcePosition:
+        return SourcePosition()
 
     def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
         return self.frame(spark, None, end)

@@ -1,11 +1,14 @@
 """Home folders with statuses for the page: sinks in every state, one of them with a real table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calve.clock import SystemClock
+from calve.errors import BadRow
+from calve.iceberg.small_tables.dead_letters import LetterTable
+from calve.model.change import Letter, Origin
 from calve.model.health import CommitReport, Health, MaintenanceReport, SourcePart, StateChange, Status
 from calve.watch.process import this_process
 from calve.watch.status_files import append_commit, commits_file, status_file, write_status
@@ -63,6 +66,23 @@ def write(home: Path, *statuses: Status) -> None:
         assert write_status(status_file(home, status.sink), status) == ""
 
 
+def add_letters(run: Run, letters: Iterable[Letter], sink: str | None = None) -> None:
+    """Add dead letters of a sink, each in a file of its own, so that their order is known."""
+    table = LetterTable(run.catalog, run.spec.table.dead_letters, sink or run.spec.name, SystemClock(), run.ids)
+    for letter in letters:
+        assert table.add([letter], "checkpoint 1") == 1
+
+
+def bad_amount(offset: int, amount: str) -> Letter:
+    """A record whose amount is not a number."""
+    error = BadRow(
+        'the value of "amount" is not a DECIMAL(12,2)',
+        detail=f'Got "{amount}".',
+        hint="Mend the record, and send it again.",
+    )
+    return Letter(Origin("orders", offset % 3, offset, value=b'{"password": "secret"}'), error)
+
+
 def sinks_in_many_states(home: Path) -> Run:
     """Write five sinks; `orders` has a table in the embedded catalog, which the returned run wrote."""
     now = SystemClock().now_ms()
@@ -95,6 +115,8 @@ def sinks_in_many_states(home: Path) -> Run:
         )
         append_commit(commits_file(home, "orders"), report)
     assert last is not None
+    add_letters(run, [bad_amount(119_871 + n, amount) for n, amount in enumerate(("12,50", "1.000.0", "n/a", "–"))])
+    ends = (120_000, 120_442, 120_022)
     orders = status_of(
         "orders",
         Health.RUNNING,
@@ -104,14 +126,16 @@ def sinks_in_many_states(home: Path) -> Run:
         last_snapshot_id=last.snapshot_id,
         last_commit_ms=now - 2 * MINUTE,
         lag_ms=1_400,
-        unread=0,
+        unread=431,
         counts="offsets",
         frontier=f"[{now - 2 * MINUTE}]",
         minted=f"[{now - MINUTE}]",
         input=f"[{now - 1_400}]",
         staged=3,
+        staged_rows=12_400,
         pending=1,
         pending_bytes=18_400,
+        pending_changes=310,
         epoch=7,
         rows_per_second=31.4,
         conflicts=1,
@@ -119,7 +143,11 @@ def sinks_in_many_states(home: Path) -> Run:
         dead_letters=4,
         source_name="orders",
         state_sizes=(("stage", 48_210),),
-        source=tuple(SourcePart(str(p), 120_000 + 11 * p, 120_000 + 11 * p, 20_000) for p in range(3)),
+        source=tuple(SourcePart(f"orders {p}", 120_000 + 11 * p, end, 20_000) for p, end in enumerate(ends)),
+        source_parts=3,
+        source_keeps_ms=7 * 24 * 60 * MINUTE,
+        unread_most=431,
+        retention_left=100_011,
         maintenance=(
             MaintenanceReport("compact", "done", now - 30 * MINUTE, 3.7, "24 files with 1,100 rows became 2"),
         ),
@@ -127,6 +155,12 @@ def sinks_in_many_states(home: Path) -> Run:
         last_compaction="24 files with 1,100 rows became 2 with 900",
         last_compaction_ms=now - 30 * MINUTE,
     )
+    for sink, every in (("payments", 3), ("refunds", 5), ("customers", 7), ("stock", 4)):
+        for batch in range(40):
+            rows = 900 + 170 * (batch * every % 11)
+            append_commit(
+                commits_file(home, sink), CommitReport(batch + 1, "[1]", rows, rows, 0, 1, 30 * rows, 0.1, at_ms=now)
+            )
     states = (*orders.states, StateChange(Health.STALLED, now - 20 * MINUTE, STALLED, "", "r1"))
     orders = replace(orders, states=(*states, StateChange(Health.RUNNING, now - 17 * MINUTE, "", "", "r1")))
     write(

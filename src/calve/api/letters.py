@@ -1,4 +1,4 @@
-"""`calve letters`: the records of a sink that could not be converted to changes."""
+"""The records of a sink that could not be converted to changes: all of them, for `calve letters`, or the newest."""
 
 import base64
 from collections.abc import Iterator
@@ -10,16 +10,25 @@ import pyarrow.compute as pc
 
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
+from calve.iceberg.planning.table_scan import Scan
 from calve.lake import TableRef
+from calve.model.change import Origin
+from calve.model.scan import ColumnComparison, ComparisonOperator
 from calve.pipeline.lakes import lake_of
 from calve.plan.lookup import required
 from calve.plan.sinks import plan_sink
 from calve.reader.local import LocalRead, read_here
+from calve.reader.splits import whole
+from calve.reader.worker import rows_of_task
 from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
 
 _COLUMNS = ("met_at", "reason", "detail", "topic", "partition", "offset", "file", "key", "value")
 _BYTES = ("key", "value")
+MOST_FILES, MOST_ROWS = 20, 50_000
+"""Files and rows of the dead letter table that are read for the newest letters."""
+MOST_TEXT = 300
+"""Characters of a text of the newest letters."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,53 @@ def letters_of(place: Workplace, sink: str) -> Letters:
         )
     lake = lake_of(place.home, plan.catalog, plan.store, definitions, place.vault)
     return Letters(read_here(TableRef(lake, plan.spec.dead_letters), columns=("sink", *_COLUMNS)), plan.spec.name)
+
+
+@dataclass(frozen=True)
+class LetterNote:
+    """A dead letter without its record."""
+
+    at_ms: int
+    reason: str
+    detail: str
+    hint: str
+    place: str
+    """Where the record was read."""
+
+
+def newest_letters(table: Scan, sink: str, most: int) -> list[LetterNote]:
+    """The newest letters of a sink in the dead letter table, newest first, from the newest files. Texts are clipped.
+
+    What it reads is bounded, whatever the table contains: records are not read, and other letters only until there are
+    enough. If the table was compacted, some of the letters may be newer. Raises TransientError.
+    """
+    scan = table.select(("sink", "met_at", "reason", "detail", "hint", "topic", "partition", "offset", "file"))
+    plan = scan.plan(ColumnComparison("sink", ComparisonOperator.EQUAL, sink))
+    target = scan.target(plan)
+    found: list[LetterNote] = []
+    rows = 0
+    for file in sorted(plan.files, key=lambda file: -file.sequence_number)[:MOST_FILES]:
+        for batch in rows_of_task(whole(file), target):
+            own = batch.filter(pc.equal(batch.column("sink"), sink))
+            newest = pc.select_k_unstable(own, most, [("met_at", "descending")])
+            notes = [*found, *map(_note, own.take(newest).to_pylist())]
+            found = sorted(notes, key=lambda note: -note.at_ms)[:most]
+            rows += batch.num_rows
+            if rows >= MOST_ROWS:
+                return found
+        if len(found) >= most:
+            return found
+    return found
+
+
+def _note(row: dict[str, Any]) -> LetterNote:
+    origin = Origin(row["topic"], row["partition"], row["offset"], row["file"])
+    texts = (row["reason"], row["detail"] or "", row["hint"] or "", str(origin))
+    return LetterNote(round(row["met_at"].timestamp() * 1000), *map(_clipped, texts))
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
 
 
 def _shown(column: pa.Array) -> pa.Array:

@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 
 def run_page(console: Console, home: Path, options: PageOptions) -> None:
     """Serve the page of a home until Ctrl-C or SIGTERM. Raises InvalidInput, TransientError."""
-    registry = CollectorRegistry()
-    registry.register(metrics.StatusCollector(lambda: read_statuses(home), SystemClock().now_ms))
-    server = _server(home, options, lambda: read_statuses(home), registry)
+    server = home_server(home, options)
     console.print(f"{server.url} shows the sinks of {home}; Ctrl-C ends it", soft_wrap=True)
     server.serve()
+
+
+def home_server(home: Path, options: PageOptions) -> "PageServer":
+    """The server of a home's page, with the metrics of all its sinks. Raises InvalidInput, TransientError."""
+    registry = CollectorRegistry()
+    registry.register(metrics.StatusCollector(lambda: read_statuses(home), SystemClock().now_ms))
+    return _server(home, options, lambda: read_statuses(home), registry)
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def show_statuses(console: Console, statuses: list[Status], home: Path, now_ms: 
         return
     console.print(status_table(statuses, now_ms))
     for status in statuses:
-        for line in _notes(status):
+        for line in _notes(status, now_ms):
             console.print(f"\n{status.sink}: {line}", soft_wrap=True)
     newest = max(statuses, key=lambda status: status.updated_ms)
     if newest.home_sizes:
@@ -127,11 +127,12 @@ def health_text(status: Status, now_ms: int) -> Text:
     return styled((f"{status.health}{since}", _COLOURS.get(status.health, "white")))
 
 
-def _notes(status: Status) -> list[str]:
+def _notes(status: Status, now_ms: int) -> list[str]:
     """What the table has no column for."""
     notes = []
     if status.cause:
         notes.append(status.cause + (f"\n  hint: {status.hint}" if status.hint else ""))
+    notes += _source_notes(status, now_ms)
     if status.last_compaction_ms is not None:
         words = f"{counted(status.compactions, 'compaction')}; the last, {format_instant(status.last_compaction_ms)}: "
         notes.append(words + status.last_compaction)
@@ -158,6 +159,21 @@ def _notes(status: Status) -> list[str]:
     if status.dead_letters:
         records = counted(status.dead_letters, "record")
         notes.append(f"{records} could not be converted to changes and became dead letters")
+    return notes
+
+
+def _source_notes(status: Status, now_ms: int) -> list[str]:
+    """How uneven the partitions are, and when the source removes what was not read."""
+    left, left_ms = status.retention_left, status.retention_left_ms(now_ms)
+    if not status.unread:
+        return []
+    notes = []
+    if status.source_parts > 1 and status.unread_most:
+        furthest = max(status.source, key=lambda part: part.unread or 0).name
+        notes.append(f"partition {furthest} has {status.unread_most:,} of the unread {status.counts}")
+    if left is not None:
+        time = "" if left_ms is None else f", at the earliest in {format_age(left_ms)}"
+        notes.append(f"the source removes unread {status.counts} after {left:,} more{time}")
     return notes
 
 

@@ -49,6 +49,7 @@ def to_json(status: Status, now_ms: int) -> dict[str, Any]:
         "lag_now_ms": status.lag_now_ms(now_ms),
         "since_commit_ms": status.since_commit_ms(now_ms),
         "heartbeat_age_ms": status.heartbeat_age_ms(now_ms),
+        "retention_left_ms": status.retention_left_ms(now_ms),
     }
 
 

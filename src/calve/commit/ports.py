@@ -9,6 +9,7 @@ from calve.clock import Clock
 from calve.model.checkpoint import Offsets
 from calve.model.files import Committable, Manifest, ResolvedDeletes
 from calve.model.frontier import Frontier
+from calve.model.health import SourcePosition
 from calve.model.progress import Progress, Receipt
 from calve.model.table import Proposal, TableState
 
@@ -99,7 +100,9 @@ class Waiting:
     minted: Frontier
     """Upper end of the last recorded batch."""
     ready_bytes: int = 0
+    ready_changes: int = 0
     staged_bytes: int = 0
+    staged_rows: int = 0
 
 
 class Monitor(Protocol):
@@ -115,6 +118,10 @@ class Monitor(Protocol):
 
     def lag(self, current_ms: int | None, unread: int | None) -> None:
         """The table shows everything the source had at `current_ms`; `unread` is still to be read; None: unknown."""
+        ...
+
+    def source_read(self, position: SourcePosition) -> None:
+        """The source was polled, or a checkpoint of it was recorded."""
         ...
 
     def phase(self, name: str, seconds: float) -> None:

@@ -233,10 +233,15 @@ class RunState:
         with self.memory:
             position = self.position
             frontier = Frontier(self.windows.input(position))
-            totals = [e.committable.totals for e in position.entries if e.committable]
-            ready_bytes = sum(total.data_bytes + total.delete_bytes for total in totals)
             work = Waiting(
-                self.ready, len(position.staged), frontier, position.minted, ready_bytes, position.held_bytes
+                self.ready,
+                len(position.staged),
+                frontier,
+                position.minted,
+                ready_bytes=position.ready_bytes,
+                ready_changes=position.ready_changes,
+                staged_bytes=position.held_bytes,
+                staged_rows=position.staged_rows,
             )
         self.monitor.waiting(work)
 

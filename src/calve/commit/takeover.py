@@ -49,7 +49,8 @@ class _Tally:
         self._entries, self._minted = entries, minted
         self._count = 0
         self._last: Entry | None = None
-        self.ready = self.held_bytes = self.staged_bytes = 0
+        self.ready = self.ready_bytes = self.ready_changes = 0
+        self.held_bytes = self.staged_bytes = self.staged_rows = 0
         self.staged: list[CheckpointEntry] = []
         self.times: list[int] = []
         self.alike: list[CheckpointEntry] = []
@@ -71,7 +72,10 @@ class _Tally:
 
     def _add(self, entry: Entry) -> None:
         if entry.committable:
+            totals = entry.committable.totals
             self.ready += 1
+            self.ready_bytes += totals.data_bytes + totals.delete_bytes
+            self.ready_changes += totals.changes
         if not is_staged(entry) or entry.staged is None:
             return
         self.held_bytes += entry.staged.bytes
@@ -79,6 +83,7 @@ class _Tally:
             return  # a recorded batch holds it
         self.staged.append(entry)
         self.staged_bytes += entry.staged.bytes
+        self.staged_rows += entry.staged.rows
         for time in entry.times_from(self._minted.time or 0):
             at = bisect_left(self.times, time)
             if at == len(self.times) or self.times[at] != time:
@@ -147,6 +152,21 @@ class RunPosition:
     def ready(self) -> int:
         """Committables that wait to be committed."""
         return self._waiting.ready
+
+    @property
+    def ready_bytes(self) -> int:
+        """Size of the committables that wait to be committed."""
+        return self._waiting.ready_bytes
+
+    @property
+    def ready_changes(self) -> int:
+        """Changes in the committables that wait to be committed."""
+        return self._waiting.ready_changes
+
+    @property
+    def staged_rows(self) -> int:
+        """Rows of the checkpoints that are not part of a recorded batch yet."""
+        return self._waiting.staged_rows
 
     @property
     def waiting_times(self) -> Sequence[int]:

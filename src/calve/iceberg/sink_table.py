@@ -40,7 +40,7 @@ from calve.iceberg.files.store import absent, io_properties_of
 from calve.iceberg.loading import unpartitioned_spec_id
 from calve.iceberg.planning.facts import TableSummary, standing_of
 from calve.iceberg.planning.key_scan import KeyScan, KeyScans
-from calve.iceberg.planning.table_health import table_health
+from calve.iceberg.planning.table_details import table_health
 from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.arrow import parse_schema

@@ -57,6 +57,8 @@ STATES_KEPT = 50
 """Changes of state that a status contains."""
 SIZE_BOUNDS = tuple(1 << bits for bits in (20, 23, 25, 27, 29))
 """Upper bounds of the classes of file sizes in bytes: 1, 8, 32, 128 and 512 MiB; the last class has none."""
+PARTS_KEPT = 100
+"""Partitions of a source that a status contains."""
 COMMITS_KEPT = 500
 """Commits that are kept for display, at least; at most twice as many."""
 
@@ -174,6 +176,27 @@ class SourcePart:
     oldest: int | None = None
     """The oldest position that the source still has."""
 
+    @property
+    def unread(self) -> int | None:
+        """What lies between the position and the end."""
+        return None if self.read is None or self.end is None else max(0, self.end - self.read)
+
+    @property
+    def retention_left(self) -> int | None:
+        """How many positions the source may remove before it removes one that was not read; None if all are read."""
+        if self.read is None or self.oldest is None or self.unread == 0:
+            return None
+        return max(0, self.read - self.oldest)
+
+
+@dataclass(frozen=True)
+class SourcePosition:
+    """Where a sink is in its source."""
+
+    parts: tuple[SourcePart, ...] = ()
+    keeps_ms: int | None = None
+    """How long the source keeps a record; None if that is unknown, or for ever."""
+
 
 @dataclass(frozen=True)
 class Status:
@@ -255,7 +278,9 @@ class Status:
     rows_per_second: float = 0.0
     """Changes recorded per second, lately."""
     pending_bytes: int = 0
+    pending_changes: int = 0
     staged_bytes: int = 0
+    staged_rows: int = 0
     failed_attempts: int = 0
     conflicts: int = 0
     fences: int = 0
@@ -270,7 +295,16 @@ class Status:
     """The last maintenance runs, oldest first."""
     table_health: TableHealth | None = None
     source: tuple[SourcePart, ...] = ()
+    """Partitions of the source, at most `PARTS_KEPT`: those with the most unread."""
     source_name: str = ""
+    source_parts: int = 0
+    """Number of partitions, those that `source` lacks included."""
+    source_keeps_ms: int | None = None
+    """How long the source keeps a record; None if that is unknown, or for ever."""
+    unread_most: int | None = None
+    """What is unread of the partition that has the most; None if unknown."""
+    retention_left: int | None = None
+    """The least `SourcePart.retention_left` of all partitions; None if unknown, or if everything is read."""
     state_sizes: tuple[tuple[str, int], ...] = ()
     """Bytes in the state location by kind of file; empty if unknown."""
     home_sizes: tuple[tuple[str, int], ...] = ()
@@ -348,6 +382,29 @@ class Status:
             return None
         return self.lag_ms + max(0, now_ms - self.updated_ms)
 
+    def retention_left_ms(self, now_ms: int) -> int | None:
+        """Milliseconds until the source removes records that were not read, at the earliest; None if unknown.
+
+        What was not read is at most as old as what the table lacks.
+        """
+        lag = self.lag_now_ms(now_ms)
+        return None if self.source_keeps_ms is None or lag is None else max(0, self.source_keeps_ms - lag)
+
+    def at_source(self, position: SourcePosition) -> "Status":
+        """This status with another position in the source."""
+        unread = [part.unread for part in position.parts if part.unread is not None]
+        left = [part.retention_left for part in position.parts if part.retention_left is not None]
+        furthest = sorted(position.parts, key=lambda part: -(part.unread or 0))[:PARTS_KEPT]
+        kept = {part.name for part in furthest}
+        return replace(
+            self,
+            source=tuple(part for part in position.parts if part.name in kept),
+            source_parts=len(position.parts),
+            source_keeps_ms=position.keeps_ms,
+            unread_most=max(unread, default=None),
+            retention_left=min(left, default=None),
+        )
+
     def heartbeat_age_ms(self, now_ms: int) -> int | None:
         """Milliseconds since the last sign of life; None for a sink without an active run."""
         return max(0, now_ms - self.heartbeat_ms) if self.heartbeat_ms and self.health.active else None
@@ -357,5 +414,6 @@ _KEPT = (
     *("commits", "rows", "last_snapshot_id", "last_commit_ms", "frontier", "key_violations", "late", "dead_letters"),
     *("compactions", "last_compaction", "last_compaction_ms", "removed_files", "removed_bytes", "failed_attempts"),
     *("conflicts", "fences", "states", "maintenance", "table_health", "state_sizes", "home_sizes", "epoch"),
+    *("source", "source_parts", "source_keeps_ms", "unread_most", "retention_left"),
 )
 """Fields that remain valid after a run ends."""

@@ -186,6 +186,11 @@ class TableName:
         """Levels in order, the table's name last."""
         return (*self.namespace, self.name)
 
+    @property
+    def dead_letters(self) -> "TableName":
+        """Where records go that cannot become rows of this table, unless the sink names another table."""
+        return TableName(self.namespace, f"{self.name}_dead_letters")
+
     def __str__(self) -> str:
         return ".".join(self.identifier)
 

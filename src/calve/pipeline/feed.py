@@ -239,6 +239,7 @@ class SourceFeed(FeedThread):
                     run.batches.seal()
                 continue
             end = run.state.retry_until_stopped(partial(self._source.next_end, start, whole=run.state.starts_over))
+            self._report(run, start)
             if end is None and run.state.starts_over:
                 run.batches.empty_table(self._clock.now_ms())
                 continue
@@ -252,12 +253,16 @@ class SourceFeed(FeedThread):
             checkpoint = run.state.retry_until_stopped(partial(self._checkpoint, run, start, end))
             run.state.monitor.phase("read", self._clock.monotonic() - started)
             take(checkpoint)
+            self._report(run, run.state.end)
             if complete:
                 run.batches.read_through()
                 self._answer(asked)
             self._source.committed(run.state.committed_offsets)
             if not (unread or self._source.ended(run.state.end)):
                 self._rest(run, started)
+
+    def _report(self, run: SinkRun, at: Offsets) -> None:
+        run.state.monitor.source_read(self._source.position(at))
 
     def _checkpoint(self, run: SinkRun, start: Offsets, end: Offsets) -> Checkpoint:
         identity = CheckpointIdentity(self._source.name, run.state.next_checkpoint, start, end)

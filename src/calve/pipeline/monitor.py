@@ -24,7 +24,7 @@ from calve.model.health import (
     CommitReport,
     Health,
     MaintenanceReport,
-    SourcePart,
+    SourcePosition,
     Status,
     TableHealth,
 )
@@ -64,6 +64,7 @@ class RunMonitor:
         self._on_record = on_record
         self._recent: deque[CommitReport] = deque(maxlen=RECENT_COMMITS)
         self._current_ms: int | None = None
+        self._position: SourcePosition | None = None
         self._rate = _Rate(clock)
         self._phases = threading.local()
         self._recorded: dict[str, tuple[float, dict[str, float]]] = {}
@@ -144,8 +145,10 @@ class RunMonitor:
             self._reporter.update(
                 pending=work.ready,
                 pending_bytes=work.ready_bytes,
+                pending_changes=work.ready_changes,
                 staged=work.staged,
                 staged_bytes=work.staged_bytes,
+                staged_rows=work.staged_rows,
                 input=work.input.to_json(),
                 minted=work.minted.to_json(),
             )
@@ -158,6 +161,13 @@ class RunMonitor:
             self._current_ms = current_ms
             if unread != self._reporter.known.unread:
                 self._reporter.update(unread=unread)
+
+    def source_read(self, position: SourcePosition) -> None:
+        if position == self._position:
+            return
+        with self._lock:
+            self._position = position
+            self._reporter.change(lambda known: known.at_source(position))
 
     def late(self, rows: int) -> None:
         with self._lock:
@@ -315,10 +325,6 @@ class RunMonitor:
     def table_looked_at(self, found: TableHealth) -> None:
         """Files and snapshots of the table were counted."""
         self._reporter.update(table_health=found)
-
-    def source_read(self, parts: Sequence[SourcePart]) -> None:
-        """How far the source is read."""
-        self._reporter.update(source=tuple(parts))
 
     def sized(self, state: Mapping[str, int], home: Mapping[str, int]) -> None:
         """The state location and the home were measured, by kind of file."""

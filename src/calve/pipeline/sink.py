@@ -466,11 +466,7 @@ def _invalid_choice(option: Setting[C] | Setting[str], value: str) -> InvalidInp
 
 
 def _dead_letters(table: TableName, policy: str) -> TableName | None:
-    return (
-        None
-        if _word(SinkOptions.ON_BAD_ROW, policy) == "halt"
-        else TableName(table.namespace, f"{table.name}_dead_letters")
-    )
+    return None if _word(SinkOptions.ON_BAD_ROW, policy) == "halt" else table.dead_letters
 
 
 def _default_late_rows(append: bool) -> LateRows:  # noqa: FBT001 - which of two defaults

@@ -12,7 +12,7 @@ data.
 import threading
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -34,6 +34,7 @@ from calve.pipeline.spark_log import (
     SparkLog,
     SparkPosition,
     behind,
+    position_of,
     self_describing,
     unread_of,
     waits_for_data,
@@ -185,6 +186,7 @@ class SparkFeed(FeedThread):
             return None
         if asked_ms is not None:
             run.checkpoints.found_nothing(self._read_to, asked_ms)
+            run.state.monitor.source_read(position_of(self._read_to, self._sources()))
         return self._clock.now_ms()
 
     def _on_batch(self, frame: DataFrame, batch_id: int, run: SinkRun, take: Take) -> None:
@@ -211,14 +213,20 @@ class SparkFeed(FeedThread):
             self._moved = True
             raise _Repositioned
         self._read_to = batch.identity.end
+        run.state.monitor.source_read(position_of(self._read_to, self._sources()))
         faults.reached("spark-commit.before")
         if not unread and (unread == 0 or self._pace.required):
             self._rest(run, started)
 
     def _unread(self) -> int | None:
         """Return how much the source had beyond the previous batch when that was planned; None if unknown."""
+        sources = self._sources()
+        return unread_of(sources) if sources else None
+
+    def _sources(self) -> list[dict[str, Any]]:
+        """What Spark reported of its sources when it planned the previous batch; empty before the first one."""
         progress = self._query.lastProgress if self._query is not None else None
-        return None if progress is None else unread_of(progress["sources"])
+        return [] if progress is None else progress["sources"]
 
     # ---- where to continue
 

@@ -13,7 +13,7 @@ as parsed JSON, Spark 4 as text. Some sources do not report their latest offset.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 from calve.errors import TerminalError, TransientError
 from calve.model.checkpoint import CheckpointIdentity, Offsets, canonical_offsets
+from calve.model.health import SourcePart, SourcePosition
 from calve.model.numbers import whole_number
 from calve.storage import durable
 
@@ -177,6 +178,30 @@ def unread_of(sources: Iterable[Mapping[str, Any]]) -> int | None:
             return None
         total += _ahead(end, latest)
     return total
+
+
+def position_of(offsets: Offsets, sources: Sequence[Mapping[str, Any]] = ()) -> SourcePosition:
+    """The position in each partition, as far as offsets of its kind contain numbers, and where Spark saw its end."""
+    if offsets is None:
+        return SourcePosition()
+    body = json.loads(offsets)
+    read = [part for source in (body if isinstance(body, list) else [body]) for part in _numbers_of(source)]
+    ends = dict(pair for source in sources for pair in _numbers_of(_offset(source.get("latestOffset"))))
+    return SourcePosition(
+        tuple(SourcePart(name, at, None if name not in ends else max(at, ends[name])) for name, at in read)
+    )
+
+
+def _numbers_of(offset: Any) -> list[tuple[str, int]]:
+    """Positions by partition: of Kafka as topic and partition, of others by name."""
+    if not isinstance(offset, Mapping):
+        return []
+    found = []
+    for name, value in offset.items():
+        for part, number in value.items() if isinstance(value, Mapping) else [("", value)]:
+            if isinstance(number, int) and not isinstance(number, bool):
+                found.append((f"{name} {part}".strip(), number))
+    return found
 
 
 def _ahead(end: Any, latest: Any) -> int:

@@ -234,7 +234,7 @@ class Start:
         begun = query.begin(
             pipeline,
             TableRegistration(RegisteredTable(self._home, known, spec, table.standing), self._clock),
-            Survey(self._measures(run, table), monitor, self._clock),
+            Survey(self._measures(table), monitor, self._clock),
         )
         if not begun and isinstance(source, BoundedFrame):
             raise InvalidInput(
@@ -255,13 +255,12 @@ class Start:
                 hint="Give each sink its own name.",
             )
 
-    def _measures(self, run: SinkRun, table: IcebergTable) -> Measures:
+    def _measures(self, table: IcebergTable) -> Measures:
         io = io_properties_of(self._sink.lake.properties)
         return Measures(
             lambda: table.health(self._spec.write),
             lambda: state_sizes(self._state_location, self._spec.sink_id, io),
             lambda: home_sizes(self._home),
-            lambda: run.state.end,
         )
 
     def _resolver(self, table: IcebergTable) -> OrderedResolver | PositionResolver:

@@ -1,17 +1,15 @@
-"""Measures what a run cannot count by itself: files of the table, bytes of the state location, positions of the source.
+"""Measures what a run cannot count by itself: files of the table, bytes of the state location.
 
 The thread that watches the run does it now and then, after commits, and spends only a small share of its time on it.
 """
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from calve.clock import Clock
 from calve.errors import TransientError
-from calve.model.checkpoint import Offsets
-from calve.model.health import SourcePart, TableHealth
+from calve.model.health import TableHealth
 from calve.pipeline.monitor import RunMonitor
 
 _log = logging.getLogger(__name__)
@@ -33,7 +31,6 @@ class Measures:
     """Bytes of the state location by kind."""
     home: Callable[[], Mapping[str, int]]
     """Bytes of the other folders of the home."""
-    position: Callable[[], Offsets]
 
 
 class Survey:
@@ -57,7 +54,6 @@ class Survey:
 
     def _look(self) -> None:
         began, commits = self._clock.monotonic(), self._monitor.commits
-        self._monitor.source_read(parts_of(self._measures.position()))
         if commits != self._measured:
             self._measured = commits
             self._try("table", lambda: self._monitor.table_looked_at(self._measures.table()))
@@ -73,27 +69,3 @@ class Survey:
             measure()
         except (TransientError, OSError) as error:
             _log.info("the %s of sink %s could not be measured: %s", what, self._monitor.sink, error)
-
-
-def parts_of(offsets: Offsets) -> tuple[SourcePart, ...]:
-    """The position in each partition of a source, as far as offsets of its kind contain numbers."""
-    if offsets is None:
-        return ()
-    body = json.loads(offsets)
-    sources = body if isinstance(body, list) else [body]
-    return tuple(part for source in sources for part in _parts(source))
-
-
-def _parts(source: object) -> list[SourcePart]:
-    if not isinstance(source, Mapping):
-        return []
-    topic, following = source.get("topic"), source.get("next")
-    if isinstance(topic, str) and isinstance(following, Mapping):  # of calve's reader of Kafka
-        return [SourcePart(f"{topic} {partition}", offset) for partition, offset in following.items()]
-    found = []
-    for name, value in source.items():
-        if isinstance(value, Mapping):  # of Spark's reader of Kafka: topic, partition
-            found += [SourcePart(f"{name} {key}", offset) for key, offset in value.items() if isinstance(offset, int)]
-        elif isinstance(value, int) and not isinstance(value, bool):
-            found.append(SourcePart(str(name), value))
-    return found

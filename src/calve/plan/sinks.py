@@ -391,9 +391,9 @@ def _dead_letters(given: CheckedOptions, statement: CreateSink) -> TableName | N
         if name is not None:
             raise given.error(SinkOptions.DEAD_LETTER_TABLE, "DEAD LETTER TABLE needs ON BAD ROW = 'dead letter'")
         return None
-    target = statement.target
-    table = TableName(target.namespace, f"{target.table}_dead_letters") if name is None else TableName.parse(name)
-    if table == TableName(target.namespace, target.table):
+    own = TableName(statement.target.namespace, statement.target.table)
+    table = own.dead_letters if name is None else TableName.parse(name)
+    if table == own:
         raise given.error(SinkOptions.DEAD_LETTER_TABLE, "dead letters cannot go to the sink's own table")
     return table
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost
 from calve.model.checkpoint import Offsets, SizeHint, canonical_offsets
+from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Upsert
 from calve.spark.version import schema_of_ddl
 from calve.storage.state import StateStore
@@ -84,6 +85,7 @@ class OrdersSource:
         self._clock = clock
         self._began: tuple[float, int] | None = None
         self._took_all, self._unread = False, 0
+        self._end: int | None = None
 
     @property
     def name(self) -> str:
@@ -94,7 +96,7 @@ class OrdersSource:
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         position = position_of(start)
-        available = self._available(position)
+        self._end = available = self._available(position)
         if whole:
             end = min(available, max(position, self._definition.rows)) if self._endless else available
         else:
@@ -113,6 +115,9 @@ class OrdersSource:
     @property
     def unread(self) -> int:
         return self._unread
+
+    def position(self, at: Offsets) -> SourcePosition:
+        return SourcePosition((SourcePart("changes", position_of(at), None if self._endless else self._end),))
 
     @property
     def _endless(self) -> bool:

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from calve.clock import Clock
 from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, canonical_offsets
+from calve.model.health import SourcePosition
 from calve.model.spec import Envelope
 from calve.records.frames import Records
 from calve.storage.state import StateStore
@@ -53,6 +54,10 @@ class Source(Protocol):
     @property
     def counts(self) -> str:
         """What `unread` counts."""
+        ...
+
+    def position(self, at: Offsets) -> SourcePosition:
+        """The source as of the last `next_end`, read up to `at`."""
         ...
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> Records:
@@ -116,6 +121,9 @@ class BoundedFrame:
     @property
     def took_all(self) -> bool:
         return True
+
+    def position(self, _at: Offsets) -> SourcePosition:
+        return SourcePosition()
 
     def frame(self, _spark: SparkSession, _start: Offsets, _end: Offsets) -> DataFrame:
         return self._frame

@@ -65,8 +65,12 @@ class StatusReporter:
 
     def update(self, **values: object) -> None:
         """Change fields; they are written at the next opportunity."""
+        self.change(lambda known: replace(known, **values))  # type: ignore[arg-type]
+
+    def change(self, make: Callable[[Status], Status]) -> None:
+        """Replace the status by what `make` makes of it; it is written at the next opportunity."""
         with self.lock:
-            self._status = replace(self._status, **values)  # type: ignore[arg-type]
+            self._status = make(self._status)
             if self._clock.now_ms() - self._written_ms >= WRITE_EVERY_MS:
                 self.write()
 

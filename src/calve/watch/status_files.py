@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -32,6 +33,9 @@ MISSED_HEARTBEATS = 4
 """Heartbeats that may be missing before a process of another machine counts as gone."""
 _WITHOUT_HEARTBEAT_MS = 60_000
 """The same for statuses of versions that wrote no heartbeats."""
+
+_COMMIT_BYTES = 1024
+"""A line of a log of commits is shorter, unless its times have many digits."""
 
 _HEALTHS = frozenset(health.value for health in Health)
 
@@ -70,7 +74,7 @@ def read_status(file: Path, now_ms: int | None = None) -> Status | None:
 
 def stored_status(file: Path) -> Status | None:
     """Return a status as it was written last, None without one. For an unreadable file its cause says so."""
-    sink = name_of_segment(file.stem)
+    sink = name_of_segment(file.stem).encode("utf-8", "replace").decode()  # a name may be any bytes
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
         blank = asdict(Status.unknown(sink, 0))
@@ -118,12 +122,16 @@ def _name(status: Status) -> str:
 
 def read_commits(home: Path, sink: str, limit: int = COMMITS_KEPT) -> list[CommitReport]:
     """Return the last commits of a sink, oldest first, as far as they are kept. Damaged lines are left out."""
-    return _commits_of(commits_file(home, sink))[-limit:]
+    return _commits_of(commits_file(home, sink), limit)[-limit:]
 
 
-def _commits_of(file: Path) -> list[CommitReport]:
+def _commits_of(file: Path, limit: int | None = None) -> list[CommitReport]:
+    """Read all commits, or only the end of the file, which has at least `limit` of the usual length."""
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        with file.open("rb") as log:
+            if limit is not None:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - limit * _COMMIT_BYTES))
+            lines = log.read().decode("utf-8", errors="replace").splitlines()
     except OSError:
         return []
     found = []
@@ -220,6 +228,8 @@ def _value(hint: Any, value: Any, name: str) -> Any:
     expected = str if issubclass(hint, Health) else (int, float) if hint is float else hint
     if not isinstance(value, expected) or (isinstance(value, bool) and hint is not bool):
         raise ValueError(f"wrong type of {name}")
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{name} is not a number")
     if hint is Health:
         return Health(value) if value in _HEALTHS else Health.UNKNOWN
     return hint(value)

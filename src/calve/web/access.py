@@ -1,7 +1,8 @@
 """Who may see the page (pure).
 
-On a loopback address everybody on the machine may, unless there is a token; requests for another host name are refused,
-so that a web page elsewhere cannot read it by pointing its own name to this machine. On any other address a token is
+On a loopback address everybody on the machine may, unless there is a token. Without one, requests for another host name
+are refused, so that a web page elsewhere cannot read it by pointing its own name to this machine; with one, such a page
+has neither the token nor the cookie, and a proxy may serve the page under its own name. On any other address a token is
 required: as a bearer, or once in a form or link, which sets a cookie. The cookie is derived from the token and does not
 contain it.
 """
@@ -51,8 +52,8 @@ class Access:
             return False
 
     def is_host(self, header: str) -> bool:
-        """Whether a request may be for this host: on a loopback address it names this machine."""
-        if not self.loopback:
+        """Whether a request may be for this host: without a token it has to name this machine."""
+        if self.token is not None:
             return True
         name = header.strip().lower()
         if name.rpartition(":")[2].isdecimal():

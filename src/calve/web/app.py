@@ -6,6 +6,7 @@
 """
 
 import asyncio
+import json
 from collections.abc import Callable
 from importlib.resources import files
 from urllib.parse import parse_qs
@@ -22,6 +23,7 @@ from calve.web.access import COOKIE, Access
 from calve.web.events import Broadcast
 from calve.web.home import HomeView
 
+EVENTS_TYPE = "text/event-stream"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PARTS = {
     "page.js": "text/javascript; charset=utf-8",
@@ -55,8 +57,17 @@ _HEADERS = {
 _WRONG_TOKEN_SECONDS = 0.5
 """Delay of the answer to a wrong token."""
 _MOST_FORM_BYTES = 4096
+FORM_SECONDS = 10.0
+"""Seconds that a client may take to send a form."""
 
 Metrics = Callable[[], str]
+
+
+class AsciiJson(JSONResponse):
+    """JSON with every other character escaped: texts may contain what UTF-8 does not have, such as odd file names."""
+
+    def render(self, content: object) -> bytes:
+        return json.dumps(content, allow_nan=False).encode("ascii")
 
 
 def page_app(home: HomeView, metrics: Metrics, access: Access, clock: Clock | None = None) -> "PageApp":
@@ -97,7 +108,7 @@ class _Page:
 
     async def state(self, _request: Request) -> Response:
         found = await asyncio.to_thread(self._home.state)
-        return JSONResponse({"now_ms": self._clock.now_ms(), **found})
+        return AsciiJson({"now_ms": self._clock.now_ms(), **found})
 
     async def sink(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -106,8 +117,8 @@ class _Page:
             await asyncio.to_thread(self._home.state)
             found = await asyncio.to_thread(self._home.sink, name)
         if found is None:
-            return JSONResponse({"error": f'there is no sink "{name}"'}, 404)
-        return JSONResponse({"now_ms": self._clock.now_ms(), **found})
+            return AsciiJson({"error": f'there is no sink "{name}"'}, 404)
+        return AsciiJson({"now_ms": self._clock.now_ms(), **found})
 
     async def metrics(self, _request: Request) -> Response:
         text = await asyncio.to_thread(self._metrics)
@@ -117,14 +128,16 @@ class _Page:
         """200 if no sink needs attention, otherwise 503; names those that do."""
         statuses = await asyncio.to_thread(self._home.statuses)
         wrong = {status.sink: status.health.value for status in statuses if status.health.wrong}
-        return JSONResponse(
+        return AsciiJson(
             {"status": "wrong" if wrong else "ok", "sinks": len(statuses), "wrong": wrong}, 503 if wrong else 200
         )
 
     async def events(self, request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type=EVENTS_TYPE)
         if self.broadcast.full:
             return PlainTextResponse("too many clients listen\n", 503, {"Retry-After": "30"})
-        return StreamingResponse(self.broadcast.listen(_disconnect(request)), media_type="text/event-stream")
+        return StreamingResponse(self.broadcast.listen(_disconnect(request)), media_type=EVENTS_TYPE)
 
     async def login_form(self, request: Request) -> Response:
         given = request.query_params.get("token")
@@ -132,10 +145,14 @@ class _Page:
 
     async def login(self, request: Request) -> Response:
         body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_FORM_BYTES:
-                return PlainTextResponse("too long\n", 413)
+        try:
+            async with asyncio.timeout(FORM_SECONDS):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > _MOST_FORM_BYTES:
+                        return PlainTextResponse("too long\n", 413)
+        except TimeoutError:
+            return PlainTextResponse("too slow\n", 408, {"Connection": "close"})
         return await self._admit(parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0])
 
     async def _admit(self, token: str) -> Response:

@@ -81,12 +81,16 @@ class Broadcast:
 
     async def _push(self) -> None:
         before: Json | None = None
+        problem = ""
         while True:
             try:
                 state = await asyncio.to_thread(self._state)
-            except Exception:  # noqa: BLE001 - one state that cannot be read must not end the stream
-                _log.exception("the state of the sinks could not be read")
+            except Exception as error:  # noqa: BLE001 - one state that cannot be read must not end the stream
+                if repr(error) != problem:  # once, not every second
+                    problem = repr(error)
+                    _log.exception("the state of the sinks could not be read")
             else:
+                problem = ""
                 if state != before:
                     before = state
                     self._latest = json.dumps({"now_ms": self._clock.now_ms(), **state})

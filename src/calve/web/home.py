@@ -14,13 +14,13 @@ from calve.definitions.in_metastore import MetastoreDefinitions
 from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import CalveError
-from calve.lake import Lake
+from calve.lake import Lake, TableRef
 from calve.model.health import Status
 from calve.model.spec import SinkSpec
 from calve.pipeline.lakes import lake_of
 from calve.sql.statements import ObjectKind
-from calve.watch.status_files import read_commits, read_statuses
-from calve.web.shapes import DefinedSink, Json, Known, planned, shape_home, shape_sink, summarize_sink
+from calve.watch.status_files import commits_file, read_commits, read_statuses
+from calve.web.shapes import RECENT, DefinedSink, Json, Known, planned, shape_home, shape_sink, summarize_sink
 from calve.web.tables import TableAddress, TableWatch
 
 DEFINITIONS_SECONDS = 5.0
@@ -45,6 +45,8 @@ class HomeView:
         self._problem = ""
         self._look_at = 0.0
         self._known: dict[str, Status] = {}
+        self._recent: dict[str, tuple[object, tuple[int, ...]]] = {}
+        """Rows of the last commits by sink, with what identifies the log that they are from."""
         self._tables = TableWatch(self._locate, self._clock)
 
     def close(self) -> None:
@@ -59,10 +61,11 @@ class HomeView:
         """All sinks, in short. Starts to load what is due of their tables."""
         statuses = {status.sink: status for status in self._statuses()}
         self._read_definitions()
+        recent = {name: self._rows_of_commits(name) for name in statuses}
         with self._lock:
-            self._known = statuses
+            self._known, self._recent = statuses, recent
             names = sorted({*statuses, *self._defined}, key=str.lower)
-        self._tables.want({name: statuses[name].last_snapshot_id if name in statuses else None for name in names})
+        self._tables.want({name: _version(statuses.get(name)) for name in names})
         return shape_home(str(self._home), self._problem, [summarize_sink(self._all_of(name)) for name in names])
 
     def sink(self, name: str) -> Json | None:
@@ -74,7 +77,20 @@ class HomeView:
 
     def _all_of(self, name: str) -> Known:
         with self._lock:
-            return Known(name, self._known.get(name), self._defined.get(name), self._tables.of(name))
+            recent = self._recent.get(name, (None, ()))[1]
+            return Known(name, self._known.get(name), self._defined.get(name), self._tables.of(name), recent)
+
+    def _rows_of_commits(self, name: str) -> tuple[object, tuple[int, ...]]:
+        """Read the log of a sink's commits, if it has changed."""
+        try:
+            found = commits_file(self._home, name).stat()
+        except OSError:
+            return None, ()
+        mark = (found.st_ino, found.st_size, found.st_mtime_ns)
+        known = self._recent.get(name)
+        if known is not None and known[0] == mark:
+            return known
+        return mark, tuple(commit.rows for commit in read_commits(self._home, name, RECENT))
 
     def _read_definitions(self) -> None:
         """Read the defined sinks, if it is time. What cannot be read is reported, and what was known stays."""
@@ -97,8 +113,17 @@ class HomeView:
         if defined is not None and defined.plan is not None:
             plan = defined.plan
             lake = lake_of(self._home, plan.catalog, plan.store, defined.definitions, self._vault)
-            return TableAddress(lake.table(str(plan.spec.table)), plan.spec.sink_id, plan.spec.branch)
+            spec = plan.spec
+            letters = None if spec.dead_letters is None else TableRef(lake, spec.dead_letters)
+            return TableAddress(lake.table(str(spec.table)), spec.sink_id, spec.branch, letters, spec.name)
         if status is None or not status.table or not (self._home / "catalog.db").is_file():
             return None
         # a sink of the Python interface: its table may be in the embedded catalog
-        return TableAddress(Lake(self._home, {}).table(status.table), None, SinkSpec.branch)
+        table = Lake(self._home, {}).table(status.table)
+        letters = TableRef(table.lake, table.name.dead_letters) if status.dead_letters else None
+        return TableAddress(table, None, SinkSpec.branch, letters, name)
+
+
+def _version(status: Status | None) -> tuple[int | None, int]:
+    """Changes when a sink commits, or has dead letters."""
+    return (None, 0) if status is None else (status.last_snapshot_id, status.dead_letters)

@@ -1,5 +1,7 @@
 """Serves the page: as a command of its own, or in a thread of a process that runs sinks."""
 
+import asyncio
+import ipaddress
 import logging
 import signal
 import socket
@@ -9,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from calve.errors import InvalidInput, TransientError
 from calve.web.access import Access
@@ -18,13 +21,18 @@ _log = logging.getLogger("calve")
 
 _GRACE_SECONDS = 2
 """Seconds that open connections get at the end; streams of events end at once."""
+REQUEST_SECONDS = 10.0
+"""Seconds that a client may take to send a request, from its connection or its first byte on."""
+READ_SECONDS = 30.0
+"""Seconds that a client may leave a response unread once the buffers are full."""
+MOST_CONNECTIONS = 200
 
 
 class PageServer:
     """One listening socket, from now until `close`."""
 
     def __init__(self, app: PageApp, access: Access, port: int) -> None:
-        self._socket = _listening(access.host, port)
+        self._socket = _listening(access, port)
         self.port: int = self._socket.getsockname()[1]
         host = f"[{access.host}]" if ":" in access.host else access.host
         self.url = f"http://{host}:{self.port}/"
@@ -36,9 +44,9 @@ class PageServer:
             proxy_headers=False,
             ws="none",
             loop="asyncio",
-            http="h11",
+            http=BoundedConnection,
             lifespan="off",
-            limit_concurrency=200,
+            limit_concurrency=MOST_CONNECTIONS,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
@@ -69,6 +77,63 @@ class PageServer:
             _log.exception("the page ended")
 
 
+class _Deadline:
+    """Ends a connection unless it is met in time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, transport: asyncio.Transport) -> None:
+        """Start the time, unless it runs."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, transport.abort)
+
+    def met(self) -> None:
+        """Stop the time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class BoundedConnection(H11Protocol):
+    """A connection that ends if its client neither sends a request nor reads a response in time.
+
+    There may be only so many connections: a few clients that do nothing must not keep out all others. Between two
+    requests the server itself closes idle ones.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in its base
+        self._request, self._read = _Deadline(REQUEST_SECONDS), _Deadline(READ_SECONDS)
+        super().connection_made(transport)
+        self._request.set(transport)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._answering:
+            self._request.met()
+        else:
+            self._request.set(self.transport)  # a part of a request; more parts give no more time
+
+    @property
+    def _answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever its type says
+        return cycle is not None and not cycle.response_complete
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._read.set(self.transport)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._read.met()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._request.met()
+        self._read.met()
+        super().connection_lost(exc)
+
+
 def _ignore(_number: int, _frame: FrameType | None) -> None:
     """Do nothing."""
 
@@ -85,12 +150,15 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listening(access: Access, port: int) -> socket.socket:
     """Raises InvalidInput if the address does not exist here, TransientError if the port is in use."""
+    host = access.host
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise InvalidInput(f'"{host}" is not an address of this machine', detail=f"{error}.") from error
+    if access.token is None and not ipaddress.ip_address(address[0]).is_loopback:
+        raise InvalidInput(f'"{host}" is the address {address[0]}, which needs a token', hint="Set CALVE_TOKEN.")
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

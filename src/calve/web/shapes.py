@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from calve import __version__
+from calve.api.letters import LetterNote
 from calve.definitions.objects import Definition
 from calve.definitions.store import Definitions
 from calve.errors import CalveError
@@ -25,6 +26,8 @@ from calve.web.tables import LoadedTable
 
 RECENT = 40
 """Commits of the overview's small charts."""
+MOST_TEXT = 4_000
+"""Characters of a cause or a hint."""
 NEVER = "never run"
 """The state of a sink that is defined and has no status."""
 
@@ -52,6 +55,8 @@ class Known:
     status: Status | None
     defined: DefinedSink | None
     loaded: LoadedTable
+    recent: tuple[int, ...] = ()
+    """Rows of the last commits by their log, oldest first."""
 
     @property
     def table(self) -> TableDetails | None:
@@ -61,6 +66,11 @@ class Known:
             return found
         ids = {note.snapshot_id for note in found.history}
         return found if self.status.last_snapshot_id in ids else None
+
+    @property
+    def letters(self) -> tuple[LetterNote, ...]:
+        """The newest dead letters, if they are of this sink."""
+        return () if self.table is None else self.loaded.letters
 
 
 def planned(definition: Definition, definitions: Definitions) -> DefinedSink:
@@ -86,7 +96,8 @@ def summarize_sink(known: Known) -> Json:
         shown |= {"health": Health.PAUSED.value if paused else NEVER}
     else:
         shown |= _numbers(status)
-    shown["recent"] = [commit["rows"] for commit in _snapshots(known) if commit["kind"] == "batch"][-RECENT:]
+    by_table = [commit["rows"] for commit in _snapshots(known) if commit["kind"] == "batch"][-RECENT:]
+    shown["recent"] = by_table or list(known.recent)
     steady = {name: value for name, value in shown.items() if name not in _BEATING}
     shown["revision"] = _digest([steady, known.loaded.loaded_ms, known.loaded.error])
     return shown
@@ -104,7 +115,12 @@ def _numbers(status: Status) -> Json:
     left_out = {"sink", "table", "states", "maintenance", "table_health", "source", "process"}
     body = {name: value for name, value in asdict(status).items() if name not in left_out}
     body["last_snapshot_id"] = _text(status.last_snapshot_id)
-    return body
+    return body | _clipped(body)
+
+
+def _clipped(body: Json) -> Json:
+    """The texts of a problem; they are pushed to everybody who listens, so they have an end."""
+    return {name: f"{body[name][:MOST_TEXT]}…" for name in ("cause", "hint") if len(body[name]) > MOST_TEXT}
 
 
 def shape_sink(known: Known, commits: Sequence[CommitReport]) -> Json:
@@ -114,11 +130,12 @@ def shape_sink(known: Known, commits: Sequence[CommitReport]) -> Json:
         **summarize_sink(known),
         "definition": _definition(known.defined),
         "process": asdict(status.process) if status is not None and status.process is not None else None,
-        "states": [asdict(change) for change in status.states] if status is not None else [],
+        "states": [(found := asdict(change)) | _clipped(found) for change in status.states] if status else [],
         "commit_log": _commit_log(known, commits),
         "details": _details(known),
         "upkeep": _upkeep(known),
         "input": _input(known),
+        "letters": [asdict(letter) for letter in known.letters],
     }
 
 

@@ -11,14 +11,17 @@ Nothing is loaded unless somebody looks.
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from calve.api.letters import LetterNote, newest_letters
 from calve.catalog.connect import Catalog
 from calve.clock import Clock, SystemClock
 from calve.errors import CalveError, InvalidInput
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.table_details import TableDetails, details_of
+from calve.iceberg.planning.table_scan import Scan
+from calve.iceberg.planning.travel import AsOf
 from calve.lake import TableRef
 from calve.retry import Backoff
 
@@ -28,6 +31,8 @@ LEAST_SECONDS = 5.0
 """Between two loads of one table."""
 MOST_SECONDS = 60.0
 """After which a table is loaded again although its sink did not commit: others may have."""
+LETTERS = 20
+"""Dead letters that are shown."""
 LONGEST_WAIT = 120.0
 """Before a retry."""
 THREADS = 4
@@ -42,6 +47,10 @@ class TableAddress:
     sink_id: str | None
     """None if only the sink's status is known, not its definition."""
     branch: str
+    letters: TableRef | None = None
+    """The dead letter table, if the sink has one."""
+    sink: str = ""
+    """The sink's name in that table."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,9 @@ class LoadedTable:
     details: TableDetails | None = None
     loaded_ms: int | None = None
     error: str = ""
-    """Why the last attempt failed; `details` are then older."""
+    """Why the last attempt failed; the rest is then older."""
+    letters: tuple[LetterNote, ...] = ()
+    """The newest dead letters, newest first."""
 
 
 Locate = Callable[[str], TableAddress | None]
@@ -65,15 +76,17 @@ class _Watched:
     loading: bool = False
     not_before: float = 0.0
     stale_at: float = 0.0
-    commit: int | None = None
-    """The last snapshot of the sink when the table was loaded."""
+    version: object = None
+    """What the sink had reported when the table was loaded."""
+    letters_at: int | None = None
+    """The snapshot of the dead letter table that was read."""
     catalog: Catalog | None = None
     address: TableAddress | None = None
     manifests: ManifestCache = field(default_factory=ManifestCache)
 
-    def is_due(self, commit: int | None, now: float) -> bool:
-        committed = commit != self.commit and not self.known.error
-        return not self.loading and now >= self.not_before and (committed or now >= self.stale_at)
+    def is_due(self, version: object, now: float) -> bool:
+        changed = version != self.version and not self.known.error
+        return not self.loading and now >= self.not_before and (changed or now >= self.stale_at)
 
 
 class TableWatch:
@@ -86,8 +99,8 @@ class TableWatch:
         self._watched: dict[str, _Watched] = {}
         self._closed = False
 
-    def want(self, sinks: Mapping[str, int | None]) -> None:
-        """Load what is due of these sinks, given with their last snapshots; returns at once."""
+    def want(self, sinks: Mapping[str, object]) -> None:
+        """Load what is due of these sinks; returns at once. Another value of a sink means that its table changed."""
         now = self._clock.monotonic()
         with self._lock:
             for name in self._watched.keys() - sinks.keys():
@@ -112,37 +125,54 @@ class TableWatch:
         with self._lock:
             self._closed = True
 
-    def _load(self, name: str, commit: int | None, watched: _Watched) -> None:
+    def _load(self, name: str, version: object, watched: _Watched) -> None:
         try:
-            known, wait = LoadedTable(self._described(name, watched), self._clock.now_ms()), MOST_SECONDS
+            details, letters = self._described(name, watched)
+            known, wait = LoadedTable(details, self._clock.now_ms(), letters=letters), MOST_SECONDS
         except Exception as error:  # noqa: BLE001 - the thread's last resort; the page shows the error
             if not isinstance(error, CalveError):
                 _log.warning("the table of sink %s could not be described", name, exc_info=True)
-            text = str(error) if isinstance(error, CalveError) else f"{type(error).__name__}: {error}"
-            known = LoadedTable(watched.known.details, watched.known.loaded_ms, text)
+            # other texts may contain addresses with credentials
+            text = str(error) if isinstance(error, CalveError) else f"{type(error).__name__}; see the log of this page"
+            known = replace(watched.known, error=text)
             watched.catalog = None
             wait = watched.backoff.next()
         else:
             watched.backoff.reset()
         now = self._clock.monotonic()
         with self._lock:
-            watched.known, watched.commit = known, commit
+            watched.known, watched.version = known, version
             watched.not_before = now + (wait if known.error else LEAST_SECONDS)
             watched.stale_at = now + wait
             watched.loading = False
 
-    def _described(self, name: str, watched: _Watched) -> TableDetails | None:
+    def _described(self, name: str, watched: _Watched) -> tuple[TableDetails | None, tuple[LetterNote, ...]]:
         """Raises CalveError."""
         address = self._locate(name)
         if address is None:
-            return None
+            return None, ()
         if watched.catalog is None or address != watched.address:
-            watched.catalog, watched.address = address.ref.lake.open(), address
+            watched.catalog, watched.address, watched.letters_at = address.ref.lake.open(), address, None
         try:
             table = load_table(watched.catalog, address.ref.name)
         except InvalidInput:
             if address.sink_id is None:  # the table is elsewhere
-                return None
+                return None, ()
             raise
         ids = () if address.sink_id is None else (address.sink_id,)
-        return details_of(table, watched.manifests, ids, address.branch)
+        details = details_of(table, watched.manifests, ids, address.branch)
+        return details, self._letters(address, watched.catalog, watched)
+
+    def _letters(self, address: TableAddress, catalog: Catalog, watched: _Watched) -> tuple[LetterNote, ...]:
+        """The newest dead letters; they are read again only if there are new ones."""
+        if address.letters is None:
+            return ()
+        try:
+            table = load_table(catalog, address.letters.name)
+        except InvalidInput:  # it is created by the first letter
+            return ()
+        if watched.letters_at != table.metadata.current_snapshot_id:
+            found = tuple(newest_letters(Scan.of(table, AsOf()), address.sink, LETTERS))
+            watched.letters_at = table.metadata.current_snapshot_id
+            return found
+        return watched.known.letters

@@ -90,13 +90,15 @@ def test_what_waits_is_the_same_however_often_it_was_asked_for(own_times: bool) 
         _seen(often)
         extend(once, entry)
     assert _seen(often) == _seen(once)
+    assert (often.ready, often.ready_bytes, often.ready_changes) == (1, 11, 5)
     closed = next(e.committable for e in often.entries if e.committable)
     assert often.drop_committed(closed) == once.drop_committed(closed)
     assert _seen(often) == _seen(once) == _seen(replace(often, _tally=None))
 
 
 def _seen(position: RunPosition) -> tuple[object, ...]:
-    sizes = position.ready, position.held_bytes, position.staged_bytes
+    ready = position.ready, position.ready_bytes, position.ready_changes
+    sizes = *ready, position.held_bytes, position.staged_bytes, position.staged_rows
     splits = [position.split(own_times=own_times) for own_times in (False, True)]
     return *sizes, list(position.staged), list(position.waiting_times), splits
 
@@ -110,6 +112,6 @@ def _entries(*, own_times: bool) -> list[Entry]:
         staged = Staged((f"f{number}",), 1 if number % 5 else 0, 7, *told)
         identity = CheckpointIdentity("q", number, start, str(number + 1))
         found.append(CheckpointEntry(identity, low + 15 if own_times else low, None, staged))
-    batch = BatchDescription(START, Frontier(60))
-    found.insert(8, FrontierEntry(59, Committable("c", batch, "q", 5, "6")))
+    batch, totals = BatchDescription(START, Frontier(60)), FileTotals(changes=5, data_bytes=8, delete_bytes=3)
+    found.insert(8, FrontierEntry(59, Committable("c", batch, "q", 5, "6", totals=totals)))
     return found

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from calve.commit.checkpoints import Decision
 from calve.commit.committer import Signals
 from calve.model.checkpoint import UNKNOWN, Offsets
+from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import NoEnvelope, Pace, SinkSpec, TableName
 from calve.pipeline.feed import Checkpoint, SourceFeed
 from calve.source.port import Source
@@ -39,6 +40,9 @@ class Waiting:
 
     def ended(self, _: Offsets) -> bool:
         return False
+
+    def position(self, at: Offsets) -> SourcePosition:
+        return SourcePosition((SourcePart("files", int(at or 0), self.files),))
 
 
 class Rests(Signals):

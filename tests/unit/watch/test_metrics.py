@@ -39,6 +39,10 @@ FULL = replace(
     last_commit_ms=400,
     lag_ms=100,
     unread=7,
+    unread_most=5,
+    retention_left=40,
+    source_keeps_ms=10_000,
+    source_parts=3,
     heartbeat_ms=1_000,
     since_ms=500,
     state_sizes=(("records", 5),),
@@ -201,6 +205,8 @@ def test_statuses_of_other_processes_are_exported_alike() -> None:
     found = parsed(text)
     labels = (("sink", FULL.sink),)
     assert found["calve_lag_seconds", labels] == 2.1
+    assert found["calve_retention_left", labels] == 40
+    assert found["calve_retention_left_seconds", labels] == 7.9
     assert found["calve_seconds_since_commit", labels] == 2.6
     assert found["calve_heartbeat_age_seconds", labels] == 2.0
     assert found["calve_state_since_seconds", labels] == 2.5

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from calve.model.health import COMMITS_KEPT, STATES_KEPT, CommitReport, Health, ProcessIdentity, StateChange, Status
+from calve.model.health import (
+    COMMITS_KEPT,
+    PHASES,
+    STATES_KEPT,
+    CommitReport,
+    Health,
+    ProcessIdentity,
+    StateChange,
+    Status,
+)
 from calve.watch import process
 from calve.watch.process import this_process
 from calve.watch.status_files import (
@@ -174,3 +183,14 @@ def test_commits_are_kept_for_display_up_to_a_bound_and_damaged_lines_are_left_o
     assert read_commits(tmp_path, "nobody") == []
     forget_status(tmp_path, "a/b")
     assert not file.exists()
+
+
+def test_the_last_commits_are_those_at_the_end_of_their_log(tmp_path: Path) -> None:
+    log = commits_file(tmp_path, "s")
+    phases = tuple((name, 123.456789) for name in PHASES)
+    usual = CommitReport(0, f"[{10**14}]", 10**9, 10**9, 10**9, 10**6, 10**12, 0.1, phases=phases)
+    for number in range(50):
+        append_commit(log, replace(usual, snapshot_id=2**62 + number))
+    for limit in (1, 7, 49, 50, 500):
+        found = [report.snapshot_id - 2**62 for report in read_commits(tmp_path, "s", limit)]
+        assert found == list(range(50))[-limit:]

@@ -1,7 +1,9 @@
 """The page over HTTP, with a real server on a loopback port."""
 
 import json
+import os
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,12 +13,15 @@ from urllib.parse import quote
 
 import pytest
 import requests
+from prometheus_client import CollectorRegistry, generate_latest
 
 from calve.clock import SystemClock
-from calve.errors import TransientError
+from calve.errors import InvalidInput, TransientError
+from calve.metrics import StatusCollector
 from calve.model.health import CommitReport, Health, ProcessIdentity
 from calve.watch.status_files import append_commit, commits_file, status_file
-from calve.web import app
+from calve.web import app, server
+from calve.web import events as web_events
 from calve.web.access import Access
 from calve.web.app import page_app
 from calve.web.home import HomeView
@@ -100,6 +105,27 @@ def test_a_damaged_status_hides_no_other_sink(page: Served) -> None:
     write(page.home, status_of("a", Health.RUNNING), status_of("b", Health.RUNNING))
     status_file(page.home, "b").write_text('{"sink": ')
     assert {name: sink["health"] for name, sink in state_of(page).items()} == {"a": "running", "b": "unknown"}
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_is_none_hides_no_other_sink(page: Served, number: str) -> None:
+    write(page.home, status_of("a", Health.RUNNING), status_of("b", Health.RUNNING, rows_per_second=4711.5))
+    file = status_file(page.home, "b")
+    file.write_text(file.read_text().replace("4711.5", number))
+    assert {name: sink["health"] for name, sink in state_of(page).items()} == {"a": "running", "b": "unknown"}
+
+
+def test_texts_that_utf_8_does_not_have_and_endless_ones_are_shown(page: Served) -> None:
+    odd = "file \udcff.json " + "x" * 100_000
+    write(page.home, status_of("a", Health.HALTED, cause=odd, hint=odd))
+    (page.home / "status" / os.fsdecode(b"\xff.json")).write_text("{")
+    shown = state_of(page)
+    assert {name: sink["health"] for name, sink in shown.items()} == {"a": "halted", "?": "unknown"}
+    assert str(shown["a"]["cause"]).startswith("file \udcff.json x")
+    assert len(get(page.url, "api/sinks/a").text) < 40_000
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(page.view.statuses, SystemClock().now_ms))
+    assert 'sink="?"' in generate_latest(registry).decode()
 
 
 def test_metrics_are_text_for_prometheus(page: Served) -> None:
@@ -235,6 +261,13 @@ def test_a_port_that_is_taken_is_an_error_with_a_hint(page: Served) -> None:
     assert "--port" in refused.value.hint
 
 
+def test_a_name_of_another_address_needs_a_token(page: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
+    monkeypatch.setattr("calve.web.server.socket.getaddrinfo", lambda *_args, **_more: there)
+    with pytest.raises(InvalidInput, match=r"192\.0\.2\.7, which needs a token"):
+        PageServer(page_app(page.view, str, Access("localhost")), Access("localhost"), 0)
+
+
 # ---- events
 
 
@@ -308,6 +341,97 @@ def test_a_server_ends_although_clients_listen(tmp_path: Path) -> None:
         assert clock.monotonic() - ending < 2
 
 
+# ---- clients that misbehave
+
+
+def raw(page: Served, text: str, receive_buffer: int | None = None) -> socket.socket:
+    """A connection that has sent this much."""
+    client = socket.socket()
+    if receive_buffer is not None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    client.settimeout(20)
+    client.connect(("127.0.0.1", int(page.url.rpartition(":")[2].strip("/"))))
+    client.sendall(text.encode())
+    return client
+
+
+def ended(client: socket.socket) -> bool:
+    """Whether the server ends the connection before this test ends it."""
+    try:
+        while client.recv(1 << 16):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("requests_before", [0, 1])
+@pytest.mark.parametrize("sent", ["G", "GET / HTTP/1.1\r\nHost: local"])
+def test_a_client_that_does_not_complete_its_request_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: str, requests_before: int
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.3)
+    with served(tmp_path) as page, raw(page, "") as client:
+        for _ in range(requests_before):
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        client.sendall(sent.encode())
+        assert ended(client)
+        assert get(page.url, "healthz").status_code == 200
+
+
+def test_many_clients_that_send_nothing_do_not_keep_out_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 5)
+    with served(tmp_path) as page, ExitStack() as idle:
+        for _ in range(8):
+            idle.enter_context(raw(page, ""))
+        eventually(lambda: get(page.url, "healthz").status_code == 200)
+
+
+def test_a_form_that_does_not_arrive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "FORM_SECONDS", 0.3)
+    text = "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\n\r\ntoken="
+    with served(tmp_path, Access("127.0.0.1", TOKEN)) as page, raw(page, text) as client:
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_client_that_does_not_read_its_events_loses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(web_events, "EVERY_SECONDS", 0.02)
+    for number in range(50):
+        write(tmp_path, status_of(f"sink {number}", Health.HALTED, cause="x" * 20_000))
+    request = "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with served(tmp_path) as page, raw(page, request, receive_buffer=4096):
+        eventually(lambda: page.app.listeners == 1)
+        for number in range(1_000):
+            write(tmp_path, status_of("sink 0", Health.HALTED, cause=str(number)))
+            if page.app.listeners == 0:
+                break
+        eventually(lambda: page.app.listeners == 0)
+
+
+def test_asking_for_the_headers_of_the_events_listens_to_none(page: Served) -> None:
+    found = requests.head(page.url + "events", timeout=10)
+    assert (found.status_code, found.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
+    assert page.app.listeners == 0
+
+
+def test_there_is_an_end_to_how_many_listen(page: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_events, "MOST_LISTENERS", 2)
+    with ExitStack() as streams:
+        lines = [
+            streams.enter_context(requests.get(page.url + "events", stream=True, timeout=10)).iter_lines()
+            for _ in range(2)
+        ]
+        assert all(next(stream) for stream in lines)
+        found = get(page.url, "events")
+        assert (found.status_code, found.headers["Retry-After"]) == (503, "30")
+        assert get(page.url, "api/state").status_code == 200
+
+
 # ---- the files
 
 
@@ -338,3 +462,15 @@ def test_a_log_of_commits_with_damaged_lines_is_shown(page: Served) -> None:
     append_commit(commits_file(page.home, "orders"), CommitReport(2, "[6]", 2, 2, 0, 1, 100, 0.5, at_ms=6))
     assert state_of(page)
     assert [commit["snapshot"] for commit in get(page.url, "api/sinks/orders").json()["commit_log"]] == ["1", "2"]
+
+
+def test_rows_of_recent_commits_come_from_their_log_where_the_table_is_not_known(page: Served) -> None:
+    write(page.home, status_of("orders", Health.RUNNING))
+    log = commits_file(page.home, "orders")
+    for number in range(100):
+        append_commit(log, CommitReport(number + 1, "[5]", number, number, 0, 1, 100, 0.5, at_ms=5))
+    assert state_of(page)["orders"]["recent"] == list(range(60, 100))
+    append_commit(log, CommitReport(101, "[5]", 7, 7, 0, 1, 100, 0.5, at_ms=5))
+    assert state_of(page)["orders"]["recent"] == [*range(61, 100), 7]
+    log.unlink()
+    assert state_of(page)["orders"]["recent"] == []

@@ -35,6 +35,7 @@ class Catalogs:
     def __init__(self, home: Path) -> None:
         self.asked: list[str] = []
         self.fails = False
+        self.bug: Exception | None = None
         self.gate = threading.Event()
         self.gate.set()
         self._address = TableAddress(Lake(home, {}).table(str(NAME)), "orders", "main")
@@ -42,6 +43,8 @@ class Catalogs:
     def locate(self, sink: str) -> TableAddress:
         self.asked.append(sink)
         self.gate.wait(30)
+        if self.bug is not None:
+            raise self.bug
         if self.fails:
             raise TransientError("the catalog is away", hint="Wait.")
         return self._address
@@ -121,3 +124,14 @@ def test_nothing_is_loaded_after_the_end(catalogs: Catalogs) -> None:
     watch.close()
     watch.want({"orders": 1})
     assert catalogs.asked == []
+
+
+def test_an_error_that_nobody_expected_is_named_without_what_it_says(
+    catalogs: Catalogs, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalogs.bug = RuntimeError("http://user:secret@store/")
+    clock = ManualClock()
+    watch = TableWatch(catalogs.locate, clock)
+    look(watch, clock, 1)
+    assert watch.of("orders").error == "RuntimeError; see the log of this page"
+    assert "could not be described" in caplog.text

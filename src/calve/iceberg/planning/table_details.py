@@ -1,4 +1,7 @@
-"""Details of a table for display, by its metadata and manifests: files, deletes, snapshots, the cost of a scan.
+"""Describes a table by its metadata and manifests, for people.
+
+`table_health` is the short form, for the status of a sink; `details_of` has the history, the cost of a scan, and what
+maintenance would do.
 
 The cost of a scan is the weight that Iceberg's own planning gives to it: a file counts as its size, and at least as
 `read.split.open-file-cost`, since opening it takes as long as reading so many bytes. A file's deletes are read with it.
@@ -8,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
-from pyiceberg.manifest import ManifestContent
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestEntry
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -20,10 +24,10 @@ from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.options import file_options
 from calve.iceberg.planning.compaction_groups import AUTOMATIC, deleted_rows, due_groups, many_deleted, small_below
 from calve.iceberg.planning.delete_index import DeleteIndex
-from calve.iceberg.planning.table_health import size_classes
 from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.schema.readable import every_field
 from calve.iceberg.snapshot.history import ancestors_of, head_of, stated_progress
+from calve.model.health import SIZE_BOUNDS, TableHealth
 from calve.model.progress import FRONTIER, SINK_ID, Progress
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.spec import WriteOptions
@@ -234,11 +238,60 @@ def _alteration(before: str, after: str) -> str:
     return f"{before.partition(': ')[2]} → {after.partition(': ')[2]}"
 
 
+def table_health(
+    metadata: TableMetadata,
+    snapshot: Snapshot | None,
+    io: FileIO,
+    cache: ManifestCache,
+    *,
+    target_size: int,
+    now_ms: int,
+) -> TableHealth:
+    """Describe a snapshot by its summary and its data manifests. Raises OSError."""
+    if snapshot is None:
+        return TableHealth(None, now_ms, snapshots=len(metadata.snapshots))
+    total = _Summary(snapshot).count
+    data = _entries(io, snapshot, cache, ManifestContent.DATA)
+    sizes = [entry.data_file.file_size_in_bytes for entry in data]
+    return TableHealth(
+        snapshot.snapshot_id,
+        now_ms,
+        snapshots=len(metadata.snapshots),
+        rows=sum(entry.data_file.record_count for entry in data),
+        data_files=len(sizes),
+        data_bytes=sum(sizes),
+        small_files=small_files(sizes, target_size),
+        delete_files=total("total-delete-files"),
+        delete_bytes=max(0, total("total-files-size") - sum(sizes)),
+        position_deletes=total("total-position-deletes"),
+        equality_deletes=total("total-equality-deletes"),
+        sizes=size_classes(sizes),
+    )
+
+
+def small_files(sizes: Sequence[int], target_size: int) -> int:
+    """The number of files that compaction would merge because of their size."""
+    bound = small_below(sum(sizes), target_size)
+    return sum(size < bound for size in sizes)
+
+
+def size_classes(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The number of files in each class of sizes; the last class has no bound, written as 0."""
+    found = [0] * (len(SIZE_BOUNDS) + 1)
+    for size in sizes:
+        found[next((i for i, bound in enumerate(SIZE_BOUNDS) if size <= bound), len(SIZE_BOUNDS))] += 1
+    return tuple(zip((*SIZE_BOUNDS, 0), found, strict=True))
+
+
+def _entries(io: FileIO, snapshot: Snapshot, cache: ManifestCache, content: ManifestContent) -> Sequence[ManifestEntry]:
+    manifests = [line.manifest for line in cache.lines_of(io, snapshot)]
+    return cache.entries_of(io, *(m for m in manifests if m.content is content))
+
+
 def _read_files(table: Table, head: Snapshot, manifests: ManifestCache) -> FileCounts:
     with trying(f'reading the manifests of "{".".join(table.name())}"'):
-        lines = [line.manifest for line in manifests.lines_of(table.io, head)]
-        data = manifests.entries_of(table.io, *(m for m in lines if m.content is ManifestContent.DATA))
-        deletes = manifests.entries_of(table.io, *(m for m in lines if m.content is ManifestContent.DELETES))
+        data = _entries(table.io, head, manifests, ManifestContent.DATA)
+        deletes = _entries(table.io, head, manifests, ManifestContent.DELETES)
     specs = table.specs()
     index = DeleteIndex(deletes, specs, every_field(table).fields)
     files = [scan_file(entry, index.of(entry), specs[entry.data_file.spec_id]) for entry in data]
@@ -258,7 +311,7 @@ def file_counts(files: Sequence[ScanFile], target_size: int, open_file_cost: int
     return FileCounts(
         deleted_rows=round(sum(deleted.values())),
         exact=all(delete.kind is not DeleteKind.EQUALITY for delete in applied),
-        small_files=sum(size < small_below(sum(sizes), target_size) for size in sizes),
+        small_files=small_files(sizes, target_size),
         desired_size=due.file_size,
         sizes=size_classes(sizes),
         smallest=sizes[0] if sizes else 0,

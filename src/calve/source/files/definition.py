@@ -20,6 +20,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost, TerminalError
 from calve.model.checkpoint import Offsets, SizeHint
+from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.records.columns import declared_schema
 from calve.source.files.ledger import ChangedFile, Ledger, Place
@@ -133,6 +134,9 @@ class FileSource:
         self._schema: T.StructType | None = None
         self._touched: set[KnownFile] = set()
         self._unread = 0
+        self._end: int | None = None
+        self._files_at: dict[Place, int] = {}
+        """Number of files up to the last places."""
         self._needed: Needed = _all_of_them
         self._left_out: set[str] = set()
 
@@ -178,12 +182,19 @@ class FileSource:
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         place = Place.of(start)
-        fresh, changed = self._ledger.seen(place).compare(self._listing.files())
+        seen = self._ledger.seen(place)
+        fresh, changed = seen.compare(self._listing.files())
         for change in changed:
             self._report(change)
         taken = sorted(fresh)[: None if whole else self._definition.max_files]
         self._unread = len(fresh) - len(taken)
-        return self._ledger.add(place, taken).to_offsets() if taken else None
+        self._end = len(seen) + len(fresh)
+        self._files_at = {place: len(seen)}
+        if not taken:
+            return None
+        following = self._ledger.add(place, taken)
+        self._files_at[following] = len(seen) + len(taken)
+        return following.to_offsets()
 
     def begin(self) -> Offsets:
         return None
@@ -195,6 +206,10 @@ class FileSource:
     @property
     def unread(self) -> int:
         return self._unread
+
+    def position(self, at: Offsets) -> SourcePosition:
+        """Counts files: those that were read, and all. None of them expires."""
+        return SourcePosition((SourcePart("files", self._files_at.get(Place.of(at)), self._end),))
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         return self.frame_without(spark, start, end, ())

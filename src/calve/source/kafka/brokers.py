@@ -24,6 +24,10 @@ GRACE_SECONDS = 2.0
 UNKNOWN_SECONDS = 30.0
 """How long brokers must say, without a break, that a topic does not exist: a broker that has just started may not know
 its topics yet. Consumers of librdkafka wait as long (`topic.metadata.propagation.max.ms`)."""
+RETENTION_SECONDS = 300.0
+"""Between two questions for how long a topic keeps its records."""
+REPORT_SECONDS = 3.0
+"""The longest that a request for reports may take."""
 _POLL_SECONDS = 0.05
 _EARLIEST, _LATEST = "earliest", "latest"
 _AFTER = re.compile(r" \(after \d+ms in state \w+[^)]*\)")
@@ -67,6 +71,8 @@ class Brokers:
         self._opened: AdminClient | None = None
         self._unknown_since: float | None = None
         """When the brokers first said that the topic does not exist; None if their last answer was another."""
+        self._retention: tuple[float, int | None] | None = None
+        """When to ask for the retention of the topic again, and the last answer."""
 
     def check(self) -> None:
         """Check that a broker responds. Raises TransientError."""
@@ -138,6 +144,30 @@ class Brokers:
         late = [p for p, offset in found.items() if offset < 0]
         return found | (self.offsets(topic, late, _LATEST) if late else {})
 
+    def retention_ms(self, topic: str) -> int | None:
+        """How long the topic keeps records; None for ever, or if the login may not ask. Asked now and then.
+
+        Never raises: it is for reports only.
+        """
+        now = time.monotonic()
+        if self._retention is None or now >= self._retention[0]:
+            self._retention = (now + RETENTION_SECONDS, self._retention_ms(topic))
+        return self._retention[1]
+
+    def _retention_ms(self, topic: str) -> int | None:
+        from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415 - an extra, see `installed`
+
+        kafka = installed()
+        try:
+            (asked,) = self._admin().describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+            settings = self._answer(asked, REPORT_SECONDS)
+            kept, policy = settings["retention.ms"].value, settings["cleanup.policy"].value
+        except (kafka.KafkaException, KeyError) as error:
+            _log.debug("the settings of topic %s are unknown: %s", topic, error)
+            return None
+        forever = kept is None or int(kept) < 0 or "delete" not in (policy or "")
+        return None if forever else int(kept)
+
     def require(self, topic: str) -> TopicState:
         """Like `state`, for the definition of a source: raises InvalidInput at once, with a similar topic."""
         try:
@@ -156,14 +186,14 @@ class Brokers:
             self._opened = _configured(lambda: AdminClient(settings), self._access)
         return self._opened
 
-    def _answer(self, future: "Future[T]") -> T:
+    def _answer(self, future: "Future[T]", patience: float = ANSWER_SECONDS) -> T:
         """Wait for a response; not for long once none can be expected."""
         kafka = installed()
         hopeless = {
             kafka.KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the names of librdkafka's own errors
             kafka.KafkaError._AUTHENTICATION,  # noqa: SLF001 - the same
         }
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = time.monotonic() + patience
         while True:
             try:
                 return future.result(_POLL_SECONDS)

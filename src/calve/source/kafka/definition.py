@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost
 from calve.model.checkpoint import Offsets, SizeHint
+from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.records.columns import declared_schema
 from calve.records.frames import Records
@@ -123,6 +124,10 @@ class KafkaSource:
         self._brokers = Brokers(definition.access)
         self._reader = TopicReader(definition.access, definition.topic, definition.included, definition.avro)
         self._unread = 0
+        self._state: TopicState | None = None
+        """The topic at the last poll."""
+        self._begun: PartitionOffsets = {}
+        """Where the first checkpoint starts."""
 
     @property
     def name(self) -> str:
@@ -142,9 +147,10 @@ class KafkaSource:
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         here, now = TopicPosition.of(start), self._brokers.state(self._definition.topic)
+        self._state = now
         first: PartitionOffsets = {}
         if here is None:
-            first = self._first(now)
+            first = self._begun = self._first(now)
             begun = dict(first)
         else:
             self._check(here, now)
@@ -168,6 +174,14 @@ class KafkaSource:
     @property
     def unread(self) -> int:
         return self._unread
+
+    def position(self, at: Offsets) -> SourcePosition:
+        topic, here, now = self._definition.topic, TopicPosition.of(at), self._state
+        if now is None:
+            return SourcePosition()
+        read = self._begun if here is None else {**dict.fromkeys(now.high, 0), **here.next}
+        parts = [SourcePart(f"{topic} {p}", read.get(p), high, now.low.get(p)) for p, high in sorted(now.high.items())]
+        return SourcePosition(tuple(parts), self._brokers.retention_ms(topic))
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> Records:
         upper = TopicPosition.of(end)

@@ -118,7 +118,8 @@ export function timeline(model, width, label) {
       const tall = 5 + 25 * ((commit.seconds ?? slowest * 0.2) / slowest);
       return s("g", { class: "mark batch" }, s("title", {}, note),
         s("line", { x1: at, y1: rows.commits, x2: at, y2: rows.commits - tall }),
-        commit.attempts > 1 && s("path", { class: "retry", d: `M${at - 4} ${rows.commits - tall - 3}h8l-4 -7z` }));
+        commit.attempts > 1 && !commit.conflicts && s("path", { class: "retry", d: `M${at - 4} ${rows.commits - tall - 3}h8l-4 -7z` }),
+        commit.conflicts > 0 && s("path", { class: "conflict", d: `M${at - 4} ${rows.commits - tall - 11}l8 8m0 -8l-8 8` }));
     }
     if (commit.kind === "claim") {
       return s("g", { class: "mark claim" }, s("title", {}, `a run claimed the table (epoch ${commit.epoch}), ${f.instant(commit.at_ms)}`),

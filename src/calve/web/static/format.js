@@ -4,9 +4,9 @@ const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3, notation: "compact" });
 const absolute = new Intl.DateTimeFormat("en-CA", {
   year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
-  hour12: false, timeZoneName: "short",
+  hourCycle: "h23", timeZoneName: "short",
 });
-const clock = new Intl.DateTimeFormat("en-CA", { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const clock = new Intl.DateTimeFormat("en-CA", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 export const UNKNOWN = "–";
 
@@ -61,12 +61,21 @@ export function duration(ms) {
   return parts.slice(first, first + 2).filter(([value]) => value > 0).map(([value, unit]) => `${value} ${unit}`).join(" ");
 }
 
+const FARTHEST = 8.64e15; // the last time that a Date has
+
+/** A Date; null for what is no time, or one that no Date has. */
+export function date(ms) {
+  return Number.isFinite(ms) && ms !== 0 && Math.abs(ms) <= FARTHEST ? new Date(ms) : null;
+}
+
 export function instant(ms) {
-  return ms ? absolute.format(new Date(ms)).replace(",", "") : UNKNOWN;
+  const at = date(ms);
+  return at ? absolute.format(at).replace(",", "") : UNKNOWN;
 }
 
 export function timeOfDay(ms) {
-  return clock.format(new Date(ms));
+  const at = date(ms);
+  return at ? clock.format(at) : UNKNOWN;
 }
 
 const EARLIEST = Date.UTC(1980, 0, 1);

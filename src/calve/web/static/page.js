@@ -21,7 +21,16 @@ const now = () => Date.now() + offset;
 
 function route() {
   const [, kind, name, section] = location.hash.split("/");
-  return kind === "sinks" && name ? { name: decodeURIComponent(name), section: section ?? "" } : { name: null, section: "" };
+  return kind === "sinks" && name ? { name: decoded(name), section: section ?? "" } : { name: null, section: "" };
+}
+
+/** The name in an address; one that was typed or cut off may be no valid encoding. */
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
 }
 
 let shownRoute = null;
@@ -64,6 +73,7 @@ function render() {
   }
   const sink = state.sinks.find((one) => one.name === name);
   if (!sink) {
+    document.title = "no such sink · calve";
     morph(main, [h("h1", { tabindex: "-1" }, "No such sink"), h("p", { class: "empty" }, `There is no sink "${name}" in this home. `, h("a", { href: "#/" }, "All sinks"))]);
     return;
   }

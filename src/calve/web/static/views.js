@@ -29,13 +29,24 @@ export function badge(health) {
 }
 
 function ago(ms, now, suffix = "") {
-  if (!ms) return h("span", { class: "faint" }, f.UNKNOWN);
-  return h("time", { datetime: new Date(ms).toISOString(), title: f.instant(ms) }, f.duration(now - ms) + suffix);
+  const at = f.date(ms);
+  if (at === null) return h("span", { class: "faint" }, f.UNKNOWN);
+  return h("time", { datetime: at.toISOString(), title: f.instant(ms) }, f.duration(now - ms) + suffix);
 }
 
-function lag(sink) {
-  if (sink.lag_ms === null || sink.lag_ms === undefined) return h("span", { class: "faint" }, f.UNKNOWN);
-  return h("span", { title: `as of ${f.instant(sink.updated_ms)}` }, f.duration(sink.lag_ms));
+const SILENT = 15_000; // a status that is older than this is not of a living process
+
+/** How old the state of the source is that the table shows; it grows while nobody reports. */
+function lagOf(sink, now) {
+  if (sink.lag_ms === null || sink.lag_ms === undefined || sink.health === "sealed") return null;
+  const age = now - sink.updated_ms;
+  return sink.lag_ms + (age > SILENT ? age : 0);
+}
+
+function lag(sink, now) {
+  const ms = lagOf(sink, now);
+  if (ms === null) return h("span", { class: "faint" }, f.UNKNOWN);
+  return h("span", { title: `as of ${f.instant(sink.updated_ms)}` }, f.duration(ms));
 }
 
 /** The texts of an error: what happened, the values, what to do. */
@@ -66,28 +77,29 @@ export function overview(state, now) {
     h("p", { class: "counts", "data-key": "counts" }, f.plural(sinks.length, "sink"), counts.map(([health, n]) => [" · ", `${n} ${health}`])),
     state.problem && h("section", { class: "panel wrong", "data-key": "problem", "aria-label": "Problem" },
       h("p", { class: "primary" }, "The definitions cannot be read; sinks are shown by their last status."), problem(state.problem)),
-    h("table", { class: "sinks", "data-key": "sinks" },
+    // roles, since a narrow page lays the table out as blocks, which hides it from screen readers
+    h("table", { class: "sinks", role: "table", "data-key": "sinks" },
       h("caption", { class: "hidden" }, "Sinks with state, lag and time since the last commit"),
-      h("thead", {}, h("tr", {}, ["Sink", "State", "Lag", "Last commit", "Changes", "Waiting", "Rows per commit"]
-        .map((name, i) => h("th", { scope: "col", class: i > 1 && i < 6 ? "number" : "" }, name)))),
-      h("tbody", {}, sinks.map((sink) => sinkRow(sink, now)))),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ["Sink", "State", "Lag", "Last commit", "Changes", "Waiting", "Rows per commit"]
+        .map((name, i) => h("th", { scope: "col", role: "columnheader", class: i > 1 && i < 6 ? "number" : "" }, name)))),
+      h("tbody", { role: "rowgroup" }, sinks.map((sink) => sinkRow(sink, now)))),
   ];
 }
 
 function sinkRow(sink, now) {
   const waiting = [sink.pending && f.plural(sink.pending, "batch", "batches"), sink.staged && `${f.count(sink.staged)} staged`,
     sink.unread && `${f.compact(sink.unread)} ${sink.counts} unread`].filter(Boolean);
-  const cell = (label, content, number = true) => h("td", { class: number ? "number" : "", "data-label": label }, content);
+  const cell = (label, content, number = true) => h("td", { role: "cell", class: number ? "number" : "", "data-label": label }, content);
   return [
-    h("tr", { "data-key": sink.name, class: sink.wrong ? "wrong" : "" },
-      h("th", { scope: "row" }, h("a", { href: sinkLink(sink.name) }, sink.name), h("span", { class: "sub" }, sink.table)),
-      h("td", { "data-label": "State" }, badge(sink.health), sink.since_ms ? h("span", { class: "sub" }, "for ", ago(sink.since_ms, now)) : null),
-      cell("Lag", lag(sink)),
+    h("tr", { role: "row", "data-key": `sink ${sink.name}`, class: sink.wrong ? "wrong" : "" },
+      h("th", { scope: "row", role: "rowheader" }, h("a", { href: sinkLink(sink.name) }, sink.name), h("span", { class: "sub" }, sink.table)),
+      h("td", { role: "cell", "data-label": "State" }, badge(sink.health), sink.since_ms ? h("span", { class: "sub" }, "for ", ago(sink.since_ms, now)) : null),
+      cell("Lag", lag(sink, now)),
       cell("Last commit", ago(sink.last_commit_ms, now, " ago")),
       cell("Changes", f.compact(sink.rows)),
       cell("Waiting", waiting.length ? waiting.map((text) => h("span", { class: "line" }, text)) : h("span", { class: "faint" }, "nothing")),
       cell("Rows per commit", draw.sparkline(sink.recent, `Rows of the last ${f.plural(sink.recent.length, "commit")}`), false)),
-    sink.wrong && sink.cause ? h("tr", { "data-key": `${sink.name}/problem`, class: "why" }, h("td", { colspan: "7" }, problem(sink.cause, sink.hint))) : [],
+    sink.wrong && sink.cause ? h("tr", { role: "row", "data-key": `problem ${sink.name}`, class: `why ${sink.health}` }, h("td", { role: "cell", colspan: "7" }, problem(sink.cause, sink.hint))) : [],
   ];
 }
 
@@ -112,7 +124,7 @@ export function sinkView(sink, detail, now, width) {
     h("nav", { class: "crumbs", "aria-label": "Breadcrumb", "data-key": "crumbs" }, h("a", { href: "#/" }, "Sinks"), " / ", h("span", { "aria-current": "page" }, sink.name)),
     h("div", { class: "title", "data-key": "title" }, h("h1", { tabindex: "-1" }, sink.name), badge(sink.health),
       h("p", { class: "sub" }, sink.since_ms ? ["for ", ago(sink.since_ms, now), " · "] : null, sink.table)),
-    sink.wrong && (sink.cause || sink.hint) ? h("section", { class: "panel wrong", "aria-label": "Problem", "data-key": "problem" }, problem(sink.cause, sink.hint)) : null,
+    sink.wrong && (sink.cause || sink.hint) ? h("section", { class: `panel wrong ${sink.health}`, "aria-label": "Problem", "data-key": "problem" }, problem(sink.cause, sink.hint)) : null,
     figures(sink, now),
     h("nav", { class: "sections", "aria-label": "Sections", "data-key": "sections" }, SECTIONS.map(([id, name]) => h("a", { href: sinkLink(sink.name, id) }, name))),
     ...(detail ? [
@@ -121,7 +133,7 @@ export function sinkView(sink, detail, now, width) {
       section("table", "Table", tableView(sink, body, now, width)),
       section("maintenance", "Maintenance", maintenanceView(sink, body, now)),
       section("errors", "Errors and dead letters", errorsView(sink, body, now)),
-      section("source", "Source", sourceView(sink, body)),
+      section("source", "Source", sourceView(sink, body, now)),
     ] : [h("p", { class: "empty", "data-key": "loading" }, "Loading …")]),
   ].filter(Boolean);
 }
@@ -136,7 +148,7 @@ function figure(name, value, sub) {
 
 function figures(sink, now) {
   return h("dl", { class: "figures", "data-key": "figures" },
-    figure("Lag", lag(sink), sink.unread ? `${f.compact(sink.unread)} ${sink.counts} unread` : "behind the source"),
+    figure("Lag", lag(sink, now), sink.unread ? `${f.compact(sink.unread)} ${sink.counts} unread` : "behind the source"),
     figure("Last commit", ago(sink.last_commit_ms, now), sink.last_commit_ms ? "ago" : "none yet"),
     figure("Changes", h("span", { title: f.count(sink.rows) }, f.compact(sink.rows)), sink.rows_per_second >= 0.05 ? `${f.compact(Number(sink.rows_per_second.toPrecision(3)))} per second` : "in total"),
     figure("Commits", f.count(sink.commits), sink.run_commits ? `${f.count(sink.run_commits)} in this run` : "in total"),
@@ -157,12 +169,12 @@ function pipelineView(sink, detail, width) {
   const stages = [
     { name: "source", value: f.compact(sink.unread ?? null), unit: `${sink.counts ?? "rows"} unread`, note: short(definition.source ?? detail.input?.name ?? "", room) },
     { name: "changes", value: f.compact(sink.rows), unit: "recorded", note: short(definition.envelope ? `${definition.envelope.toLowerCase().replace("noenvelope", "no")} envelope` : "", room) },
-    { name: "staged", value: f.compact(sink.staged), unit: sink.staged === 1 ? "checkpoint" : "checkpoints", note: short(definition.commit_interval ? `window of ${definition.commit_interval}` : definition.mode ? "no window" : "", room) },
-    { name: "pending", value: f.compact(sink.pending), unit: sink.pending === 1 ? "batch" : "batches", note: sink.pending_bytes ? f.bytes(sink.pending_bytes) : "", state: sink.pending ? stuck : "" },
+    { name: "staged", value: f.compact(sink.staged_rows), unit: "rows", note: sink.staged ? f.plural(sink.staged, "checkpoint") : short(definition.commit_interval ? `window of ${definition.commit_interval}` : definition.mode ? "no window" : "", room) },
+    { name: "pending", value: f.compact(sink.pending_changes), unit: "changes", note: sink.pending ? `${f.plural(sink.pending, "batch", "batches")}${sink.pending_bytes ? `, ${f.bytes(sink.pending_bytes)}` : ""}` : "", state: sink.pending ? stuck : "" },
     { name: "commits", value: f.compact(sink.commits), unit: "snapshots made", note: sink.epoch ? `epoch ${f.count(sink.epoch)}` : "", state: stuck },
     { name: "table", value: f.compact(table.live_rows ?? table.rows ?? null), unit: "rows", note: short(sink.table, room) },
   ];
-  const words = stages.map((stage) => `${stage.name}: ${stage.value} ${stage.unit}`).join("; ");
+  const words = stages.map((stage) => `${stage.name}: ${stage.value} ${stage.unit}${stage.note ? ` (${stage.note})` : ""}`).join("; ");
   const marks = [["committed", committed], ["recorded", minted], ["source", input]].map(([name, at]) => ({ name, ...at }));
   const meaning = { committed: "the table shows everything before", recorded: "batches up to here are durable", source: "no earlier change is expected" };
   const behind = (mark) => (mark.ms && input.ms && input.ms - mark.ms >= 1000 ? `${f.duration(input.ms - mark.ms)} behind the source; ` : "");
@@ -192,7 +204,7 @@ function commitsView(sink, detail, now, width) {
     h("div", { class: "scroll", "data-key": "timeline" }, draw.timeline(model, width, words)),
     h("p", { class: "legend", "data-key": "legend" }, [["running", "running"], ["stalled", "stalled"], ["halted", "halted, fenced, gone"], ["stopped", "at rest"]]
       .map(([name, text]) => h("span", {}, h("span", { class: `swatch band ${name}`, "aria-hidden": "true" }), text)),
-      h("span", {}, h("span", { class: "glyph retry", "aria-hidden": "true" }, "▲"), "retried"), h("span", {}, h("span", { class: "glyph upkeep", "aria-hidden": "true" }, "◆"), "maintenance"),
+      h("span", {}, h("span", { class: "glyph retry", "aria-hidden": "true" }, "▲"), "retried"), h("span", {}, h("span", { class: "glyph conflict", "aria-hidden": "true" }, "✕"), "conflict"), h("span", {}, h("span", { class: "glyph upkeep", "aria-hidden": "true" }, "◆"), "maintenance"),
       h("span", {}, h("span", { class: "glyph claim", "aria-hidden": "true" }, "⚑"), "claim of a run")),
     h("div", { class: "charts", "data-key": "charts" },
       h("figure", {}, h("figcaption", {}, "Rows and deletes per commit"), h("div", { id: "chart-rows", class: "chart", "data-kept": true, role: "img", "aria-label": "Chart of rows and deletes per commit over time" })),
@@ -251,7 +263,7 @@ function tableView(sink, detail, now, width) {
       figure("Data files", h("span", { id: "data-files" }, f.count(table.data_files)), files ? `${f.count(files.small_files)} small` : ""),
       figure("Delete files", h("span", { id: "delete-files" }, f.count(table.delete_files)), scan ? `${f.count(scan.delete_files)} apply` : ""),
       figure("Size", f.bytes(table.bytes), table.state_bytes ? `and ${f.bytes(table.state_bytes)} of state` : "of the newest snapshot"),
-      figure("Snapshots", h("span", { id: "snapshots" }, f.count(table.snapshots)), table.oldest_ms ? `since ${f.duration(now - table.oldest_ms)}` : "")),
+      figure("Snapshots", h("span", { id: "snapshots" }, f.count(table.snapshots)), table.oldest_ms ? `oldest ${f.duration(now - table.oldest_ms)} ago` : "")),
     files ? h("div", { class: "two", "data-key": "files" },
       h("figure", {}, h("figcaption", {}, "Data files by size"), draw.histogram(sizes, Math.min(width, width < 760 ? width : Math.floor(width / 2) - 20),
         `Data files by size: ${sizes.map(({ name, value }) => `${name}: ${value}`).join("; ")}`),
@@ -311,44 +323,87 @@ function maintenanceView(sink, detail, now) {
 function errorsView(sink, detail, now) {
   const wrong = [...(detail.states ?? [])].reverse().filter((change) => ["stalled", "halted", "fenced", "gone", "unknown"].includes(change.health)).slice(0, 10);
   const counters = [
-    ["Dead letters", sink.dead_letters, "Records that could not become changes; they are kept, with the reason, in the dead letter table."],
+    ["Dead letters", sink.dead_letters, "Records that could not become changes; they are kept in the dead letter table."],
     ["Late rows", sink.late, "Rows older than the closed frontier."],
     ["Conflicting keys", sink.key_violations, "Keys with different rows in one checkpoint; the log names them."],
     ["Failed attempts", sink.failed_attempts, "Commits that were tried again."],
     ["Fences", sink.fences, "Runs that a newer run replaced."],
   ];
   const some = counters.filter(([, value]) => value);
-  if (wrong.length === 0 && some.length === 0) return h("p", { class: "empty" }, "Nothing has gone wrong so far. Bad records would be counted here, and every stall with its cause.");
+  const letters = detail.letters ?? [];
+  if (wrong.length === 0 && some.length === 0 && letters.length === 0) return h("p", { class: "empty" }, "Nothing has gone wrong so far. Bad records would be counted here, and every stall with its cause.");
   return [
     some.length ? h("dl", { class: "pairs" }, some.map(([name, value, text]) => [h("dt", {}, name), h("dd", {}, h("strong", {}, f.count(value)), h("span", { class: "sub" }, text))])) : null,
-    wrong.length ? h("ol", { class: "troubles" }, wrong.map((change) => h("li", { "data-key": String(change.at_ms) }, h("p", {}, badge(change.health), " ", ago(change.at_ms, now, " ago")), problem(change.cause, change.hint)))) : null,
-  ].filter(Boolean);
+    letters.length ? lettersView(sink, letters, now) : null,
+    wrong.length ? [h("h3", {}, "Stalls and failures"), h("ol", { class: "troubles" }, wrong.map((change) => h("li", { "data-key": String(change.at_ms) }, h("p", {}, badge(change.health), " ", ago(change.at_ms, now, " ago")), problem(change.cause, change.hint))))] : null,
+  ].flat().filter(Boolean);
+}
+
+/** The newest dead letters without their records, and once each what to do about them. */
+function lettersView(sink, letters, now) {
+  const hints = [...new Set(letters.map((letter) => letter.hint).filter(Boolean))];
+  return [
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Newest dead letters" }, h("table", { class: "plain letters" },
+      h("caption", {}, `Newest dead letters${letters.length < sink.dead_letters ? ` (${f.count(letters.length)} of ${f.count(sink.dead_letters)})` : ""}`),
+      h("thead", {}, h("tr", {}, ["When", "Where", "Why"].map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", {}, letters.map((letter) => h("tr", {}, h("td", {}, ago(letter.at_ms, now, " ago")), h("td", { class: "wrap" }, letter.place || f.UNKNOWN),
+        h("td", { class: "wrap" }, letter.reason, letter.detail ? h("span", { class: "sub" }, letter.detail) : null)))))),
+    h("div", { class: "problem" }, hints.map((hint) => h("p", { class: "hint" }, h("span", { class: "label" }, "What to do"), hint)),
+      h("p", { class: "sub" }, "With their records: ", h("code", {}, `calve letters ${sink.name}`))),
+  ];
 }
 
 // ---- source
 
-function sourceView(sink, detail) {
+function sourceView(sink, detail, now) {
   const definition = detail.definition;
   const input = detail.input ?? {};
-  const parts = input.parts ?? [];
   const changes = input.schema_changes ?? [];
-  const ends = parts.some((part) => part.end !== null);
-  const oldest = parts.some((part) => part.oldest !== null);
   return [
     h("dl", { class: "pairs" },
       h("dt", {}, "source"), h("dd", {}, definition?.source ?? (input.name || f.UNKNOWN), definition?.source_kind ? h("span", { class: "sub" }, definition.source_kind) : null),
       definition?.views?.length ? [h("dt", {}, definition.views.length === 1 ? "view" : "views"), h("dd", {}, definition.views.join(" → "))] : null,
       definition ? [h("dt", {}, "mode"), h("dd", {}, definition.mode ?? f.UNKNOWN, definition.key?.length ? ` by key (${definition.key.join(", ")})` : "")] : null,
+      definition?.commit_interval ? [h("dt", {}, "commit interval"), h("dd", {}, definition.commit_interval)] : null,
       h("dt", {}, "unread"), h("dd", {}, sink.unread === null || sink.unread === undefined ? f.UNKNOWN : `${f.count(sink.unread)} ${sink.counts}`),
+      retention(sink, now),
       input.checkpoint !== null && input.checkpoint !== undefined && input.checkpoint >= 0 ? [h("dt", {}, "checkpoint"), h("dd", {}, f.count(input.checkpoint), h("span", { class: "sub" }, "the last one in the table"))] : null),
-    parts.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Partitions of the source" }, h("table", { class: "plain narrow" }, h("caption", {}, "Partitions"),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Partition"), h("th", { scope: "col", class: "number" }, "Read up to"), ends ? [h("th", { scope: "col", class: "number" }, "End"), h("th", { scope: "col", class: "number" }, "Unread")] : null, oldest ? h("th", { scope: "col", class: "number" }, "Retention left") : null)),
-      h("tbody", {}, parts.map((part) => h("tr", {}, h("th", { scope: "row" }, part.name), h("td", { class: "number" }, f.count(part.read)),
-        ends ? [h("td", { class: "number" }, f.count(part.end)), h("td", { class: "number" }, part.end === null || part.read === null ? f.UNKNOWN : f.count(Math.max(0, part.end - part.read)))] : null,
-        oldest ? h("td", { class: "number" }, part.oldest === null || part.read === null ? f.UNKNOWN : f.count(Math.max(0, part.read - part.oldest))) : null))))) : null,
+    partitions(sink, input.parts ?? []),
     h("h3", {}, "Schema changes"),
     changes.length ? h("ol", { class: "changes" }, changes.map((change) => h("li", {}, h("span", { class: "sub" }, `schema ${change.schema_id}`), " ",
       [...change.added.map((text) => h("span", { class: "tag good" }, `+ ${text}`)), ...change.removed.map((text) => h("span", { class: "tag warn" }, `− ${text}`)), ...change.altered.map((text) => h("span", { class: "tag" }, text))]))) : h("p", { class: "empty" }, detail.details?.found ? "The columns have not changed since the table was created." : "Unknown until the table is loaded."),
     definition?.sql ? h("details", {}, h("summary", {}, "Definition"), h("pre", {}, definition.sql)) : null,
   ].filter(Boolean);
+}
+
+/** How long the source keeps what is not read yet. */
+function retention(sink, now) {
+  const keeps = sink.source_keeps_ms;
+  if (keeps === null || keeps === undefined) return null;
+  const behind = lagOf(sink, now);
+  const left = sink.unread && behind !== null ? `unread records are removed in ${f.duration(keeps - behind)} at the earliest` : "nothing unread can be lost now";
+  return [h("dt", {}, "retention"), h("dd", {}, f.duration(keeps), h("span", { class: "sub" }, left))];
+}
+
+const NEAR = 0.1; // share of a partition's records below which retention is close to what is not read
+
+function partitions(sink, parts) {
+  if (parts.length === 0) return null;
+  const known = (value) => value !== null && value !== undefined;
+  const ends = parts.some((part) => known(part.end));
+  const oldest = parts.some((part) => known(part.oldest));
+  const head = (name, shown = true) => shown && h("th", { scope: "col", class: "number" }, name);
+  const cell = (content, shown = true) => shown && h("td", { class: "number" }, content);
+  const left = (part) => {
+    if (![part.read, part.end, part.oldest].every(known)) return f.UNKNOWN;
+    if (part.end <= part.read) return h("span", { class: "faint" }, "all read");
+    const spare = Math.max(0, part.read - part.oldest);
+    return [f.count(spare), spare < NEAR * (part.end - part.oldest) ? h("span", { class: "tag warn" }, "close") : null];
+  };
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Position in the source" }, h("table", { class: "plain narrow" },
+    h("caption", {}, sink.source_parts > parts.length ? `The ${f.count(parts.length)} partitions with the most unread, of ${f.count(sink.source_parts)}` : "Position"),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, oldest ? "Partition" : "Part"), head("Read up to"), head("End", ends), head("Unread", ends), head("Oldest", oldest), head("Retention left", oldest))),
+    h("tbody", {}, parts.map((part) => h("tr", { "data-key": part.name }, h("th", { scope: "row" }, part.name), cell(f.count(part.read)),
+      cell(f.count(part.end), ends), cell(known(part.end) && known(part.read) ? f.count(Math.max(0, part.end - part.read)) : f.UNKNOWN, ends),
+      cell(f.count(part.oldest), oldest), cell(left(part), oldest))))));
 }
