@@ -15,11 +15,12 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from calve.changelog.events import ADDED, STEP, WHOLE, EventTarget
 from calve.changelog.pairing import Pairing
-from calve.changelog.worker import EventTask, EventTasks, PartitionPairing, names_by_place
+from calve.changelog.worker import EventTask, PartitionPairing, events_of_task
 from calve.iceberg.planning.change_range import ChangeRange
 from calve.model.changelog import CHANGE_TYPE, FRONTIER, TIMESTAMP, VERSION, ChangedFile, ChangePlan
 from calve.reader.conditions import Where, understand, unread_frame
 from calve.reader.splits import read_tasks
+from calve.reader.worker import TaskList, names_by_place
 from calve.spark.sqltext import ident
 
 _PARTITION_ROWS = 500_000
@@ -99,7 +100,9 @@ def changes_frame(spark: SparkSession, request: ChangeRequest, where: Where | No
         needed = every.select(list(dict.fromkeys([*wanted.columns, *condition_columns])))
         plan = needed.plan(understood.condition)
     parallelism = int(spark.sparkContext.defaultParallelism)
-    tasks = EventTasks.of(request.into(needed, plan, condition_columns), event_tasks(plan.files, parallelism))
+    tasks = TaskList.of(
+        request.into(needed, plan, condition_columns), event_tasks(plan.files, parallelism), events_of_task
+    )
     events = _events(spark, needed, tasks)
     if where is not None:
         events = events.where(where).select(*map(ident, [*wanted.columns, STEP, ADDED, WHOLE]))
@@ -114,7 +117,7 @@ def changes_frame(spark: SparkSession, request: ChangeRequest, where: Where | No
     return PlannedChanges(paired.toDF(*schema.fieldNames(), *(f.name for f in _META)), plan)
 
 
-def _events(spark: SparkSession, needed: ChangeRange, tasks: EventTasks) -> DataFrame:
+def _events(spark: SparkSession, needed: ChangeRange, tasks: TaskList[EventTask, EventTarget]) -> DataFrame:
     fields = [*T.StructType.fromJson(needed.spark_schema), *_FLAGS]
     by_place = [T.StructField(f"c{n}", f.dataType) for n, f in enumerate(fields)]
     count = len(tasks.tasks)
