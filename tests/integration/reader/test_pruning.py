@@ -57,7 +57,9 @@ def rows_where(spark: SparkSession, ref: TableRef) -> dict[str, Rows]:
 
 def planned(spark: SparkSession, ref: TableRef, where: str) -> ScanPlan:
     scan = Scan.of(load_table(ref.lake.open(), ref.name), AsOf())
-    return scan.plan(understand(_frame(spark, scan, TaskList.of(scan.target(NOTHING), (), rows_of_task)), where).condition)
+    return scan.plan(
+        understand(_frame(spark, scan, TaskList.of(scan.target(NOTHING), (), rows_of_task)), where).condition
+    )
 
 
 FEWER = [
