@@ -1,7 +1,7 @@
 """Envelopes: from records to changes.
 
     changes_of(records, envelope, key)          the frame of changes, see `model.change`; with before=True each change
-                                                carries the row as it was before (full images of Debezium, or of tables);
+                                                carries the row as it was before (Debezium with images, and tables);
                                                 a time field comes first in the order, and is checked; rows that
                                                 violate the constraints of the table, as `needs` says, are bad rows
     table_schema(schema, envelope, key)         the columns of the target table

@@ -5,8 +5,8 @@
     records      rows with their kind of change, deleted and replaced ones complete (`model.spec.ChangeRows`)
 
 Snapshots that change no rows (compactions, heartbeats) advance the offsets, too, so they never stay behind at one that
-expires. Rows are read with the columns that the table had when the source was opened, matched by field id. A
-snapshot with other columns ends a checkpoint; the next one raises `SourceChanged`, and a new start reads it.
+expires. Rows are read with the columns that the table had when the source was opened, matched by field id.
+A later snapshot with other columns ends a checkpoint; the next one raises `SourceChanged`, and a new start reads it.
 
 If the snapshots after the offsets cannot be found, the source stops: `SourceLost`. A consumer (`CONSUMER = 'name'`)
 keeps them from expiring: `iceberg/snapshot/consumers.py`.
@@ -28,6 +28,7 @@ from calve.iceberg.loading import LoadedTable, load_table_or_none
 from calve.iceberg.planning.change_range import ChangeRange
 from calve.iceberg.planning.change_steps import (
     TableShape,
+    TableStep,
     newest_place,
     oldest_place,
     place_at,
@@ -200,7 +201,7 @@ class TableSource:
         self._hold(table, self._committed or place)
         taken, rows = 0, 0
         for step in steps:
-            if shape_of(table, step.schema_id).columns != self._shape_columns:
+            if self._differs(table, step):
                 break
             if taken and not whole and rows + step.rows > self._definition.max_rows:
                 break
@@ -275,9 +276,12 @@ class TableSource:
     def _with_contents(self) -> bool:
         return self._definition.start in {SNAPSHOT, EARLIEST}
 
-    @property
-    def _shape_columns(self) -> str:
-        return "" if self._shape is None else self._shape.columns
+    def _differs(self, table: LoadedTable, step: TableStep) -> bool:
+        """Whether a snapshot has other columns than this source, and is newer: older ones are read with its columns."""
+        shape = self._shape
+        if shape is None or step.place.sequence_number <= shape.sequence_number:
+            return False
+        return shape_of(table, step.schema_id).columns != shape.columns
 
     def _load(self) -> LoadedTable:
         found = load_table_or_none(self._catalog, self._ref.name)
