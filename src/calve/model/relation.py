@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from calve.model.connection import AwsConnection, CatalogConnection, KafkaConnection, SchemaRegistry
+from calve.model.connection import CatalogConnection, KafkaConnection, SchemaRegistry
 from calve.model.spec import Envelope, TableName
 
 
@@ -85,7 +85,6 @@ class TableInput:
     connection: str
     """The name of the catalog connection."""
     catalog: CatalogConnection
-    store: AwsConnection | None
     table: TableName
     start: str
     consumer: str | None

@@ -13,7 +13,7 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import InvalidInput
 from calve.lake import TableRef
-from calve.model.connection import CatalogConnection, KafkaConnection, SchemaRegistry
+from calve.model.connection import AwsConnection, CatalogConnection, KafkaConnection, SchemaRegistry
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
 from calve.model.spec import Envelope, EpochUnit, NoEnvelope
 from calve.pipeline.lakes import lake_of, revealing, store_of_sinks
@@ -130,6 +130,12 @@ def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) 
     return Sink(source, lake, spec, view=over, record_key=plan.source.relation.key)
 
 
+def _store_of(found: TableInput, definitions: Definitions) -> AwsConnection | None:
+    """The credentials for the files of a table that a source reads: those of the sinks of the same connection."""
+    connection = definitions.find(Identifier.exact(found.connection), ObjectKind.CONNECTION)
+    return None if connection is None else store_of_sinks(connection, definitions)
+
+
 def with_key(plan: SinkPlan, key: tuple[str, ...]) -> SinkPlan:
     """The plan of a sink whose source has the key of a table."""
     if not key and not plan.spec.key and not plan.spec.append:
@@ -167,7 +173,7 @@ def source_of(home: Path, plan: SourcePlan, definitions: Definitions, vault: Vau
         case KafkaInput() as found:
             return topic_of(found, plan.envelope or NoEnvelope(), revealing(definitions, vault))
         case TableInput() as found:
-            lake = lake_of(home, found.catalog, found.store, definitions, vault)
+            lake = lake_of(home, found.catalog, _store_of(found, definitions), definitions, vault)
             made = table_changes(
                 TableRef(lake, found.table),
                 start=found.start,

@@ -198,7 +198,6 @@ def _table(statement: CreateSource, used: parts.TableClause, definitions: Defini
     made = TableInput(
         connection=found.name,
         catalog=planned,
-        store=None,
         table=TableName(tuple(part.name for part in name[:-1]), name[-1].name),
         start=given.get(TableSourceOptions.START, "snapshot"),
         consumer=consumer,

@@ -38,6 +38,10 @@ def show(place: Workplace, statement: st.Show) -> RowsAnswer:
         found = _options()
     elif statement.listing is st.ShowKind.TABLES:
         found = _tables(place)
+    elif statement.listing is st.ShowKind.CONSUMERS:
+        from calve.statements.consumers import show_consumers
+
+        found = show_consumers(place)
     elif statement.listing is st.ShowKind.SINKS:
         found = _sinks(place)
     elif statement.listing is st.ShowKind.SINK_STATUS:

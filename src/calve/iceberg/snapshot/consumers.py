@@ -18,7 +18,6 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
-    RemoveSnapshotRefUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
 )
@@ -120,12 +119,3 @@ class ConsumerTag:
     def _unmoved(self, table: Table, ref: SnapshotRef | None) -> tuple[TableRequirement, ...]:
         pinned = {"ref": self.tag, "snapshot-id": None if ref is None else ref.snapshot_id}
         return (AssertTableUUID(uuid=table.metadata.table_uuid), AssertRefSnapshotId.model_validate(pinned))
-
-
-def release_consumer(table: Table, tag: str) -> None:
-    """Remove the tag of a consumer, if it is there. Raises TransientError."""
-    if tag in table.metadata.refs:
-        gone = (RemoveSnapshotRefUpdate.model_validate({"ref-name": tag}),)
-        pinned: tuple[TableRequirement, ...] = (AssertTableUUID(uuid=table.metadata.table_uuid),)
-        change = TableChange(table, pinned, gone, done=lambda now: tag not in now.metadata.refs)
-        send(change, f'the removal of tag "{tag}"')
