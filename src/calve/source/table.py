@@ -15,6 +15,7 @@ keeps them from expiring: `iceberg/snapshot/consumers.py`.
 import json
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -111,7 +112,7 @@ def table_changes(
     *,
     start: str | int = SNAPSHOT,
     consumer: str | None = None,
-    key: tuple[str, ...] | list[str] = (),
+    key: Sequence[str] = (),
     max_rows_per_checkpoint: int = MAX_ROWS,
 ) -> TableChanges:
     """The changes of an Iceberg table, now and later, as a source of a sink.
@@ -249,7 +250,9 @@ class TableSource:
             rows = rows_at(table, until)
             return UNKNOWN if rows is None else SizeHint(rows=rows)
         steps = steps_after(table, place or self._first(table))
-        return SizeHint(rows=2 * sum(s.rows for s in steps if s.place.sequence_number <= until.sequence_number))
+        places = [step.place for step in steps]
+        taken = steps[: places.index(until) + 1] if until in places else ()
+        return SizeHint(rows=2 * sum(step.rows for step in taken))
 
     def ended(self, _end: Offsets) -> bool:
         return False
@@ -279,7 +282,7 @@ class TableSource:
     def _differs(self, table: LoadedTable, step: TableStep) -> bool:
         """Whether a snapshot has other columns than this source, and is newer: older ones are read with its columns."""
         shape = self._shape
-        if shape is None or step.place.sequence_number <= shape.sequence_number:
+        if shape is None or step.place.snapshot_id in shape.snapshots:
             return False
         return shape_of(table, step.schema_id).columns != shape.columns
 

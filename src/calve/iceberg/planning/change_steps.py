@@ -145,8 +145,8 @@ class TableShape:
     columns: str
     """JSON of a Spark schema; equal texts are equal columns, by name and type, whatever their field ids."""
     key: tuple[str, ...]
-    sequence_number: int
-    """Of the newest snapshot when the table was loaded."""
+    snapshots: frozenset[int]
+    """Those that the table had when it was loaded."""
 
 
 def shape_of(table: Table, schema_id: int | None = None) -> TableShape:
@@ -155,4 +155,5 @@ def shape_of(table: Table, schema_id: int | None = None) -> TableShape:
     current = by_id[table.metadata.current_schema_id]
     schema: Schema = current if schema_id is None else by_id.get(schema_id, current)
     key = tuple(f.name for f in schema.fields if f.field_id in schema.identifier_field_ids)
-    return TableShape(schema.schema_id, json.dumps(spark_schema(schema)), key, table.metadata.last_sequence_number)
+    there = frozenset(snapshot.snapshot_id for snapshot in table.metadata.snapshots)
+    return TableShape(schema.schema_id, json.dumps(spark_schema(schema)), key, there)
