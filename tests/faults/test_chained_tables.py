@@ -8,6 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import calve
+from calve.api.verify import verify, verify_changes
+from calve.iceberg.snapshot.consumers import consumers_of
 from calve.pipeline.build import sink_of
 from calve.pipeline.query import Query
 from calve.plan.lookup import required
@@ -72,6 +74,12 @@ def test_a_chain_of_three_sinks_is_exact_whichever_of_them_dies(spark: SparkSess
     until_done(lambda: start("cleaned"), [("claim.after", 1), ("record.after", 1)], bounded=False)
     until_done(lambda: start("totals"), [("record.after", 1), ("manifest-list.after", 1)], bounded=False)
     check(lake)
+    for name in ("cleaned", "totals"):
+        assert verify(lake.place, name) == verify_changes(lake.place, name)
+        assert verify(lake.place, name).none
+    (held,) = consumers_of(lake.table("shop.raw"))
+    assert held.name == "cleaning"
+    assert held.behind is not None
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from calve.changelog.pairing import Pairing
 from calve.model.changelog import ChangedFile
 from calve.model.scan import FileSplit
 from calve.reader.deletes import TaskDeletes
-from calve.reader.worker import failing_in_task, names_by_place, reading_of
+from calve.reader.worker import TaskList, failing_in_task, names_by_place, reading_of
 
 _BATCH_ROWS = 65_536
 
@@ -34,6 +34,18 @@ def events_of_task(task: EventTask, into: EventTarget) -> Iterator[pa.RecordBatc
 def changes_of(events: Sequence[pa.RecordBatch], schema: pa.Schema, pairing: Pairing) -> pa.Table:
     """The changes of all events of some keys. Raises TerminalError."""
     return pairing.changes(pa.Table.from_batches(events, schema=schema))
+
+
+@dataclass(frozen=True)
+class RangePairing:
+    """Reads and pairs all events of a range in one task: a small range needs no shuffle."""
+
+    tasks: TaskList[EventTask, EventTarget]
+    pairing: Pairing
+
+    def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`: all task numbers -> changes, with columns named by index."""
+        return PartitionPairing(self.pairing).read(self.tasks.read(numbers))
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,7 @@ class SourceFeed(FeedThread):
         while not self._signals.stopping and not run.state.sealed:
             calls, asked, started = self._signals.calls, self._asked, self._clock.monotonic()
             start, asked_ms = run.state.end, self._clock.now_ms()
+            self._tell_committed(run)
             if self._source.ended(start):
                 if run.state.staged:
                     run.batches.flush(seal=True)
@@ -260,7 +261,6 @@ class SourceFeed(FeedThread):
                 run.checkpoints.found_nothing(start, asked_ms)
                 run.batches.read_through()
                 self._answer(asked)
-                self._tell_committed(run)
                 self._rest(run, started, least=self._source.least_poll)
                 continue
             complete, unread = self._source.took_all, self._source.unread
