@@ -16,46 +16,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from peer_merge import MERGE
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from reads import registered
-from upserts import JAR, ROOT, Peer
+from spark_tables import session_with_runtime, table_of_merge, table_of_sink
+from upserts import ROOT
 from workload import COLUMNS, Workload, make_workload
 
 import calve
 from calve.lake import TableRef
-from calve.spark.session import embedded_session
 
 _AFTER = ("insert", "update_postimage")
-
-
-def table_of_sink(workload: Workload, home: Path) -> tuple[TableRef, int]:
-    """Written by a sink in a process of its own; the snapshot before the first batch."""
-    peer = Peer(("peer_calve.py", "position", "auto"), workload, home)
-    peer.ask("load")
-    ref = calve.connect(home=home).table("b.orders")
-    since = ref.lake.open().load_table(str(ref)).metadata.current_snapshot_id
-    for number in range(workload.batches):
-        peer.ask(f"batch {number}")
-    peer.ask("table")
-    peer.end()
-    assert since is not None
-    return ref, since
-
-
-def table_of_merge(spark: SparkSession, workload: Workload, home: Path) -> tuple[TableRef, int]:
-    """`MERGE INTO`, copy-on-write, in the catalog of the runtime; registered in one of calve's."""
-    columns = "id BIGINT NOT NULL, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP"
-    spark.sql(f"CREATE OR REPLACE TABLE i.b.orders ({columns}) USING iceberg")
-    spark.sql("ALTER TABLE i.b.orders SET IDENTIFIER FIELDS id")
-    spark.read.parquet(workload.initial).select(*COLUMNS).writeTo("i.b.orders").append()
-    since = spark.sql("SELECT max_by(snapshot_id, committed_at) AS id FROM i.b.orders.snapshots").first()
-    for number in range(workload.batches):
-        spark.read.parquet(workload.batch(number)).createOrReplaceTempView("changes")
-        spark.sql(MERGE)
-    assert since is not None
-    return registered(spark, home), int(since.id)
 
 
 def diff(spark: SparkSession, ref: TableRef, since: int) -> DataFrame:
@@ -105,7 +75,7 @@ def run_sink(spark: SparkSession, workload: Workload, home: Path, runs: int) -> 
     """The table of a sink."""
     kind = "clustered" if workload.span else "spread"
     name = f"{workload.rows:>10,} rows, {kind:9}"
-    ref, since = table_of_sink(workload, home)
+    ref, since = table_of_sink(workload, home, "position")
 
     def after(frame: DataFrame) -> DataFrame:
         return frame.where(F.col("_change_type").isin(*_AFTER)).select(*COLUMNS)
@@ -154,15 +124,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        conf = {
-            "spark.driver.memory": "6g",
-            "spark.jars": str(JAR),
-            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-            "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.i.type": "hadoop",
-            "spark.sql.catalog.i.warehouse": (home / "hadoop").as_uri(),
-        }
-        spark = embedded_session(home / "spark", master="local[2]", conf=conf)
+        spark = session_with_runtime(home)
         for rows in options.rows:
             for span in (0, 2 * options.changes):
                 workload = make_workload(ROOT / ".cache" / "bench", rows, options.batches, options.changes, span)

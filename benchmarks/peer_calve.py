@@ -47,6 +47,7 @@ class Batches:
     took_all = False
     counts = "batches"
     unread = 0
+    least_poll = 0.2
 
     def begin(self) -> Offsets:
         return None

@@ -7,63 +7,23 @@ with position deletes (v2) and with deletion vectors (v3). Both count the rows a
 """
 
 import argparse
-import re
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from peer_merge import MERGE
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from upserts import JAR, ROOT, Peer
-from workload import COLUMNS, Workload, make_workload
+from spark_tables import session_with_runtime, table_of_merge, table_of_sink
+from upserts import ROOT
+from workload import make_workload
 
 import calve
-from calve.catalog.connect import connect_embedded
 from calve.lake import TableRef
-from calve.spark.session import embedded_session
 
 BATCHES = 10
 NEEDED = ["id", "amount"]
-
-
-def table_of_calve(workload: Workload, home: Path, deletes: str) -> TableRef:
-    """Written by a sink in a process of its own."""
-    peer = Peer(("peer_calve.py", deletes, "auto"), workload, home)
-    peer.ask("load")
-    for number in range(BATCHES):
-        peer.ask(f"batch {number}")
-    peer.ask("table")
-    peer.end()
-    return calve.connect(home=home).table("b.orders")
-
-
-def registered(spark: SparkSession, home: Path) -> TableRef:
-    """The table of the runtime's catalog, in one of calve's."""
-    files = [row.file for row in spark.sql("SELECT file FROM i.b.orders.metadata_log_entries").collect()]
-    newest = max(files, key=lambda file: int(re.findall(r"v(\d+)\.", file)[-1]))
-    catalog = connect_embedded(home)
-    catalog.create_namespace("b")
-    catalog.register_table("b.orders", f"file://{newest.removeprefix('file:')}")
-    catalog.close()
-    return calve.connect(home=home).table("b.orders")
-
-
-def table_of_merge(spark: SparkSession, workload: Workload, home: Path, version: int) -> TableRef:
-    """`MERGE INTO`, merge-on-read, in the catalog of the runtime; registered in one of calve's."""
-    modes = ", ".join(f"'write.{m}.mode' = 'merge-on-read'" for m in ("merge", "update", "delete"))
-    columns = "id BIGINT NOT NULL, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP"
-    spark.sql("DROP TABLE IF EXISTS i.b.orders")
-    spark.sql(
-        f"CREATE TABLE i.b.orders ({columns}) USING iceberg TBLPROPERTIES ('format-version'='{version}', {modes})"
-    )
-    spark.read.parquet(workload.initial).select(*COLUMNS).writeTo("i.b.orders").append()
-    for number in range(BATCHES):
-        spark.read.parquet(workload.batch(number)).createOrReplaceTempView("changes")
-        spark.sql(MERGE)
-    return registered(spark, home)
 
 
 def seconds_of(frame: Callable[[], DataFrame], expected: tuple[int, float]) -> float:
@@ -104,20 +64,12 @@ def main() -> None:
     expected = workload.reference(BATCHES)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        conf = {
-            "spark.driver.memory": "6g",
-            "spark.jars": str(JAR),
-            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-            "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.i.type": "hadoop",
-            "spark.sql.catalog.i.warehouse": (home / "hadoop").as_uri(),
-        }
-        own = {deletes: table_of_calve(workload, home / deletes, deletes) for deletes in ("equality", "position")}
-        spark = embedded_session(home / "spark", master="local[2]", conf=conf)
+        own = {deletes: table_of_sink(workload, home / deletes, deletes)[0] for deletes in ("equality", "position")}
+        spark = session_with_runtime(home)
         for deletes, ref in own.items():
             compare(spark, f"calve, {deletes}", ref, expected, options.runs)
         for version, name in ((2, "MERGE INTO, position"), (3, "MERGE INTO, vectors")):
-            ref = table_of_merge(spark, workload, home / f"v{version}", version)
+            ref, _ = table_of_merge(spark, workload, home / f"v{version}", merge_on_read=version)
             compare(spark, name, ref, expected, options.runs)
         spark.stop()
 

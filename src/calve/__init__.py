@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from calve.source.files.definition import files as files
     from calve.source.generator import orders as orders
     from calve.source.kafka.definition import kafka as kafka
+    from calve.source.table import table_changes as table_changes
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,7 @@ _PUBLIC = {
     "orders": "calve.source.generator",
     "read": "calve.reader.read",
     "sink": "calve.pipeline.sink",
+    "table_changes": "calve.source.table",
 }
 
 __all__ = [
@@ -81,6 +83,7 @@ __all__ = [
     "orders",
     "read",
     "sink",
+    "table_changes",
 ]
 
 

@@ -15,6 +15,7 @@
     │   ├── ProgressUnprovable  the table does not show this sink's progress
     │   ├── CheckpointGap       recorded work is missing and cannot be read again
     │   └── SourceLost          the source cannot continue from the recorded offsets
+    ├── SourceChanged           the columns of the source changed; start the sink again, with the new ones
     ├── FencedError             a newer run of this sink owns the table; exit quietly with code 3
     └── InvalidInput            the user's definition or call is wrong; nothing was started
 
@@ -139,6 +140,10 @@ class CheckpointGap(TerminalError):
 
 class SourceLost(TerminalError):
     """The source cannot continue from where the records end."""
+
+
+class SourceChanged(CalveError):
+    """The columns of the source changed. Everything before the change was read; a new start finds the new columns."""
 
 
 class FencedError(CalveError):

@@ -132,3 +132,9 @@ def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
 def table_id(ref: TableRef) -> TableId:
     """The identity of a table in the metastore."""
     return TableId(ref.lake.label, ".".join(ref.name.namespace), ref.name.name)
+
+
+def same_table(one: TableRef, other: TableRef) -> bool:
+    """Whether two references mean the same table, as far as their connections tell."""
+    embedded = not one.lake.properties and not other.lake.properties
+    return table_id(one) == table_id(other) and (not embedded or one.lake.home == other.lake.home)

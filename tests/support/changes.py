@@ -30,6 +30,7 @@ class Batches:
     name = "batches"
     counts = "batches"
     unread = 0
+    least_poll = 0.2
 
     def open(self, _store: StateStore, _clock: Clock) -> "Batches":
         return self

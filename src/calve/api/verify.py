@@ -4,6 +4,9 @@ Everything that the source has up to the table's progress is read at once, passe
 and reduced to the latest change of each key; the table is read as of the same progress. If the order of changes does
 not grow over checkpoints, the table has the change that arrived last, and this comparison the greatest one: such keys
 differ. Append tables are compared row by row, with the number of copies of each row.
+
+`verify_changes` compares a table with its own history: the rows of its oldest snapshot (none, if the history reaches
+back to the empty table), and all changes since, must add up to its rows now. The source is not read.
 """
 
 import json
@@ -14,20 +17,28 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from calve.changelog.frame import ChangeRequest, changes_frame
 from calve.clock import SystemClock
 from calve.definitions.workplace import Workplace
 from calve.errors import BadRow, InvalidInput, UnreadableFile, decode
-from calve.iceberg.loading import load_table
+from calve.iceberg.loading import LoadedTable, load_table
+from calve.iceberg.planning.change_range import ChangeRange
+from calve.iceberg.planning.change_steps import TableShape, newest_place, oldest_place, shape_of
+from calve.iceberg.planning.table_scan import Scan
+from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.creation import iceberg_schema
 from calve.iceberg.schema.fitting import needs_of
 from calve.iceberg.snapshot.history import stated_progress
 from calve.model.change import BAD, OP, PROGRESS, TIME, UPSERT, order_columns
+from calve.model.changelog import CHANGE_COLUMNS, CHANGE_TYPE, ChangeType, TablePlace
 from calve.model.checkpoint import CheckpointIdentity
 from calve.pipeline.build import sink_of
+from calve.pipeline.lakes import lake_of
 from calve.pipeline.sink import Sink
 from calve.pipeline.start import reading_of, source_store
 from calve.plan.lookup import required
 from calve.plan.sinks import plan_sink
+from calve.reader.frame import frame_of
 from calve.reader.read import read
 from calve.source.files.definition import FileSource
 from calve.source.port import SourceDefinition
@@ -79,6 +90,41 @@ def verify(place: Workplace, name: str) -> Differences:
         except UnreadableFile as error:
             if plan.spec.dead_letters is None or not comparison.leave_out(error.file):
                 raise
+
+
+def verify_changes(place: Workplace, name: str) -> Differences:
+    """Compare a sink's table with the sum of its changes, every step of them, since its oldest reachable snapshot."""
+    definitions = place.definitions()
+    plan = plan_sink(required(definitions, Identifier.exact(name), ObjectKind.SINK), definitions)
+    lake = lake_of(place.home, plan.catalog, plan.store, definitions, place.vault)
+    spark = asked_first(place.spark)()
+    with told_as("the table could not be compared with its changes"):
+        return sum_of_changes(spark, load_table(lake.open(), plan.spec.table))
+
+
+def sum_of_changes(spark: SparkSession, table: LoadedTable) -> Differences:
+    """Compare the rows of a table at its head of main with those that its changes add up to."""
+    oldest, newest = oldest_place(table), newest_place(table)
+    if newest.snapshot_id is None:
+        return Differences(0)
+    found = ChangeRange.of(table, oldest.snapshot_id, newest.snapshot_id, net=False)
+    shape = shape_of(table)
+    request = ChangeRequest.of(found.read_as(shape.schema_id), key=None, columns=None, net=False, before=True)
+    changes = changes_frame(spark, request, None).frame
+    columns = [name for name in changes.columns if name not in CHANGE_COLUMNS]
+    whole = F.to_json(F.struct(*map(quoted, columns)), {"ignoreNullFields": "false"}).alias("row")
+    added = F.col(CHANGE_TYPE).isin(ChangeType.INSERT.value, ChangeType.UPDATE_POSTIMAGE.value)
+    summed = changes.select(whole, F.when(added, 1).otherwise(-1).alias("n"))
+    if oldest.snapshot_id is not None:
+        summed = summed.unionByName(_rows_at(spark, table, oldest, shape).select(whole, F.lit(1).alias("n")))
+    wanted = summed.groupBy("row").agg(F.sum("n").alias(_WANTED))
+    now = _rows_at(spark, table, newest, shape).select(whole).groupBy("row").agg(F.count(F.lit(1)).alias(_FOUND))
+    return _compare_counts(wanted.where(F.col(_WANTED) != 0), now)
+
+
+def _rows_at(spark: SparkSession, table: LoadedTable, place: TablePlace, shape: TableShape) -> DataFrame:
+    scan = Scan.of(table, AsOf(snapshot_id=place.snapshot_id)).read_as(shape.schema_id)
+    return frame_of(spark, scan, None, None).frame
 
 
 class _Comparison:
@@ -138,7 +184,12 @@ def _compare_logs(wanted: DataFrame, found: DataFrame) -> Differences:
         whole = F.to_json(F.struct(*map(quoted, frame.columns)), {"ignoreNullFields": "false"})
         return frame.select(whole.alias("row")).groupBy("row").agg(F.count(F.lit(1)).alias(count))
 
-    both = texts(wanted, _WANTED).join(texts(found, _FOUND), "row", "full_outer").na.fill(0)
+    return _compare_counts(texts(wanted, _WANTED), texts(found, _FOUND))
+
+
+def _compare_counts(wanted: DataFrame, found: DataFrame) -> Differences:
+    """Compare the number of copies of each row."""
+    both = wanted.join(found, "row", "full_outer").na.fill(0)
     wrong = both.where(F.col(_WANTED) != F.col(_FOUND))
     less, more = (F.sum(F.greatest(F.lit(0), F.col(a) - F.col(b))) for a, b in ((_WANTED, _FOUND), (_FOUND, _WANTED)))
     missing, unexpected, rows = both.agg(less, more, F.sum(_WANTED)).collect()[0]

@@ -15,15 +15,20 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from calve.changelog.events import ADDED, STEP, WHOLE, EventTarget
 from calve.changelog.pairing import Pairing
-from calve.changelog.worker import EventTask, EventTasks, PartitionPairing, names_by_place
+from calve.changelog.worker import EventTask, PartitionPairing, RangePairing, events_of_task
 from calve.iceberg.planning.change_range import ChangeRange
 from calve.model.changelog import CHANGE_TYPE, FRONTIER, TIMESTAMP, VERSION, ChangedFile, ChangePlan
 from calve.reader.conditions import Where, understand, unread_frame
 from calve.reader.splits import read_tasks
+from calve.reader.worker import TaskList, names_by_place
 from calve.spark.sqltext import ident
 
 _PARTITION_ROWS = 500_000
 """The most events of a partition, if keys are spread evenly: a task holds them in memory."""
+
+_ONE_TASK_ROWS, _ONE_TASK_SCANNED = 500_000, 30_000_000
+"""Ranges of fewer changed rows, in files of fewer rows, are read by one task if only keys and new rows are needed: a
+shuffle, and the second stage of Python tasks, would cost more than reading."""
 
 _META = [
     T.StructField(CHANGE_TYPE, T.StringType(), nullable=False),
@@ -99,22 +104,36 @@ def changes_frame(spark: SparkSession, request: ChangeRequest, where: Where | No
         needed = every.select(list(dict.fromkeys([*wanted.columns, *condition_columns])))
         plan = needed.plan(understood.condition)
     parallelism = int(spark.sparkContext.defaultParallelism)
-    tasks = EventTasks.of(request.into(needed, plan, condition_columns), event_tasks(plan.files, parallelism))
+    tasks = TaskList.of(
+        request.into(needed, plan, condition_columns), event_tasks(plan.files, parallelism), events_of_task
+    )
     events = _events(spark, needed, tasks)
     if where is not None:
         events = events.where(where).select(*map(ident, [*wanted.columns, STEP, ADDED, WHOLE]))
+    by_place = [T.StructField(f"c{n}", f.dataType) for n, f in enumerate([*schema, *_META])]
+    names = [*schema.fieldNames(), *(f.name for f in _META)]
+    if where is None and _is_small(request, plan):
+        numbers = spark.range(0, len(tasks.tasks), 1, 1)
+        paired = numbers.mapInArrow(RangePairing(tasks, request.pairing(plan)).read, T.StructType(by_place))
+        return PlannedChanges(paired.toDF(*names), plan)
     partitions = max(min(parallelism, len(tasks.tasks)), -(-plan.rows // _PARTITION_ROWS))
     events = events.toDF(*names_by_place(len(events.columns)))
     if partitions > 1:
         events = events.repartition(partitions, *_shuffled_by(request, schema))
     elif len(tasks.tasks) > 1:
         events = events.coalesce(1)
-    by_place = [T.StructField(f"c{n}", f.dataType) for n, f in enumerate([*schema, *_META])]
     paired = events.mapInArrow(PartitionPairing(request.pairing(plan)).read, T.StructType(by_place))
-    return PlannedChanges(paired.toDF(*schema.fieldNames(), *(f.name for f in _META)), plan)
+    return PlannedChanges(paired.toDF(*names), plan)
 
 
-def _events(spark: SparkSession, needed: ChangeRange, tasks: EventTasks) -> DataFrame:
+def _is_small(request: ChangeRequest, plan: ChangePlan) -> bool:
+    """Whether one task reads a range in less time than several take to exchange its events."""
+    if request.before or not request.key:
+        return False
+    return plan.rows <= _ONE_TASK_ROWS and sum(one.file.rows for one in plan.files) <= _ONE_TASK_SCANNED
+
+
+def _events(spark: SparkSession, needed: ChangeRange, tasks: TaskList[EventTask, EventTarget]) -> DataFrame:
     fields = [*T.StructType.fromJson(needed.spark_schema), *_FLAGS]
     by_place = [T.StructField(f"c{n}", f.dataType) for n, f in enumerate(fields)]
     count = len(tasks.tasks)

@@ -59,10 +59,11 @@ class Pairing:
         if not events.num_rows:
             return self._table(rows, np.empty(0, np.int64), np.empty(0, np.int64))
         step, added, whole = (c.to_numpy() for c in events.columns[-3:])
-        values = row_numbers(rows.columns, len(step))
+        compared = not self.key or bool((whole & ~added).any())  # else no deleted row can equal an added one
+        values = row_numbers(rows.columns, len(step)) if compared else np.zeros(len(step), np.int64)
         keys = row_numbers([rows.column(place) for place in self.key], len(step)) if self.key else values
-        left = ~_cancelled(paired(_numbers(step), values), added, whole)
-        index = np.flatnonzero(left)
+        gone = _cancelled(paired(_numbers(step), values), added, whole) if compared else np.zeros(len(step), bool)
+        index = np.flatnonzero(~gone)
         found = _Found(index, step[index], added[index], whole[index], keys[index], values[index])
         if not self.net:
             places, types, steps = found.every_step()

@@ -1,19 +1,16 @@
 """A task -> events, and a partition of events -> changes. Runs in Spark's Python tasks, and in this process."""
 
-import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from calve.changelog.events import ChangedRows, EventTarget, TaskKeySets
 from calve.changelog.pairing import Pairing
-from calve.errors import CalveError
 from calve.model.changelog import ChangedFile
 from calve.model.scan import FileSplit
 from calve.reader.deletes import TaskDeletes
-from calve.spark.failures import own_file_failure
-from calve.spark.tasks import TaskFailed
+from calve.reader.worker import TaskList, failing_in_task, names_by_place, reading_of
 
 _BATCH_ROWS = 65_536
 
@@ -30,15 +27,8 @@ def events_of_task(task: EventTask, into: EventTarget) -> Iterator[pa.RecordBatc
     deletes = TaskDeletes(into.target, [changed.file for _, changed in task.parts])
     keys = TaskKeySets(deletes)
     for split, changed in task.parts:
-        try:
+        with reading_of(split.file.path):
             yield from ChangedRows(changed, into, deletes, keys).read(split)
-        except (OSError, pa.ArrowException) as error:
-            raise own_file_failure(
-                error,
-                "a file of the table, or one of its deletes, could not be read",
-                split.file.path,
-                hint="The files of expired snapshots are removed; otherwise the store may be unreachable.",
-            ) from error
 
 
 def changes_of(events: Sequence[pa.RecordBatch], schema: pa.Schema, pairing: Pairing) -> pa.Table:
@@ -47,27 +37,15 @@ def changes_of(events: Sequence[pa.RecordBatch], schema: pa.Schema, pairing: Pai
 
 
 @dataclass(frozen=True)
-class EventTasks:
-    """All tasks, each pickled separately, so that a Spark task unpickles only its own."""
+class RangePairing:
+    """Reads and pairs all events of a range in one task: a small range needs no shuffle."""
 
-    into: EventTarget
-    tasks: tuple[bytes, ...] = field(repr=False)
-
-    @classmethod
-    def of(cls, into: EventTarget, tasks: Sequence[EventTask]) -> "EventTasks":
-        """Pickle the tasks; their numbers are their indexes."""
-        return cls(into, tuple(pickle.dumps(task) for task in tasks))
+    tasks: TaskList[EventTask, EventTarget]
+    pairing: Pairing
 
     def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: task numbers -> events, with columns named by index."""
-        names = names_by_place(len(self.into.schema))
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                try:
-                    for events in events_of_task(pickle.loads(self.tasks[number]), self.into):  # noqa: S301 - our own
-                        yield events.rename_columns(names)
-                except CalveError as error:
-                    raise TaskFailed(error.encode()) from error
+        """For `mapInArrow`: all task numbers -> changes, with columns named by index."""
+        return PartitionPairing(self.pairing).read(self.tasks.read(numbers))
 
 
 @dataclass(frozen=True)
@@ -81,14 +59,7 @@ class PartitionPairing:
         batches = list(events)
         if not batches:
             return
-        try:
+        with failing_in_task():
             found = changes_of(batches, batches[0].schema, self.pairing)
-        except CalveError as error:
-            raise TaskFailed(error.encode()) from error
         named = found.rename_columns(names_by_place(found.num_columns))
         yield from named.to_batches(max_chunksize=_BATCH_ROWS)
-
-
-def names_by_place(count: int) -> list[str]:
-    """Names for `mapInArrow`, which fails for names with a dot."""
-    return [f"c{place}" for place in range(count)]

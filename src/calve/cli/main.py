@@ -319,6 +319,9 @@ def verify(
     log_format: Logs = LogFormat.TEXT,
     log_level: Level = None,
     *,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Compare the table with the sum of its own changes instead.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare the table of a sink with its source, as of the table's progress.
@@ -326,10 +329,11 @@ def verify(
     Exit code 0: equal; 1: different, with samples.
     """
     from calve.api.verify import verify as verify_sink
+    from calve.api.verify import verify_changes
     from calve.cli.show import console, show_differences
 
     log_to_stderr(log_format, quiet=quiet, level=log_level)
-    found = verify_sink(_workplace(home), sink)
+    found = (verify_changes if changes else verify_sink)(_workplace(home), sink)
     show_differences(console(), sink, found)
     raise typer.Exit(0 if found.none else 1)
 

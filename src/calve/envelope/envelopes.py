@@ -1,9 +1,9 @@
 """Envelopes: from records to changes.
 
     changes_of(records, envelope, key)          the frame of changes, see `model.change`; with before=True each change
-                                                carries the row as it was before (Debezium with full images only); a
-                                                time field comes first in the order, and is checked; rows that violate
-                                                the constraints of the table, as `needs` says, are bad rows, too
+                                                carries the row as it was before (Debezium with images, and tables);
+                                                a time field comes first in the order, and is checked; rows that
+                                                violate the constraints of the table, as `needs` says, are bad rows
     table_schema(schema, envelope, key)         the columns of the target table
     check_envelope(schema, envelope, key)       checks everything that can be checked before anything runs
 
@@ -13,6 +13,7 @@ All are pure: no action, no state, the same changes from the same records. They 
     Upsert        see `upsert`
     Debezium      see `debezium`
     Diff          see `diff`; DIFF, TIME and PROGRESS stand in place of operation and order
+    ChangeRows    see `change_rows`
 
 A record that cannot become a change stays in the frame as a bad row, with an encoded `BadRow` and nothing else.
 
@@ -22,6 +23,7 @@ is the last.
     NONE        every row is an insert: two different rows of a key, whatever their order of arrival
     UPSERT      two different changes of a key with the same values of ORDER BY
     DEBEZIUM    the same
+    of tables   two different rows of a key that one snapshot adds
     from Kafka, without ORDER BY: never, since offsets order all changes
     DIFF        never: rows of one key add up
 
@@ -41,13 +43,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructType
 
-from calve.envelope import debezium, diff, upsert
+from calve.envelope import change_rows, debezium, diff, upsert
 from calve.envelope.fields import ordered_by_time
 from calve.envelope.order import own_order
 from calve.errors import InvalidInput
 from calve.model.change import BAD, OP, table_columns
 from calve.model.files import NO_NEEDS, ColumnNeeds
-from calve.model.spec import Debezium, Diff, Envelope, NoEnvelope
+from calve.model.spec import ChangeRows, Debezium, Diff, Envelope, NoEnvelope
 from calve.records import frames
 from calve.records.columns import with_needs
 from calve.records.frames import Records
@@ -72,6 +74,8 @@ def changes_of(
         return debezium.changes_of_records(records, checked, before=before, timed=timed)
     if isinstance(checked, diff.DiffPlan):
         return diff.changes_of_diffs(frames.frame_of(records), checked)
+    if isinstance(checked, change_rows.ChangeRowsPlan):
+        return change_rows.changes_of_rows(frames.frame_of(records), checked, before=before)
     if before:
         raise InvalidInput("only change records contain the row before a change", hint="Use the envelope DEBEZIUM.")
     return upsert.changes_of_upserts(records, checked, timed=timed)
@@ -97,7 +101,7 @@ def check_envelope(frame_schema: StructType, envelope: Envelope, key: Sequence[s
         ) from error
 
 
-_Plan = debezium.DebeziumPlan | upsert.UpsertPlan | diff.DiffPlan
+_Plan = debezium.DebeziumPlan | upsert.UpsertPlan | diff.DiffPlan | change_rows.ChangeRowsPlan
 
 
 def _plan(schema: StructType, envelope: Envelope, key: Sequence[str], needs: ColumnNeeds = NO_NEEDS) -> _Plan:
@@ -113,6 +117,8 @@ def _planned(schema: str, envelope: Envelope, key: tuple[str, ...]) -> _Plan:
         return debezium.plan(frame_schema, envelope, key)
     if isinstance(envelope, Diff):
         return diff.plan(frame_schema, envelope, key)
+    if isinstance(envelope, ChangeRows):
+        return change_rows.plan(frame_schema, key)
     return upsert.plan(frame_schema, envelope, key)
 
 

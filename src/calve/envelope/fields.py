@@ -24,7 +24,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.envelope.order import PAIR
 from calve.errors import InvalidInput
 from calve.model.change import ORDER_PREFIX, TIME
-from calve.model.spec import Diff, Envelope
+from calve.model.spec import ChangeRows, Diff, Envelope
 from calve.model.types import UUID_PATTERN
 from calve.records.columns import is_uuid
 from calve.records.documents import Malformed
@@ -46,6 +46,8 @@ def ordered_by_time(envelope: Envelope, field: str) -> Envelope:
     """The same envelope, with changes ordered by this field first."""
     if isinstance(envelope, Diff):
         raise InvalidInput("the envelope DIFF has a time column of its own", hint="Leave out TIME COLUMN.")
+    if isinstance(envelope, ChangeRows):
+        raise InvalidInput("changes of a table have the order of its snapshots", hint="Leave out TIME COLUMN.")
     return replace(envelope, order_by=(field, *envelope.order_by))
 
 

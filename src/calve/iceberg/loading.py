@@ -78,6 +78,19 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
     return _with_unpartitioned_spec(table, name)
 
 
+LoadedTable = Table
+"""A loaded table, for those that pass it on without looking inside."""
+
+
+def load_table_or_none(catalog: Catalog, name: TableName) -> Table | None:
+    """Load the table `name`; None if it does not exist."""
+    with trying(f'loading table "{name}"'):
+        try:
+            return catalog.load_table(name.identifier)
+        except NoSuchTableError:
+            return None
+
+
 def load_table(catalog: Catalog, name: TableName) -> Table:
     """Load the table `name`. Raises InvalidInput, which suggests a similar name, if it does not exist."""
     with trying(f'loading table "{name}"'):

@@ -12,7 +12,18 @@ from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, Scan
 
 CHANGE_TYPE, VERSION, TIMESTAMP, FRONTIER = "_change_type", "_commit_version", "_commit_timestamp", "_calve_frontier"
 """Columns that changes have besides those of the table."""
+MAX_HOLD_MS = 7 * 24 * 3_600_000
+"""How long a consumer without progress keeps snapshots, unless it says otherwise."""
 CHANGE_COLUMNS = (CHANGE_TYPE, VERSION, TIMESTAMP, FRONTIER)
+
+
+@dataclass(frozen=True)
+class TablePlace:
+    """How far the history of a table was read: up to and including a snapshot, or nothing (None) of an empty table."""
+
+    uuid: str
+    snapshot_id: int | None
+    sequence_number: int
 
 
 class ChangeType(StrEnum):

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from calve.model.connection import KafkaConnection, SchemaRegistry
-from calve.model.spec import Envelope
+from calve.model.connection import CatalogConnection, KafkaConnection, SchemaRegistry
+from calve.model.spec import Envelope, TableName
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,21 @@ class KafkaInput:
     """Do not test the connection."""
 
 
-Input = FilesInput | GeneratorInput | KafkaInput
+@dataclass(frozen=True)
+class TableInput:
+    """The changes of an Iceberg table. Its columns are those of the table, its key, too, unless one is declared."""
+
+    connection: str
+    """The name of the catalog connection."""
+    catalog: CatalogConnection
+    table: TableName
+    start: str
+    consumer: str | None
+    max_hold_ms: int
+    max_rows: int
+
+
+Input = FilesInput | GeneratorInput | KafkaInput | TableInput
 
 
 @dataclass(frozen=True)

@@ -278,7 +278,16 @@ class Diff:
     columns: str | None = None
 
 
-Envelope = NoEnvelope | Upsert | Debezium | Diff
+@dataclass(frozen=True)
+class ChangeRows:
+    """Rows of a change feed, as `calve.changes` returns them for every step, with before images.
+
+    `_change_type` says what a row is, `_commit_version` orders the steps; all other columns are those of the table. A
+    row that is deleted, or about to be replaced, is complete: it is the row before the change.
+    """
+
+
+Envelope = NoEnvelope | Upsert | Debezium | Diff | ChangeRows
 
 HEARTBEAT_MS = 3_600_000
 
@@ -448,7 +457,7 @@ class SinkSpec:
     @property
     def order_by(self) -> tuple[str, ...]:
         """The fields of the records that order changes of a key."""
-        return () if isinstance(self.envelope, Diff) else self.envelope.order_by
+        return getattr(self.envelope, "order_by", ())
 
     @property
     def staged_limit(self) -> int | None:

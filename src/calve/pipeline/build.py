@@ -12,8 +12,9 @@ from calve.catalog.properties import Reveal
 from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import InvalidInput
-from calve.model.connection import CatalogConnection, KafkaConnection, SchemaRegistry
-from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
+from calve.lake import TableRef
+from calve.model.connection import AwsConnection, CatalogConnection, KafkaConnection, SchemaRegistry
+from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
 from calve.model.spec import Envelope, EpochUnit, NoEnvelope
 from calve.pipeline.lakes import lake_of, revealing, store_of_sinks
 from calve.pipeline.sink import Sink
@@ -27,6 +28,7 @@ from calve.source.kafka.avro import Avro, RegistryClient, parsed_schema
 from calve.source.kafka.brokers import Access, Brokers
 from calve.source.kafka.definition import MAX_OFFSETS, Kafka, StartOffsets
 from calve.source.port import SourceDefinition
+from calve.source.table import TableChanges, table_changes
 from calve.sql.names import Identifier
 from calve.sql.statements import CreateConnection, ObjectKind
 from calve.view.plan import Resolve
@@ -117,7 +119,9 @@ def static_tables(home: Path, definitions: Definitions, vault: Vault) -> Resolve
 
 def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) -> Sink:
     """Build the sink of a plan, ready to start."""
-    source = source_of(plan.source, revealing(definitions, vault))
+    source = source_of(home, plan.source, definitions, vault)
+    if isinstance(source, TableChanges):
+        plan = with_key(plan, source.keyed())
     spec = plan.spec
     if plan.source.envelope is None:
         spec = replace(spec, envelope=source.envelope)
@@ -126,7 +130,26 @@ def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) 
     return Sink(source, lake, spec, view=over, record_key=plan.source.relation.key)
 
 
-def source_of(plan: SourcePlan, reveal: Reveal) -> SourceDefinition:
+def _store_of(found: TableInput, definitions: Definitions) -> AwsConnection | None:
+    """The credentials for the files of a table that a source reads: those of the sinks of the same connection."""
+    connection = definitions.find(Identifier.exact(found.connection), ObjectKind.CONNECTION)
+    return None if connection is None else store_of_sinks(connection, definitions)
+
+
+def with_key(plan: SinkPlan, key: tuple[str, ...]) -> SinkPlan:
+    """The plan of a sink whose source has the key of a table."""
+    if not key and not plan.spec.key and not plan.spec.append:
+        raise InvalidInput(
+            f'sink "{plan.spec.name}" has no key',
+            detail="The table that its source reads has no identifier fields.",
+            hint="Write KEY (column), or give the source a PRIMARY KEY (column) NOT ENFORCED.",
+        )
+    source = replace(plan.source, relation=replace(plan.source.relation, key=key))
+    own = plan.spec.key or (() if plan.views or plan.spec.append else key)
+    return replace(plan, source=source, spec=replace(plan.spec, key=own))
+
+
+def source_of(home: Path, plan: SourcePlan, definitions: Definitions, vault: Vault) -> SourceDefinition:
     """Build the source of a plan; it is not opened yet."""
     match plan.input:
         case FilesInput() as found:
@@ -148,4 +171,14 @@ def source_of(plan: SourcePlan, reveal: Reveal) -> SourceDefinition:
                 per_second=found.per_second,
             )
         case KafkaInput() as found:
-            return topic_of(found, plan.envelope or NoEnvelope(), reveal)
+            return topic_of(found, plan.envelope or NoEnvelope(), revealing(definitions, vault))
+        case TableInput() as found:
+            lake = lake_of(home, found.catalog, _store_of(found, definitions), definitions, vault)
+            made = table_changes(
+                TableRef(lake, found.table),
+                start=found.start,
+                consumer=found.consumer,
+                key=plan.relation.key,
+                max_rows_per_checkpoint=found.max_rows,
+            )
+            return replace(made, max_hold_ms=found.max_hold_ms)

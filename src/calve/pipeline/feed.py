@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 from pyspark.sql import SparkSession
 
@@ -23,9 +23,7 @@ from calve.model.spec import Pace
 from calve.records.frames import Records
 from calve.source.files.definition import FileSource
 from calve.source.port import Source
-
-LEAST_POLL: Final = 0.2
-"""Seconds between two polls of a source that has nothing."""
+from calve.source.table import TableSource
 
 
 @dataclass(frozen=True)
@@ -124,6 +122,21 @@ class FilesRead:
         return path, replace(self, checkpoint=replace(self.checkpoint, frame=frame), left_out=left_out).whole
 
 
+@dataclass(frozen=True)
+class SnapshotsRead:
+    """A checkpoint of a table's changes: its files belong to snapshots, which others may expire."""
+
+    source: TableSource
+    identity: CheckpointIdentity
+
+    def check_unchanged(self) -> None:
+        self.source.check_unchanged(self.identity.start, self.identity.end)
+
+    def without(self, spark_path: str) -> None:
+        """Nothing can be left out: every file of a table counts."""
+        del spark_path
+
+
 def use_pool(spark: SparkSession, sink_id: str) -> None:
     """Run this thread's jobs in the sink's scheduler pool, so that sinks share the cluster fairly."""
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", sink_id)
@@ -195,6 +208,7 @@ class SourceFeed(FeedThread):
         self._source = source
         self._idle = threading.Condition()
         self._asked = self._answered = 0
+        self._told: Offsets = None
 
     def can_reread(self, offsets: Offsets) -> bool:
         """These sources can go back to any offsets that they have reached."""
@@ -231,6 +245,7 @@ class SourceFeed(FeedThread):
         while not self._signals.stopping and not run.state.sealed:
             calls, asked, started = self._signals.calls, self._asked, self._clock.monotonic()
             start, asked_ms = run.state.end, self._clock.now_ms()
+            self._tell_committed(run)
             if self._source.ended(start):
                 if run.state.staged:
                     run.batches.flush(seal=True)
@@ -247,7 +262,7 @@ class SourceFeed(FeedThread):
                 run.checkpoints.found_nothing(start, asked_ms)
                 run.batches.read_through()
                 self._answer(asked)
-                self._rest(run, started, least=LEAST_POLL)
+                self._rest(run, started, least=self._source.least_poll)
                 continue
             complete, unread = self._source.took_all, self._source.unread
             checkpoint = run.state.retry_until_stopped(partial(self._checkpoint, run, start, end))
@@ -257,7 +272,7 @@ class SourceFeed(FeedThread):
             if complete:
                 run.batches.read_through()
                 self._answer(asked)
-            self._source.committed(run.state.committed_offsets)
+            self._tell_committed(run)
             if not (unread or self._source.ended(run.state.end)):
                 self._rest(run, started)
 
@@ -269,7 +284,16 @@ class SourceFeed(FeedThread):
         frame = self._source.frame(self._spark, start, end)
         size, final = self._source.size(start, end), self._source.ended(end)
         found = Checkpoint(identity, frame, self._clock.now_ms(), size, final=final, unread=self._source.unread)
+        if isinstance(self._source, TableSource):
+            return replace(found, files=SnapshotsRead(self._source, identity))
         return FilesRead(self._source, self._spark, found).whole if isinstance(self._source, FileSource) else found
+
+    def _tell_committed(self, run: SinkRun) -> None:
+        """Tell the source what is committed, if that has changed."""
+        offsets = run.state.committed_offsets
+        if offsets != self._told:
+            self._source.committed(offsets)
+            self._told = offsets
 
     def _answer(self, asked: int) -> None:
         with self._idle:

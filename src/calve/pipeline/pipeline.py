@@ -6,7 +6,8 @@ feed ──► take ──► envelope ──► view ─┬─► files ──�
                    committer: a window closes ──► files ──► record, claim, commit, receipt    (its own thread)
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,7 @@ from calve.model.change import TIME, table_columns
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, RowKind, SizeHint, Staged
 from calve.model.files import NO_NEEDS, ColumnNeeds, FileTotals, Manifest, WriteResult, WriteTarget, WrittenFile
 from calve.model.frontier import BatchDescription
-from calve.model.spec import Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
+from calve.model.spec import ChangeRows, Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
 from calve.model.table import TableState
 from calve.pipeline.dead_letters import DeadLetters
 from calve.pipeline.feed import Checkpoint
@@ -81,7 +82,9 @@ class Intake:
 
         `needs` are the table's requirements on its columns. They do not apply to the records if there is a view.
         """
-        before = self.view.plan.needs_before if self.view else self.log and isinstance(self.envelope, Debezium)
+        before = (
+            self.view.plan.needs_before if self.view else self.log and isinstance(self.envelope, Debezium | ChangeRows)
+        )
         of_records = NO_NEEDS if self.view else needs
         changes = changes_of(frame, self.envelope, self.key, before=before, time=self.time_field, needs=of_records)
         if letters is not None:
@@ -193,6 +196,15 @@ class Pipeline:
         if checkpoint.files is not None:
             checkpoint.files.check_unchanged()
 
+    @contextmanager
+    def _input_checked(self, checkpoint: Checkpoint) -> Iterator[None]:
+        """Do not retry for ever what fails because the input is gone. Raises SourceLost."""
+        try:
+            yield
+        except TransientError:
+            self.check_input(checkpoint)
+            raise
+
     def discard_staged(self, staged: Staged) -> None:
         discard_staged(self._state, staged)
 
@@ -224,7 +236,7 @@ class Pipeline:
         times = self._spec.times
         rule = TimeRule(times, self._run.state.closed, coalesce=self._spec.coalesce) if times else None
         folder = StageFolder(self._state, self._run.checkpoints.stage_folder, rule)
-        with self._run.state.timed("stage"):
+        with self._run.state.timed("stage"), self._input_checked(checkpoint):
             staged = stage_batch(changes, target, folder, RowKind.of(self._spec), size=checkpoint.size)
         faults.reached("stage.after")
         return staged
@@ -255,7 +267,8 @@ class Pipeline:
         changes = self._changes(checkpoint)
         if self._spec.append:
             changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
-        return self._write_files(changes, checkpoint.size, self._table.write_target(self._spec.write))
+        with self._input_checked(checkpoint):
+            return self._write_files(changes, checkpoint.size, self._table.write_target(self._spec.write))
 
     def _write_files(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> "_WrittenBatch":
         started = self._clock.monotonic()

@@ -31,7 +31,7 @@ from calve.keylookup.indexed import IndexedSearch
 from calve.keylookup.ordered import OrderedResolver
 from calve.keylookup.resolver import PositionResolver
 from calve.keylookup.search import SparkJobs
-from calve.lake import TableRef, table_id
+from calve.lake import TableRef, same_table, table_id
 from calve.maintain.compact import CompactionScope, Compactor
 from calve.maintain.convert import ConversionTools
 from calve.maintain.expire import work_in
@@ -59,6 +59,7 @@ from calve.pipeline.upkeep import Upkeep
 from calve.pipeline.views import narrow
 from calve.source.files.definition import Files
 from calve.source.port import BoundedFrame, Source
+from calve.source.table import TableChanges, with_reader
 from calve.spark.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
 from calve.spark.session import machine_memory
 from calve.storage.filesystems import NO_LOCAL_FILES, io_properties_of
@@ -334,9 +335,22 @@ class Start:
         if isinstance(changes, Files):
             warn_of_local_place(self._spark, f'the input of sink "{self._spec.name}"', changes.path)
             check_there(changes.path)
+        if isinstance(changes, TableChanges):
+            changes = self._reading_table(changes)
         if not isinstance(changes, DataFrame):
             return changes.open(source_store(self._state, self._spec), self._clock)
         return None if changes.isStreaming else BoundedFrame(changes)
+
+    def _reading_table(self, changes: TableChanges) -> TableChanges:
+        """Refuse a sink that would read what it writes itself."""
+        target = TableRef(self._sink.lake, self._spec.table)
+        if same_table(changes.table, target):
+            raise InvalidInput(
+                f'sink "{self._spec.name}" reads the table that it writes to',
+                detail=f"Table {target}.",
+                hint="Choose another table.",
+            )
+        return with_reader(changes, self._spec.sink_id)
 
     def _feed(self, source: Source | None) -> Feed:
         if source is not None:

@@ -10,6 +10,7 @@ this process never restarts a fenced sink.
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -19,7 +20,10 @@ from calve.definitions.objects import Definition
 from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace
 from calve.errors import CalveError, FencedError, InvalidInput, TerminalError, TransientError
+from calve.model.connection import CatalogConnection
 from calve.model.health import Health, Status
+from calve.model.relation import TableInput
+from calve.model.spec import TableName
 from calve.pipeline.build import sink_of
 from calve.pipeline.monitor import cause_of, describe, report_paused, report_start
 from calve.pipeline.query import Query
@@ -82,11 +86,21 @@ class SinkResult:
 class SinkRunner:
     """One sink of one version of its definition."""
 
-    def __init__(self, place: Workplace, definition: Definition, made_of: MadeOf, *, until_caught_up: bool) -> None:
+    def __init__(
+        self,
+        place: Workplace,
+        definition: Definition,
+        made_of: MadeOf,
+        *,
+        until_caught_up: bool,
+        after: Sequence["SinkRunner"] = (),
+    ) -> None:
+        """`after` write tables that this sink reads: to catch up, it waits until they have."""
         self._place = place
         self.definition = definition
         self.made_of = made_of
         self._until_caught_up = until_caught_up
+        self._after = tuple(after)
         self._clock: Clock = SystemClock()
         self._stop = threading.Event()
         self._query: Query | None = None
@@ -135,6 +149,8 @@ class SinkRunner:
         """Run the sink; always sets a result."""
         started = self._clock.monotonic()
         try:
+            while any(runner.alive for runner in self._after) and not self._stop.wait(LOOK_EVERY):
+                pass
             self._run()
         except BaseException as error:  # noqa: BLE001 - nothing else would report it
             self.result = SinkResult(self.definition.name, Ending.FAILED, error)
@@ -315,12 +331,47 @@ class Supervisor:
                 metrics.LIVE.remove(str(status_file(self._place.home, runner.definition.name)))
         for uid in wanted.keys() - runnable.keys() - fenced:
             report_paused(self._place.home, wanted[uid].name)
-        for uid, definition in runnable.items():
+        upstream = upstream_of(definitions, list(runnable.values())) if self._until_caught_up else {}
+        for uid, definition in in_order(runnable, upstream).items():
             if uid not in self._runners:
                 self._runners[uid] = SinkRunner(
-                    self._place, definition, made_of[uid], until_caught_up=self._until_caught_up
+                    self._place,
+                    definition,
+                    made_of[uid],
+                    until_caught_up=self._until_caught_up,
+                    after=[self._runners[writer] for writer in upstream.get(uid, ()) if writer in self._runners],
                 )
         return 0 if self._until_caught_up else len(wanted.keys() - runnable.keys() - fenced)
+
+
+def upstream_of(definitions: Definitions, sinks: Sequence[Definition]) -> dict[str, set[str]]:
+    """For each sink, by uid, the sinks that write the table that it reads."""
+    writers: dict[tuple[CatalogConnection, TableName], set[str]] = {}
+    reads: dict[str, tuple[CatalogConnection, TableName]] = {}
+    for sink in sinks:
+        try:
+            plan = plan_sink(sink, definitions)
+        except InvalidInput:
+            continue  # its runner reports it
+        writers.setdefault((plan.catalog, plan.spec.table), set()).add(sink.uid)
+        if isinstance(plan.source.input, TableInput):
+            reads[sink.uid] = (plan.source.input.catalog, plan.source.input.table)
+    return {uid: writers.get(table, set()) - {uid} for uid, table in reads.items()}
+
+
+def in_order(sinks: dict[str, Definition], upstream: dict[str, set[str]]) -> dict[str, Definition]:
+    """Sinks after those that write what they read; a circle is cut anywhere."""
+    placed: dict[str, Definition] = {}
+
+    def place(uid: str, seen: frozenset[str]) -> None:
+        for before in sorted(upstream.get(uid, ())):
+            if before not in placed and before not in seen and before in sinks:
+                place(before, seen | {uid})
+        placed.setdefault(uid, sinks[uid])
+
+    for uid in sinks:
+        place(uid, frozenset())
+    return placed
 
 
 def _without_result(runner: SinkRunner) -> SinkResult:

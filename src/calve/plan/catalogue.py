@@ -338,6 +338,30 @@ class KafkaSourceOptions:
     )
 
 
+class TableSourceOptions:
+    """Options of CREATE SOURCE ... FROM ICEBERG TABLE."""
+
+    START = text(
+        "Where a new sink starts: 'snapshot' (the rows of the table now, then its changes), 'earliest' (the rows of "
+        "its oldest snapshot, then all changes), 'latest' (changes from now on); or the changes after a snapshot id, a "
+        "time ('2026-01-31T12:00:00Z'), a frontier ('[1700000000000]'), a branch or a tag.",
+        default="'snapshot'",
+    )
+    CONSUMER = text(
+        "Name of a consumer: a tag of the table keeps what the sink has not read yet from expiring, see SHOW CONSUMERS."
+    )
+    MAX_HOLD = duration(
+        "How long a consumer that makes no progress keeps snapshots from expiring.",
+        default="'7d'",
+        low=timedelta(minutes=10),
+    )
+    MAX_ROWS_PER_CHECKPOINT = integer(
+        "Snapshots are taken together up to about this many changed rows; one snapshot is never split.",
+        default="1000000",
+        low=1,
+    )
+
+
 class RegistryOptions:
     """Options of USING SCHEMA REGISTRY."""
 
@@ -414,6 +438,7 @@ CONNECTION_STATEMENT = SettingGroup("WITH of a connection", ConnectionStatementO
 FILES = SettingGroup("a source of files", FilesOptions)
 GENERATOR = SettingGroup("the load generator orders", GeneratorOptions)
 KAFKA_SOURCE = SettingGroup("a source from Kafka", KafkaSourceOptions)
+TABLE_SOURCE = SettingGroup("a source from an Iceberg table", TableSourceOptions)
 SCHEMA_REGISTRY = SettingGroup("a schema registry", RegistryOptions)
 OPTIMIZE = SettingGroup("OPTIMIZE TABLE", OptimizeOptions)
 CONVERT = SettingGroup("CONVERT DELETES", ConvertOptions)
@@ -422,6 +447,7 @@ EXPIRE = SettingGroup("EXPIRE SNAPSHOTS", ExpireOptions)
 ORPHANS = SettingGroup("REMOVE ORPHAN FILES", OrphanFileOptions)
 
 GROUPS = (
-    *(SINK, ICEBERG_CATALOG, AWS, KAFKA, CONNECTION_STATEMENT, FILES, GENERATOR, KAFKA_SOURCE, SCHEMA_REGISTRY),
+    *(SINK, ICEBERG_CATALOG, AWS, KAFKA, CONNECTION_STATEMENT, FILES, GENERATOR, KAFKA_SOURCE),
+    *(TABLE_SOURCE, SCHEMA_REGISTRY),
     *(OPTIMIZE, CONVERT, MANIFESTS, EXPIRE, ORPHANS),
 )

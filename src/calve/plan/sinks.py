@@ -12,7 +12,7 @@ from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
 from calve.errors import InvalidInput
 from calve.model.connection import AwsConnection, CatalogConnection
-from calve.model.relation import KnownColumn, Relation, SourcePlan
+from calve.model.relation import KnownColumn, Relation, SourcePlan, TableInput
 from calve.model.spec import (
     HEARTBEAT_MS,
     Debezium,
@@ -158,7 +158,7 @@ class ViewText:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """A checked sink. The key in `spec` is empty if only the analysis of the view determines it."""
+    """A checked sink. The key in `spec` is empty if the view determines it, or the table that the source reads."""
 
     spec: SinkSpec
     source: SourcePlan
@@ -201,7 +201,9 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         name=definition.name,
         sink_id=definition.uid,
         table=TableName(statement.target.namespace, statement.target.table),
-        key=() if append else _key(statement, relation, from_view=bool(views)),
+        key=()
+        if append
+        else _key(statement, relation, found_later=bool(views) or isinstance(source.input, TableInput)),
         envelope=_with_policies(source.envelope, given),
         version=definition.version,
         on_foreign_commit=given.get(SinkOptions.ON_FOREIGN_COMMIT, SinkSpec.on_foreign_commit),
@@ -327,11 +329,11 @@ def _check_staged(given: CheckedOptions, *, staged: bool) -> None:
         )
 
 
-def _key(statement: CreateSink, relation: Relation, *, from_view: bool) -> tuple[str, ...]:
+def _key(statement: CreateSink, relation: Relation, *, found_later: bool) -> tuple[str, ...]:
     if not statement.key:
         if relation.key:
             _check_key_types(relation, relation.key)
-        elif not from_view:
+        elif not found_later:
             raise SqlError.at(
                 statement.where,
                 f'sink "{statement.name}" has no key',

@@ -1,10 +1,13 @@
 """CREATE SOURCE -> a checked `SourcePlan`: its input, its envelope, and its columns as far as they are known."""
 
 from dataclasses import replace
+from datetime import timedelta
 from urllib.parse import urlsplit
 
 from calve.definitions.store import Definitions
-from calve.model.connection import KafkaConnection, SchemaRegistry
+from calve.model.changelog import MAX_HOLD_MS
+from calve.model.connection import CatalogConnection, KafkaConnection, SchemaRegistry
+from calve.model.names import check_name
 from calve.model.relation import (
     METADATA_TYPES,
     FilesInput,
@@ -14,11 +17,12 @@ from calve.model.relation import (
     KnownColumn,
     Relation,
     SourcePlan,
+    TableInput,
 )
-from calve.model.spec import Debezium, Diff, Envelope, NoEnvelope, Upsert
+from calve.model.spec import ChangeRows, Debezium, Diff, Envelope, NoEnvelope, TableName, Upsert
 from calve.model.types import UUID_MARK, leaves
 from calve.plan import catalogue
-from calve.plan.catalogue import FilesOptions, GeneratorOptions, KafkaSourceOptions, RegistryOptions
+from calve.plan.catalogue import FilesOptions, GeneratorOptions, KafkaSourceOptions, RegistryOptions, TableSourceOptions
 from calve.plan.connections import plan_connection, wants_validation
 from calve.plan.lookup import required_connection, secret
 from calve.plan.settings import CheckedOptions
@@ -39,6 +43,8 @@ _ORDERS = (
 _CSV_ONLY = (FilesOptions.HEADER, FilesOptions.DELIMITER, FilesOptions.NULL_VALUE)
 _TYPED = frozenset({"parquet", "orc"})
 """Formats whose files contain their schema."""
+_LEAST_NAME = 2
+"""Parts of the name of a table, without the connection."""
 _NOT_TEXTUAL = ("INTERVAL", "VARIANT")
 
 
@@ -51,6 +57,8 @@ def plan_source(statement: CreateSource, definitions: Definitions) -> SourcePlan
             return _files(statement, catalogue.FILES.check(statement.input.options, statement.where))
         case parts.KafkaClause():
             return _kafka(statement, statement.input, definitions)
+        case parts.TableClause():
+            return _table(statement, statement.input, definitions)
 
 
 def column_named(columns: tuple[KnownColumn, ...], name: Identifier, what: str) -> KnownColumn:
@@ -164,6 +172,40 @@ def _kafka(statement: CreateSource, used: parts.KafkaClause, definitions: Defini
         unchecked=not wants_validation(found.statement),
     )
     return SourcePlan(Relation(statement.name.name, columns, _key(statement, columns)), made, envelope)
+
+
+def _table(statement: CreateSource, used: parts.TableClause, definitions: Definitions) -> SourcePlan:
+    given = catalogue.TABLE_SOURCE.check(used.options, statement.where)
+    if statement.columns or statement.envelope:
+        what = "columns" if statement.columns else "envelope"
+        raise SqlError.at(statement.where, f"an Iceberg table has its own {what}", hint="Leave them out.")
+    connection, *name = used.table.parts
+    if len(name) < _LEAST_NAME:
+        raise SqlError.at(
+            used.table.where,
+            "the table of a source is named by its connection, its namespace and its name",
+            hint="Write FROM ICEBERG TABLE connection.namespace.table.",
+        )
+    given.need(TableSourceOptions.MAX_HOLD, TableSourceOptions.CONSUMER)
+    consumer = given.get(TableSourceOptions.CONSUMER)
+    if consumer is not None:
+        check_name(consumer, "a consumer")
+    found = required_connection(definitions, connection, ConnectionKind.ICEBERG_CATALOG)
+    planned = plan_connection(found.statement, definitions) if isinstance(found.statement, CreateConnection) else None
+    if not isinstance(planned, CatalogConnection):
+        raise TypeError("not a connection to a catalog")
+    hold = given.get(TableSourceOptions.MAX_HOLD)
+    made = TableInput(
+        connection=found.name,
+        catalog=planned,
+        table=TableName(tuple(part.name for part in name[:-1]), name[-1].name),
+        start=given.get(TableSourceOptions.START, "snapshot"),
+        consumer=consumer,
+        max_hold_ms=MAX_HOLD_MS if hold is None else hold // timedelta(milliseconds=1),
+        max_rows=given.get(TableSourceOptions.MAX_ROWS_PER_CHECKPOINT, 1_000_000),
+    )
+    key = tuple(part.name for part in statement.primary_key)
+    return SourcePlan(Relation(statement.name.name, None, key), made, ChangeRows())
 
 
 def _included(

@@ -17,10 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from calve.iceberg.planning.table_scan import NOTHING, Scan
-from calve.model.scan import EVERYTHING, ScanPlan
+from calve.iceberg.schema.readable import ReadTarget
+from calve.model.scan import EVERYTHING, ReadTask, ScanPlan
 from calve.reader.conditions import Where, understand
 from calve.reader.splits import read_tasks
-from calve.reader.worker import TaskList
+from calve.reader.worker import TaskList, rows_of_task
 from calve.spark.sqltext import ident
 
 
@@ -37,18 +38,18 @@ def frame_of(spark: SparkSession, scan: Scan, columns: Sequence[str] | None, whe
     wanted = scan if columns is None else scan.select(columns)
     if where is None:
         plan = wanted.plan(EVERYTHING)
-        tasks = TaskList.of(wanted.target(plan), read_tasks(plan.files, _parallelism(spark)))
+        tasks = TaskList.of(wanted.target(plan), read_tasks(plan.files, _parallelism(spark)), rows_of_task)
         return PlannedFrame(_frame(spark, wanted, tasks), plan)
-    empty = TaskList.of(scan.target(NOTHING), ())
+    empty = TaskList.of(scan.target(NOTHING), (), rows_of_task)
     understood = understand(_frame(spark, scan, empty), where)
     needed = scan.select(list(dict.fromkeys([*wanted.columns, *understood.columns])))
     plan = needed.plan(understood.condition)
-    tasks = TaskList.of(needed.target(plan), read_tasks(plan.files, _parallelism(spark)))
+    tasks = TaskList.of(needed.target(plan), read_tasks(plan.files, _parallelism(spark)), rows_of_task)
     frame = _frame(spark, needed, tasks).where(where).select(*map(ident, wanted.columns))
     return PlannedFrame(frame, plan)
 
 
-def _frame(spark: SparkSession, scan: Scan, tasks: TaskList) -> DataFrame:
+def _frame(spark: SparkSession, scan: Scan, tasks: TaskList[ReadTask, ReadTarget]) -> DataFrame:
     schema = StructType.fromJson(scan.spark_schema)
     # mapInArrow fails for names with a dot: columns are renamed by index meanwhile.
     by_place = [StructField(f"c{i}", f.dataType, f.nullable, f.metadata) for i, f in enumerate(schema)]

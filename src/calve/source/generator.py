@@ -23,6 +23,7 @@ from calve.errors import InvalidInput, SourceLost
 from calve.model.checkpoint import Offsets, SizeHint, canonical_offsets
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Upsert
+from calve.source.port import LEAST_POLL
 from calve.spark.version import schema_of_ddl
 from calve.storage.state import StateStore
 
@@ -79,6 +80,7 @@ class OrdersSource:
     """A running generator."""
 
     counts = "rows"
+    least_poll = LEAST_POLL
 
     def __init__(self, definition: Orders, clock: Clock) -> None:
         self._definition = definition

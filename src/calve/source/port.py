@@ -47,6 +47,11 @@ class Source(Protocol):
         ...
 
     @property
+    def least_poll(self) -> float:
+        """Seconds between two polls that find nothing."""
+        ...
+
+    @property
     def unread(self) -> int:
         """How much the last `next_end` left for later: files, rows or offsets, as `counts` says."""
         ...
@@ -95,6 +100,9 @@ class SourceDefinition(Protocol):
         ...
 
 
+LEAST_POLL = 0.2
+"""Seconds between two polls of a source that is cheap to ask."""
+
 _ALL = canonical_offsets({"rows": "all"})
 
 
@@ -104,6 +112,7 @@ class BoundedFrame:
     name = "bounded"
     counts = "rows"
     unread = 0
+    least_poll = LEAST_POLL
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame

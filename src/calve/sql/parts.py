@@ -145,7 +145,19 @@ class GeneratorClause:
         return [Listed(head, self.options.items(reveal=reveal)) if self.options else head]
 
 
-Input = KafkaClause | FilesClause | GeneratorClause
+@dataclass(frozen=True)
+class TableClause:
+    """The changes of an Iceberg table: `connection.namespace.table`."""
+
+    table: FieldPath
+    options: Options = NO_OPTIONS
+
+    def clauses(self, *, reveal: bool) -> list[Clause]:
+        head = f"FROM ICEBERG TABLE {self.table.to_sql()}"
+        return [Listed(head, self.options.items(reveal=reveal)) if self.options else head]
+
+
+Input = KafkaClause | FilesClause | GeneratorClause | TableClause
 
 # ---- envelopes
 

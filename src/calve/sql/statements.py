@@ -131,6 +131,7 @@ class ShowKind(StrEnum):
     SINKS = "SINKS"
     SINK_STATUS = "SINK STATUS"
     TABLES = "TABLES"
+    CONSUMERS = "CONSUMERS"
     OPTIONS = "OPTIONS"
 
 

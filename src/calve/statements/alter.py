@@ -167,6 +167,7 @@ def _source(place: Workplace, found: Definition, given: st.AlterSource, definiti
         parts.FilesClause: catalogue.FILES,
         parts.GeneratorClause: catalogue.GENERATOR,
         parts.KafkaClause: catalogue.KAFKA_SOURCE,
+        parts.TableClause: catalogue.TABLE_SOURCE,
     }[type(used)]
     options = _update_options(group, used.options, given.action)
     wanted = normalise(replace(statement, input=replace(used, options=options)))

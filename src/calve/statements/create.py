@@ -239,6 +239,9 @@ class _Creation:
             raise
 
     def _source_uses(self, statement: st.CreateSource) -> tuple[str, ...]:
+        if isinstance(statement.input, parts.TableClause):
+            name = statement.input.table.parts[0]
+            return (required_connection(self._definitions, name, st.ConnectionKind.ICEBERG_CATALOG).uid,)
         if not isinstance(statement.input, parts.KafkaClause):
             return ()
         found = required_connection(self._definitions, statement.input.connection, st.ConnectionKind.KAFKA)

@@ -10,7 +10,7 @@ from calve.definitions.vault import is_kept
 from calve.definitions.workplace import Workplace
 from calve.model.connection import CatalogConnection
 from calve.model.health import Health, Status
-from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
+from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
 from calve.model.spec import Envelope, Maintenance, RetentionOptions, WriteOptions
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection
@@ -38,6 +38,10 @@ def show(place: Workplace, statement: st.Show) -> RowsAnswer:
         found = _options()
     elif statement.listing is st.ShowKind.TABLES:
         found = _tables(place)
+    elif statement.listing is st.ShowKind.CONSUMERS:
+        from calve.statements.consumers import show_consumers
+
+        found = show_consumers(place)
     elif statement.listing is st.ShowKind.SINKS:
         found = _sinks(place)
     elif statement.listing is st.ShowKind.SINK_STATUS:
@@ -80,7 +84,12 @@ def _source(found: Definition) -> tuple[str, ...]:
     statement = found.statement
     if not isinstance(statement, st.CreateSource):
         return ("", "")
-    kind = {parts.FilesClause: "files", parts.GeneratorClause: "load generator", parts.KafkaClause: "Kafka"}
+    kind = {
+        parts.FilesClause: "files",
+        parts.GeneratorClause: "load generator",
+        parts.KafkaClause: "Kafka",
+        parts.TableClause: "Iceberg table",
+    }
     key = ", ".join(name.name for name in statement.primary_key)
     return (kind[type(statement.input)], key)
 
@@ -260,10 +269,13 @@ def _input(source: SourcePlan) -> str:
             return f"load generator orders, {rows:,} rows"
         case KafkaInput():
             return f"topic {source.input.topic} at {source.input.connection.brokers}"
+        case TableInput():
+            return f"changes of table {source.input.connection}.{source.input.table}"
 
 
 def _envelope(envelope: Envelope) -> str:
     order = getattr(envelope, "order_by", ())
-    name = {"NoEnvelope": "NONE", "Upsert": "UPSERT", "Debezium": "DEBEZIUM", "Diff": "DIFF"}[type(envelope).__name__]
+    names = {"NoEnvelope": "NONE", "Upsert": "UPSERT", "Debezium": "DEBEZIUM", "Diff": "DIFF"}
+    name = names.get(type(envelope).__name__, "the changes of a table")
     across = " across checkpoints" if getattr(envelope, "across_checkpoints", False) else ""
     return f"{name}, ordered by {', '.join(order)}{across}" if order else name

@@ -1,6 +1,6 @@
 """CREATE VIEW, and sinks over views: finds the input of a query, and checks that it can be maintained."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -10,16 +10,18 @@ from calve.clock import SystemClock
 from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace
+from calve.envelope.envelopes import table_schema
+from calve.envelope.log import LOG_FIELDS
 from calve.errors import InvalidInput
 from calve.iceberg.schema.creation import iceberg_schema, partition_spec
-from calve.model.relation import SourcePlan
-from calve.model.spec import Envelope
+from calve.model.relation import SourcePlan, TableInput
+from calve.model.spec import ChangeRows, Envelope, TableName
 from calve.pipeline.build import source_of, static_tables
 from calve.pipeline.existing_rows import check_adopted_view
-from calve.pipeline.lakes import revealing
 from calve.pipeline.views import ViewOver, view_over
-from calve.plan.sinks import SinkPlan, resolve_relation
-from calve.sql.statements import CreateView
+from calve.plan.sinks import SinkPlan, plan_sink, resolve_relation
+from calve.source.table import CHANGE_FIELDS, TableChanges
+from calve.sql.statements import CreateView, ObjectKind
 from calve.storage.state import StateFolder, open_state
 from calve.view.plan import Changes, ViewPlan, ViewQuery
 from calve.view.planning import NoNaturalKey
@@ -41,12 +43,12 @@ def plan_view(place: Workplace, statement: CreateView, definitions: Definitions)
     source, views = resolve_relation(found, definitions)
     queries = (*(ViewQuery(v.name, v.query) for v in views), query)
     resolve = static_tables(place.home, definitions, place.vault)
-    over = ViewOver(queries, source.relation.name, source.relation.key, resolve)
-    schema, envelope = _frames(place, source)
+    read = _frames(place, source)
+    over = ViewOver(queries, source.relation.name, read.key, resolve)
     try:
-        over.planned(spark, schema, envelope, None)
+        over.planned(spark, read.schema, read.envelope, None)
     except NoNaturalKey:
-        if Changes.of(envelope) is Changes.UPSERTS:
+        if Changes.of(read.envelope) is Changes.UPSERTS:
             raise
     return PlannedView((found.uid,))
 
@@ -55,15 +57,18 @@ def columns_of_relation(place: Workplace, relation: Definition) -> list[tuple[st
     """Name, type and nullability of the columns of a view, or of a source without declared columns."""
     definitions = place.definitions()
     source, views = resolve_relation(relation, definitions)
-    schema, envelope = _frames(place, source)
+    read = _frames(place, source)
+    schema = read.schema
     if views:
         queries = tuple(ViewQuery(v.name, v.query) for v in views)
         resolve = static_tables(place.home, definitions, place.vault)
-        over = ViewOver(queries, source.relation.name, source.relation.key, resolve)
+        over = ViewOver(queries, source.relation.name, read.key, resolve)
         try:
-            schema = over.planned(place.spark(), schema, envelope, None).schema
+            schema = over.planned(place.spark(), read.schema, read.envelope, None).schema
         except NoNaturalKey:  # only the sink decides on the key
-            schema = over.columns(place.spark(), schema, envelope)
+            schema = over.columns(place.spark(), read.schema, read.envelope)
+    elif isinstance(read.envelope, ChangeRows):
+        schema = table_schema(read.schema, read.envelope, read.key)
     return [(f.name, f.dataType.simpleString().upper(), f.nullable) for f in schema.fields]
 
 
@@ -71,9 +76,9 @@ def plan_sinks_view(place: Workplace, plan: SinkPlan) -> ViewPlan | None:
     """Plan the view that a sink reads, with the sink's key; None without a view."""
     if not plan.views:
         return None
-    schema, envelope = _frames(place, plan.source)
-    over = view_over(plan, static_tables(place.home, place.definitions(), place.vault))
-    return over.planned(place.spark(), schema, envelope, plan.spec.key or None)
+    read = _frames(place, plan.source)
+    over = replace(view_over(plan, static_tables(place.home, place.definitions(), place.vault)), source_key=read.key)
+    return over.planned(place.spark(), read.schema, read.envelope, plan.spec.key or None)
 
 
 def check_sinks_view(place: Workplace, plan: SinkPlan) -> None:
@@ -105,9 +110,52 @@ def _changing_input(spark: SparkSession, query: ViewQuery, definitions: Definiti
     return found[0]
 
 
-def _frames(place: Workplace, source: SourcePlan) -> tuple[StructType, Envelope]:
-    """The schema and the envelope of a source's frames."""
-    definition = source_of(source, revealing(place.definitions(), place.vault))
+@dataclass(frozen=True)
+class _Frames:
+    """What a source delivers."""
+
+    schema: StructType
+    envelope: Envelope
+    key: tuple[str, ...]
+
+
+def _frames(place: Workplace, source: SourcePlan, waiting: tuple[TableName, ...] = ()) -> _Frames:
+    """The schema, the envelope and the key of a source's frames. `waiting` are tables that do not exist yet."""
+    definition = source_of(place.home, source, place.definitions(), place.vault)
     nowhere = StateFolder(open_state(str(Path(place.home) / "state")), "planning")  # reading the columns stores nothing
+    envelope = source.envelope or definition.envelope
+    if isinstance(definition, TableChanges):
+        shape = definition.shape()
+        if shape is None:
+            written = _written(place, source, (*waiting, definition.table.name))
+            key = source.relation.key or written.key
+            return _Frames(StructType([*written.schema, *CHANGE_FIELDS]), envelope, key)
+        source = replace(source, relation=replace(source.relation, key=source.relation.key or shape.key))
     schema = definition.open(nowhere, SystemClock()).schema(place.spark())
-    return schema, source.envelope or definition.envelope
+    return _Frames(schema, envelope, source.relation.key)
+
+
+def _written(place: Workplace, source: SourcePlan, waiting: tuple[TableName, ...]) -> _Frames:
+    """What a sink will write to a table that does not exist yet. Raises InvalidInput if no sink is defined for it."""
+    definitions, wanted = place.definitions(), source.input
+    for found in definitions.of(ObjectKind.SINK):
+        plan = plan_sink(found, definitions)
+        if not isinstance(wanted, TableInput) or (plan.spec.table, plan.catalog) != (wanted.table, wanted.catalog):
+            continue
+        if isinstance(plan.source.input, TableInput) and plan.source.input.table in waiting:
+            raise InvalidInput(
+                f'sink "{plan.spec.name}" reads, through other sinks, the table that it writes to',
+                detail=f"Tables: {', '.join(map(str, waiting))}.",
+                hint="Let one of them read another table.",
+            )
+        read = _frames(place, plan.source, waiting)
+        if plan.views:
+            over = replace(view_over(plan, static_tables(place.home, definitions, place.vault)), source_key=read.key)
+            viewed = over.planned(place.spark(), read.schema, read.envelope, plan.spec.key or None)
+            return _Frames(viewed.schema, read.envelope, viewed.key)
+        key = plan.spec.key or (() if plan.spec.append else read.key)
+        columns = table_schema(read.schema, read.envelope, read.key if plan.spec.append else key)
+        return _Frames(StructType([*columns, *(LOG_FIELDS if plan.spec.append else ())]), read.envelope, key)
+    raise InvalidInput(
+        f'table "{waiting[-1]}" does not exist', hint="Create the sink that writes it first, or check the name."
+    )

@@ -9,7 +9,7 @@ from enum import Enum
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from calve.model.spec import Debezium, Envelope, NoEnvelope
+from calve.model.spec import ChangeRows, Debezium, Envelope, NoEnvelope
 
 Resolve = Callable[[tuple[str, ...]], DataFrame | None]
 """Looks up a static table by the parts of its name; None leaves the name to Spark."""
@@ -31,7 +31,7 @@ class Changes(Enum):
         match envelope:
             case NoEnvelope():
                 return cls.INSERTS
-            case Debezium():
+            case Debezium() | ChangeRows():
                 return cls.IMAGES
             case _:
                 return cls.UPSERTS

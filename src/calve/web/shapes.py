@@ -17,7 +17,7 @@ from calve.definitions.store import Definitions
 from calve.errors import CalveError
 from calve.iceberg.planning.table_details import SnapshotNote, TableDetails
 from calve.model.health import CommitReport, Health, Status
-from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan
+from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
 from calve.model.spec import Maintenance
 from calve.plan.sinks import SinkPlan, plan_sink
 from calve.sql.statements import CreateSink
@@ -271,6 +271,8 @@ def _kind(source: SourcePlan) -> str:
             return "generated orders"
         case KafkaInput() as found:
             return f"Kafka topic {found.topic}"
+        case TableInput() as found:
+            return f"Iceberg table {found.table}"
 
 
 def _sink_id(known: Known) -> str | None:

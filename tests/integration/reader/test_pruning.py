@@ -13,7 +13,7 @@ from calve.lake import TableRef
 from calve.model.scan import ScanPlan
 from calve.reader.conditions import understand
 from calve.reader.frame import _frame
-from calve.reader.worker import TaskList
+from calve.reader.worker import TaskList, rows_of_task
 from tests.integration.reader.tables import SparkTable, in_order, rows_of
 from tests.support.readers import Rows
 
@@ -57,7 +57,9 @@ def rows_where(spark: SparkSession, ref: TableRef) -> dict[str, Rows]:
 
 def planned(spark: SparkSession, ref: TableRef, where: str) -> ScanPlan:
     scan = Scan.of(load_table(ref.lake.open(), ref.name), AsOf())
-    return scan.plan(understand(_frame(spark, scan, TaskList.of(scan.target(NOTHING), ())), where).condition)
+    return scan.plan(
+        understand(_frame(spark, scan, TaskList.of(scan.target(NOTHING), (), rows_of_task)), where).condition
+    )
 
 
 FEWER = [

@@ -12,7 +12,7 @@ from calve.errors import InvalidInput, TerminalError, TransientError
 from calve.iceberg.schema.readable import ReadTarget, read_target, spark_schema
 from calve.reader.local import read_here
 from calve.reader.splits import whole
-from calve.reader.worker import TaskList
+from calve.reader.worker import TaskList, rows_of_task
 from tests.support.foreign import ForeignTable
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
@@ -45,7 +45,7 @@ def test_a_file_of_deletes_that_is_damaged_is_an_error_and_no_missing_delete(tab
 
 def test_credentials_reach_tasks_and_show_in_no_text(table: ForeignTable) -> None:
     target = ReadTarget(read_target(table.table, SCHEMA, ()).schema, io_properties={"s3.secret-access-key": "hush"})
-    tasks = TaskList.of(target, (whole(read_here(table.ref).plan.files[0]),))
+    tasks = TaskList.of(target, (whole(read_here(table.ref).plan.files[0]),), rows_of_task)
     assert pickle.loads(pickle.dumps(tasks)).target.io_properties == {"s3.secret-access-key": "hush"}
     assert "hush" not in repr(tasks)
 

@@ -183,6 +183,7 @@ inputs = st.one_of(
     st.builds(parts.KafkaClause, names, options(), formats, includes),
     st.builds(parts.FilesClause, options()),
     st.builds(parts.GeneratorClause, names, options(0)),
+    st.builds(parts.TableClause, paths, options(0)),
 )
 partition_fields = st.one_of(
     st.builds(

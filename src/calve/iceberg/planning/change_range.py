@@ -99,7 +99,7 @@ def _at_time(table: Table, time: dt.datetime) -> Moment:
 
 
 @dataclass(frozen=True)
-class _Walk:
+class Walk:
     """The way from a snapshot towards its oldest ancestor."""
 
     path: tuple[Snapshot, ...]
@@ -114,19 +114,20 @@ class _Walk:
             yield parent, child
 
 
-def _walk(metadata: TableMetadata, until: Snapshot, since: Snapshot | None) -> _Walk:
+def walk(metadata: TableMetadata, until: Snapshot, since: Snapshot | None) -> Walk:
+    """Follow parent ids from `until` to `since`, or to the oldest ancestor."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     path: list[Snapshot] = []
     at: Snapshot | None = until
     while at is not None:
         if since is not None and at.snapshot_id == since.snapshot_id:
-            return _Walk(tuple(path), found=True)
+            return Walk(tuple(path), found=True)
         path.append(at)
         at = None if at.parent_snapshot_id is None else by_id.get(at.parent_snapshot_id)
-    return _Walk(tuple(path), found=False)
+    return Walk(tuple(path), found=False)
 
 
-def _starts_empty(table: Table, snapshot: Snapshot, manifests: ManifestCache) -> bool:
+def starts_empty(table: Table, snapshot: Snapshot, manifests: ManifestCache) -> bool:
     """Whether everything in a snapshot was added by it; an expiry may have cut it off from its parent."""
     lines = manifests.all_lines_of(table.io, snapshot)
     return snapshot.parent_snapshot_id is None and all(
@@ -207,6 +208,10 @@ class ChangeRange:
             if not isinstance(kind, PrimitiveType) or isinstance(kind, FloatType | DoubleType):
                 raise InvalidInput(f'column "{column}" cannot be a key', detail=f"Its type is {kind}.")
 
+    def read_as(self, schema_id: int) -> "ChangeRange":
+        """The same range with all columns of another schema of the table, matched by field id."""
+        return replace(self, until=replace(self.until, schema_id=schema_id)).widened()
+
     def widened(self) -> "ChangeRange":
         """The same range with all columns."""
         every = next(s for s in self.table.metadata.schemas if s.schema_id == self.until.schema_id)
@@ -262,15 +267,15 @@ def _pairs(
     table: Table, since: Snapshot | None, until: Snapshot, manifests: ManifestCache, *, net: bool
 ) -> tuple[tuple[tuple[Snapshot | None, Snapshot], ...], str]:
     """The steps of a range, and why they are unknown, if so."""
-    walk = _walk(table.metadata, until, since)
-    if walk.found:
-        return (*([(since, walk.path[-1])] if walk.path else []), *walk.pairs), ""
-    oldest = walk.path[-1]
-    whole = _starts_empty(table, oldest, manifests)
+    way = walk(table.metadata, until, since)
+    if way.found:
+        return (*([(since, way.path[-1])] if way.path else []), *way.pairs), ""
+    oldest = way.path[-1]
+    whole = starts_empty(table, oldest, manifests)
     if since is None and whole:
-        return ((None, oldest), *walk.pairs), ""
+        return ((None, oldest), *way.pairs), ""
     name = ".".join(table.name())
-    if since is not None and (whole or any(_age(snapshot) <= _age(since) for snapshot in walk.path)):
+    if since is not None and (whole or any(_age(snapshot) <= _age(since) for snapshot in way.path)):
         raise InvalidInput(
             f'the history of table "{name}" was changed',
             detail=f"Snapshot {since.snapshot_id} is not an ancestor of snapshot {until.snapshot_id}: the table was "

@@ -47,6 +47,11 @@ class Scan:
         moment = moment_of(table, as_of)
         return cls(table, moment, projected(_schema_of(table, moment), columns, ".".join(table.name())))
 
+    def read_as(self, schema_id: int) -> "Scan":
+        """The same moment with all columns of another schema of the table, matched by field id."""
+        moment = replace(self.moment, schema_id=schema_id)
+        return replace(self, moment=moment, schema=_schema_of(self.table, moment))
+
     @property
     def columns(self) -> list[str]:
         """The columns that are read."""

@@ -34,6 +34,7 @@ from calve.source.files.records import (
     typed_rows,
     with_origin,
 )
+from calve.source.port import LEAST_POLL
 from calve.spark.failures import told_as
 from calve.storage.listing import FileListing, KnownFile, absolute, spark_options
 from calve.storage.state import StateStore
@@ -126,6 +127,7 @@ class FileSource:
     """An open file source."""
 
     counts = "files"
+    least_poll = LEAST_POLL
 
     def __init__(self, definition: Files, store: StateStore) -> None:
         self._definition = definition

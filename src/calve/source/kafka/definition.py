@@ -25,6 +25,7 @@ from calve.source.kafka.avro import Avro
 from calve.source.kafka.brokers import Access, Brokers, TopicState
 from calve.source.kafka.position import PartitionOffsets, TopicPosition, advanced, splits
 from calve.source.kafka.reader import Included, TopicReader, lost, typed_records, typed_schema
+from calve.source.port import LEAST_POLL
 from calve.storage.state import StateStore
 
 MAX_OFFSETS = 1_000_000
@@ -117,6 +118,7 @@ class KafkaSource:
     """An open source."""
 
     counts = "offsets"
+    least_poll = LEAST_POLL
 
     def __init__(self, definition: Kafka, store: StateStore) -> None:
         self._definition = definition

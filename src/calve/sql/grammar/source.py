@@ -19,18 +19,24 @@ from calve.sql.parts import (
     JsonFormat,
     KafkaClause,
     Metadata,
+    TableClause,
 )
 from calve.sql.statements import CreateSource, ObjectKind
 from calve.suggest import closest_keyword, did_you_mean
 
 _USAGE = (
-    "CREATE SOURCE name [(column TYPE, ...)] FROM KAFKA ... | FROM FILES ... | FROM LOAD GENERATOR ... [ENVELOPE ...]"
+    "CREATE SOURCE name [(column TYPE, ...)] FROM KAFKA ... | FROM FILES ... | FROM ICEBERG TABLE ... | "
+    "FROM LOAD GENERATOR ... [ENVELOPE ...]"
 )
 _COLUMNS_USAGE = "Columns are written (id BIGINT NOT NULL, ..., PRIMARY KEY (id) NOT ENFORCED)."
-_INPUTS = "A source reads FROM KAFKA CONNECTION name (...), FROM FILES (...) or FROM LOAD GENERATOR name (...)."
+_INPUTS = (
+    "A source reads FROM KAFKA CONNECTION name (...), FROM FILES (...), FROM ICEBERG TABLE connection.namespace.table "
+    "or FROM LOAD GENERATOR name (...)."
+)
 _INPUT_USAGE = {
     "KAFKA": "FROM KAFKA CONNECTION name (TOPIC = '...') FORMAT JSON | AVRO [INCLUDE ...] [ENVELOPE ...]",
     "FILES": "FROM FILES (PATH = '...', FORMAT = '...') [ENVELOPE ...]",
+    "ICEBERG": "FROM ICEBERG TABLE connection.namespace.table [(option = value, ...)]",
     "LOAD": "FROM LOAD GENERATOR name [(option = value, ...)] [ENVELOPE ...]",
 }
 _NOT_FOR_COLUMNS = frozenset(
@@ -48,7 +54,12 @@ def create_source(cursor: Cursor) -> CreateSource:
     word = cursor.choose("input", list(_INPUT_USAGE), hint=_INPUTS)
     cursor.usage = _INPUT_USAGE[word]
     clauses = _Clauses(cursor, kafka=word == "KAFKA")
-    found = {"KAFKA": clauses.kafka, "FILES": clauses.files, "LOAD": clauses.generator}[word]()
+    found = {
+        "KAFKA": clauses.kafka,
+        "FILES": clauses.files,
+        "ICEBERG": clauses.table,
+        "LOAD": clauses.generator,
+    }[word]()
     return CreateSource(
         name=head.name,
         if_not_exists=head.if_not_exists,
@@ -153,6 +164,13 @@ class _Clauses:
 
     def files(self) -> Input:
         found = FilesClause(options(self._cursor))
+        self._read()
+        return found
+
+    def table(self) -> Input:
+        self._cursor.expect_words("TABLE", after="ICEBERG")
+        name = self._cursor.field_path("the name of a table: connection.namespace.table")
+        found = TableClause(name, options_or_none(self._cursor))
         self._read()
         return found
 

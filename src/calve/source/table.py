@@ -1,0 +1,365 @@
+"""The changes of an Iceberg table as a source: its rows at one snapshot, then what every later snapshot changes.
+
+    offsets      the table's uuid, and the snapshot up to which it was read, with its sequence number
+    checkpoint   the rows of a snapshot, or the changes of whole snapshots after another; none is ever split
+    records      rows with their kind of change, deleted and replaced ones complete (`model.spec.ChangeRows`)
+
+Snapshots that change no rows (compactions, heartbeats) advance the offsets, too, so they never stay behind at one that
+expires. Rows are read with the columns that the table had when the source was opened, matched by field id.
+A later snapshot with other columns ends a checkpoint; the next one raises `SourceChanged`, and a new start reads it.
+
+If the snapshots after the offsets cannot be found, the source stops: `SourceLost`. A consumer (`CONSUMER = 'name'`)
+keeps them from expiring: `iceberg/snapshot/consumers.py`.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from calve.changelog.frame import ChangeRequest, changes_frame
+from calve.clock import Clock
+from calve.errors import CommitConflict, InvalidInput, SourceChanged, SourceLost, TransientError
+from calve.iceberg.loading import LoadedTable, load_table_or_none
+from calve.iceberg.planning.change_range import ChangeRange
+from calve.iceberg.planning.change_steps import (
+    TableShape,
+    TableStep,
+    newest_place,
+    oldest_place,
+    place_at,
+    rows_at,
+    shape_of,
+    steps_after,
+)
+from calve.iceberg.planning.table_scan import Scan
+from calve.iceberg.planning.travel import AsOf
+from calve.iceberg.snapshot.consumers import ConsumerTag, consumer_tag
+from calve.lake import TableRef
+from calve.model.changelog import (
+    CHANGE_TYPE,
+    FRONTIER,
+    MAX_HOLD_MS,
+    TIMESTAMP,
+    VERSION,
+    ChangeType,
+    TablePlace,
+)
+from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, canonical_offsets
+from calve.model.spec import ChangeRows
+from calve.reader.frame import frame_of
+from calve.storage.state import StateStore
+
+MAX_ROWS = 1_000_000
+SNAPSHOT, EARLIEST, LATEST = "snapshot", "earliest", "latest"
+MOVE_SECONDS = 60.0
+"""A consumer's tag is moved at most this often: each move is a commit."""
+
+_BEGINNING = "first-place"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+CHANGE_FIELDS = [
+    StructField(CHANGE_TYPE, StringType()),
+    StructField(VERSION, LongType()),
+    StructField(TIMESTAMP, TimestampType()),
+    StructField(FRONTIER, StringType()),
+]
+"""Columns of the records after those of the table."""
+
+_log = logging.getLogger("calve")
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """Definition of a source of changes."""
+
+    table: TableRef
+    start: str | int = SNAPSHOT
+    consumer: str | None = None
+    max_hold_ms: int = MAX_HOLD_MS
+    max_rows: int = MAX_ROWS
+    key: tuple[str, ...] = ()
+    """Empty: the identifier fields of the table."""
+    reader: str = ""
+    """The sink that reads; without one, no tag is made."""
+    envelope: ChangeRows = field(default_factory=ChangeRows)
+
+    def open(self, store: StateStore, clock: Clock) -> "TableSource":
+        """Open the source, which keeps its start in `store`."""
+        return TableSource(self, store, clock)
+
+    def shape(self) -> TableShape | None:
+        """The columns and the key of the table; None if it does not exist."""
+        table = load_table_or_none(self.table.lake.open(), self.table.name)
+        return None if table is None else shape_of(table)
+
+    def keyed(self) -> tuple[str, ...]:
+        """The key of its rows. Raises TransientError while the table does not exist."""
+        if self.key:
+            return self.key
+        shape = self.shape()
+        if shape is None:
+            raise _missing(self.table)
+        return shape.key
+
+
+def table_changes(
+    table: TableRef,
+    *,
+    start: str | int = SNAPSHOT,
+    consumer: str | None = None,
+    key: Sequence[str] = (),
+    max_rows_per_checkpoint: int = MAX_ROWS,
+) -> TableChanges:
+    """The changes of an Iceberg table, now and later, as a source of a sink.
+
+    A new sink starts with `start`: `"snapshot"`, the rows that the table has now, and then its changes; `"earliest"`,
+    the rows of its oldest snapshot, and then all changes; `"latest"`, changes from now on; or the changes after a
+    snapshot id, a time, a frontier, a branch or a tag.
+
+    A `consumer` keeps snapshots that the sink has not read yet from expiring, by a tag of the table. `key` identifies
+    rows, by default the table's own; changes of tables without a key are inserted and deleted rows. Snapshots are read
+    together up to about `max_rows_per_checkpoint` changed rows.
+    """
+    given: object = table
+    if not isinstance(given, TableRef):
+        raise InvalidInput(
+            "table_changes takes a table of a lake",
+            detail=f"Got {table!r}.",
+            hint='Write calve.table_changes(calve.connect().table("namespace.table")).',
+        )
+    if consumer is not None and not _NAME.fullmatch(consumer):
+        raise InvalidInput(
+            f'"{consumer}" is not a valid name for a consumer',
+            hint="Use letters, digits and _, after the first also . and -; at most 64 characters.",
+        )
+    if isinstance(key, str):
+        raise InvalidInput("key is a list", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
+    if max_rows_per_checkpoint < 1:
+        raise InvalidInput("max_rows_per_checkpoint must be at least 1", detail=f"Got {max_rows_per_checkpoint}.")
+    return TableChanges(table, start, consumer, max_rows=max_rows_per_checkpoint, key=tuple(key))
+
+
+def _missing(table: TableRef) -> TransientError:
+    return TransientError(
+        f'table "{table}" did not exist',
+        detail="Its changes are read as soon as it exists.",
+        hint="The sink that writes it has to run first; otherwise check the name.",
+    )
+
+
+class TableSource:
+    """An open source."""
+
+    counts = "snapshots"
+    least_poll = 1.0
+
+    def __init__(self, definition: TableChanges, store: StateStore, clock: Clock) -> None:
+        self._definition, self._store, self._clock = definition, store, clock
+        self._ref = definition.table
+        self._catalog = definition.table.lake.open()
+        self._shape: TableShape | None = None
+        self._unread = 0
+        self._committed: TablePlace | None = None
+        self._moved_at: float | None = None
+        self._tag: ConsumerTag | None = None
+        if definition.consumer is not None and definition.reader:
+            tag = consumer_tag(definition.consumer, definition.reader)
+            self._tag = ConsumerTag(tag, definition.max_hold_ms, clock)
+
+    @property
+    def name(self) -> str:
+        return f"table {self._ref}"
+
+    def schema(self, _spark: SparkSession) -> StructType:
+        """The columns of the table when this was first asked. Raises TransientError while it does not exist."""
+        return StructType([*self._columns(), *CHANGE_FIELDS])
+
+    def _columns(self) -> StructType:
+        if self._shape is None:
+            found = load_table_or_none(self._catalog, self._ref.name)
+            if found is None:
+                raise _missing(self._ref)
+            self._shape = shape_of(found)
+        columns = StructType.fromJson(json.loads(self._shape.columns))
+        return StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns])
+
+    def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
+        table = self._load()
+        self._columns()
+        place = place_from(start)
+        if place is None and self._with_contents:
+            end = newest_place(table) if whole or self._definition.start == SNAPSHOT else oldest_place(table)
+            self._hold(table, end)
+            self._unread = len(steps_after(table, end))
+            return offsets_of(end)
+        place = place or self._first(table)
+        steps = steps_after(table, place)
+        self._hold(table, self._committed or place)
+        taken, rows = 0, 0
+        for step in steps:
+            if self._differs(table, step):
+                break
+            if taken and not whole and rows + step.rows > self._definition.max_rows:
+                break
+            taken, rows = taken + 1, rows + step.rows
+        self._unread = len(steps) - taken
+        if steps and not taken:
+            raise SourceChanged(
+                f'the columns of table "{self._ref}" changed',
+                detail=f"Snapshot {steps[0].place.snapshot_id} has other columns than those before it.",
+                hint="Start the sink again: ON SCHEMA CHANGE decides what happens to its own table.",
+            )
+        return offsets_of(steps[taken - 1].place) if taken else None
+
+    def begin(self) -> Offsets:
+        """Where reading starts: decided once; None for the rows of the table."""
+        return None if self._with_contents else offsets_of(self._first(self._load()))
+
+    @property
+    def took_all(self) -> bool:
+        return not self._unread
+
+    @property
+    def unread(self) -> int:
+        return self._unread
+
+    def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
+        table, until = self._load(), place_from(end)
+        if until is None or until.snapshot_id is None:
+            return spark.createDataFrame([], self.schema(spark))
+        place = place_from(start)
+        if place is None and self._with_contents:
+            return self._contents(spark, table, until)
+        return self._changes(spark, table, place or self._first(table), until)
+
+    def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
+        """The rows of the table at `end`, or all changes up to it if its first rows were not read."""
+        return self.frame(spark, None, end)
+
+    def size(self, start: Offsets, end: Offsets) -> SizeHint:
+        until, place = place_from(end), place_from(start)
+        table = self._load()
+        if until is None or until.snapshot_id is None:
+            return SizeHint(rows=0)
+        if place is None and self._with_contents:
+            rows = rows_at(table, until)
+            return UNKNOWN if rows is None else SizeHint(rows=rows)
+        steps = steps_after(table, place or self._first(table))
+        places = [step.place for step in steps]
+        taken = steps[: places.index(until) + 1] if until in places else ()
+        return SizeHint(rows=2 * sum(step.rows for step in taken))
+
+    def ended(self, _end: Offsets) -> bool:
+        return False
+
+    def committed(self, offsets: Offsets) -> None:
+        """Note what the consumer's tag may move to; it moves with the next poll."""
+        self._committed = place_from(offsets) or self._committed
+
+    def check_unchanged(self, start: Offsets, end: Offsets) -> None:
+        """Raise SourceLost if the snapshots between these offsets are gone: their files may be removed."""
+        table, until = self._load(), place_from(end)
+        if until is None or until.snapshot_id is None:
+            return
+        place = place_from(start)
+        steps = steps_after(table, until if place is None and self._with_contents else place or self._first(table))
+        if place is not None and until not in {step.place for step in steps}:
+            raise SourceLost(
+                f'the history of table "{self._ref}" was changed',
+                detail=f"Snapshot {until.snapshot_id} was being read, and no longer follows {place.snapshot_id}.",
+                hint="Start the sink again: it continues if the snapshot that it has committed is still there.",
+            )
+
+    @property
+    def _with_contents(self) -> bool:
+        return self._definition.start in {SNAPSHOT, EARLIEST}
+
+    def _differs(self, table: LoadedTable, step: TableStep) -> bool:
+        """Whether a snapshot has other columns than this source, and is newer: older ones are read with its columns."""
+        shape = self._shape
+        if shape is None or step.place.snapshot_id in shape.snapshots:
+            return False
+        return shape_of(table, step.schema_id).columns != shape.columns
+
+    def _load(self) -> LoadedTable:
+        found = load_table_or_none(self._catalog, self._ref.name)
+        if found is None:
+            raise SourceLost(f'table "{self._ref}" was dropped', hint="Restore it, or drop the sink that reads it.")
+        return found
+
+    def _first(self, table: LoadedTable) -> TablePlace:
+        """Where changes start, if the rows before are not read; decided once."""
+        kept = self._store.read(_BEGINNING)
+        known = place_from(kept.decode()) if kept is not None else None
+        if known is not None:
+            return known
+        start = self._definition.start
+        chosen = newest_place(table) if start == LATEST else place_at(table, start)
+        self._store.put(_BEGINNING, offsets_of(chosen).encode())
+        return chosen
+
+    def _hold(self, table: LoadedTable, place: TablePlace) -> None:
+        """Put the tag on a place. The first time it has to succeed; later it is tried again with another poll."""
+        if self._tag is None or place.snapshot_id is None:
+            return
+        now = self._clock.monotonic()
+        if self._moved_at is not None and now - self._moved_at < MOVE_SECONDS:
+            return
+        try:
+            self._tag.hold(table, place.snapshot_id)
+        except CommitConflict as error:
+            if self._moved_at is None:
+                raise
+            _log.info("the tag of consumer %s was not moved: %s", self._definition.consumer, error.primary)
+        except TransientError as error:
+            if self._moved_at is None:
+                raise
+            _log.warning("the tag of consumer %s was not moved: %s", self._definition.consumer, error)
+        self._moved_at = now
+
+    def _contents(self, spark: SparkSession, table: LoadedTable, place: TablePlace) -> DataFrame:
+        scan = Scan.of(table, AsOf(snapshot_id=place.snapshot_id)).read_as(self._schema_id)
+        rows = frame_of(spark, scan, None, None).frame
+        return rows.select(
+            "*",
+            F.lit(ChangeType.INSERT.value).alias(CHANGE_TYPE),
+            F.lit(place.sequence_number).cast("bigint").alias(VERSION),
+            F.lit(None).cast("timestamp").alias(TIMESTAMP),
+            F.lit(None).cast("string").alias(FRONTIER),
+        ).to(self.schema(spark))
+
+    def _changes(self, spark: SparkSession, table: LoadedTable, since: TablePlace, until: TablePlace) -> DataFrame:
+        found = ChangeRange.of(table, since.snapshot_id, until.snapshot_id, net=False).read_as(self._schema_id)
+        key = self._definition.key or None
+        request = ChangeRequest.of(found, key=key, columns=None, net=False, before=True)
+        return changes_frame(spark, request, None).frame.select(*self.schema(spark).names).to(self.schema(spark))
+
+    @property
+    def _schema_id(self) -> int:
+        self._columns()
+        if self._shape is None:
+            raise TypeError("not opened")
+        return self._shape.schema_id
+
+
+def offsets_of(place: TablePlace) -> str:
+    """A place as offsets."""
+    return canonical_offsets({"sequence": place.sequence_number, "snapshot": place.snapshot_id, "table": place.uuid})
+
+
+def place_from(offsets: Offsets) -> TablePlace | None:
+    """The place of offsets; None for the beginning."""
+    if offsets is None:
+        return None
+    found = json.loads(offsets)
+    return TablePlace(found["table"], found["snapshot"], found["sequence"])
+
+
+def with_reader(definition: TableChanges, sink_id: str) -> TableChanges:
+    """The definition as one sink reads it."""
+    return replace(definition, reader=sink_id)

@@ -1,0 +1,72 @@
+"""Pipelines of tables: the changes of one calve table feed another."""
+
+import json
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from calve.sql.parser import parse
+from calve.statements.answers import RowsAnswer
+from calve.statements.execute import execute
+from tests.support.pipelines import Pipelines
+
+SINKS = ("raw", "cleaned", "totals", "copy")
+
+CHAIN = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SOURCE orders (id BIGINT NOT NULL, customer INT, amount DECIMAL(12,2), PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '{folder}', FORMAT = 'json', MAX FILES PER CHECKPOINT = 1)
+  ENVELOPE UPSERT (ORDER BY seq, DELETE WHEN op = 'd');
+CREATE SINK raw FROM orders TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "raw";
+
+CREATE SOURCE raw_changes FROM ICEBERG TABLE lake.shop.raw (CONSUMER = 'cleaning');
+CREATE VIEW cleaned AS SELECT id, customer, amount FROM raw_changes WHERE amount > 0;
+CREATE SINK cleaned FROM cleaned TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "cleaned";
+
+CREATE SOURCE cleaned_changes FROM ICEBERG TABLE lake.shop.cleaned (START = 'earliest');
+CREATE VIEW totals AS SELECT customer, count(*) AS orders, sum(amount) AS amount FROM cleaned_changes GROUP BY customer;
+CREATE SINK totals FROM totals TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "totals";
+CREATE SINK copy FROM raw_changes TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "copy";
+"""
+
+
+def write(folder: Path, name: str, *rows: tuple[int, int, str, str], **more: str) -> None:
+    """Write a file of orders: id, customer, amount, operation."""
+    folder.mkdir(exist_ok=True)
+    number = len(list(folder.iterdir()))
+    lines = [
+        json.dumps({"id": i, "customer": c, "amount": a, "op": op, "seq": number * 1000 + n, **more})
+        for n, (i, c, a, op) in enumerate(rows)
+    ]
+    (folder / f"{name}.json").write_text("\n".join(lines))
+
+
+def texts(rows: list[tuple[object, ...]]) -> list[tuple[str, ...]]:
+    return [tuple(map(str, row)) for row in rows]
+
+
+def test_a_chain_of_tables_follows_its_source_from_one_file(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write(folder, "1", (1, 7, "10.00", "u"), (2, 7, "5.00", "u"), (3, 8, "-1.00", "u"))
+    lake = Pipelines(tmp_path / "home", spark)
+    results = lake.run(CHAIN.format(folder=folder))
+    assert {result.name: result.exit_code for result in results} == dict.fromkeys(SINKS, 0)
+    assert texts(lake.rows("shop.totals")) == [("7", "2", "15.00")]
+    # Another column arrives in the first table, and in the copy of it; updates move orders between groups.
+    lake.apply("ALTER SOURCE orders SET COLUMNS (id BIGINT NOT NULL, customer INT, amount DECIMAL(12,2), note STRING)")
+    write(folder, "2", (1, 8, "11.00", "u"), (2, 7, "5.00", "d"), (3, 8, "4.00", "u"))
+    write(folder, "3", (4, 9, "1.00", "u"), (1, 9, "12.00", "u"), note="late")
+    assert {result.name: result.exit_code for result in lake.run()} == dict.fromkeys(SINKS, 0)
+    cleaned = [("1", "9", "12.00"), ("3", "8", "4.00"), ("4", "9", "1.00")]
+    assert texts(lake.rows("shop.cleaned")) == cleaned
+    assert texts(lake.rows("shop.totals")) == [("8", "1", "4.00"), ("9", "2", "13.00")]
+    assert lake.rows("shop.copy", "id", "note") == [(1, "late"), (3, None), (4, "late")]
+    assert lake.rows("shop.copy") == lake.rows("shop.raw")
+    before = {name: lake.table(f"shop.{name}").metadata.current_snapshot_id for name in SINKS}
+    assert {result.name: result.exit_code for result in lake.run()} == dict.fromkeys(SINKS, 0)
+    after = {name: lake.table(f"shop.{name}").metadata.current_snapshot_id for name in SINKS}
+    assert before == after, "nothing new, so nothing is committed"
+    (shown,) = (execute(lake.place, statement) for statement in parse("SHOW CONSUMERS"))
+    assert isinstance(shown, RowsAnswer)
+    assert [row[:3] for row in shown.rows] == [("cleaning", "cleaned", "shop.raw"), ("cleaning", "copy", "shop.raw")]
+    assert {row[4] for row in shown.rows} == {"0"}, "the tags are where the sinks are"
