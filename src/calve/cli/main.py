@@ -34,6 +34,7 @@ from calve.cli.options import (
 )
 from calve.errors import CalveError, InvalidInput
 from calve.model.engine import Engine, ReadingEngine
+from calve.spark.worker_packages import WorkerExtra
 from calve.storage.local import default_home
 
 if TYPE_CHECKING:
@@ -418,6 +419,22 @@ def serve(
 
     log_to_stderr(log_format, quiet=quiet)
     run_page(console(quiet=quiet), _folder(home), PageOptions(host, port, token))
+
+
+@app.command("worker-requirements")
+def worker_requirements(
+    extra: Annotated[
+        list[WorkerExtra] | None, typer.Option("--extra", help="Also what this extra of calve needs.")
+    ] = None,
+) -> None:
+    """Print the packages that Spark's executors need, with the versions that are installed here.
+
+    calve worker-requirements > workers.txt; on the executors: pip install --no-deps -r workers.txt, and calve itself
+    with pip install --no-deps. PySpark comes with the cluster.
+    """
+    from calve.spark.worker_packages import worker_requirements as packages
+
+    sys.stdout.writelines(f"{one}\n" for one in packages(extra or []))
 
 
 @app.command()
