@@ -114,6 +114,8 @@ wheel: $(INSTALLED) ## build the wheel, install it in an environment of its own,
 demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check the rows
 	@$(PY) -m calve.cli.main demo
 
+# On a disk: at length the tests leave more files than fit into memory.
+soak: export TMPDIR ?= /tmp
 soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random tests at length
 	@$(PY) scripts/fetch_servers.py .cache/servers --at-length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
