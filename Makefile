@@ -13,6 +13,9 @@ CODE := $(wildcard src tests scripts benchmarks)
 BENCHMARKS := $(filter-out benchmarks/peer_% benchmarks/workload.py,$(wildcard benchmarks/*.py))
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
+# Hundreds of processes import calve: a machine that keeps no bytecode would compile it in each of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 SCHEDULES := tests/simulation/test_schedules.py::test_no_schedule_loses_repeats_or_reorders_a_change
 PIPELINE := tests/e2e/test_pipelines.py::test_a_view_follows_its_source_from_run_to_run
 
@@ -111,6 +114,8 @@ wheel: $(INSTALLED) ## build the wheel, install it in an environment of its own,
 demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check the rows
 	@$(PY) -m calve.cli.main demo
 
+# On a disk: at length the tests leave more files than fit into memory.
+soak: export TMPDIR ?= /tmp
 soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random tests at length
 	@$(PY) scripts/fetch_servers.py .cache/servers --at-length
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from calve.spark.session import embedded_session
 from tests.support.jvm import QUICK
+from tests.support.memory import keep_files_in_memory, remove_at_exit
 from tests.support.progress import ProgressLines
 from tests.support.readers import stop_iceberg_process
 from tests.support.servers import kafka as kafka_server
@@ -18,6 +19,8 @@ from tests.support.servers.kafka import Kafka
 from tests.support.servers.lakehouse import Lakehouse, started
 from tests.support.servers.postgres import NOT_THERE
 from tests.support.servers.trino import NO_JAVA, Trino
+
+keep_files_in_memory()
 
 # Examples with files or Spark in them take as long as they take; how many there are is what bounds a run.
 # Where a change is decided on, the same examples come every time.
@@ -139,5 +142,7 @@ def fail_if_skipped_in_ci(report: pytest.TestReport | pytest.CollectReport) -> N
         report.longrepr = f"with CI=true a skip is a failure: {reason}"
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(exitstatus: int) -> None:
     stop_iceberg_process()
+    if exitstatus == pytest.ExitCode.OK:
+        remove_at_exit()

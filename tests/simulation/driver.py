@@ -70,9 +70,10 @@ class CooperativeLock(AbstractContextManager[None]):
         self._depth = 0
 
     def __enter__(self) -> None:
-        while self._owner not in {None, getcurrent()}:
+        me = getcurrent()
+        while self._owner is not None and self._owner is not me:
             self._schedule.reached("blocked")
-        self._owner = getcurrent()
+        self._owner = me
         self._depth += 1
 
     def __exit__(

@@ -6,7 +6,7 @@ never its files, so a record stays small however many files a batch has.
 """
 
 from base64 import b64decode, b64encode
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import add
 from typing import Any, Self
@@ -93,10 +93,8 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        out = asdict(self)
-        out["content"] = int(self.content)
-        out["partitions"] = [[p.contains_null, p.contains_nan, _text(p.lower), _text(p.upper)] for p in self.partitions]
-        return out
+        partitions = [[p.contains_null, p.contains_nan, _text(p.lower), _text(p.upper)] for p in self.partitions]
+        return {**vars(self), "content": int(self.content), "partitions": partitions}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
@@ -201,7 +199,7 @@ class Committable:
             "checkpoint": self.checkpoint,
             "offsets": self.offsets,
             "manifests": [m.to_json() for m in self.manifests],
-            "totals": asdict(self.totals),
+            "totals": {**vars(self.totals)},
             "generation": self.generation,
             "keys": [m.to_json() for m in self.keys],
             "ahead": self.ahead,
