@@ -24,13 +24,14 @@ from calve.sql.statements import CreateSource, ObjectKind
 from calve.suggest import closest_keyword, did_you_mean
 
 _USAGE = (
-    "CREATE SOURCE name [(column TYPE, ...)] FROM KAFKA ... | FROM FILES ... | FROM LOAD GENERATOR ... [ENVELOPE ...]"
+    "CREATE SOURCE name [(column TYPE, ...)] FROM KAFKA ... | FROM FILES ... | FROM LOAD GENERATOR ... [ENVELOPE ...] "
+    "[INFER]"
 )
 _COLUMNS_USAGE = "Columns are written (id BIGINT NOT NULL, ..., PRIMARY KEY (id) NOT ENFORCED)."
 _INPUTS = "A source reads FROM KAFKA CONNECTION name (...), FROM FILES (...) or FROM LOAD GENERATOR name (...)."
 _INPUT_USAGE = {
-    "KAFKA": "FROM KAFKA CONNECTION name (TOPIC = '...') FORMAT JSON | AVRO [INCLUDE ...] [ENVELOPE ...]",
-    "FILES": "FROM FILES (PATH = '...', FORMAT = '...') [ENVELOPE ...]",
+    "KAFKA": "FROM KAFKA CONNECTION name (TOPIC = '...') FORMAT JSON | AVRO [INCLUDE ...] [ENVELOPE ...] [INFER]",
+    "FILES": "FROM FILES (PATH = '...', FORMAT = '...') [ENVELOPE ...] [INFER]",
     "LOAD": "FROM LOAD GENERATOR name [(option = value, ...)] [ENVELOPE ...]",
 }
 _NOT_FOR_COLUMNS = frozenset(
@@ -42,13 +43,16 @@ def create_source(cursor: Cursor) -> CreateSource:
     """CREATE SOURCE, after these words."""
     cursor.usage = _USAGE
     head = create_head(cursor, ObjectKind.SOURCE)
-    columns, key = _Columns(cursor).read() if cursor.at_symbol("(") else ((), ())
+    declared = _Columns(cursor)
+    columns, key = declared.read() if cursor.at_symbol("(") else ((), ())
     cursor.usage = _INPUTS
     cursor.expect_words("FROM", after="the columns of the source" if columns else "the name of the source")
     word = cursor.choose("input", list(_INPUT_USAGE), hint=_INPUTS)
     cursor.usage = _INPUT_USAGE[word]
     clauses = _Clauses(cursor, kafka=word == "KAFKA")
     found = {"KAFKA": clauses.kafka, "FILES": clauses.files, "LOAD": clauses.generator}[word]()
+    if not clauses.infer:
+        declared.check_key()
     return CreateSource(
         name=head.name,
         if_not_exists=head.if_not_exists,
@@ -56,12 +60,16 @@ def create_source(cursor: Cursor) -> CreateSource:
         primary_key=key,
         input=found,
         envelope=clauses.envelope,
+        infer=clauses.infer is not None,
     )
 
 
 def columns(cursor: Cursor) -> tuple[tuple[ColumnClause, ...], tuple[Identifier, ...]]:
     """The columns of ALTER SOURCE ... SET COLUMNS, and the key if it is repeated; it cannot change."""
-    return _Columns(cursor).read()
+    declared = _Columns(cursor)
+    found = declared.read()
+    declared.check_key()
+    return found
 
 
 class _Columns:
@@ -76,9 +84,12 @@ class _Columns:
     def read(self) -> tuple[tuple[ColumnClause, ...], tuple[Identifier, ...]]:
         self._cursor.usage = _COLUMNS_USAGE
         self._cursor.list_of(self._item, "columns")
+        return tuple(self._columns), self._key
+
+    def check_key(self) -> None:
+        """Check that the columns of the key are declared, if any are."""
         for name in self._key if self._columns else ():
             self._check_key_column(name)
-        return tuple(self._columns), self._key
 
     def _item(self) -> None:
         if self._cursor.at_words("PRIMARY", "KEY"):
@@ -140,6 +151,7 @@ class _Clauses:
         self._format: Format | None = None
         self._include: tuple[Include, ...] | None = None
         self.envelope: Envelope | None = None
+        self.infer: bool | None = None
 
     def kafka(self) -> Input:
         cursor = self._cursor
@@ -171,6 +183,8 @@ class _Clauses:
                 self._include = _include(cursor)
             elif cursor.at_words("ENVELOPE") and self._may("ENVELOPE", self.envelope):
                 self.envelope = envelope(cursor)
+            elif cursor.at_words("INFER") and self._may("INFER", self.infer):
+                self.infer = True
             elif cursor.at_words("WITH"):
                 hint = "Options of a source go into the parentheses after its input."
                 raise cursor.error("a source has no WITH", hint=hint)
@@ -181,7 +195,7 @@ class _Clauses:
         cursor = self._cursor
         if before is not None:
             raise cursor.error(f"{word} is given twice", hint="")
-        if word != "ENVELOPE" and not self._kafka:
+        if word in {"FORMAT", "INCLUDE"} and not self._kafka:
             hint = "For files it is an option: FROM FILES (PATH = '...', FORMAT = 'json')."
             raise cursor.error(f"{word} is only for Kafka", hint=hint if word == "FORMAT" else "")
         cursor.next()
