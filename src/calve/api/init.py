@@ -15,7 +15,7 @@ from calve.errors import InvalidInput
 from calve.infer.columns import Inferred, columns_of_sample, fields_of, inferred
 from calve.infer.folders import FolderReader, detect_format
 from calve.infer.guesses import Guesses, guess, is_debezium
-from calve.infer.sample import Sample
+from calve.infer.sample import Sample, counted
 from calve.infer.schemas import avro_fields, avro_image
 from calve.infer.topics import sample_topic, schema_of_keys, schema_of_values
 from calve.infer.values import Notes
@@ -203,7 +203,8 @@ class _Writer:
             "-- Look at what is marked as a guess, correct it, and run it with `calve run`.",
         ]
         if found.problems:
-            first = f"{len(found.problems):,} records of the sample cannot be read; the first: {found.problems[0]}"
+            count = counted(len(found.problems), "record")
+            first = f"{count} of the sample cannot be read; the first: {found.problems[0]}"
             head.append(f"-- {_one_line(first)}")
         left_out = [f"{path}: {text}" for path, text in found.notes.by_column.items() if text.startswith("left out")]
         head += [f"-- {_one_line(text)}" for text in left_out]

@@ -14,7 +14,7 @@ from calve.analyze.column_types import common_type
 from calve.catalog.properties import Reveal
 from calve.errors import InvalidInput
 from calve.infer.folders import FolderReader
-from calve.infer.sample import Sample, Sampled
+from calve.infer.sample import Sample, Sampled, counted
 from calve.infer.schemas import avro_fields, avro_image, connect_fields, image_fields, json_schema_fields
 from calve.infer.topics import sample_topic, schema_of_values
 from calve.infer.values import Notes, declared, type_of_json, type_of_texts
@@ -43,7 +43,8 @@ class Inferred:
         """The notes and problems, a line each."""
         found = [f"{path}: {text}" for path, text in self.notes.by_column.items()]
         if self.problems:
-            found.append(f"{len(self.problems):,} records of the sample cannot be read; the first: {self.problems[0]}")
+            count = counted(len(self.problems), "record")
+            found.append(f"{count} of the sample cannot be read; the first: {self.problems[0]}")
         return found
 
 
@@ -74,6 +75,7 @@ def inferred(
 ) -> Inferred:
     """The declared columns and those of `fields`, checked against the sample. Raises InvalidInput if there are none."""
     taken = {column.name.lower(): column.name for column in known}
+    notes.forget(column.name for column in known)
     fresh: dict[str, T.DataType] = {}
     for name, kind in fields.items():
         other = taken.get(name.lower())
@@ -135,8 +137,16 @@ def _of_records(
         name: by_schema[name] if name in by_schema else type_of_json([row.get(name) for row in rows], name, notes)
         for name in dict.fromkeys([*by_schema, *names])
     }
-    lacking = [name for name in key if name not in fields]
-    return {**{name: _type_in_keys(records, name, key, notes) for name in lacking}, **fields}
+    return {**_only_in_keys(records, fields, key, notes), **fields}
+
+
+def _only_in_keys(
+    records: Sequence[Sampled], fields: Mapping[str, T.DataType], key: Sequence[str], notes: Notes
+) -> dict[str, T.DataType]:
+    """The key columns that only Kafka's keys have."""
+    known = {name.lower() for name in fields}
+    found = {name: _type_in_keys(records, name, key, notes) for name in key if name.lower() not in known}
+    return {name: kind for name, kind in found.items() if kind is not None}
 
 
 def rows_of(records: Sequence[Sampled], *, changes: bool) -> list[dict[str, Any]]:
@@ -163,8 +173,8 @@ def _by_schema_parts(records: Sequence[Sampled], notes: Notes, *, changes: bool)
     return merged
 
 
-def _type_in_keys(records: Sequence[Sampled], name: str, key: Sequence[str], notes: Notes) -> T.DataType:
-    """The type of a key column that values do not have."""
+def _type_in_keys(records: Sequence[Sampled], name: str, key: Sequence[str], notes: Notes) -> T.DataType | None:
+    """The type of a key column in Kafka's keys; None if these do not have it either."""
     found: list[Any] = []
     for record in records:
         if isinstance(record.key_schema, dict):
@@ -175,9 +185,7 @@ def _type_in_keys(records: Sequence[Sampled], name: str, key: Sequence[str], not
             found.append(record.key.get(name))
         elif len(key) == 1:
             found.append(record.key)
-    if not [value for value in found if value is not None]:
-        raise InvalidInput(f'the sample has no field "{name}" of the key', hint="Declare the column.")
-    return type_of_json(found, name, notes)
+    return type_of_json(found, name, notes) if any(value is not None for value in found) else None
 
 
 def _unreadable(sample: Sample, fields: Mapping[str, T.DataType], envelope: Envelope | None) -> list[str]:
@@ -216,8 +224,7 @@ def _of_topic(
                 hint="Declare the columns, or wait until there are records.",
             )
         return sample, columns_of_sample(sample, plan.envelope, plan.relation.key, notes)
-    lacking = [name for name in plan.relation.key if name not in fields]
-    keys = {name: _type_in_keys(sample.records, name, plan.relation.key, notes) for name in lacking}
+    keys = _only_in_keys(sample.records, fields, plan.relation.key, notes)
     return replace(sample, looked=f"{looked}, {sample.looked}"), {**keys, **fields}
 
 

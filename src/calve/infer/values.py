@@ -14,7 +14,7 @@ Texts of CSV files are numbers and booleans as well, unless a leading zero or si
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -54,13 +54,22 @@ class Notes:
         """Add a note; the first one of a column stays."""
         self.by_column.setdefault(path, text)
 
+    def forget(self, columns: Iterable[str]) -> None:
+        """Drop the notes of columns and of their parts."""
+        for column in columns:
+            self.by_column = {path: text for path, text in self.by_column.items() if not _is_part(path, column)}
+
     def of(self, column: str) -> list[str]:
         """The notes of a column and of its parts."""
         return [
             text if path == column else f"{path}: {text}"
             for path, text in self.by_column.items()
-            if path == column or path.startswith((f"{column}.", f"{column}["))
+            if _is_part(path, column)
         ]
+
+
+def _is_part(path: str, column: str) -> bool:
+    return path == column or path.startswith((f"{column}.", f"{column}["))
 
 
 def type_of_json(values: Sequence[Any], path: str, notes: Notes, depth: int = 0) -> T.DataType:
