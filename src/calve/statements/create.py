@@ -216,8 +216,11 @@ class _Creation:
         plan = plan_source(statement, self._definitions)
         found = infer_columns(plan, revealing(self._definitions, self._place.vault))
         declared = {column.name.name: column for column in statement.columns}
+        included = {column.name for column in plan.relation.columns or ()} - set(declared)
         columns = tuple(
-            declared.get(c.name) or parts.ColumnClause(Identifier.shortest(c.name), c.type) for c in found.columns
+            declared.get(c.name) or parts.ColumnClause(Identifier.shortest(c.name), c.type)
+            for c in found.columns
+            if c.name not in included
         )
         listed = ", ".join(column.to_sql() for column in columns)
         notes = [f"columns inferred from {found.looked}: {listed}", *(f"  note: {text}" for text in found.warnings())]
