@@ -4,6 +4,7 @@ import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,17 +21,17 @@ def test_proposed_pipelines_over_every_format_of_files_run_as_they_are(tmp_path:
     folders = {form: tmp_path / form for form in ("upserts", "changes", "lines", "typed")}
     for folder in folders.values():
         folder.mkdir()
-    upserts = [
+    upserts: list[dict[str, Any]] = [
         {"id": 1, "amount": "1.50", "tags": ["a"], "at": "2026-01-01T00:00:00Z", "seq": 1, "op": "i"},
         {"id": 2, "amount": "2.00", "tags": [], "at": "2026-01-02T00:00:00Z", "seq": 2, "op": "i"},
         {"id": 1, "seq": 3, "op": "d"},
     ]
-    changes = [
+    changes: list[dict[str, Any]] = [
         {"before": None, "after": {"id": 1, "who": {"name": "x"}}, "op": "c", "ts_ms": 1},
         {"before": {"id": 1, "who": {"name": "x"}}, "after": {"id": 1, "who": {"name": "y"}}, "op": "u", "ts_ms": 2},
     ]
-    for name, rows in (("upserts", upserts), ("changes", changes)):
-        (folders[name] / "1.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for name, records in (("upserts", upserts), ("changes", changes)):
+        (folders[name] / "1.json").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     (folders["lines"] / "1.csv").write_text("id;day;zip;updated_at\n1;2026-01-31;01234;1\n1;2026-02-01;;2\n2;;5;3\n")
     stamps = pa.array([datetime(2026, 1, 31, tzinfo=UTC)], pa.timestamp("us", "UTC"))
     pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "at": stamps}), folders["typed"] / "1.parquet")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from calve.api.init import propose_for_folder
 from calve.cli.main import app
@@ -201,22 +201,25 @@ def test_odd_names_stay_inside_their_quotes_and_comments(tmp_path: Path) -> None
     assert "-- _calve_x: left out: the name is reserved" in lines
 
 
+def _init(*more: str) -> Result:
+    return CliRunner().invoke(app, ["init", "orders", *more])
+
+
 def test_a_file_is_written_once_unless_forced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder(tmp_path, "orders", [{"id": 1, "seq": 1}])
-    run_init = lambda *more: CliRunner().invoke(app, ["init", "orders", *more])  # noqa: E731 - short
-    done = run_init()
+    done = _init()
     assert done.exit_code == 0, done.output
     assert done.output == "wrote pipeline.sql from 1 file, 1 record; 2 guesses to look at\n"
     written = Path("pipeline.sql").read_text()
     Path("pipeline.sql").write_text("mine")
-    refused = run_init()
+    refused = _init()
     assert isinstance(refused.exception, InvalidInput)
     assert refused.exception.primary == "pipeline.sql already exists"
     assert Path("pipeline.sql").read_text() == "mine"
-    assert run_init("--force").exit_code == 0
+    assert _init("--force").exit_code == 0
     assert Path("pipeline.sql").read_text() == written
-    assert run_init("--output", "-").output == written
+    assert _init("--output", "-").output == written
 
 
 def test_unclear_formats_and_contradicting_options_are_refused(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def of_sample(*records: bytes, envelope: Envelope | None = None) -> tuple[dict[s
 
 def test_debeziums_schema_part_gives_types_that_its_values_convert_to() -> None:
     name = "io.debezium.time."
-    fields = [
+    fields: list[dict[str, Any]] = [
         {"field": "id", "type": "int64"},
         {"field": "small", "type": "int16"},
         {
@@ -218,7 +218,7 @@ def test_an_avro_schema_gives_types_that_its_decoded_values_convert_to() -> None
 
 def test_avro_change_records_have_the_columns_of_after() -> None:
     row = {"type": "record", "name": "db.t.Value", "fields": [{"name": "id", "type": "int"}]}
-    fields = [
+    fields: list[dict[str, Any]] = [
         {"name": "before", "type": ["null", row]},
         {"name": "after", "type": ["null", "db.t.Value"]},
         {"name": "op", "type": "string"},
