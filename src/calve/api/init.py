@@ -11,7 +11,7 @@ from typing import Self
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.definitions.workplace import workplace
-from calve.errors import InvalidInput
+from calve.errors import InvalidInput, TransientError
 from calve.infer.columns import Inferred, columns_of_sample, fields_of, inferred
 from calve.infer.folders import FolderReader, detect_format
 from calve.infer.guesses import Guesses, guess, is_debezium
@@ -31,9 +31,10 @@ from calve.source.kafka.brokers import Access
 from calve.spark.on_demand import spark_on_demand
 from calve.sql.names import Identifier, quoted_name, quoted_text
 from calve.sql.statements import ConnectionKind, CreateConnection
-from calve.storage.listing import absolute
+from calve.storage.listing import absolute, check_there
 
-NAMESPACE = "lake"
+NAMESPACE = "raw"
+"""Namespace of proposed tables."""
 _GUESS = "-- guess: "
 
 
@@ -75,6 +76,7 @@ class Proposal:
 
 def propose_for_folder(location: str) -> Proposal:
     """Propose a pipeline for the files of a folder. Raises InvalidInput and TransientError."""
+    _check_folder(location)
     form, options = detect_format(absolute(location))
     notes = Notes()
     sample = FolderReader(absolute(location), form, options).sample(notes)
@@ -90,6 +92,15 @@ def propose_for_folder(location: str) -> Proposal:
         settings |= {"HEADER": options["header"], **({"DELIMITER": options["sep"]} if "sep" in options else {})}
     listed = ", ".join(f"{word} = {_option(word, value)}" for word, value in settings.items())
     return _Writer(name, found, guesses, f"calve init {location}").proposal([f"FROM FILES ({listed})"])
+
+
+def _check_folder(location: str) -> None:
+    try:
+        check_there(absolute(location))
+    except TransientError as error:
+        topic = "" if "/" in location else " A topic needs --broker host:port, or --connection name."
+        primary = error.primary.replace("did not", "does not")  # nothing waits for it here
+        raise InvalidInput(primary, detail=error.detail, hint=f"{error.hint}{topic}") from error
 
 
 def propose_for_topic(place: TopicPlace) -> Proposal:
@@ -200,7 +211,10 @@ class _Writer:
         found = self._found
         head = [
             f"-- Written by `{_one_line(self._command)}`, which looked at {found.looked}.",
-            "-- Look at what is marked as a guess, correct it, and run it with `calve run`.",
+            "-- Look at what is marked as a guess, correct it, and run it:",
+            "--",
+            "--     calve run pipeline.sql --until-caught-up",
+            f"--     calve read {NAMESPACE}.{self._name}",
         ]
         if found.problems:
             count = counted(len(found.problems), "record")

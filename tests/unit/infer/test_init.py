@@ -232,3 +232,11 @@ def test_unclear_formats_and_contradicting_options_are_refused(tmp_path: Path) -
     for arguments in (["--registry", "http://x"], ["--broker", "b", "--connection", "k"]):
         found = CliRunner().invoke(app, ["init", "t", "-o", "-", *arguments])
         assert isinstance(found.exception, InvalidInput)
+
+
+def test_a_folder_that_does_not_exist_may_be_a_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder(tmp_path, "orders", [{"id": 1}])
+    with pytest.raises(InvalidInput, match="ordres does not exist") as caught:
+        propose_for_folder("ordres")
+    assert caught.value.hint == 'Did you mean "orders"? A topic needs --broker host:port, or --connection name.'
