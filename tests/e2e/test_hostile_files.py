@@ -109,6 +109,7 @@ def test_a_hostile_line_stops_a_sink_that_shall_halt_with_words_that_can_be_prin
     (result,) = pipelines.run()
     assert isinstance(result.cause, BadRow)
     assert result.cause.primary == r'column "text" is "\ud800", which is not STRING'
+    assert "ON BAD ROW = 'dead letter'" in result.cause.hint
     shown = CliRunner().invoke(app, ["status", "--home", str(pipelines.home)], catch_exceptions=False)
     assert r'column "text" is "\ud800"' in shown.output
 

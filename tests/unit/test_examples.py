@@ -1,22 +1,27 @@
 """The examples in docstrings of the Python interface run as they are written."""
 
 import doctest
-from types import ModuleType
+from importlib import import_module
 
 import pytest
 
 import calve
-import calve.lake
-import calve.model.health
-import calve.model.instants
-import calve.pipeline.sink
 
-
-@pytest.mark.parametrize(
-    "module", [calve.lake, calve.model.health, calve.model.instants, calve.pipeline.sink], ids=lambda m: m.__name__
+MODULES = (
+    "lake",
+    "model.health",
+    "model.instants",
+    "model.spec",
+    "pipeline.sink",
+    "source.files.definition",
+    "source.generator",
+    "source.kafka.definition",
 )
-def test_examples_in_docstrings_do_what_they_show(module: ModuleType) -> None:
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_docstrings_do_what_they_show(module: str) -> None:
     flags = doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS
-    found = doctest.testmod(module, extraglobs={"calve": calve}, optionflags=flags)
+    found = doctest.testmod(import_module(f"calve.{module}"), extraglobs={"calve": calve}, optionflags=flags)
     assert found.attempted
     assert not found.failed

@@ -140,7 +140,7 @@ def _both(one: T.StructType, other: T.StructType, *, text_fits_all: bool) -> T.S
     fields = []
     for field in one.fields:
         kind = theirs.pop(field.name, field.dataType)
-        common = _common(field.dataType, kind)
+        common = common_type(field.dataType, kind)
         if common is None and text_fits_all:
             common = T.DoubleType() if {kind_of(field.dataType), kind_of(kind)} <= _NUMBERS else T.StringType()
         if common is None:
@@ -153,7 +153,7 @@ def _both(one: T.StructType, other: T.StructType, *, text_fits_all: bool) -> T.S
     return T.StructType([*fields, *(T.StructField(name, kind) for name, kind in theirs.items())])
 
 
-def _common(one: T.DataType, other: T.DataType) -> T.DataType | None:
+def common_type(one: T.DataType, other: T.DataType) -> T.DataType | None:
     """The type that can hold the values of both, if there is one."""
     if one == other or isinstance(other, T.NullType):
         return one

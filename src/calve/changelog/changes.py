@@ -42,6 +42,8 @@ def changes(
 ) -> DataFrame:
     """Read what changed in a table after `since`, up to and including `until`. No jar is needed.
 
+        calve.changes(spark, lake.table("shop.orders"), since="2026-11-16").where("_change_type = 'delete'")
+
     Both are a snapshot id, a time (a datetime, or text; UTC unless it has a zone), a frontier (`Frontier`, or text like
     `[1700000000000]`), or the name of a branch or tag. Without `since`, the changes start with the table; without
     `until`, they end with its newest snapshot.

@@ -294,6 +294,35 @@ def letters(
     show_rows(letters_of(_workplace(home), sink), output, limit, console())
 
 
+@app.command()
+def init(  # noqa: PLR0913 - a parameter for each option
+    subject: Annotated[
+        str, typer.Argument(help="A folder (a path, a URI or a pattern), or a topic.", metavar="FOLDER|TOPIC")
+    ],
+    *,
+    broker: Annotated[str | None, typer.Option(help="Kafka brokers, host:port: the argument is a topic.")] = None,
+    connection: Annotated[
+        str | None, typer.Option(help="A defined connection to Kafka, instead of --broker: for logins and TLS.")
+    ] = None,
+    registry: Annotated[str | None, typer.Option(help="URL of the schema registry of the topic.")] = None,
+    registry_user: Annotated[
+        str | None, typer.Option(help="User of the registry; its password is in $CALVE_REGISTRY_PASSWORD.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; - for stdout.")] = Path("pipeline.sql"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    home: Home = None,
+) -> None:
+    """Write a pipeline file for a folder or a topic: columns, types, and guesses at key, order and envelope.
+
+    It reads a sample of the records and the schemas that there are; nothing is created. Every guess is marked in the
+    file, to be looked at before `calve run`.
+    """
+    from calve.cli.init import InitOptions, run_init
+
+    options = InitOptions(subject, broker, connection, registry, registry_user, output, force)
+    run_init(options, _folder(home))
+
+
 @app.command("connect-info")
 def connect_info(
     subject: Annotated[str, typer.Argument(help="namespace.table, or the name of a sink", metavar="TABLE|SINK")],

@@ -8,6 +8,7 @@ them. New fields get a default, so that files of older versions stay readable.
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from html import escape
 
 _LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
@@ -202,9 +203,11 @@ class SourcePosition:
 class Status:
     """The status of a sink at one moment. Counters count since the sink was created, unless they say otherwise.
 
-    Times are datetimes in UTC, durations are timedeltas:
+    Times are datetimes in UTC, durations are timedeltas. As text, and in a notebook, it is a summary:
 
     >>> status = Status.unknown("orders", now_ms=1_700_000_000_000)
+    >>> print(status)
+    orders: starting, commits 0
     >>> status.updated.isoformat(), status.last_commit, status.health.value
     ('2023-11-14T22:13:20+00:00', None, 'starting')
     """
@@ -330,6 +333,33 @@ class Status:
         change = StateChange(health, now_ms, cause, hint, self.run)
         states = (*self.states, change)[-STATES_KEPT:]
         return replace(self, health=health, cause=cause, hint=hint, since_ms=now_ms, updated_ms=now_ms, states=states)
+
+    def __str__(self) -> str:
+        """The sink, its state and its progress in a line: `orders: running, table shop.orders, commits 3`."""
+        return f"{self.sink}: {', '.join(f'{name} {value}'.strip() for name, value in self._facts())}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        facts = [("sink", self.sink), *self._facts()]
+        rows = "".join(f"<tr><th>{escape(n) or 'health'}</th><td>{escape(v)}</td></tr>" for n, v in facts)
+        return f"<table>{rows}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What matters most, by name; the first one is the health."""
+        facts = [("", self.health.value)]
+        facts += [("table", self.table)] if self.table else []
+        facts.append(("commits", f"{self.commits:,}"))
+        if self.complete:
+            facts.append(("input", "complete"))
+        elif self.committed_up_to is not None:
+            facts.append(("committed up to", f"{self.committed_up_to:%Y-%m-%d %H:%M:%S} UTC"))
+        if self.pending:
+            facts.append(("pending", f"{self.pending:,}"))
+        if self.dead_letters:
+            facts.append(("dead letters", f"{self.dead_letters:,}"))
+        if self.cause:
+            facts.append(("cause", self.cause))
+        return facts
 
     @property
     def updated(self) -> datetime:

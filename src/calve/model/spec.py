@@ -224,6 +224,12 @@ class Upsert:
     `columns` are the table's columns, as names (`id, amount`) or as Spark DDL (`id BIGINT NOT NULL, amount DOUBLE`);
     the default is every column of the frame. Fields used only in `order_by` and `delete_when` need not be among them. A
     frame from Kafka needs the DDL, since its records are JSON text.
+
+    >>> Upsert(order_by=("seq",), delete_when="op = 'd'", columns="id, status").order_by
+    ('seq',)
+    >>> Upsert(order_by="seq")
+    Traceback (most recent call last):
+    calve.errors.InvalidInput: order_by is a tuple of fields
     """
 
     order_by: tuple[str, ...] = ()
@@ -245,6 +251,9 @@ class Debezium:
     The record is either columns of the frame (`before`, `after`, `op`, ... or `payload` with them inside), or JSON
     text in the column `value` (with the key's JSON in `key`); then `columns` declares the table's columns as Spark
     DDL.
+
+    >>> Debezium(order_by=("source.lsn",), columns="id BIGINT NOT NULL, name STRING").order_by
+    ('source.lsn',)
     """
 
     order_by: tuple[str, ...] = ()
@@ -270,6 +279,9 @@ class Diff:
     with dots for nested ones. A row whose progress is true is not a change: it states that no smaller time follows or,
     without a time, that nothing follows. `columns` are the table's columns as in `Upsert`, by default all other columns
     of the frame.
+
+    >>> Diff("time", "diff", "progress").progress
+    'progress'
     """
 
     time: str

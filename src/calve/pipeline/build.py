@@ -13,7 +13,7 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import InvalidInput
 from calve.lake import TableRef
-from calve.model.connection import AwsConnection, CatalogConnection, KafkaConnection, SchemaRegistry
+from calve.model.connection import CatalogConnection, KafkaConnection
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
 from calve.model.spec import Envelope, EpochUnit, NoEnvelope
 from calve.pipeline.lakes import lake_of, revealing, store_of_sinks
@@ -24,8 +24,9 @@ from calve.plan.sinks import SinkPlan
 from calve.reader.read import read
 from calve.source.files.definition import files
 from calve.source.generator import orders
-from calve.source.kafka.avro import Avro, RegistryClient, parsed_schema
-from calve.source.kafka.brokers import Access, Brokers
+from calve.source.kafka.access import access_of, registry_of
+from calve.source.kafka.avro import Avro, parsed_schema
+from calve.source.kafka.brokers import Brokers
 from calve.source.kafka.definition import MAX_OFFSETS, Kafka, StartOffsets
 from calve.source.port import SourceDefinition
 from calve.source.table import TableChanges, table_changes
@@ -33,14 +34,12 @@ from calve.sql.names import Identifier
 from calve.sql.statements import CreateConnection, ObjectKind
 from calve.view.plan import Resolve
 
-_PEM = "-----BEGIN"
-
 
 def topic_of(found: KafkaInput, envelope: Envelope, reveal: Reveal) -> Kafka:
     """Build the source of a topic."""
     avro = None
     if found.format == "avro":
-        avro = Avro(found.avro_schema, _registry(found.registry, reveal) if found.registry else None)
+        avro = Avro(found.avro_schema, registry_of(found.registry, reveal) if found.registry else None)
     return Kafka(
         access=access_of(found.connection, reveal),
         topic=found.topic,
@@ -69,36 +68,6 @@ def check_topic(found: KafkaInput, envelope: Envelope, reveal: Reveal) -> None:
 def try_brokers(connection: KafkaConnection, reveal: Reveal) -> None:
     """Check that the brokers respond. Raises TransientError."""
     Brokers(access_of(connection, reveal)).check()
-
-
-def access_of(connection: KafkaConnection, reveal: Reveal) -> Access:
-    """Translate a connection to librdkafka's options. Certificates and keys are inlined: executors need no files."""
-    options = {
-        "security.protocol": connection.security_protocol,
-        "sasl.mechanism": connection.mechanism.upper() if connection.mechanism else None,
-        "sasl.username": connection.username,
-        "sasl.password": reveal(connection.password) if connection.password else None,
-        "ssl.ca.pem": _certificate(connection.authority),
-        "ssl.certificate.pem": _certificate(connection.certificate),
-        "ssl.key.pem": reveal(connection.key) if connection.key else None,
-        "ssl.key.password": reveal(connection.key_password) if connection.key_password else None,
-    }
-    return Access(connection.brokers, {name: value for name, value in options.items() if value is not None})
-
-
-def _certificate(given: str | None) -> str | None:
-    if given is None or given.lstrip().startswith(_PEM):
-        return given
-    try:
-        return Path(given).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f'the certificate "{given}" cannot be read', detail=f"{error}.") from error
-
-
-def _registry(registry: SchemaRegistry, reveal: Reveal) -> RegistryClient:
-    if registry.user is None or registry.password is None:
-        return RegistryClient(registry.url)
-    return RegistryClient(registry.url, (registry.user, reveal(registry.password)))
 
 
 def static_tables(home: Path, definitions: Definitions, vault: Vault) -> Resolve:

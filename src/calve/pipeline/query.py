@@ -3,7 +3,6 @@
 import atexit
 import concurrent.futures.thread  # noqa: F401 - registers its exit hook, so that ours, registered later, runs before it
 import threading
-from html import escape
 from typing import Self
 from weakref import WeakSet
 
@@ -103,15 +102,11 @@ class Query:
             raise self._failure
 
     def __repr__(self) -> str:
-        status = self.status()
-        return f"<Query {status.sink}: {', '.join(f'{name} {value}'.strip() for name, value in _facts(status))}>"
+        return f"<Query {self.status()}>"
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        status = self.status()
-        facts = [("sink", status.sink), *_facts(status)]
-        rows = "".join(f"<tr><th>{escape(n) or 'health'}</th><td>{escape(v)}</td></tr>" for n, v in facts)
-        return f"<table>{rows}</table>"
+        return self.status()._repr_html_()
 
     def status(self) -> Status:
         """Return health, frontier and pending work."""
@@ -242,20 +237,6 @@ class Query:
         self._monitor.ended(failure, sealed=self._run.state.frontier.sealed, pending=self._run.state.ready)
         _running.discard(self)
         self._ended.set()
-
-
-def _facts(status: Status) -> list[tuple[str, str]]:
-    """A status in a few words; the first one is its health."""
-    facts = [("", status.health.value), ("table", status.table), ("commits", f"{status.commits:,}")]
-    if status.complete:
-        facts.append(("input", "complete"))
-    elif status.committed_up_to is not None:
-        facts.append(("committed up to", f"{status.committed_up_to:%Y-%m-%d %H:%M:%S} UTC"))
-    if status.pending:
-        facts.append(("pending", f"{status.pending:,}"))
-    if status.cause:
-        facts.append(("cause", status.cause))
-    return facts
 
 
 def exit_code(query: Query) -> int:

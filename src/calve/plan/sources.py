@@ -49,7 +49,7 @@ _NOT_TEXTUAL = ("INTERVAL", "VARIANT")
 
 
 def plan_source(statement: CreateSource, definitions: Definitions) -> SourcePlan:
-    """The source that a statement describes."""
+    """The source that a statement describes; columns that are still to be inferred are missing."""
     match statement.input:
         case parts.GeneratorClause():
             return _generator(statement, statement.input)
@@ -75,8 +75,8 @@ def _generator(statement: CreateSource, used: parts.GeneratorClause) -> SourcePl
     if not used.generator.matches("orders"):
         raise SqlError.at(used.generator.where, f'unknown load generator "{used.generator}"', hint="Expected orders.")
     given = catalogue.GENERATOR.check(used.options, statement.where)
-    if statement.columns or statement.envelope:
-        what = "columns" if statement.columns else "envelope"
+    if statement.columns or statement.infer or statement.envelope:
+        what = "columns" if statement.columns or statement.infer else "envelope"
         raise SqlError.at(statement.where, f"a load generator has its own {what}", hint="Leave them out.")
     pace = given.get(GeneratorOptions.UPDATES_PER_SECOND)
     made = GeneratorInput(
@@ -99,8 +99,14 @@ def _files(statement: CreateSource, given: CheckedOptions) -> SourcePlan:
     if form != "json" and FilesOptions.EPOCH_UNIT in given:
         raise given.error(FilesOptions.EPOCH_UNIT, "EPOCH UNIT is only for JSON files", "Leave it out.")
     columns = _columns(statement)
-    if not columns and form not in _TYPED | {"text"}:
-        raise SqlError.at(statement.where, f"files of format {form} need columns", hint="Write (id BIGINT, ...).")
+    if not columns and not statement.infer and form not in _TYPED | {"text"}:
+        raise SqlError.at(
+            statement.where,
+            f"files of format {form} need columns",
+            hint="Write (id BIGINT, ...), or INFER at the end to determine them from the files.",
+        )
+    if statement.infer and form == "text":
+        raise SqlError.at(statement.where, "text files have one column, value", hint="Leave INFER out.")
     if form not in _TYPED:
         _check_textual(statement)
     envelope = _envelope(statement, columns, form)
@@ -146,8 +152,12 @@ def _kafka(statement: CreateSource, used: parts.KafkaClause, definitions: Defini
     if not isinstance(planned, KafkaConnection):
         raise TypeError("not a connection to Kafka")
     declared = _columns(statement)
-    if not declared:
-        raise SqlError.at(statement.where, "a source from Kafka needs columns", hint="Write (id BIGINT, ...).")
+    if not declared and not statement.infer:
+        raise SqlError.at(
+            statement.where,
+            "a source from Kafka needs columns",
+            hint="Write (id BIGINT, ...), or INFER at the end to determine them from the topic.",
+        )
     _check_textual(statement)
     included = tuple(
         (i.metadata.value.lower(), i.name.name if i.name else i.metadata.value.lower()) for i in used.include
@@ -254,7 +264,7 @@ def _columns(statement: CreateSource) -> tuple[KnownColumn, ...]:
         if column.name.name.lower() in seen:
             raise SqlError.at(column.name.where, f'duplicate column "{column.name}"', hint="Rename one of them.")
         seen[column.name.name.lower()] = column
-    keys = [name for name in statement.primary_key if statement.columns]
+    keys = [name for name in statement.primary_key if statement.columns and not statement.infer]
     columns = tuple(KnownColumn(c.name.name, c.type, c.not_null) for c in statement.columns)
     for name in keys:
         column_named(columns, name, "key column")
@@ -274,7 +284,7 @@ def _check_textual(statement: CreateSource) -> None:
 
 
 def _key(statement: CreateSource, columns: tuple[KnownColumn, ...]) -> tuple[str, ...]:
-    if not columns:
+    if not columns or statement.infer:
         return tuple(name.name for name in statement.primary_key)
     key = tuple(column_named(columns, name, "key column").name for name in statement.primary_key)
     if len(set(key)) < len(key):
@@ -337,13 +347,13 @@ def _order(
         return ()
     if form == "csv":
         for path in order.fields:
-            _check_declared(path, columns)
+            _check_declared(path, columns, inferred=statement.infer)
     return tuple(_field(path, columns) for path in order.fields)
 
 
-def _check_declared(path: FieldPath, columns: tuple[KnownColumn, ...]) -> None:
+def _check_declared(path: FieldPath, columns: tuple[KnownColumn, ...], *, inferred: bool) -> None:
     """Refuse a field of CSV files that is not a declared column: its place in a line is unknown."""
-    if columns and (len(path.parts) > 1 or not any(path.parts[0].matches(c.name) for c in columns)):
+    if columns and not inferred and (len(path.parts) > 1 or not any(path.parts[0].matches(c.name) for c in columns)):
         raise SqlError.at(
             path.where,
             f'there is no column "{path}" to order by',

@@ -32,6 +32,9 @@ def read(
 ) -> DataFrame:
     """Read the rows of a table, with deletes applied. No jar is needed.
 
+        orders = calve.read(spark, lake.table("shop.orders"), columns=["id", "amount"], where="amount > 100")
+        yesterday = calve.read(spark, lake.table("shop.orders"), as_of="2026-11-16")
+
     The snapshot is chosen now: the newest, or by `snapshot_id`, by `as_of` (the head of the table at that time), by
     `as_of_frontier` (the newest snapshot that holds only earlier times; `sink` selects the sink if several write to the
     table), or by `ref`, a branch or tag. Times are datetimes, ISO 8601 texts (UTC unless they have a zone) or

@@ -98,8 +98,14 @@ def _no_constant(name: str) -> NoReturn:
 _decode = json.JSONDecoder(object_pairs_hook=_unique, parse_float=Decimal, parse_constant=_no_constant).decode
 
 
+_REGISTERED = 5
+"""Bytes before a JSON text that a serializer with a schema registry wrote: zero, and the id of a JSON Schema."""
+
+
 def parsed(data: bytes | str) -> Any:
-    """Parse a JSON text. Raises Malformed."""
+    """Parse a JSON text, which may have the id of a schema before it. Raises Malformed."""
+    if isinstance(data, bytes) and len(data) > _REGISTERED and not data[0]:
+        data = data[_REGISTERED:]
     try:
         return _decode(data if isinstance(data, str) else data.decode())
     except (ValueError, RecursionError, InvalidOperation) as error:

@@ -65,7 +65,11 @@ def orders(
     per_checkpoint: int = 50_000,
     per_second: float | None = None,
 ) -> Orders:
-    """Generate orders, then `changes` changes of them (None: endlessly), in checkpoints of `per_checkpoint`."""
+    """Generate orders, then `changes` changes of them (None: endlessly), in checkpoints of `per_checkpoint`.
+
+    >>> calve.orders(rows=1000, changes=0).rows
+    1000
+    """
     for name, value in (("rows", rows), ("per_checkpoint", per_checkpoint)):
         if value < 1:
             raise InvalidInput(f"{name} of the generator must be at least 1", detail=f"Got {value}.")

@@ -55,6 +55,11 @@ class Identifier:
         """The identifier that matches this name and no other."""
         return cls(name, quoted=True)
 
+    @classmethod
+    def shortest(cls, name: str) -> "Identifier":
+        """The identifier of this name, in quotes only if it needs them."""
+        return cls(name, quoted=not is_plain(name))
+
     def matches(self, name: str) -> bool:
         """Whether this identifier refers to the object with this name."""
         return self.name == name if self.quoted else self.name.lower() == name.lower()

@@ -214,20 +214,26 @@ class CreateConnection(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSource(Create):
-    """CREATE SOURCE. Without columns, the input has its own; without an envelope, the input's default applies."""
+    """CREATE SOURCE. Without columns, the input has its own; without an envelope, the input's default applies.
+
+    With `infer` the columns that are not declared are determined from the input when the statement is executed. The
+    definition that is stored has them as declared columns, and is never `infer`.
+    """
 
     input: Input
     columns: tuple[ColumnClause, ...] = ()
     primary_key: tuple[Identifier, ...] = ()
     envelope: Envelope | None = None
+    infer: bool = False
 
     def clauses(self, *, reveal: bool) -> list[Clause]:
         items = [column.to_sql() for column in self.columns]
         if self.primary_key:
             items.append(f"PRIMARY KEY {in_parentheses(self.primary_key)} NOT ENFORCED")
         head = self._head(ObjectKind.SOURCE)
-        envelope = [self.envelope.to_sql()] if self.envelope else []
-        return [Listed(head, tuple(items)) if items else head, *self.input.clauses(reveal=reveal), *envelope]
+        after = [self.envelope.to_sql()] if self.envelope else []
+        after += ["INFER"] if self.infer else []
+        return [Listed(head, tuple(items)) if items else head, *self.input.clauses(reveal=reveal), *after]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,8 +52,8 @@ def create(place: Workplace, statement: st.Create) -> TextAnswer:
             f"{existing.label} already exists",
             hint=f"Use ALTER {existing.kind.value}, or another name.",
         )
-    _Creation(place).run(statement)
-    return TextAnswer(f"created {kind.value.lower()} {statement.name.to_sql()}")
+    done = _Creation(place).run(statement)
+    return TextAnswer("\n".join([f"created {kind.value.lower()} {statement.name.to_sql()}", *done]))
 
 
 def apply(place: Workplace, statement: st.Create) -> TextAnswer:
@@ -146,6 +146,10 @@ def is_same(place: Workplace, existing: Definition, statement: st.Create) -> boo
                     hidden[option.name] = reference
         options = Options(tuple(replace(o, value=hidden.get(o.name, o.value)) for o in wanted.options))
         return replace(wanted, options=options, name=there.name, settings=there.settings) == there
+    if isinstance(wanted, st.CreateSource) and isinstance(there, st.CreateSource) and wanted.infer:
+        # What was inferred stays as it is; what the statement declares has to be part of it.
+        declared = set(wanted.columns) <= set(there.columns)
+        wanted = replace(wanted, columns=there.columns if declared else wanted.columns, infer=False)
     return replace(wanted, name=there.name) == there
 
 
@@ -183,14 +187,17 @@ class _Creation:
         self._definitions = place.definitions()
         self._uid = place.ids.new_id()
 
-    def run(self, given: st.Create) -> None:
-        statement = normalise(given)
+    def run(self, given: st.Create) -> list[str]:
+        """Create it; returns what else the user should know."""
+        statement, notes = normalise(given), list[str]()
         match statement:
             case st.CreateSecret():
                 self._secret(statement)
             case st.CreateConnection():
                 self._connection(statement)
             case st.CreateSource():
+                if statement.infer:
+                    statement, notes = self._with_columns(statement)
                 check_source(self._place, statement, self._definitions)
                 self._store(Definition(self._uid, 1, statement, uses=self._source_uses(statement)))
             case st.CreateView():
@@ -200,6 +207,24 @@ class _Creation:
                 self._store(Definition(self._uid, 1, statement, uses=viewed.uses))
             case st.CreateSink():
                 self._sink(statement)
+        return notes
+
+    def _with_columns(self, statement: st.CreateSource) -> tuple[st.CreateSource, list[str]]:
+        """The source with the columns of its input as declared ones, and what was inferred."""
+        from calve.infer.columns import infer_columns
+
+        plan = plan_source(statement, self._definitions)
+        found = infer_columns(plan, revealing(self._definitions, self._place.vault))
+        declared = {column.name.name: column for column in statement.columns}
+        included = {column.name for column in plan.relation.columns or ()} - set(declared)
+        columns = tuple(
+            declared.get(c.name) or parts.ColumnClause(Identifier.shortest(c.name), c.type)
+            for c in found.columns
+            if c.name not in included
+        )
+        listed = ", ".join(column.to_sql() for column in columns)
+        notes = [f"columns inferred from {found.looked}: {listed}", *(f"  note: {text}" for text in found.warnings())]
+        return replace(statement, columns=columns, infer=False), notes
 
     def _store(self, *definitions: Definition) -> None:
         self._place.store.create(definitions)

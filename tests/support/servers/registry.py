@@ -18,6 +18,7 @@ class SchemaRegistry:
 
     def __init__(self) -> None:
         self._schemas: list[Any] = []
+        self._subjects: dict[str, dict[str, Any]] = {}
         self._check = basic(USER, PASSWORD)
         self.asked: list[str] = []
         self._server = Listening(self._answer)
@@ -32,6 +33,14 @@ class SchemaRegistry:
         self._schemas.append(schema)
         return len(self._schemas)
 
+    def register(self, subject: str, schema: Any, kind: str = "AVRO") -> int:
+        """The number of a new schema that is the newest of a subject."""
+        number = self.add(schema)
+        version = self._subjects.get(subject, {}).get("version", 0) + 1
+        body = {"subject": subject, "version": version, "id": number, "schema": json.dumps(schema)}
+        self._subjects[subject] = body | ({} if kind == "AVRO" else {"schemaType": kind})
+        return number
+
     def encoded(self, number: int, value: Any) -> bytes:
         """A value as producers send it: a zero byte, the number of its schema, the value itself."""
         out = io.BytesIO(struct.pack(">bI", 0, number))
@@ -45,6 +54,9 @@ class SchemaRegistry:
         if refused is not None:
             return refused
         number = request.path.removeprefix("/schemas/ids/")
+        subject = request.path.removeprefix("/subjects/").removesuffix("/versions/latest")
+        if subject in self._subjects:
+            return Answer.of_json(200, self._subjects[subject])
         if request.path == "/subjects":
             return Answer.of_json(200, [])
         if not number.isdecimal() or not 0 < int(number) <= len(self._schemas):

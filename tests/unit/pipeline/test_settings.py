@@ -73,6 +73,14 @@ def test_a_status_has_times_and_durations() -> None:
     assert sealed.updated.year == 9999
 
 
+def test_a_status_is_a_summary_as_text_and_in_a_notebook() -> None:
+    status = replace(Status.unknown("s", 0), table="shop.<t>", commits=1200, dead_letters=3, cause="a & b")
+    assert str(status) == "s: starting, table shop.<t>, commits 1,200, dead letters 3, cause a & b"
+    shown = status._repr_html_()
+    assert "<td>shop.&lt;t&gt;</td>" in shown
+    assert "<td>a &amp; b</td>" in shown
+
+
 def test_public_names_are_exported_and_listed() -> None:
     assert calve.Health is Health
     assert calve.Status is Status

@@ -223,6 +223,7 @@ def sources(draw: st.DrawFn) -> statements.CreateSource:
         primary_key=key,
         input=draw(inputs),
         envelope=draw(envelopes),
+        infer=draw(st.booleans()),
     )
 
 

@@ -95,6 +95,12 @@ def files(  # noqa: PLR0913 - all but the first are options by name
 ) -> Files:
     """The files below a folder (or of a pattern with `*`; a path or a URI), now and later.
 
+    >>> calve.files("/data/orders", format="json", schema="id BIGINT, status STRING").path
+    '/data/orders'
+    >>> calve.files("/data/orders", format="jsn")
+    Traceback (most recent call last):
+    calve.errors.InvalidInput: unknown file format "jsn"
+
     `schema` is Spark DDL; JSON and CSV need it, except JSON with an envelope that declares the columns: then the
     envelope parses the lines itself, and may name fields that are not columns.
 

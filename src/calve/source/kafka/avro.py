@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import requests
@@ -35,6 +36,18 @@ TIMEOUT = (5.0, 20.0)
 _NOT_FOUND = 404
 
 _known: dict[tuple[str, int], Any] = {}
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A version of a subject."""
+
+    subject: str
+    version: int
+    kind: str
+    """AVRO, JSON or PROTOBUF."""
+    schema: Any
+    """For AVRO as fastavro parsed it, with the schemas that it refers to; otherwise the text."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,15 @@ class RegistryClient:
                 raise Malformed(f"schema {number} is of type {body['schemaType']}, not AVRO")
             _known[place] = self._parsed(body)
         return _known[place]
+
+    def latest(self, subject: str) -> "RegisteredSchema | None":
+        """The newest schema of a subject; None if the registry does not know it. Raises TransientError."""
+        body = self._asked(f"subjects/{quote(subject, safe='')}/versions/latest")
+        if body is None:
+            return None
+        kind = str(body.get("schemaType", "AVRO"))
+        found = self._parsed(body) if kind == "AVRO" else body["schema"]
+        return RegisteredSchema(subject, int(body["version"]), kind, found)
 
     def subjects(self) -> list[str]:
         """All subjects, to check that the registry responds. Raises TransientError."""

@@ -98,6 +98,10 @@ def kafka(  # noqa: PLR0913 - all but the first two are options by name
 ) -> Kafka:
     """The JSON records of a topic, now and later.
 
+    >>> columns = "id BIGINT NOT NULL, name STRING"
+    >>> calve.kafka("localhost:9092", "customers", envelope=calve.Debezium(columns=columns)).topic
+    'customers'
+
     `envelope` interprets them and declares the columns; without one every record is a row, and `schema` (Spark DDL)
     declares them. `start` is where a new sink starts: `earliest`, `latest`, offsets as JSON, or a time. `options` are
     those of librdkafka: security protocol, logins, certificates.

@@ -88,21 +88,25 @@ class TopicReader:
             schema = arrow_schema_of(self.schema)
             for batch in batches:
                 for task in batch.column(0).to_pylist():
-                    yield from self._records(tasks[task], schema)
+                    yield from self._in_task(tasks[task], schema)
 
         return PythonRecords(spark.range(0, len(tasks), 1, len(tasks)), run, self.schema)
 
-    def _records(self, splits: list[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _in_task(self, splits: list[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
-            reading = _Reading(self)
-            try:
-                for split in splits:
-                    for messages in reading.messages(split):
-                        yield reading.batch(messages, schema)
-            finally:
-                reading.close()
+            yield from self.read_here(splits, schema)
         except CalveError as error:
             raise TaskFailed(error.encode()) from error
+
+    def read_here(self, splits: list[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The records of splits, read by this process. Raises SourceLost and TransientError."""
+        reading = _Reading(self)
+        try:
+            for split in splits:
+                for messages in reading.messages(split):
+                    yield reading.batch(messages, schema)
+        finally:
+            reading.close()
 
 
 class _Reading:

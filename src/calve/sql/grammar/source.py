@@ -26,7 +26,7 @@ from calve.suggest import closest_keyword, did_you_mean
 
 _USAGE = (
     "CREATE SOURCE name [(column TYPE, ...)] FROM KAFKA ... | FROM FILES ... | FROM ICEBERG TABLE ... | "
-    "FROM LOAD GENERATOR ... [ENVELOPE ...]"
+    "FROM LOAD GENERATOR ... [ENVELOPE ...] [INFER]"
 )
 _COLUMNS_USAGE = "Columns are written (id BIGINT NOT NULL, ..., PRIMARY KEY (id) NOT ENFORCED)."
 _INPUTS = (
@@ -34,8 +34,8 @@ _INPUTS = (
     "or FROM LOAD GENERATOR name (...)."
 )
 _INPUT_USAGE = {
-    "KAFKA": "FROM KAFKA CONNECTION name (TOPIC = '...') FORMAT JSON | AVRO [INCLUDE ...] [ENVELOPE ...]",
-    "FILES": "FROM FILES (PATH = '...', FORMAT = '...') [ENVELOPE ...]",
+    "KAFKA": "FROM KAFKA CONNECTION name (TOPIC = '...') FORMAT JSON | AVRO [INCLUDE ...] [ENVELOPE ...] [INFER]",
+    "FILES": "FROM FILES (PATH = '...', FORMAT = '...') [ENVELOPE ...] [INFER]",
     "ICEBERG": "FROM ICEBERG TABLE connection.namespace.table [(option = value, ...)]",
     "LOAD": "FROM LOAD GENERATOR name [(option = value, ...)] [ENVELOPE ...]",
 }
@@ -48,7 +48,8 @@ def create_source(cursor: Cursor) -> CreateSource:
     """CREATE SOURCE, after these words."""
     cursor.usage = _USAGE
     head = create_head(cursor, ObjectKind.SOURCE)
-    columns, key = _Columns(cursor).read() if cursor.at_symbol("(") else ((), ())
+    declared = _Columns(cursor)
+    columns, key = declared.read() if cursor.at_symbol("(") else ((), ())
     cursor.usage = _INPUTS
     cursor.expect_words("FROM", after="the columns of the source" if columns else "the name of the source")
     word = cursor.choose("input", list(_INPUT_USAGE), hint=_INPUTS)
@@ -60,6 +61,8 @@ def create_source(cursor: Cursor) -> CreateSource:
         "ICEBERG": clauses.table,
         "LOAD": clauses.generator,
     }[word]()
+    if not clauses.infer:
+        declared.check_key()
     return CreateSource(
         name=head.name,
         if_not_exists=head.if_not_exists,
@@ -67,12 +70,16 @@ def create_source(cursor: Cursor) -> CreateSource:
         primary_key=key,
         input=found,
         envelope=clauses.envelope,
+        infer=clauses.infer is not None,
     )
 
 
 def columns(cursor: Cursor) -> tuple[tuple[ColumnClause, ...], tuple[Identifier, ...]]:
     """The columns of ALTER SOURCE ... SET COLUMNS, and the key if it is repeated; it cannot change."""
-    return _Columns(cursor).read()
+    declared = _Columns(cursor)
+    found = declared.read()
+    declared.check_key()
+    return found
 
 
 class _Columns:
@@ -87,9 +94,12 @@ class _Columns:
     def read(self) -> tuple[tuple[ColumnClause, ...], tuple[Identifier, ...]]:
         self._cursor.usage = _COLUMNS_USAGE
         self._cursor.list_of(self._item, "columns")
+        return tuple(self._columns), self._key
+
+    def check_key(self) -> None:
+        """Check that the columns of the key are declared, if any are."""
         for name in self._key if self._columns else ():
             self._check_key_column(name)
-        return tuple(self._columns), self._key
 
     def _item(self) -> None:
         if self._cursor.at_words("PRIMARY", "KEY"):
@@ -151,6 +161,7 @@ class _Clauses:
         self._format: Format | None = None
         self._include: tuple[Include, ...] | None = None
         self.envelope: Envelope | None = None
+        self.infer: bool | None = None
 
     def kafka(self) -> Input:
         cursor = self._cursor
@@ -189,6 +200,8 @@ class _Clauses:
                 self._include = _include(cursor)
             elif cursor.at_words("ENVELOPE") and self._may("ENVELOPE", self.envelope):
                 self.envelope = envelope(cursor)
+            elif cursor.at_words("INFER") and self._may("INFER", self.infer):
+                self.infer = True
             elif cursor.at_words("WITH"):
                 hint = "Options of a source go into the parentheses after its input."
                 raise cursor.error("a source has no WITH", hint=hint)
@@ -199,7 +212,7 @@ class _Clauses:
         cursor = self._cursor
         if before is not None:
             raise cursor.error(f"{word} is given twice", hint="")
-        if word != "ENVELOPE" and not self._kafka:
+        if word in {"FORMAT", "INCLUDE"} and not self._kafka:
             hint = "For files it is an option: FROM FILES (PATH = '...', FORMAT = 'json')."
             raise cursor.error(f"{word} is only for Kafka", hint=hint if word == "FORMAT" else "")
         cursor.next()

@@ -1,0 +1,85 @@
+"""`calve init`."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from calve.api.init import (
+    Proposal,
+    RegistryLogin,
+    TopicPlace,
+    defined_access,
+    propose_for_folder,
+    propose_for_topic,
+    write_proposal,
+)
+from calve.errors import InvalidInput
+from calve.source.kafka.avro import RegistryClient
+from calve.source.kafka.brokers import Access
+
+PASSWORD = "CALVE_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
+_CONNECTION = "kafka"
+
+
+@dataclass(frozen=True)
+class InitOptions:
+    """The options of `calve init`."""
+
+    subject: str
+    broker: str | None
+    connection: str | None
+    registry: str | None
+    registry_user: str | None
+    output: Path
+    force: bool
+
+
+def run_init(options: InitOptions, home: Path) -> None:
+    """Write the file, and say what it is based on."""
+    to_stdout = str(options.output) == "-"
+    if not to_stdout and not options.force and options.output.exists():
+        raise InvalidInput(
+            f"{options.output} already exists", hint="Give another --output, or --force to overwrite it."
+        )
+    proposal = _proposal(options, home)
+    if to_stdout:
+        sys.stdout.write(proposal.text)
+        return
+    write_proposal(proposal, options.output, force=options.force)
+    marked = f"{proposal.guesses} guess{'' if proposal.guesses == 1 else 'es'}"
+    sys.stdout.write(f"wrote {options.output} from {proposal.looked}; {marked} to look at\n")
+
+
+def _proposal(options: InitOptions, home: Path) -> Proposal:
+    if options.broker and options.connection:
+        raise InvalidInput("--broker and --connection exclude each other")
+    if options.broker is None and options.connection is None:
+        if options.registry or options.registry_user:
+            raise InvalidInput("--registry is for topics", hint="Give --broker or --connection as well.")
+        return propose_for_folder(options.subject)
+    client, login = _registry(options)
+    if options.connection is not None:
+        place = TopicPlace(options.subject, defined_access(home, options.connection), options.connection, created=False)
+    else:
+        place = TopicPlace(options.subject, Access(options.broker or ""), _CONNECTION, created=True)
+    return propose_for_topic(place.with_registry(client, login))
+
+
+def _registry(options: InitOptions) -> tuple[RegistryClient | None, RegistryLogin | None]:
+    if options.registry is None:
+        if options.registry_user is not None:
+            raise InvalidInput("--registry-user needs --registry")
+        return None, None
+    if "@" in options.registry.partition("://")[2].partition("/")[0]:
+        raise InvalidInput(
+            "the URL of the registry must not have a login", hint=f"Use --registry-user, and set ${PASSWORD}."
+        )
+    if options.registry_user is None:
+        return RegistryClient(options.registry), None
+    password = os.environ.get(PASSWORD)
+    if password is None:
+        raise InvalidInput(f"the variable {PASSWORD} is not set", hint="It has the password of --registry-user.")
+    return RegistryClient(options.registry, (options.registry_user, password)), RegistryLogin(
+        options.registry_user, PASSWORD
+    )

@@ -1,0 +1,70 @@
+"""Samples of topics, and the schemas of their records in a registry."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from calve.infer.sample import MOST_RECORDS, Sample, Sampled, counted, sampled
+from calve.records import frames
+from calve.records.documents import Malformed
+from calve.source.kafka.avro import Avro, RegisteredSchema, RegistryClient
+from calve.source.kafka.brokers import Access, Brokers
+from calve.source.kafka.position import OffsetRange
+from calve.source.kafka.reader import TopicReader
+from calve.spark.version import arrow_schema_of
+
+_AT_LEAST = 10
+
+
+def sample_topic(access: Access, topic: str, avro: Avro | None) -> Sample:
+    """Read the first and the last records of every partition; none if the topic is empty.
+
+    Raises InvalidInput if there is no such topic, and TransientError.
+    """
+    state = Brokers(access).require(topic)
+    each = max(_AT_LEAST, MOST_RECORDS // max(1, len(state.high)))
+    splits = [
+        split
+        for partition in sorted(state.high)
+        for split in _ends(partition, state.low[partition], state.high[partition], each)
+    ]
+    reader = TopicReader(access, topic, avro=avro)
+    records: list[Sampled] = []
+    problems: list[str] = []
+    for batch in reader.read_here(splits, arrow_schema_of(reader.schema)):
+        for found in _parsed(batch):
+            (records if isinstance(found, Sampled) else problems).append(found)  # type: ignore[arg-type]
+    partitions = counted(len(state.high), "partition")
+    looked = f"{partitions}, {counted(len(records) + len(problems), 'record')}"
+    return Sample(looked, tuple(records), problems=tuple(problems))
+
+
+def _ends(partition: int, low: int, high: int, each: int) -> list[OffsetRange]:
+    if high - low <= each:
+        return [OffsetRange(partition, low, high)] if high > low else []
+    half = each // 2
+    return [OffsetRange(partition, low, low + half), OffsetRange(partition, high - half, high)]
+
+
+def _parsed(batch: pa.RecordBatch) -> Iterator[Sampled | str]:
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    unread = columns.get(frames.SOURCE_PROBLEM) or [None] * batch.num_rows
+    places = zip(columns["partition"], columns["offset"], strict=True)
+    for row, (partition, offset) in enumerate(places):
+        if unread[row] is not None:
+            yield f"partition {partition}, offset {offset}: it cannot be decoded"
+            continue
+        try:
+            yield sampled(columns["value"][row], columns["key"][row])
+        except Malformed as error:
+            yield f"partition {partition}, offset {offset}: {error.text}"
+
+
+def schema_of_values(registry: RegistryClient, topic: str) -> RegisteredSchema | None:
+    """The newest schema of a topic's values, under the name that serializers give it by default."""
+    return registry.latest(f"{topic}-value")
+
+
+def schema_of_keys(registry: RegistryClient, topic: str) -> RegisteredSchema | None:
+    """The same of keys."""
+    return registry.latest(f"{topic}-key")
