@@ -89,7 +89,8 @@ def lines_of(planned: ChangePlan) -> list[str]:
         found += ["Every run also executes:", *(f"  {one.to_sql()};" for one in planned.others)]
     if planned.unlisted:
         listed = ", ".join(f"{d.kind.value.lower()} {d.name}" for d in planned.unlisted)
-        found += [f"Not in the file, and left alone (--prune drops them): {listed}"]
+        why = "but in use" if planned.pruned else "and left alone (--prune drops them)"
+        found += [f"Not in the file, {why}: {listed}"]
     return [*found, _summary(planned)]
 
 
@@ -107,17 +108,15 @@ def _summary(planned: ChangePlan) -> str:
     if planned.blocked:
         return f"{counted(len(planned.blocked), 'object')} cannot be changed as the file says; nothing is applied."
     dangerous = sum(step.dangerous for step in planned.steps)
-    text = counted(len(planned.steps), "change")
-    return (
-        f"{text}, {dangerous} of them dangerous: calve run asks, or needs --yes." if dangerous else f"{text}, all safe."
-    )
+    how = f"{dangerous} of them dangerous: calve run asks, or needs --yes" if dangerous else "not dangerous"
+    return f"{counted(len(planned.steps), 'change')}, {how}."
+
+
+_STYLES = {"+ ": "green", "- ": "red", "~ ": "yellow", "! ": "bold red", "> ": "dim"}
 
 
 def _print(console: Console, line: str) -> None:
-    body = line.strip()
-    style = {"+": "green", "-": "red", "~": "yellow", "!": "bold red", ">": "dim"}.get(
-        body[:1] if body[1:2] == " " else ""
-    )
+    style = _STYLES.get(line.strip()[:2])
     console.print(styled((line, style)) if style else line, soft_wrap=True)
 
 

@@ -95,6 +95,8 @@ class ChangePlan:
     others: tuple[st.Statement, ...] = ()
     """Statements of the file that are executed by every run: they define nothing."""
     notes: tuple[str, ...] = ()
+    pruned: bool = False
+    """Whether the steps drop unlisted objects, unless others need them."""
 
     @property
     def empty(self) -> bool:
@@ -126,6 +128,8 @@ class _Planning:
         self._notes: list[str] = []
         self._replaced: set[str] = set()
         """Uids of objects that are dropped and created again."""
+        self._moved: set[str] = set()
+        """Uids of sources that read another topic."""
 
     def plan(self, statements: Sequence[st.Statement], *, prune: bool) -> ChangePlan:
         declared = _declared(statements)
@@ -135,6 +139,7 @@ class _Planning:
             self._replace(one, declared)
         for one in declared:
             self._compare(one)
+        self._refill()
         others = []
         for statement in statements:
             if isinstance(statement, st.Alter | st.Drop):
@@ -144,7 +149,8 @@ class _Planning:
         dropped = self._prune(listed) if prune else set[str]()
         unlisted = [d for d in self._definitions if d.uid not in listed | dropped | self._gone() and not d.owner]
         steps = [] if self._blocked else _in_order(self._steps, self._definitions)
-        return ChangePlan(tuple(steps), tuple(self._blocked), tuple(unlisted), tuple(others), tuple(self._notes))
+        blocked, notes = tuple(self._blocked), tuple(self._notes)
+        return ChangePlan(tuple(steps), blocked, tuple(unlisted), tuple(others), notes, pruned=prune)
 
     def _existing(self, statement: st.Create) -> Definition | None:
         return self._definitions.find(statement.name, *spaces(kind_of(statement)))
@@ -169,34 +175,50 @@ class _Planning:
                 self._alter(existing, alter, [one.text for one in differences], wanted)
 
     def _alter(self, existing: Definition, alter: st.Alter, texts: list[str], wanted: st.Create) -> None:
-        if (
-            isinstance(alter, st.AlterSink)
-            and isinstance(alter.action, st.SetFrom)
-            and self._starts_over(existing, wanted)
-        ):
-            alter = replace(alter, action=replace(alter.action, options=_SNAPSHOT))
+        effects: list[Effect] = []
+        action = alter.action if isinstance(alter, st.AlterSink) else None
+        if isinstance(action, st.SetFrom) and isinstance(wanted, st.CreateSink):
+            alter, effects = self._set_from(existing, wanted)
         after = altered(existing.statement, alter)
-        effects = effects_of_alter(existing.statement, after, alter, existing, self._definitions)
+        effects += effects_of_alter(existing.statement, after, alter, existing, self._definitions)
         self._steps.append(Step(existing.kind, existing.name, alter, tuple(texts), tuple(effects)))
         if _changes_topic(alter):
-            for sink in self._definitions.dependents(existing.uid):
-                if isinstance(sink.statement, st.CreateSink):
-                    self._refill(sink, sink.statement)
+            self._moved.add(existing.uid)
 
-    def _refill(self, sink: Definition, statement: st.CreateSink) -> None:
-        """Start a sink over, since its positions mean nothing in another topic."""
-        alter = st.AlterSink(name=statement.name, action=st.SetFrom(statement.source, _SNAPSHOT))
-        effects = effects_of_alter(statement, statement, alter, sink, self._definitions)
-        self._steps.append(Step(sink.kind, sink.name, alter, (), tuple(effects)))
+    def _set_from(self, existing: Definition, wanted: st.CreateSink) -> tuple[st.AlterSink, list[Effect]]:
+        """SET FROM another source or view; over another input, the positions of the sink mean nothing."""
+        there = existing.statement
+        if not isinstance(there, st.CreateSink):
+            raise TypeError(f"{existing.label} is not a sink")
+        _, world, _ = _schedule(self._steps, self._definitions)
+        before, views = resolve_source(there, self._definitions)
+        after, new_views = resolve_source(wanted, world)
+        table = table_of(there)
+        if before.input != after.input:
+            replaced = f"all rows of table {table} are replaced by those of {wanted.source.name}, in one snapshot"
+            alter = st.AlterSink(name=there.name, action=st.SetFrom(wanted.source, _SNAPSHOT))
+            return alter, [Effect(replaced, dangerous=True)]
+        same = not views and not new_views and before.envelope == after.envelope
+        stay = f"rows that table {table} already has are not computed again; WITH (SNAPSHOT = true) does that"
+        continues = Effect(f"table {table} continues where it is: both read the same input")
+        alter = st.AlterSink(name=there.name, action=st.SetFrom(wanted.source))
+        return alter, [continues] if same else [Effect(stay, dangerous=True)]
 
-    def _starts_over(self, existing: Definition, wanted: st.Create) -> bool:
-        """Whether a sink cannot continue at its position, since the other source has others."""
-        world = _world_after(self._steps, self._definitions)
-        if not isinstance(wanted, st.CreateSink) or not isinstance(existing.statement, st.CreateSink):
-            return False
-        before, _ = resolve_source(existing.statement, self._definitions)
-        after, _ = resolve_source(wanted, world)
-        return before.input != after.input
+    def _refill(self) -> None:
+        """Let sinks of another topic start over: their positions mean nothing in it."""
+        moved = {step.name for step in self._steps if _starts_from(step.statement)}
+        for sink in self._definitions.of(st.ObjectKind.SINK):
+            statement, below = sink.statement, {d.uid for d in _below(sink, self._definitions)}
+            if not isinstance(statement, st.CreateSink) or sink.name in moved or sink.uid in self._replaced:
+                continue
+            if below & self._moved:
+                alter = st.AlterSink(name=statement.name, action=st.SetFrom(statement.source, _SNAPSHOT))
+                replaced = (
+                    f"all rows of table {table_of(statement)} are replaced by those of the topic, in one snapshot"
+                )
+                effects = effects_of_alter(statement, statement, alter, sink, self._definitions)
+                step = Step(sink.kind, sink.name, alter, (), (Effect(replaced, dangerous=True), *effects))
+                self._steps.append(step)
 
     def _note_start_options(self, existing: Definition, wanted: st.Create) -> None:
         if not isinstance(wanted, st.CreateSink) or not isinstance(existing.statement, st.CreateSink):
@@ -279,7 +301,7 @@ class _Planning:
         """Whether positions in the former source are positions in the new one."""
         if not isinstance(changed.statement, st.CreateSource) or not isinstance(new, st.CreateSource):
             return True
-        world = _world_after(self._steps, self._definitions)
+        _, world, _ = _schedule(self._steps, self._definitions)
         return _place(plan_source(changed.statement, self._definitions)) == _place(plan_source(normalise(new), world))
 
     def _block(self, existing: Definition, texts: list[str], way: str) -> None:
@@ -314,10 +336,11 @@ class _Planning:
 
     def _prune(self, listed: set[str]) -> set[str]:
         """Drop what the file does not create, unless something in the file needs it; returns what is dropped."""
-        gone = self._gone()
-        wanted = {d.uid for d in self._definitions if d.uid not in listed | gone and not d.owner}
-        used_by = {uid: {d.uid for d in self._definitions.dependents(uid)} for uid in wanted}
-        wanted -= {uid for uid in wanted if used_by[uid] - wanted - gone}
+        _, world, _ = _schedule(self._steps, self._definitions)
+        there = {d.uid for d in self._definitions}
+        wanted = {d.uid for d in world if d.uid in there - listed and not d.owner}
+        used_by = {uid: {d.uid for d in world.dependents(uid)} for uid in wanted}
+        wanted -= {uid for uid in wanted if used_by[uid] - wanted}
         for one in sorted(self._definitions, key=lambda d: -list(st.ObjectKind).index(d.kind)):
             if one.uid in wanted:
                 drop = st.Drop(kind=one.kind, name=one.statement.name)
@@ -402,6 +425,16 @@ def _changes_topic(alter: st.Alter) -> bool:
     return isinstance(action, st.SetOptions) and action.options.find(KafkaSourceOptions.TOPIC.name) is not None
 
 
+def _starts_from(statement: st.Statement) -> bool:
+    return isinstance(statement, st.AlterSink) and isinstance(statement.action, st.SetFrom)
+
+
+def _below(definition: Definition, definitions: Definitions) -> list[Definition]:
+    """Everything that an object refers to, directly or indirectly."""
+    uids = [uid for uid, _ in definitions.fingerprint(definition)]
+    return [d for uid in uids if (d := definitions.by_uid(uid)) and d.uid != definition.uid]
+
+
 def _place(source: SourcePlan) -> object:
     """What positions of a source refer to."""
     match source.input:
@@ -421,6 +454,14 @@ def _in_order(steps: Sequence[Step], definitions: Definitions) -> list[Step]:
 
     Raises the error of the first step that is valid in no order.
     """
+    found, _, error = _schedule(steps, definitions)
+    if error is not None:
+        raise error
+    return found
+
+
+def _schedule(steps: Sequence[Step], definitions: Definitions) -> tuple[list[Step], Definitions, CalveError | None]:
+    """Steps in a valid order, the definitions after them, and the first error of those that are valid in none."""
     found, waiting, world = list[Step](), list(steps), definitions
     while waiting:
         first: CalveError | None = None
@@ -434,19 +475,8 @@ def _in_order(steps: Sequence[Step], definitions: Definitions) -> list[Step]:
                 waiting.remove(step)
                 break
         else:
-            raise first or TypeError("no step")
-    return found
-
-
-def _world_after(steps: Sequence[Step], definitions: Definitions) -> Definitions:
-    """The definitions after those steps that are valid already."""
-    world = definitions
-    for step in steps:
-        try:
-            world = _after(step.statement, world)
-        except CalveError:
-            continue
-    return world
+            return found, world, first
+    return found, world, None
 
 
 def _after(statement: st.Statement, world: Definitions) -> Definitions:

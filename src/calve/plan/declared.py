@@ -143,10 +143,7 @@ class Comparison:
 
     def _source(self, there: st.CreateSource, wanted: st.CreateSource) -> list[Difference]:
         found: list[Difference] = []
-        before, after = _input(there), _input(wanted)
-        found += [
-            Difference(f"~ {before[what]} -> {text}", None) for what, text in after.items() if before[what] != text
-        ]
+        found += _fixed(_input(there), _input(wanted))
         if type(there.input) is type(wanted.input):
 
             def alter(action: st.OptionsAction) -> st.Alter:
@@ -168,10 +165,7 @@ class Comparison:
         if read is None or read.uid not in existing.uses:
             change = st.AlterSink(name=there.name, action=st.SetFrom(wanted.source))
             found.append(Difference(f"~ FROM {there.source.to_sql()} -> {wanted.source.to_sql()}", change))
-        before, after = _target(there), _target(wanted)
-        found += [
-            Difference(f"~ {before[what]} -> {text}", None) for what, text in after.items() if before[what] != text
-        ]
+        found += _fixed(_target(there), _target(wanted))
         if there.key and wanted.key and not _same_names(there.key, wanted.key):
             found.append(Difference(f"~ KEY {in_parentheses(there.key)} -> {in_parentheses(wanted.key)}", None, "key"))
         elif bool(there.key) != bool(wanted.key) and not self._repeats_key(there, wanted):

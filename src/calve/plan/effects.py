@@ -149,13 +149,12 @@ def _of_connection(names: set[str], sinks: list[Definition]) -> Iterator[Effect]
 
 
 def _of_source_options(before: st.CreateSource, names: set[str], sinks: list[Definition]) -> Iterator[Effect]:
-    used = ", ".join(sink.name for sink in sinks)
     if not sinks:
         return
     if FilesOptions.PATH.name in names:
         yield Effect("all files of the new folder are read; rows of the old one stay in the table", dangerous=True)
     if KafkaSourceOptions.TOPIC.name in names:
-        yield Effect(f"sinks that read the old topic halt: {used}", dangerous=True)
+        yield Effect("positions in the old topic mean nothing in the new one", dangerous=True)
     if FilesOptions.FORMAT.name in names and isinstance(before.input, parts.FilesClause):
         yield Effect("files that were not read yet must have the new format", dangerous=True)
     if names & _OTHER_ROWS:
@@ -237,16 +236,6 @@ def _is_wider(before: str, after: str) -> bool:
 def _of_sink(before: st.CreateSink, after: st.CreateSink, action: st.SinkAction) -> Iterator[Effect]:
     table = table_of(before)
     match action:
-        case st.SetFrom(_, options) if options:
-            yield Effect(
-                f"all rows of table {table} are replaced by those of {after.source.name}, in one snapshot",
-                dangerous=True,
-            )
-        case st.SetFrom():
-            yield Effect(
-                f"rows that table {table} already has are not computed again; WITH (SNAPSHOT = true) does that",
-                dangerous=True,
-            )
         case st.SetPartitioning(fields):
             spec = "a new partition spec" if fields else "an unpartitioned spec"
             yield Effect(f"table {table} gets {spec}; older rows stay where they are")
