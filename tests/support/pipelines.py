@@ -16,8 +16,8 @@ from calve.pipeline.query import Query
 from calve.pipeline.supervisor import SinkResult, Supervisor
 from calve.sql.parser import parse
 from calve.sql.statements import Create
-from calve.statements.create import apply
 from calve.statements.execute import execute
+from calve.statements.reconcile import apply, plan
 from tests.support.readers import duckdb_rows
 
 PATIENCE = 120.0
@@ -33,7 +33,9 @@ class Pipelines:
     def apply(self, text: str) -> None:
         for statement in parse(text):
             if isinstance(statement, Create):
-                apply(self.place, statement)
+                planned = plan(self.place, [statement])
+                assert not planned.blocked, planned.blocked
+                list(apply(self.place, planned))
             else:
                 execute(self.place, statement)
 

@@ -27,6 +27,7 @@ from calve.cli.options import (
     Level,
     Logs,
     PageOptions,
+    Prune,
     QueryEngine,
     Quiet,
     ReadOptions,
@@ -103,6 +104,10 @@ def run(  # noqa: PLR0913 - a parameter for each option
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Read what the sources have now, commit it, and exit.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Apply dangerous changes of the file without a question; see `calve plan`.")
+    ] = False,
+    prune: Prune = False,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
     conf: Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting, KEY=VALUE.")] = None,
     serve: Annotated[
@@ -131,8 +136,9 @@ def run(  # noqa: PLR0913 - a parameter for each option
 ) -> None:
     """Apply a pipeline file and keep its sinks running, until Ctrl-C.
 
-    An existing object with the same definition is left alone; one that differs is an error: use ALTER. Running sinks
-    notice changes by `calve sql` (ALTER, DROP, PAUSE). Without a file, the sinks that are already defined run.
+    The definitions are made equal to the file first (`calve plan` shows how). Dangerous changes are applied only with
+    --yes, or if you agree at the terminal; otherwise nothing is changed. Running sinks notice changes by `calve sql`
+    (ALTER, DROP, PAUSE). Without a file, the sinks that are already defined run.
     """
     from calve.cli.exports import Exports
     from calve.cli.run import run_pipeline
@@ -152,8 +158,36 @@ def run(  # noqa: PLR0913 - a parameter for each option
         conf=settings,
         exports=exports,
         page=page,
+        prune=prune,
+        yes=yes,
     )
     raise typer.Exit(code)
+
+
+@app.command()
+def plan(  # noqa: PLR0913 - a parameter for each option
+    pipeline: Annotated[list[Path], typer.Argument(help="Files with statements, as for `calve run`.")],
+    *,
+    prune: Prune = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 if there is something to do, for CI; with 0 otherwise.")
+    ] = False,
+    home: Home = None,
+    log_format: Logs = LogFormat.TEXT,
+    log_level: Level = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show the statements that make the definitions equal to a pipeline file, and what they do; changes nothing.
+
+    Exits with 0, or with 2 if the file is not valid or says what no statement can do.
+    """
+    from calve.cli.plan import run_plan
+    from calve.cli.show import console
+
+    log_to_stderr(log_format, quiet=quiet, level=log_level)
+    screen = console(quiet=quiet)
+    raise typer.Exit(run_plan(screen, pipeline, _folder(home), prune=prune, as_json=as_json, check=check))
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -23,6 +23,7 @@ Level = Annotated[
 Connection = Annotated[
     str | None, typer.Option("--connection", help="Connection to the table's catalog. Default: the embedded one.")
 ]
+Prune = Annotated[bool, typer.Option("--prune", help="Also drop objects that the file does not create.")]
 LOOPBACK = "127.0.0.1"
 Host = Annotated[str, typer.Option("--host", help="Address of the page. One that other machines reach needs a token.")]
 Token = Annotated[

@@ -14,17 +14,15 @@ from rich.console import Console
 from calve.cli.exports import Exports, serve_metrics, write_metrics
 from calve.cli.live import end_line, progress
 from calve.cli.options import PageOptions
+from calve.cli.plan import apply_files
 from calve.cli.serve import page_beside
 from calve.cli.show import counted
-from calve.definitions.workplace import Workplace, workplace
+from calve.definitions.workplace import workplace
 from calve.errors import CalveError, InvalidInput
 from calve.pipeline.supervisor import Ending, SinkResult, Supervisor
 from calve.spark.on_demand import spark_on_demand
 from calve.spark.session_log import rotate_log
-from calve.sql.parser import parse
-from calve.sql.statements import Create, ObjectKind
-from calve.statements.create import apply
-from calve.statements.execute import execute
+from calve.sql.statements import ObjectKind
 
 _RANK = {0: 0, 2: 1, 1: 2, 3: 3}
 """Severity by exit code."""
@@ -40,11 +38,13 @@ def run_pipeline(  # noqa: PLR0913 - those after the star are options by name
     conf: Mapping[str, str],
     exports: Exports | None = None,
     page: PageOptions | None = None,
+    prune: bool = False,
+    yes: bool = False,
 ) -> int:
-    """Apply the statements and run every sink; returns the worst exit code."""
+    """Apply the files and run every sink; returns the worst exit code."""
     place = workplace(home, spark_on_demand(home, master=master, conf=conf))
-    for file in files:
-        apply_file(place, file)
+    if files:
+        apply_files(console, place, files, prune=prune, yes=yes)
     if not place.definitions().of(ObjectKind.SINK):
         raise InvalidInput("there is no sink to run", detail=f"Home folder {place.home}.", hint="CREATE SINK ...")
     supervisor = Supervisor(place, until_caught_up=until_caught_up)
@@ -61,19 +61,6 @@ def run_pipeline(  # noqa: PLR0913 - those after the star are options by name
     for result in results:
         _print_result(console, result)
     return max((r.exit_code for r in results), key=_RANK.__getitem__, default=0)
-
-
-def apply_file(place: Workplace, file: Path) -> None:
-    """Apply the statements of a file; existing objects with the same definition are left alone."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f'cannot read "{file}"', detail=f"{error}.") from error
-    for statement in parse(text):
-        if isinstance(statement, Create):
-            apply(place, statement)
-        else:
-            execute(place, statement)
 
 
 @contextmanager

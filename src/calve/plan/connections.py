@@ -16,6 +16,8 @@ from calve.plan.catalogue import AwsOptions, CatalogOptions, ConnectionStatement
 from calve.plan.lookup import required_connection, secret
 from calve.plan.settings import AnySetting, CheckedOptions, Setting
 from calve.sql.errors import SqlError
+from calve.sql.names import Identifier
+from calve.sql.options import SecretName
 from calve.sql.statements import ConnectionKind, CreateConnection
 
 _LOGINS = (CatalogOptions.PASSWORD, CatalogOptions.CREDENTIAL, CatalogOptions.TOKEN)
@@ -60,6 +62,18 @@ def wants_validation(statement: CreateConnection) -> bool:
     """Whether to test the connection when it is created. The default is true, except for AWS."""
     given = catalogue.CONNECTION_STATEMENT.check(statement.settings, statement.where)
     return given.get(ConnectionStatementOptions.VALIDATE, statement.kind is not ConnectionKind.AWS)
+
+
+def uses_of_connection(statement: CreateConnection, definitions: Definitions) -> tuple[str, ...]:
+    """Uids of the secrets and connections that a connection refers to."""
+    found = []
+    for option in statement.options:
+        if isinstance(option.value, SecretName):
+            reference = secret(definitions, option.value)
+            found.append(reference.uid if reference else "")
+        elif option.name == CatalogOptions.AWS_CONNECTION.name and isinstance(option.value, Identifier):
+            found.append(required_connection(definitions, option.value, ConnectionKind.AWS).uid)
+    return tuple(found)
 
 
 def plan_aws_connection(statement: CreateConnection, definitions: Definitions) -> AwsConnection:

@@ -29,7 +29,7 @@ from calve.plan.settings import CheckedOptions
 from calve.sql import parts
 from calve.sql.errors import SqlError
 from calve.sql.names import FieldPath, Identifier
-from calve.sql.options import SecretLiteral
+from calve.sql.options import SecretLiteral, SecretName
 from calve.sql.parts import ColumnClause
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSource
 
@@ -59,6 +59,21 @@ def plan_source(statement: CreateSource, definitions: Definitions) -> SourcePlan
             return _kafka(statement, statement.input, definitions)
         case parts.TableClause():
             return _table(statement, statement.input, definitions)
+
+
+def uses_of_source(statement: CreateSource, definitions: Definitions) -> tuple[str, ...]:
+    """Uids of the connection and the secret that a source refers to."""
+    if isinstance(statement.input, parts.TableClause):
+        name = statement.input.table.parts[0]
+        return (required_connection(definitions, name, ConnectionKind.ICEBERG_CATALOG).uid,)
+    if not isinstance(statement.input, parts.KafkaClause):
+        return ()
+    found = required_connection(definitions, statement.input.connection, ConnectionKind.KAFKA)
+    form = statement.input.format
+    registry = form.registry if isinstance(form, parts.AvroFormat) else None
+    password = registry.value(RegistryOptions.PASSWORD.name) if registry else None
+    known = secret(definitions, password) if isinstance(password, SecretName) else None
+    return (found.uid, known.uid) if known else (found.uid,)
 
 
 def column_named(columns: tuple[KnownColumn, ...], name: Identifier, what: str) -> KnownColumn:

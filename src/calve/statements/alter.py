@@ -13,39 +13,27 @@ from calve.errors import InvalidInput
 from calve.model.checkpoint import RowKind
 from calve.pipeline.lakes import lake_of
 from calve.plan import catalogue
-from calve.plan.connections import plan_connection, wants_validation
+from calve.plan.alterations import ALTERED, altered_options
+from calve.plan.connections import plan_connection, uses_of_connection, wants_validation
+from calve.plan.declared import hide_literals, normalise
 from calve.plan.lookup import required
-from calve.plan.settings import SettingGroup
 from calve.plan.sinks import SinkPlan, plan_sink, resolve_source, uses_of_sink
 from calve.plan.sources import plan_source
 from calve.sql import parts, statements
 from calve.sql import statements as st
 from calve.sql.errors import SqlError
 from calve.sql.names import Identifier, in_parentheses
-from calve.sql.options import NO_OPTIONS, Options
+from calve.sql.options import SecretName
 from calve.statements.answers import TextAnswer
-from calve.statements.create import check_source, connection_uses, hide_literals, normalise, try_connection
+from calve.statements.create import check_source, try_connection
 from calve.watch.status_files import forget_status
 
 S = TypeVar("S", bound=st.Create)
 
-_ALTERED = {
-    st.AlterSecret: st.ObjectKind.SECRET,
-    st.AlterConnection: st.ObjectKind.CONNECTION,
-    st.AlterSource: st.ObjectKind.SOURCE,
-    st.AlterView: st.ObjectKind.VIEW,
-    st.AlterSink: st.ObjectKind.SINK,
-}
-_GROUPS = {
-    st.ConnectionKind.AWS: catalogue.AWS,
-    st.ConnectionKind.ICEBERG_CATALOG: catalogue.ICEBERG_CATALOG,
-    st.ConnectionKind.KAFKA: catalogue.KAFKA,
-}
-
 
 def alter(place: Workplace, statement: st.Alter) -> TextAnswer:
     """Alter an object."""
-    kind = _ALTERED[type(statement)]
+    kind = ALTERED[type(statement)]
     definitions = place.definitions()
     if statement.if_exists and definitions.find(statement.name, kind) is None:
         return TextAnswer(f'there is no {kind.value.lower()} "{statement.name}"')
@@ -104,15 +92,6 @@ def _statement(found: Definition, kind: type[S]) -> S:
     return found.statement
 
 
-def _update_options(group: SettingGroup, options: Options, action: statements.OptionsAction) -> Options:
-    if isinstance(action, statements.SetOptions):
-        return options.updated(action.options)
-    for name in action.names:
-        if group.find(name.text) is None:
-            raise group.unknown(name.text, name.where)
-    return options.without(name.text for name in action.names)
-
-
 def _secret(place: Workplace, found: Definition, origin: parts.SecretOrigin) -> TextAnswer:
     statement = _statement(found, st.CreateSecret)
     if not isinstance(origin, parts.FromLiteral):
@@ -129,12 +108,13 @@ def _secret(place: Workplace, found: Definition, origin: parts.SecretOrigin) -> 
 
 def _connection(place: Workplace, found: Definition, given: st.AlterConnection, definitions: Definitions) -> TextAnswer:
     statement = _statement(found, st.CreateConnection)
-    options = _update_options(_GROUPS[statement.kind], statement.options, given.action)
-    hidden = hide_literals(place, replace(statement, options=options, settings=given.settings), found.uid)
-    names = {d.name for d in hidden.secrets}
-    replaced = [d for d in definitions if d.owner == found.uid and d.name in names]
-    known = Definitions([*(d for d in definitions if d not in replaced), *hidden.secrets])
-    wanted = replace(hidden.statement, settings=NO_OPTIONS if not given.settings else given.settings)
+    altered = replace(altered_options(statement, given.action), settings=given.settings)
+    hidden = hide_literals(altered, found.uid, place.ids.new_id)
+    wanted = hidden.statement
+    made = {d.name for d in hidden.secrets}
+    named = {option.value.name.name for option in wanted.options if isinstance(option.value, SecretName)}
+    stale = [d for d in definitions if d.owner == found.uid and (d.name in made or d.name not in named)]
+    known = Definitions([*(d for d in definitions if d not in stale), *hidden.secrets])
     plan_connection(wanted, known)
     for uid, text in hidden.texts.items():
         place.vault.keep(uid, text)
@@ -142,17 +122,17 @@ def _connection(place: Workplace, found: Definition, given: st.AlterConnection, 
         if wants_validation(wanted):
             try_connection(place, wanted, known)
         stored = replace(found, statement=replace(wanted, settings=statement.settings))
-        stored = replace(stored, uses=connection_uses(wanted, known))
-        if not hidden.secrets:
+        stored = replace(stored, uses=uses_of_connection(wanted, known))
+        if not hidden.secrets and not stale:
             return _store_change(place, found, stored)
-        if replaced:
-            place.store.drop(replaced)
+        if stale:
+            place.store.drop(stale)
         place.store.replace(stored, hidden.secrets)
     except BaseException:
         for uid in hidden.texts:
             place.vault.forget(uid)
         raise
-    for definition in replaced:
+    for definition in stale:
         place.vault.forget(definition.uid)
     return TextAnswer(f"altered {found.label}")
 
@@ -162,17 +142,8 @@ def _source(place: Workplace, found: Definition, given: st.AlterSource, definiti
     if isinstance(given.action, statements.SetColumns):
         _check_same_key(statement, given.action.primary_key)
         return _columns(place, found, replace(statement, columns=given.action.columns), definitions)
-    used = statement.input
-    group = {
-        parts.FilesClause: catalogue.FILES,
-        parts.GeneratorClause: catalogue.GENERATOR,
-        parts.KafkaClause: catalogue.KAFKA_SOURCE,
-        parts.TableClause: catalogue.TABLE_SOURCE,
-    }[type(used)]
-    options = _update_options(group, used.options, given.action)
-    wanted = normalise(replace(statement, input=replace(used, options=options)))
-    if isinstance(wanted, st.CreateSource):
-        check_source(place, wanted, definitions)
+    wanted = normalise(altered_options(statement, given.action))
+    check_source(place, wanted, definitions)
     return _store_change(place, found, replace(found, statement=wanted))
 
 
@@ -222,8 +193,7 @@ class _Sink:
         found, standing = self._found, self._found.standing
         match action:
             case statements.SetOptions() | statements.ResetOptions():
-                options = _update_options(catalogue.SINK, self._create.options, action)
-                return self._to(replace(found, statement=replace(self._create, options=options)))
+                return self._to(replace(found, statement=altered_options(self._create, action)))
             case statements.SetFrom():
                 return self._to(self._from(action))
             case statements.SetPartitioning(fields):

@@ -5,14 +5,13 @@ The texts of secrets are stored in the vault before a definition refers to them,
 """
 
 import logging
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from calve.catalog.failures import trying
 from calve.catalog.properties import store_properties
 from calve.definitions.objects import Definition, SinkState, kind_of, spaces
 from calve.definitions.store import Definitions
-from calve.definitions.vault import KEPT, is_kept
+from calve.definitions.vault import KEPT
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput, TransientError
 from calve.iceberg.loading import FORMAT_VERSION, Occupied, planned_location, sinks_of_table
@@ -21,16 +20,14 @@ from calve.model.names import check_name
 from calve.model.relation import FilesInput, KafkaInput
 from calve.model.spec import NoEnvelope, TableName
 from calve.pipeline.lakes import lake_of, revealing
-from calve.plan import catalogue
-from calve.plan.connections import plan_connection, wants_validation
-from calve.plan.lookup import required, required_connection, secret
+from calve.plan.connections import plan_connection, uses_of_connection, wants_validation
+from calve.plan.declared import hide_literals, normalise
+from calve.plan.lookup import required
 from calve.plan.sinks import OnOldProgress, SinkPlan, plan_sink, uses_of_sink
-from calve.plan.sources import plan_source
+from calve.plan.sources import plan_source, uses_of_source
 from calve.sql import parts
 from calve.sql import statements as st
 from calve.sql.errors import SqlError
-from calve.sql.names import Identifier
-from calve.sql.options import Option, Options, SecretLiteral, SecretName
 from calve.statements.answers import TextAnswer
 from calve.storage.filesystems import io_properties_of, try_bucket, try_keys
 from calve.storage.listing import check_there
@@ -54,21 +51,6 @@ def create(place: Workplace, statement: st.Create) -> TextAnswer:
         )
     done = _Creation(place).run(statement)
     return TextAnswer("\n".join([f"created {kind.value.lower()} {statement.name.to_sql()}", *done]))
-
-
-def apply(place: Workplace, statement: st.Create) -> TextAnswer:
-    """As `create`, but an existing object with the same definition is left alone."""
-    kind = kind_of(statement)
-    existing = place.definitions().find(statement.name, *spaces(kind))
-    if existing is None or statement.if_not_exists:
-        return create(place, statement)
-    if is_same(place, existing, statement):
-        return TextAnswer(f"{existing.label} is unchanged")
-    raise SqlError.at(
-        statement.name.where,
-        f"{existing.label} exists with another definition",
-        hint=f"Use ALTER {existing.kind.value}, or DROP it first. SHOW CREATE {existing.kind.value} prints it.",
-    )
 
 
 def validate(place: Workplace, statement: st.Validate) -> TextAnswer:
@@ -117,68 +99,6 @@ def _warn_of_missing_folder(source: str, path: str) -> None:
         _log.warning("source %s reads nothing yet: there is no folder %s. %s", source, path, error.hint)
 
 
-def normalise(statement: st.Create) -> st.Create:
-    """The statement to store: its folders are absolute, so that it does not depend on the working directory."""
-    if isinstance(statement, st.CreateSource) and isinstance(statement.input, parts.FilesClause):
-        options = statement.input.options
-        path = options.find(catalogue.FilesOptions.PATH.name)
-        if path is not None and isinstance(path.value, str) and "://" not in path.value:
-            made = replace(path, value=str(Path(path.value).absolute()))
-            statement = replace(statement, input=replace(statement.input, options=options.updated(Options((made,)))))
-    return replace(statement, if_not_exists=False)
-
-
-def is_same(place: Workplace, existing: Definition, statement: st.Create) -> bool:
-    """Whether a statement equals the existing definition; literal secrets are compared with the stored ones."""
-    there, wanted = existing.statement, normalise(statement)
-    if isinstance(there, st.CreateSecret) and isinstance(wanted, st.CreateSecret):
-        if isinstance(wanted.origin, parts.FromLiteral):
-            return is_kept(existing) and place.vault.kept(existing.uid) == wanted.origin.value.reveal()
-        return there.origin == wanted.origin
-    if isinstance(there, st.CreateConnection) and isinstance(wanted, st.CreateConnection):
-        definitions = place.definitions()
-        hidden = {}
-        for option in wanted.options:
-            reference = there.options.value(option.name)
-            if isinstance(option.value, SecretLiteral) and isinstance(reference, SecretName):
-                found = definitions.find(reference.name, st.ObjectKind.SECRET)
-                if found and found.owner == existing.uid and place.vault.kept(found.uid) == option.value.reveal():
-                    hidden[option.name] = reference
-        options = Options(tuple(replace(o, value=hidden.get(o.name, o.value)) for o in wanted.options))
-        return replace(wanted, options=options, name=there.name, settings=there.settings) == there
-    if isinstance(wanted, st.CreateSource) and isinstance(there, st.CreateSource) and wanted.infer:
-        # What was inferred stays as it is; what the statement declares has to be part of it.
-        declared = set(wanted.columns) <= set(there.columns)
-        wanted = replace(wanted, columns=there.columns if declared else wanted.columns, infer=False)
-    return replace(wanted, name=there.name) == there
-
-
-@dataclass(frozen=True)
-class HiddenLiterals:
-    """A connection's statement with its literal secrets replaced by names, and these secrets."""
-
-    statement: st.CreateConnection
-    secrets: tuple[Definition, ...]
-    texts: dict[str, str]
-    """By uid of the secret."""
-
-
-def hide_literals(place: Workplace, statement: st.CreateConnection, owner: str) -> HiddenLiterals:
-    """Give every literal secret of a connection a name."""
-    secrets, texts, options = [], {}, list[Option]()
-    for option in statement.options:
-        value = option.value
-        if isinstance(value, SecretLiteral):
-            uid = place.ids.new_id()
-            name = Identifier.exact(f"{statement.name}.{option.name.lower().replace(' ', '_')}")
-            made = st.CreateSecret(name=name, origin=parts.FromFile(f"{KEPT}{uid}"))
-            secrets.append(Definition(uid, 1, made, owner=owner))
-            texts[uid] = value.reveal()
-            option = replace(option, value=SecretName(name))  # noqa: PLW2901 - the same option, its secret by name
-        options.append(option)
-    return HiddenLiterals(replace(statement, options=Options(tuple(options))), tuple(secrets), texts)
-
-
 class _Creation:
     """Creates one object."""
 
@@ -199,7 +119,7 @@ class _Creation:
                 if statement.infer:
                     statement, notes = self._with_columns(statement)
                 check_source(self._place, statement, self._definitions)
-                self._store(Definition(self._uid, 1, statement, uses=self._source_uses(statement)))
+                self._store(Definition(self._uid, 1, statement, uses=uses_of_source(statement, self._definitions)))
             case st.CreateView():
                 from calve.statements.views import plan_view
 
@@ -240,10 +160,10 @@ class _Creation:
         self._keeping({self._uid: origin.value.reveal()}, Definition(self._uid, 1, kept))
 
     def _connection(self, given: st.CreateConnection) -> None:
-        hidden = hide_literals(self._place, given, self._uid)
+        hidden = hide_literals(given, self._uid, self._place.ids.new_id)
         with_secrets = Definitions([*self._definitions, *hidden.secrets])
         plan_connection(hidden.statement, with_secrets)
-        uses = connection_uses(hidden.statement, with_secrets)
+        uses = uses_of_connection(hidden.statement, with_secrets)
         stored = Definition(self._uid, 1, hidden.statement, uses=uses)
         validated = wants_validation(given)
         self._keeping(hidden.texts, *hidden.secrets, stored, tried=hidden.statement if validated else None)
@@ -263,19 +183,6 @@ class _Creation:
                 vault.forget(uid)
             raise
 
-    def _source_uses(self, statement: st.CreateSource) -> tuple[str, ...]:
-        if isinstance(statement.input, parts.TableClause):
-            name = statement.input.table.parts[0]
-            return (required_connection(self._definitions, name, st.ConnectionKind.ICEBERG_CATALOG).uid,)
-        if not isinstance(statement.input, parts.KafkaClause):
-            return ()
-        found = required_connection(self._definitions, statement.input.connection, st.ConnectionKind.KAFKA)
-        form = statement.input.format
-        registry = form.registry if isinstance(form, parts.AvroFormat) else None
-        password = registry.value(catalogue.RegistryOptions.PASSWORD.name) if registry else None
-        known = secret(self._definitions, password) if isinstance(password, SecretName) else None
-        return (found.uid, known.uid) if known else (found.uid,)
-
     def _sink(self, statement: st.CreateSink) -> None:
         uses = uses_of_sink(statement, self._definitions)
         definition = Definition(self._uid, 1, statement, uses=uses)
@@ -287,18 +194,6 @@ class _Creation:
 
             check_sinks_view(self._place, plan)
         self._store(decide_start(self._place, definition, plan, self._definitions))
-
-
-def connection_uses(statement: st.CreateConnection, definitions: Definitions) -> tuple[str, ...]:
-    """Uids of the secrets and connections that a connection refers to."""
-    found = []
-    for option in statement.options:
-        if isinstance(option.value, SecretName):
-            reference = secret(definitions, option.value)
-            found.append(reference.uid if reference else "")
-        elif option.name == catalogue.CatalogOptions.AWS_CONNECTION.name and isinstance(option.value, Identifier):
-            found.append(required_connection(definitions, option.value, st.ConnectionKind.AWS).uid)
-    return tuple(found)
 
 
 def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, definitions: Definitions) -> Definition:

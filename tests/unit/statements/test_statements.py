@@ -19,9 +19,8 @@ from calve.definitions.workplace import Workplace, workplace
 from calve.errors import CalveError, InvalidInput
 from calve.model.progress import Fence, Progress
 from calve.sql.parser import parse
-from calve.sql.statements import Create, CreateSink, ObjectKind
+from calve.sql.statements import CreateSink, ObjectKind
 from calve.statements.answers import Outcome, QueryAnswer, TextAnswer
-from calve.statements.create import apply
 from calve.statements.execute import execute
 from tests.support.golden import cases_of, check, error_lines
 
@@ -119,30 +118,13 @@ def test_a_refused_connection_leaves_no_secret_behind(place: Workplace) -> None:
     assert "a.secret_access_key" not in "\n".join(run(place, "SHOW SECRETS"))
 
 
-def test_applying_a_script_again_changes_nothing_and_another_definition_is_an_error(place: Workplace) -> None:
-    script = (
-        "CREATE CONNECTION c TO AWS (ACCESS KEY ID = 'x', SECRET ACCESS KEY = 'wolfram', REGION = 'r');"
-        "CREATE SECRET t AS 'tantal';"
-        "CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders;"
-    )
-
-    def applied(text: str) -> list[str]:
-        return [apply(place, s).text for s in parse(text) if isinstance(s, Create)]
-
-    applied(script)
-    revision = place.store.revision
-    assert applied(script) == ['connection "c" is unchanged', 'secret "t" is unchanged', 'sink "s" is unchanged']
-    assert place.store.revision == revision
-    for changed in (
-        script.replace("wolfram", "x"),
-        script.replace("tantal", "x"),
-        script.replace("TABLE orders", "TABLE o"),
-    ):
-        with pytest.raises(InvalidInput, match="exists with another definition") as caught:
-            applied(changed)
-        assert "Use ALTER" in caught.value.hint
-        assert "wolfram" not in str(caught.value)
-        assert "tantal" not in str(caught.value)
+def test_altering_a_literal_to_a_named_secret_forgets_the_literal(place: Workplace) -> None:
+    run(place, "CREATE CONNECTION c TO AWS (ACCESS KEY ID = 'x', SECRET ACCESS KEY = 'wolfram')")
+    assert len(list((place.home / "secrets").iterdir())) == 1
+    run(place, "ALTER CONNECTION c SET (SECRET ACCESS KEY = SECRET k)")
+    assert list((place.home / "secrets").iterdir()) == []
+    assert "c.secret_access_key" not in "\n".join(run(place, "SHOW SECRETS"))
+    assert "SECRET ACCESS KEY = SECRET k" in "\n".join(run(place, "SHOW CREATE CONNECTION c"))
 
 
 def test_the_same_value_again_is_no_change(place: Workplace) -> None:

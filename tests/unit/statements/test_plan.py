@@ -1,0 +1,120 @@
+"""What `calve plan` prints, and that applying it leaves nothing to do: tests/cases/plan/*.txt."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from calve.cli.plan import apply_files
+from calve.cli.show import console
+from calve.definitions.workplace import Workplace, workplace
+from calve.errors import InvalidInput
+from calve.sql.parser import parse
+from calve.statements.reconcile import plan
+from tests.support.golden import cases_of, check
+from tests.support.plans import Planned
+
+CASES = [path for path in cases_of("plan") if path.stem != "views"]
+"""Views need Spark: tests/e2e/test_plan.py."""
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("Spark is not needed here")
+
+
+def at(home: Path) -> Workplace:
+    return workplace(home, no_spark, {"K": "kept outside"})
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_plan_is_as_the_file_says_and_applying_it_leaves_nothing_to_do(path: Path, tmp_path: Path) -> None:
+    planned = Planned(tmp_path, at)
+    check(path, planned.answer)
+    assert planned.blocks, "every block is an error"
+
+
+SCRIPT = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE CONNECTION c TO AWS (ACCESS KEY ID = 'x', SECRET ACCESS KEY = 'wolfram', REGION = 'r');
+CREATE SECRET t AS 'tantal';
+CREATE SOURCE g FROM LOAD GENERATOR orders (ROWS = 100);
+CREATE SINK s FROM g TO ICEBERG CATALOG lake NAMESPACE shop TABLE g WITH (SNAPSHOT RETENTION = '7d');
+"""
+
+
+def applied(place: Workplace, text: str, *, yes: bool = False) -> None:
+    """As `calve run` applies a file."""
+    file = place.home.with_name("p.sql")
+    file.write_text(text)
+    apply_files(console(quiet=True), place, [file], prune=False, yes=yes)
+
+
+def test_applying_a_file_again_changes_nothing(tmp_path: Path) -> None:
+    place = at(tmp_path / "home")
+    applied(place, SCRIPT)
+    revision = place.store.revision
+    applied(place, SCRIPT)
+    assert place.store.revision == revision
+
+
+def test_safe_changes_are_applied_and_dangerous_ones_only_with_yes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = at(tmp_path / "home")
+    applied(place, SCRIPT)
+    applied(place, SCRIPT.replace("'wolfram'", "'osmium'").replace("'tantal'", "'rhenium'"))
+    revision = place.store.revision
+    assert capsys.readouterr().err == ""
+    changed = SCRIPT.replace("'wolfram'", "'iridium'").replace("'tantal'", "'rhenium'").replace("'7d'", "'1d'")
+    with pytest.raises(InvalidInput, match="nothing was changed") as caught:
+        applied(place, changed)
+    assert "--yes" in caught.value.hint
+    assert caught.value.exit_code == 2
+    assert place.store.revision == revision
+    printed = capsys.readouterr().err
+    assert "ALTER SINK s SET (SNAPSHOT RETENTION = '1d');" in printed
+    assert "older snapshots of table shop.g may expire sooner" in printed
+    for text in ("wolfram", "osmium", "iridium", "tantal", "rhenium"):
+        assert text not in printed + str(caught.value)
+    applied(place, changed, yes=True)
+    assert plan(place, list(parse(changed))).empty
+
+
+def test_what_cannot_change_stops_the_file_even_with_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = at(tmp_path / "home")
+    applied(place, SCRIPT)
+    revision = place.store.revision
+    with pytest.raises(InvalidInput, match="the file cannot be applied") as caught:
+        applied(place, SCRIPT.replace("TO AWS (", "TO KAFKA (BROKER = 'b', ").replace("'7d'", "'30d'"), yes=True)
+    assert "connection c" in caught.value.detail
+    assert place.store.revision == revision
+    assert "another name" in capsys.readouterr().err
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "calve", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_the_command_prints_a_plan_for_people_and_programs_without_iceberg(tmp_path: Path) -> None:
+    home, file = tmp_path / "home", tmp_path / "p.sql"
+    applied(at(home), SCRIPT)
+    file.write_text(SCRIPT)
+    same = command("plan", str(file), "--check", "--home", str(home))
+    assert (same.returncode, same.stdout) == (0, "Nothing to do: the definitions are as the file says.\n")
+    file.write_text(SCRIPT.replace("'7d'", "'1d'").replace("wolfram", "iridium"))
+    shown = command("plan", str(file), "--home", str(home))
+    assert shown.returncode == 0
+    assert "iridium" not in shown.stdout
+    found = command("plan", str(file), "--check", "--json", "--home", str(home))
+    assert found.returncode == 1
+    body = json.loads(found.stdout)
+    assert [(c["action"], c["kind"], c["name"], c["dangerous"]) for c in body["changes"]] == [
+        ("alter", "connection", "c", False),
+        ("alter", "sink", "s", True),
+    ]
+    assert "iridium" not in found.stdout
+    file.write_text(SCRIPT.replace("ROWS", "ROWSS"))
+    assert command("plan", str(file), "--home", str(home)).returncode == 2
