@@ -13,7 +13,7 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import InvalidInput
 from calve.lake import TableRef
-from calve.model.connection import CatalogConnection, KafkaConnection
+from calve.model.connection import AwsConnection, CatalogConnection, KafkaConnection
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
 from calve.model.spec import Envelope, EpochUnit, NoEnvelope
 from calve.pipeline.lakes import lake_of, revealing, store_of_sinks

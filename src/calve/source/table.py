@@ -51,6 +51,7 @@ from calve.model.changelog import (
     TablePlace,
 )
 from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, canonical_offsets
+from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import ChangeRows
 from calve.reader.frame import frame_of
 from calve.storage.state import StateStore
@@ -164,6 +165,7 @@ class TableSource:
         self._catalog = definition.table.lake.open()
         self._shape: TableShape | None = None
         self._unread = 0
+        self._newest: int | None = None
         self._committed: TablePlace | None = None
         self._moved_at: float | None = None
         self._tag: ConsumerTag | None = None
@@ -190,6 +192,7 @@ class TableSource:
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         table = self._load()
+        self._newest = newest_place(table).sequence_number
         self._columns()
         place = place_from(start)
         if place is None and self._with_contents:
@@ -227,6 +230,11 @@ class TableSource:
     @property
     def unread(self) -> int:
         return self._unread
+
+    def position(self, at: Offsets) -> SourcePosition:
+        """Counts commits of the table by sequence number. Snapshots may expire, but not by their number."""
+        place = place_from(at)
+        return SourcePosition((SourcePart("commits", place.sequence_number if place else None, self._newest),))
 
     def frame(self, spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
         table, until = self._load(), place_from(end)

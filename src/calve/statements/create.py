@@ -28,6 +28,7 @@ from calve.plan.sources import plan_source, uses_of_source
 from calve.sql import parts
 from calve.sql import statements as st
 from calve.sql.errors import SqlError
+from calve.sql.names import Identifier
 from calve.statements.answers import TextAnswer
 from calve.storage.filesystems import io_properties_of, try_bucket, try_keys
 from calve.storage.listing import check_there
