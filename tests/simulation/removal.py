@@ -648,7 +648,7 @@ class RemovalSimulation:
             gone_at = world.removed_at.get(snap.past.snapshot_id, world.now)
             if world.now - gone_at < GRACE and world.now <= until:
                 manifests = world.snapshots[world.head or 0].manifests
-                data = [path for manifest in snap.manifests - manifests for path in world.contents[manifest]]
+                data = [path for manifest in sorted(snap.manifests - manifests) for path in world.contents[manifest]]
                 world.say(f"cherry-pick of {snap.past.snapshot_id}")
                 world.add({*manifests, world.new_manifest(data)})
             elif world.now <= until:

@@ -372,7 +372,7 @@ class _Work:
     def _unnamed(self, files: dict[str, NamedFile], manifests: Iterable[str]) -> list[NamedFile]:
         """Those of the files that these manifests do not name."""
         left = dict(files)
-        for manifest in list(manifests):
+        for manifest in sorted(manifests):
             self._check()
             if not left:
                 break
