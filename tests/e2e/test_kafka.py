@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
 from calve.api.verify import verify
@@ -20,7 +21,7 @@ from calve.model.health import SourcePart
 from calve.pipeline.supervisor import Ending, SinkResult
 from calve.source.kafka import brokers
 from calve.watch.status_files import read_statuses
-from tests.support.pipelines import Pipelines
+from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import ROOT, spark_iceberg_rows
 from tests.support.servers.kafka import (
     AUTHORITY,
@@ -223,6 +224,29 @@ def test_partitions_that_are_added_are_read_from_their_beginning(pipelines: Pipe
     assert status.source == tuple(SourcePart(*part) for part in ends)
     assert status.source_keeps_ms == timedelta(days=7) // timedelta(milliseconds=1)
     assert (status.unread, status.unread_most, status.retention_left) == (0, 0, None)
+
+
+def test_how_long_a_topic_keeps_records_is_known_unless_it_is_for_ever(kafka: Kafka) -> None:
+    hour = 3_600_000
+    for settings, kept in (
+        ({"retention.ms": str(hour)}, hour),
+        ({"retention.ms": str(hour), "cleanup.policy": "compact,delete"}, hour),
+        ({"retention.ms": str(hour), "cleanup.policy": "compact"}, None),
+        ({"retention.ms": "-1"}, None),
+    ):
+        topic, asked = kafka.topic(settings=settings), brokers.Brokers(brokers.Access(kafka.brokers))
+        eventually(lambda topic=topic, asked=asked: settles(lambda: asked._retention_ms(topic)))  # type: ignore[misc]
+        assert asked.retention_ms(topic) == kept
+    assert brokers.Brokers(brokers.Access(kafka.brokers)).retention_ms("nothing") is None
+
+
+def settles(ask: Callable[[], object]) -> bool:
+    """Whether brokers know a new topic by now."""
+    try:
+        ask()
+    except KafkaException:
+        return False
+    return True
 
 
 def recreated(kafka: Kafka, topic: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -174,6 +175,20 @@ def test_the_page_can_be_used_with_the_keyboard_alone(browser: Browser, stub: tu
     browser.press(Keys.ENTER, Keys.ENTER)
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_screen_reader_finds_the_table_of_sinks_at_any_width(
+    browser: Browser, stub: tuple[Served, Run], width: int
+) -> None:
+    browser.look(width=width)
+    browser.open(stub[0].url)
+    browser.find('tr[data-key="sink orders"]')
+    roles = browser.roles()
+    assert roles["table"] == 1
+    assert roles["rowheader"] == 5
+    assert roles["cell"] == 5 * 6 + 2, "and two problems"
+    assert roles["status"] == 2, "the connection, and announcements"
+
+
 @pytest.mark.parametrize("width", [390, 768, 1280])
 def test_nothing_is_cut_off_at_any_width(browser: Browser, stub: tuple[Served, Run], width: int) -> None:
     browser.look(width=width, dark=width == 768)
@@ -237,7 +252,9 @@ def test_sinks_whose_names_look_like_those_of_rows_are_kept_apart(browser: Brows
 
 
 def test_times_that_no_clock_has_are_shown_as_unknown(browser: Browser, tmp_path: Path) -> None:
-    write(tmp_path, status_of("odd", Health.RUNNING, last_commit_ms=10**18, since_ms=10**18, updated_ms=10**18))
+    write(
+        tmp_path, replace(status_of("odd", Health.RUNNING), last_commit_ms=10**18, since_ms=10**18, updated_ms=10**18)
+    )
     with served(tmp_path) as page:
         browser.open(f"{page.url}#/sinks/odd")
         browser.find("#source")

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -98,6 +99,11 @@ class Browser:
             if self.focused().startswith(words):
                 return
         raise AssertionError(f"{words!r} cannot be reached by Tab")
+
+    def roles(self) -> Counter[str]:
+        """How often each role occurs in what a screen reader is told."""
+        nodes = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        return Counter(str(node["role"]["value"]) for node in nodes if not node["ignored"])
 
     def run(self, script: str, *arguments: object) -> object:
         return self.driver.execute_script(script, *arguments)

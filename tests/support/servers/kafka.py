@@ -125,13 +125,13 @@ class Kafka:
         self._server = self._started()
         self.await_answer()
 
-    def topic(self, partitions: int = 1, name: str | None = None) -> str:
+    def topic(self, partitions: int = 1, name: str | None = None, settings: Mapping[str, str] | None = None) -> str:
         """A new topic; of this name, or of one that no other test has."""
         name = name or f"orders-{uuid.uuid4().hex[:8]}"
         deadline = time.monotonic() + START_SECONDS
         while True:  # one of that name may be on its way out
             try:
-                self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+                self._admin.create_topics([NewTopic(name, partitions, 1, config=dict(settings or {}))])[name].result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
                     raise

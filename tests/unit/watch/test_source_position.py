@@ -1,5 +1,6 @@
 """Where a sink is in its source: as sources report it, as a status keeps it."""
 
+import io
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from calve.cli.show import PlainConsole, show_statuses
+from calve.cli.status import to_json
 from calve.clock import SystemClock
 from calve.model.health import PARTS_KEPT, Health, SourcePart, SourcePosition, Status
 from calve.model.spec import NoEnvelope
@@ -164,3 +167,29 @@ def test_a_restart_keeps_the_last_position() -> None:
     before = replace(status_at(SourcePart("t 0", 5, 9, 0)), table="shop.t")
     begun = Status.begun("s", "shop.t", before, 2_000)
     assert (begun.source, begun.unread_most) == (before.source, 4)
+
+
+# ---- the terminal
+
+
+def shown(status: Status, now_ms: int = 1_000) -> str:
+    out = io.StringIO()
+    show_statuses(PlainConsole(file=out, width=200), [status], Path("home"), now_ms)
+    return out.getvalue()
+
+
+def test_calve_status_says_which_partition_is_behind_and_when_records_are_lost() -> None:
+    found = status_at(
+        SourcePart("t 0", 100, 110, 90), SourcePart("t 1", 100, 130, 40), keeps_ms=10_000, lag_ms=4_000, unread=40
+    )
+    text = shown(replace(found, counts="offsets"))
+    assert "s: partition t 1 has 30 of the unread offsets" in text
+    assert "s: the source removes unread offsets after 10 more, at the earliest in 6s" in text
+    assert "removes" not in shown(status_at(SourcePart("files", 3, 5), unread=2))
+    assert "partition" not in shown(status_at(SourcePart("t 0", 5, 5, 0), SourcePart("t 1", 5, 5, 0), unread=0))
+
+
+def test_the_json_of_a_status_has_the_position_and_what_is_left() -> None:
+    body = to_json(status_at(SourcePart("t 0", 100, 110, 90), keeps_ms=10_000, lag_ms=4_000), 1_000)
+    assert body["source"] == ({"name": "t 0", "read": 100, "end": 110, "oldest": 90},)
+    assert (body["unread_most"], body["retention_left"], body["retention_left_ms"]) == (10, 10, 6_000)

@@ -151,22 +151,21 @@ class Brokers:
         """
         now = time.monotonic()
         if self._retention is None or now >= self._retention[0]:
-            self._retention = (now + RETENTION_SECONDS, self._retention_ms(topic))
+            try:
+                self._retention = (now + RETENTION_SECONDS, self._retention_ms(topic))
+            except (installed().KafkaException, KeyError, ValueError, TypeError) as error:
+                _log.debug("the settings of topic %s are unknown: %s", topic, error)
+                self._retention = (now + UNKNOWN_SECONDS, None)
         return self._retention[1]
 
     def _retention_ms(self, topic: str) -> int | None:
+        """Raises KafkaException, and others for settings that brokers do not report as usual."""
         from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415 - an extra, see `installed`
 
-        kafka = installed()
-        try:
-            (asked,) = self._admin().describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-            settings = self._answer(asked, REPORT_SECONDS)
-            kept, policy = settings["retention.ms"].value, settings["cleanup.policy"].value
-        except (kafka.KafkaException, KeyError) as error:
-            _log.debug("the settings of topic %s are unknown: %s", topic, error)
-            return None
-        forever = kept is None or int(kept) < 0 or "delete" not in (policy or "")
-        return None if forever else int(kept)
+        (asked,) = self._admin().describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        settings = self._answer(asked, REPORT_SECONDS)
+        kept, policy = int(settings["retention.ms"].value), str(settings["cleanup.policy"].value)
+        return kept if kept >= 0 and "delete" in policy else None
 
     def require(self, topic: str) -> TopicState:
         """Like `state`, for the definition of a source: raises InvalidInput at once, with a similar topic."""
