@@ -41,6 +41,7 @@ from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.snapshot.consumers import ConsumerTag, consumer_tag
 from calve.lake import TableRef
+from calve.model.change import ORDER
 from calve.model.changelog import (
     CHANGE_TYPE,
     FRONTIER,
@@ -176,7 +177,10 @@ class TableSource:
         return f"table {self._ref}"
 
     def schema(self, _spark: SparkSession) -> StructType:
-        """The columns of the table when this was first asked. Raises TransientError while it does not exist."""
+        """The columns of the table when this was first asked. Raises TransientError while it does not exist.
+
+        Without the order that calve stores in some tables: it orders changes of another source.
+        """
         return StructType([*self._columns(), *CHANGE_FIELDS])
 
     def _columns(self) -> StructType:
@@ -186,7 +190,7 @@ class TableSource:
                 raise _missing(self._ref)
             self._shape = shape_of(found)
         columns = StructType.fromJson(json.loads(self._shape.columns))
-        return StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns])
+        return StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns if f.name != ORDER])
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         table = self._load()
@@ -233,6 +237,7 @@ class TableSource:
         if until is None or until.snapshot_id is None:
             return spark.createDataFrame([], self.schema(spark))
         place = place_from(start)
+        self._check(table, place, until)
         if place is None and self._with_contents:
             return self._contents(spark, table, until)
         return self._changes(spark, table, place or self._first(table), until)
@@ -263,10 +268,11 @@ class TableSource:
 
     def check_unchanged(self, start: Offsets, end: Offsets) -> None:
         """Raise SourceLost if the snapshots between these offsets are gone: their files may be removed."""
-        table, until = self._load(), place_from(end)
-        if until is None or until.snapshot_id is None:
-            return
-        place = place_from(start)
+        until = place_from(end)
+        if until is not None:
+            self._check(self._load(), place_from(start), until)
+
+    def _check(self, table: LoadedTable, place: TablePlace | None, until: TablePlace) -> None:
         steps = steps_after(table, until if place is None and self._with_contents else place or self._first(table))
         if place is not None and until not in {step.place for step in steps}:
             raise SourceLost(
@@ -324,7 +330,7 @@ class TableSource:
 
     def _contents(self, spark: SparkSession, table: LoadedTable, place: TablePlace) -> DataFrame:
         scan = Scan.of(table, AsOf(snapshot_id=place.snapshot_id)).read_as(self._schema_id)
-        rows = frame_of(spark, scan, None, None).frame
+        rows = frame_of(spark, scan, self._columns().names, None).frame
         return rows.select(
             "*",
             F.lit(ChangeType.INSERT.value).alias(CHANGE_TYPE),
@@ -336,7 +342,7 @@ class TableSource:
     def _changes(self, spark: SparkSession, table: LoadedTable, since: TablePlace, until: TablePlace) -> DataFrame:
         found = ChangeRange.of(table, since.snapshot_id, until.snapshot_id, net=False).read_as(self._schema_id)
         key = self._definition.key or None
-        request = ChangeRequest.of(found, key=key, columns=None, net=False, before=True)
+        request = ChangeRequest.of(found, key=key, columns=self._columns().names, net=False, before=True)
         return changes_frame(spark, request, None).frame.select(*self.schema(spark).names).to(self.schema(spark))
 
     @property
