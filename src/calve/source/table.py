@@ -24,7 +24,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from calve.changelog.frame import ChangeRequest, changes_frame
 from calve.clock import Clock
-from calve.errors import CommitConflict, InvalidInput, SourceChanged, SourceLost, TransientError
+from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError
 from calve.iceberg.loading import LoadedTable, load_table_or_none
 from calve.iceberg.planning.change_range import ChangeRange
 from calve.iceberg.planning.change_steps import (
@@ -203,7 +203,7 @@ class TableSource:
             return offsets_of(end)
         place = place or self._first(table)
         steps = steps_after(table, place)
-        self._hold(table, self._committed or place)
+        self._hold(table, place if self._committed is None else self._committed)
         taken, rows = 0, 0
         for step in steps:
             if self._differs(table, step):
@@ -318,10 +318,6 @@ class TableSource:
             return
         try:
             self._tag.hold(table, place.snapshot_id)
-        except CommitConflict as error:
-            if self._moved_at is None:
-                raise
-            _log.info("the tag of consumer %s was not moved: %s", self._definition.consumer, error.primary)
         except TransientError as error:
             if self._moved_at is None:
                 raise
