@@ -1,14 +1,23 @@
 """Pipelines of tables: the changes of one calve table feed another."""
 
 import json
+import random
+from collections import Counter
 from pathlib import Path
 
+import pytest
+from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
+import calve
+from calve.errors import SourceChanged
+from calve.pipeline.sink import Sink
+from calve.reader.local import read_here
 from calve.sql.parser import parse
 from calve.statements.answers import RowsAnswer
 from calve.statements.execute import execute
 from tests.support.pipelines import Pipelines
+from tests.unit.changelog.test_random_changes import EvolvingTable
 
 SINKS = ("raw", "cleaned", "totals", "copy")
 
@@ -68,5 +77,57 @@ def test_a_chain_of_tables_follows_its_source_from_one_file(spark: SparkSession,
     assert before == after, "nothing new, so nothing is committed"
     (shown,) = (execute(lake.place, statement) for statement in parse("SHOW CONSUMERS"))
     assert isinstance(shown, RowsAnswer)
-    assert [row[:3] for row in shown.rows] == [("cleaning", "cleaned", "shop.raw"), ("cleaning", "copy", "shop.raw")]
+    assert {row[:3] for row in shown.rows} == {("cleaning", name, "shop.raw") for name in ("cleaned", "copy")}
     assert {row[4] for row in shown.rows} == {"0"}, "the tags are where the sinks are"
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_copy_follows_the_columns_rewrites_and_deletes_of_another_writer(tmp_path: Path) -> None:
+    made = EvolvingTable(tmp_path, random.Random(2))
+    made.batch()
+    lake = calve.connect(home=tmp_path)
+    source = calve.table_changes(made.table.ref, start="earliest", max_rows_per_checkpoint=10)
+    sinks = {
+        "copy": calve.sink(source, name="copy", into=lake.table("shop.copy"), key=["id"]),
+        "log": calve.sink(source, name="log", into=lake.table("shop.log"), mode="append"),
+    }
+    changed = 0
+
+    def caught_up(sink: Sink) -> None:
+        """Start the sink until it has read everything: again if columns change while it runs."""
+        nonlocal changed
+        query = sink.start()
+        try:
+            query.await_caught_up(120)
+            made.batch()
+            with made.table.table.update_schema() as update:
+                update.add_column(f"more{changed}", StringType())
+            made.batch()
+            query.await_termination(120)
+        except SourceChanged:
+            changed += 1
+        finally:
+            query.stop()
+
+    for sink in sinks.values():
+        caught_up(sink)
+    assert changed == len(sinks), "each was told to start again"
+    for _ in range(3):
+        made.batch()
+        made.rewrite()
+    for sink in sinks.values():
+        query = sink.start()
+        query.await_caught_up(120)
+        query.stop()
+    names = [field.name for field in made.table.table.schema().fields]
+    expected = sorted(map(repr, made.table.rows()))
+    copied = read_here(lake.table("shop.copy"), columns=names).rows()
+    assert sorted(repr(row) for batch in copied for row in batch.to_pylist()) == expected
+    logged = read_here(lake.table("shop.log"), columns=[*names, "_calve_diff"]).rows()
+    total: Counter[str] = Counter()
+    for row in (row for batch in logged for row in batch.to_pylist()):
+        diff = row.pop("_calve_diff")
+        total[repr(row)] += diff
+    assert sum(total.values()) == len(expected)
+    assert min(total.values()) >= 0, "retracted rows are those that were there, with the columns that they had"
+    made.table.close()

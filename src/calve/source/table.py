@@ -24,7 +24,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from calve.changelog.frame import ChangeRequest, changes_frame
 from calve.clock import Clock
-from calve.errors import CommitConflict, InvalidInput, SourceChanged, SourceLost, TransientError
+from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError
 from calve.iceberg.loading import LoadedTable, load_table_or_none
 from calve.iceberg.planning.change_range import ChangeRange
 from calve.iceberg.planning.change_steps import (
@@ -41,6 +41,7 @@ from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.snapshot.consumers import ConsumerTag, consumer_tag
 from calve.lake import TableRef
+from calve.model.change import ORDER
 from calve.model.changelog import (
     CHANGE_TYPE,
     FRONTIER,
@@ -178,7 +179,10 @@ class TableSource:
         return f"table {self._ref}"
 
     def schema(self, _spark: SparkSession) -> StructType:
-        """The columns of the table when this was first asked. Raises TransientError while it does not exist."""
+        """The columns of the table when this was first asked. Raises TransientError while it does not exist.
+
+        Without the order that calve stores in some tables: it orders changes of another source.
+        """
         return StructType([*self._columns(), *CHANGE_FIELDS])
 
     def _columns(self) -> StructType:
@@ -188,7 +192,7 @@ class TableSource:
                 raise _missing(self._ref)
             self._shape = shape_of(found)
         columns = StructType.fromJson(json.loads(self._shape.columns))
-        return StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns])
+        return StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns if f.name != ORDER])
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         table = self._load()
@@ -202,7 +206,7 @@ class TableSource:
             return offsets_of(end)
         place = place or self._first(table)
         steps = steps_after(table, place)
-        self._hold(table, self._committed or place)
+        self._hold(table, place if self._committed is None else self._committed)
         taken, rows = 0, 0
         for step in steps:
             if self._differs(table, step):
@@ -241,6 +245,7 @@ class TableSource:
         if until is None or until.snapshot_id is None:
             return spark.createDataFrame([], self.schema(spark))
         place = place_from(start)
+        self._check(table, place, until)
         if place is None and self._with_contents:
             return self._contents(spark, table, until)
         return self._changes(spark, table, place or self._first(table), until)
@@ -271,10 +276,11 @@ class TableSource:
 
     def check_unchanged(self, start: Offsets, end: Offsets) -> None:
         """Raise SourceLost if the snapshots between these offsets are gone: their files may be removed."""
-        table, until = self._load(), place_from(end)
-        if until is None or until.snapshot_id is None:
-            return
-        place = place_from(start)
+        until = place_from(end)
+        if until is not None:
+            self._check(self._load(), place_from(start), until)
+
+    def _check(self, table: LoadedTable, place: TablePlace | None, until: TablePlace) -> None:
         steps = steps_after(table, until if place is None and self._with_contents else place or self._first(table))
         if place is not None and until not in {step.place for step in steps}:
             raise SourceLost(
@@ -320,10 +326,6 @@ class TableSource:
             return
         try:
             self._tag.hold(table, place.snapshot_id)
-        except CommitConflict as error:
-            if self._moved_at is None:
-                raise
-            _log.info("the tag of consumer %s was not moved: %s", self._definition.consumer, error.primary)
         except TransientError as error:
             if self._moved_at is None:
                 raise
@@ -332,7 +334,7 @@ class TableSource:
 
     def _contents(self, spark: SparkSession, table: LoadedTable, place: TablePlace) -> DataFrame:
         scan = Scan.of(table, AsOf(snapshot_id=place.snapshot_id)).read_as(self._schema_id)
-        rows = frame_of(spark, scan, None, None).frame
+        rows = frame_of(spark, scan, self._columns().names, None).frame
         return rows.select(
             "*",
             F.lit(ChangeType.INSERT.value).alias(CHANGE_TYPE),
@@ -344,7 +346,7 @@ class TableSource:
     def _changes(self, spark: SparkSession, table: LoadedTable, since: TablePlace, until: TablePlace) -> DataFrame:
         found = ChangeRange.of(table, since.snapshot_id, until.snapshot_id, net=False).read_as(self._schema_id)
         key = self._definition.key or None
-        request = ChangeRequest.of(found, key=key, columns=None, net=False, before=True)
+        request = ChangeRequest.of(found, key=key, columns=self._columns().names, net=False, before=True)
         return changes_frame(spark, request, None).frame.select(*self.schema(spark).names).to(self.schema(spark))
 
     @property

@@ -223,7 +223,7 @@ def _describe_plan(plan: SinkPlan) -> list[tuple[str, str]]:
         ("sink", spec.name),
         ("reads", " > ".join([_input(plan.source), *(f"view {v.name}" for v in plan.views)])),
         ("envelope", _envelope(spec.envelope) if plan.source.envelope else "the generator's own"),
-        ("key", ", ".join(spec.key) or "that of the view"),
+        ("key", ", ".join(spec.key) or ("that of the view" if plan.views else "that of the source's table")),
         ("table", f"{spec.table} in a catalog of type {plan.catalog.type.value}"),
         *([("partitions", ", ".join(map(str, spec.partition_by)))] if spec.partition_by else []),
         *([] if spec.append else [("deletes", spec.deletes.value), ("key index", spec.key_index.value)]),

@@ -24,7 +24,6 @@ from pyiceberg.table.update import (
 
 from calve.catalog.outcome import TableChange, send
 from calve.clock import Clock
-from calve.errors import CommitConflict
 from calve.iceberg.snapshot.history import ancestors_of, head_of
 from calve.iceberg.snapshot.holds import is_past_its_age
 from calve.iceberg.snapshot.retention import CONSUMER_PREFIX
@@ -82,14 +81,15 @@ class ConsumerTag:
     clock: Clock
 
     def hold(self, table: Table, snapshot_id: int) -> bool:
-        """Put the tag on a snapshot, if it is missing, older, or soon past its age; False if nothing was to do.
+        """Put the tag on a snapshot, if it is missing, older, or soon past its age.
 
-        Raises CommitConflict if the snapshot is gone or the tag was moved meanwhile; TransientError.
+        False if nothing was to do, or the snapshot is gone. Raises CommitConflict if the tag was moved meanwhile;
+        TransientError.
         """
         metadata, ref = table.metadata, table.metadata.refs.get(self.tag)
         snapshot = metadata.snapshot_by_id(snapshot_id)
         if snapshot is None:
-            raise CommitConflict(f"snapshot {snapshot_id} is no longer in the table")
+            return False
         now_ms = self.clock.now_ms()
         if ref is not None:
             there = metadata.snapshot_by_id(ref.snapshot_id)
