@@ -91,9 +91,9 @@ EXAMPLES: dict[str, dict[str, list[tuple[Any, ...]]]] = {
     },
     "infer": {
         "shop.orders": [
-            (Decimal("19.90"), 1, 7, "paid", utc(1, 9, 30), 4, "u"),
-            (Decimal("99.00"), 2, 9, "paid", utc(2, 8), 6, "u"),
-            (Decimal("480.25"), 4, 3, "new", utc(2, 10), 7, "i"),
+            (1, 7, Decimal("19.90"), "paid", utc(1, 9, 30), 4, "u"),
+            (2, 9, Decimal("99.00"), "paid", utc(2, 8), 6, "u"),
+            (4, 3, Decimal("480.25"), "new", utc(2, 10), 7, "i"),
         ]
     },
     "partitioned": {

@@ -49,7 +49,7 @@ class Inferred:
 
 
 def infer_columns(plan: SourcePlan, reveal: Reveal) -> Inferred:
-    """Determine the columns of a source. Those that are declared keep their types and come first.
+    """Determine the columns of a source, in the order of its records. Those that are declared keep their types.
 
     Raises InvalidInput if there is nothing to infer from, and TransientError.
     """
@@ -73,20 +73,34 @@ def inferred(
     envelope: Envelope | None,
     notes: Notes,
 ) -> Inferred:
-    """The declared columns and those of `fields`, checked against the sample. Raises InvalidInput if there are none."""
+    """The columns of `fields`, and before them declared ones that are not among these; checked against the sample.
+
+    Raises InvalidInput if there are none, or if a declared one is missing in CSV files, whose columns have an order.
+    """
+    given = {column.name: column for column in known}
+    absent = [column for column in known if column.name not in fields]
+    if sample.texts is not None and absent:
+        raise InvalidInput(
+            f'the files have no column "{absent[0].name}"',
+            detail=f"Their columns are {', '.join(fields)}.",
+            hint="Columns of CSV files have the names of the header; without one c1, c2, ...",
+        )
     taken = {column.name.lower(): column.name for column in known}
-    notes.forget(column.name for column in known)
+    notes.forget(given)
     fresh: dict[str, T.DataType] = {}
+    columns = list(absent)
     for name, kind in fields.items():
         other = taken.get(name.lower())
-        if name.lower().startswith(RESERVED_PREFIX) or not name:
+        if name in given:
+            columns.append(given[name])
+        elif name.lower().startswith(RESERVED_PREFIX) or not name:
             notes.add(name or '""', "left out: the name is reserved" if name else "left out: it has no name")
         elif other is None:
             fresh[name] = kind
             taken[name.lower()] = name
-        elif other != name:
+            columns.append(KnownColumn(name, declared(kind)))
+        else:
             notes.add(name, f'left out: it differs from "{other}" only in case')
-    columns = (*known, *(KnownColumn(name, declared(kind)) for name, kind in fresh.items()))
     if not columns:
         raise InvalidInput(
             "there are no columns to infer",
@@ -94,7 +108,7 @@ def inferred(
             hint="Declare the columns, or wait until there are records.",
         )
     problems = [*sample.problems, *_unreadable(sample, fresh, envelope)]
-    return Inferred(columns, sample.looked, notes, tuple(problems))
+    return Inferred(tuple(columns), sample.looked, notes, tuple(problems))
 
 
 def columns_of_sample(
@@ -109,8 +123,17 @@ def columns_of_sample(
         fields = {name: type_of_texts(values, name, notes) for name, values in sample.texts.items()}
     else:
         fields = _of_records(sample.records, envelope, key, notes)
-    special = {envelope.time, envelope.diff, envelope.progress} if isinstance(envelope, Diff) else set()
-    return {name: kind for name, kind in fields.items() if name not in special}
+    if not isinstance(envelope, Diff):
+        return fields
+    special = [name for name in (envelope.time, envelope.diff, envelope.progress) if name]
+    rest = {name: kind for name, kind in fields.items() if name not in special}
+    if sample.texts is not None and [*rest, *(name for name in special if name in fields)] != list(fields):
+        raise InvalidInput(
+            "the fields of ENVELOPE DIFF are not the last columns of the files",
+            detail=f"The columns are {', '.join(fields)}.",
+            hint="Declare the columns in the order of the files, with these fields among them.",
+        )
+    return rest
 
 
 def _typed_image(fields: Mapping[str, T.DataType]) -> dict[str, T.DataType]:

@@ -72,7 +72,7 @@ def test_declared_columns_win_over_inferred_ones_and_have_to_stay(place: Workpla
     (shown,) = run(place, "SHOW CREATE SOURCE s")
     (statement,) = parse(shown)
     assert isinstance(statement, CreateSource)
-    assert [c.to_sql() for c in statement.columns] == ["amount DECIMAL(12,2)", "id BIGINT", "v STRING"]
+    assert [c.to_sql() for c in statement.columns] == ["id BIGINT", "amount DECIMAL(12,2)", "v STRING"]
     with pytest.raises(SqlError, match="exists with another definition"):
         run(place, f"CREATE SOURCE s (amount DOUBLE, PRIMARY KEY (id) NOT ENFORCED) {source}")
     with pytest.raises(SqlError, match='there is no key column "nr"'):
@@ -136,6 +136,13 @@ def test_csv_files_give_the_names_of_their_header(place: Workplace, tmp_path: Pa
     assert "1 record of the sample cannot be read" in lines[2]
     (answer,) = run(place, f"CREATE SOURCE t FROM FILES ({options}) INFER")
     assert ": c1 STRING, c2 STRING, c3 STRING, c4 STRING" in answer.splitlines()[1]
+    typed = f"FROM FILES ({options}, HEADER = true) INFER"
+    (answer,) = run(place, f"CREATE SOURCE v (zip INT) {typed}")
+    assert ": id BIGINT, name STRING, zip INT, paid BOOLEAN" in answer.splitlines()[1]
+    with pytest.raises(InvalidInput, match='the files have no column "Zip"'):
+        run(place, f"CREATE SOURCE w (Zip INT) {typed}")
+    with pytest.raises(InvalidInput, match="not the last columns of the files"):
+        run(place, f"CREATE SOURCE w FROM FILES ({options}, HEADER = true) ENVELOPE DIFF (TIME id, DIFF zip) INFER")
     with gzip.open(path / "b.csv.gz", "wt") as file:
         file.write("id;other\n1;2\n")
     with pytest.raises(InvalidInput, match="different headers") as caught:
