@@ -250,7 +250,7 @@ def _tables(entries: list[Entry]) -> Iterator[str]:
     areas = sorted({entry.area for entry in entries}, key=[*dict.fromkeys(AREAS.values())].index)
     for area in areas:
         if len(areas) > 1:
-            yield f"### {entries[0].kind}: {area[0].lower()}{area[1:]}\n"
+            yield f"### {area}\n" if entries[0].kind == "InvalidInput" else f"{area}:\n"
         yield "| error | what to do |\n|---|---|"
         shown: dict[str, list[str]] = {}
         for entry in (e for e in entries if e.area == area):

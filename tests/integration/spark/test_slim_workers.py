@@ -2,7 +2,9 @@
 
 import sys
 import venv
+from importlib import import_module
 from importlib.metadata import distribution
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -35,15 +37,6 @@ def slim_environment(place: Path) -> Path:
     return place / "bin" / "python"
 
 
-def _imports(_: int) -> list[str]:
-    from importlib import import_module  # noqa: PLC0415 - in a worker
-    from importlib.util import find_spec  # noqa: PLC0415 - the same
-
-    for module in ("source.kafka.reader", "source.kafka.avro", "maintain.rewrite", "analyze.file_statistics"):
-        import_module(f"calve.{module}")
-    return [sys.prefix, *(name for name in ("pandas", "typer", "prompt_toolkit", "duckdb") if find_spec(name))]
-
-
 def test_batches_reads_and_changes_need_no_other_packages(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +44,13 @@ def test_batches_reads_and_changes_need_no_other_packages(
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(slim_environment(tmp_path / "slim")))
     monkeypatch.delenv("PYTHONPATH", raising=False)
     executors.check_executors(spark)
-    (seen,) = {tuple(one) for one in spark.sparkContext.parallelize(range(2), 2).map(_imports).collect()}
+
+    def imports(_: int) -> list[str]:  # nested: sent by value, since this module needs pytest
+        for module in ("source.kafka.reader", "source.kafka.avro", "maintain.rewrite", "analyze.file_statistics"):
+            import_module(f"calve.{module}")
+        return [sys.prefix, *(name for name in ("pandas", "typer", "prompt_toolkit", "duckdb") if find_spec(name))]
+
+    (seen,) = {tuple(one) for one in spark.sparkContext.parallelize(range(2), 2).map(imports).collect()}
     assert seen == (str(tmp_path / "slim"),)
 
     lake = calve.connect(home=tmp_path / "home")
