@@ -5,9 +5,9 @@
 Each command runs in a process of its own, in turns; user and system time of the process count, not the clock, so that a
 busy machine changes little. `SHOW SINKS` reads a home with five objects.
 
-A statement that stores a definition takes longer: definitions are rows of Iceberg tables, and importing pyiceberg, Arrow
-(which imports pandas) and SQLAlchemy takes most of its time. Statements that are refused, or have nothing to store, do
-not import them.
+A statement that stores a definition takes longer: definitions are rows of Iceberg tables, and importing pyiceberg,
+Arrow (which imports pandas) and SQLAlchemy takes most of its time. Statements that are refused, or have nothing to
+store, do not import them.
 """
 
 import argparse
