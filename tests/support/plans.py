@@ -26,10 +26,10 @@ from calve.definitions.workplace import Workplace
 from calve.errors import CalveError
 from calve.model.progress import Fence, Progress
 from calve.plan.changes import ChangePlan
-from calve.plan.declared import START_OPTIONS, normalise
+from calve.plan.declared import START_OPTIONS, normalise, words_of
 from calve.sql.options import NO_OPTIONS
 from calve.sql.parser import parse
-from calve.sql.statements import Create, CreateConnection, CreateSink, ObjectKind
+from calve.sql.statements import Create, CreateConnection, CreateSink, CreateView, ObjectKind
 from calve.statements.execute import execute
 from calve.statements.reconcile import apply, plan
 from tests.support.golden import error_lines
@@ -102,10 +102,12 @@ class Planned:
 
 
 def _text(statement: Create) -> str:
-    """The statement without what acts only when it is executed."""
+    """The statement without layout, and without what acts only when it is executed."""
     stored = normalise(statement)
     if isinstance(stored, CreateSink):
         stored = replace(stored, options=stored.options.without(START_OPTIONS))
+    elif isinstance(stored, CreateView):
+        stored = replace(stored, query=" ".join(words_of(stored.query)))
     elif isinstance(stored, CreateConnection):
         stored = replace(stored, settings=NO_OPTIONS)
     return stored.to_sql()

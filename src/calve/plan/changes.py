@@ -266,7 +266,9 @@ class _Planning:
         danger = Effect("no ALTER changes this: it is dropped and created again", dangerous=True)
         self._steps.append(Step(existing.kind, existing.name, drop, tuple(texts), (danger, *effects)))
         for one, statement in zip(again, made, strict=True):
-            self._steps.append(Step(one.kind, one.name, statement, (), tuple(effects_of_create(statement))))
+            own = self._comparison.differences(one, normalise(statement)) if one is not existing else []
+            shown = tuple(difference.text for difference in own)
+            self._steps.append(Step(one.kind, one.name, statement, shown, tuple(effects_of_create(statement))))
             if one.standing.paused:
                 pause = st.AlterSink(name=statement.name, action=st.Pause())
                 self._steps.append(Step(one.kind, one.name, pause, (), (Effect(f"sink {one.name} stays paused"),)))

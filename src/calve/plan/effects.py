@@ -181,7 +181,9 @@ def _of_columns(
         if not isinstance(statement, st.CreateSink):
             continue
         if found.uid not in sink.uses:
-            yield Effect(f"sink {sink.name} reads it through a view: columns that the view names decide")
+            risky = any(change.before is not None and not _fits(change) for change in changes)
+            text = f"sink {sink.name} reads it through a view: the columns of the view decide what changes"
+            yield Effect(f"{text}, and it halts if it lacks one" if risky else text, dangerous=risky)
             continue
         given = catalogue.SINK.check(statement.options, None)
         evolves = given.get(SinkOptions.ON_SCHEMA_CHANGE, OnSchemaChange.EVOLVE) is OnSchemaChange.EVOLVE
@@ -216,6 +218,12 @@ def _of_column(change: ColumnChange, table: str, sink: str, *, evolves: bool, ke
     if change.before and change.after and change.before.not_null != change.after.not_null:
         what = "stays optional" if change.after.not_null else "stays required"
         yield Effect(f"column {change.name} of table {table} {what}; a null is a bad row")
+
+
+def _fits(change: ColumnChange) -> bool:
+    """Whether everything that reads the former column can read the new one."""
+    before, after = _leaves(change.before), _leaves(change.after)
+    return all(path in after and (kind == after[path] or _is_wider(kind, after[path])) for path, kind in before.items())
 
 
 def _leaves(column: parts.ColumnClause | None) -> dict[str, str]:

@@ -3,15 +3,12 @@
 from dataclasses import replace
 from typing import TypeVar
 
-from calve.commit.journal import Journal
-from calve.commit.waiting import check_change
 from calve.definitions.objects import Definition
 from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT, is_kept
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
 from calve.model.checkpoint import RowKind
-from calve.pipeline.lakes import lake_of
 from calve.plan import catalogue
 from calve.plan.alterations import ALTERED, altered_options
 from calve.plan.connections import plan_connection, uses_of_connection, wants_validation
@@ -25,7 +22,7 @@ from calve.sql.errors import SqlError
 from calve.sql.names import Identifier, in_parentheses
 from calve.sql.options import SecretName
 from calve.statements.answers import TextAnswer
-from calve.statements.create import check_source, try_connection
+from calve.statements.create import check_source
 from calve.watch.status_files import forget_status
 
 S = TypeVar("S", bound=st.Create)
@@ -120,6 +117,8 @@ def _connection(place: Workplace, found: Definition, given: st.AlterConnection, 
         place.vault.keep(uid, text)
     try:
         if wants_validation(wanted):
+            from calve.statements.probing import try_connection
+
             try_connection(place, wanted, known)
         stored = replace(found, statement=replace(wanted, settings=statement.settings))
         stored = replace(stored, uses=uses_of_connection(wanted, known))
@@ -231,6 +230,10 @@ class _Sink:
         was, now = RowKind.of(before.spec), RowKind.of(plan.spec)
         if was.fixed == now.fixed or plan.spec.generation > before.spec.generation:
             return
+        from calve.commit.journal import Journal
+        from calve.commit.waiting import check_change
+        from calve.pipeline.lakes import lake_of
+
         lake = lake_of(self._place.home, before.catalog, before.store, self._definitions, self._place.vault)
         records = Journal(lake.state(before.state, self._found.uid)).newest()
         check_change(records, was, now, self._found.name)

@@ -24,6 +24,7 @@ from calve.sql.statements import SelectQuery
 from calve.sql.text import SqlText
 from calve.statements.answers import QueryAnswer
 from calve.statements.information_schema import VIEWS, Columns, Line, lines_of
+from calve.statements.moments import replace_moments
 from calve.statements.select import replace_names
 from calve.statements.tables import table_named
 
@@ -44,13 +45,17 @@ _SETTINGS = (
 
 def query(place: Workplace, statement: SelectQuery) -> QueryAnswer:
     """Execute a query. Raises InvalidInput if it names unknown tables, or if DuckDB refuses it."""
-    text, asked = replace_names(statement.text, '"')
+    timed, moments = replace_moments(statement.text)
+    text, asked = replace_names(timed, '"')
     connection = duckdb.connect(":memory:")
     tables = _Tables(connection)
     try:
         for name, lines in lines_of(place, asked).items():
             tables.add(FieldPath((Identifier(name),)), _arrow(VIEWS[name][0], lines))
-        for path in _tables(connection, text, asked):
+        for moment in moments:
+            past = read_here(table_named(place, moment.path).ref, **moment.at)
+            tables.add(FieldPath((Identifier(moment.alias),)), ScannedTable(past, tables.failures))
+        for path in _tables(connection, text, {*asked, *(moment.alias.upper() for moment in moments)}):
             tables.add(path, ScannedTable(read_here(table_named(place, path).ref), tables.failures))
         for setting in _SETTINGS:
             connection.execute(setting)

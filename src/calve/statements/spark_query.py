@@ -13,6 +13,7 @@ from calve.sql.names import FieldPath, Identifier, is_plain
 from calve.sql.statements import SelectQuery
 from calve.statements.answers import QueryAnswer
 from calve.statements.information_schema import VIEWS, lines_of
+from calve.statements.moments import replace_moments
 from calve.statements.select import replace_names
 from calve.statements.tables import table_named
 from calve.view.plan import ViewQuery
@@ -21,12 +22,16 @@ from calve.view.scope import spark_text, tables_read
 
 def query(place: Workplace, statement: SelectQuery) -> QueryAnswer:
     """Execute a query. Raises InvalidInput if Spark refuses it."""
-    text, asked = replace_names(statement.text, "`")
+    timed, moments = replace_moments(statement.text)
+    text, asked = replace_names(timed, "`")
     session = place.spark().newSession()
     for name, lines in lines_of(place, asked).items():
         columns = ", ".join(f"{column} {kind}" for column, kind in VIEWS[name][0])
         session.createDataFrame(lines, columns).createOrReplaceTempView(name)
-    tables = [parts for parts in tables_read(session, ViewQuery("query", text)) if parts[0].upper() not in asked]
+    for moment in moments:
+        read(session, table_named(place, moment.path).ref, **moment.at).createOrReplaceTempView(moment.alias)
+    known = {*asked, *(moment.alias.upper() for moment in moments)}
+    tables = [parts for parts in tables_read(session, ViewQuery("query", text)) if parts[0].upper() not in known]
     for parts in tables:
         _register(place, session, parts)
     try:

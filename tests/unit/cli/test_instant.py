@@ -72,12 +72,23 @@ def test_status_imports_nothing_heavy(home: Path) -> None:
         ("SHOW SINKS", "never run"),
         ("SHOW CREATE SOURCE orders", "DECIMAL(12,2)"),
         ("SHOW OPTIONS LIKE 'COMMIT%'", "COMMIT INTERVAL"),
+        ("CREATE SECRET IF NOT EXISTS password AS 'other'", "already exists"),
+        ("CREATE SINK IF NOT EXISTS shop FROM orders TO ICEBERG CATALOG lake NAMESPACE a TABLE b", "already exists"),
         ("EXPLAIN CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE a TABLE b MODE UPSERT", "json files"),
     ],
 )
 def test_statements_about_definitions_import_nothing_heavy(home: Path, statement: str, expected: str) -> None:
     printed, imported = run("sql", statement, home=home)
     assert expected in printed
+    assert imported & HEAVY == set()
+
+
+def test_a_plan_imports_nothing_heavy(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "p.sql"
+    file.write_text("CREATE SECRET password AS 'other'; CREATE VIEW v AS SELECT id FROM orders;")
+    printed, imported = run("plan", str(file), home=home)
+    assert "ALTER SECRET password AS <hidden>;" in printed
+    assert "CREATE VIEW v AS SELECT id FROM orders;" in printed
     assert imported & HEAVY == set()
 
 

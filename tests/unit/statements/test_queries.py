@@ -33,6 +33,7 @@ def no_spark() -> NoReturn:
 def sample(tmp_path: Path) -> Iterator[Sample]:
     table = Sample(tmp_path)
     table.commit({1: "a", 2: "b", 3: "c"})
+    table.clock.now += 60_000
     table.commit({2: "bb", 4: "d"}, [1, 2])
     yield table
     table.close()
@@ -175,3 +176,33 @@ def test_columns_of_tables_and_sources_are_listed(place: Workplace) -> None:
         ("id", "BIGINT", "no", "key"),
         ("v", "STRING", "yes", ""),
     ]
+
+
+def test_a_query_reads_tables_as_of_times_snapshots_and_refs(place: Workplace) -> None:
+    snapshots = listed(place, "SHOW SNAPSHOTS FROM shop.orders").rows
+    newest, oldest = snapshots[0], snapshots[-1]
+    first = [(1, "a"), (2, "b"), (3, "c")]
+    for moment in (
+        f"FOR VERSION AS OF {oldest[0]}",
+        f"for system_version as of {oldest[0]}",
+        f"AT (VERSION => {oldest[0]})",
+        f"FOR TIMESTAMP AS OF '{oldest[1]}Z'",
+        f"FOR SYSTEM_TIME AS OF TIMESTAMP '{oldest[1]}Z'",
+        f"AT (TIMESTAMP => '{oldest[1]}Z')",
+    ):
+        assert rows(place, f"SELECT orders.id, v FROM shop.orders {moment} ORDER BY id") == first
+        assert rows(place, f"SELECT o.id, o.v FROM lake.shop.orders {moment} AS o WHERE o.id < 9 ORDER BY 1") == first
+    changed = (
+        f"SELECT now.id, old.v, now.v FROM shop.orders now JOIN shop.orders FOR VERSION AS OF {oldest[0]} old "
+        "USING (id) WHERE now.v <> old.v"
+    )
+    assert rows(place, changed) == [(2, "b", "bb")]
+    assert rows(place, "SELECT count(*) FROM shop.orders FOR VERSION AS OF 'main'") == [(3,)]
+    assert rows(place, f"SELECT count(*) FROM shop.orders FOR VERSION AS OF {newest[0]}") == [(3,)]
+
+
+def test_a_moment_that_the_table_does_not_have_is_refused(place: Workplace) -> None:
+    assert "has no snapshot 17" in refused(place, "SELECT * FROM shop.orders FOR VERSION AS OF 17").primary
+    assert "had no snapshot at" in refused(place, "SELECT * FROM shop.orders FOR TIMESTAMP AS OF '1999-01-01'").primary
+    assert "takes a time in quotes" in refused(place, "SELECT * FROM shop.orders FOR TIMESTAMP AS OF 17").primary
+    assert "takes the id" in refused(place, "SELECT * FROM shop.orders FOR VERSION AS OF now").primary
