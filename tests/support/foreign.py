@@ -138,7 +138,7 @@ class ForeignTable:
         draft = new_draft(table, SystemClock(), self._ids)
         manifests = ManifestCache()
         before = manifests.all_lines_of(table.io, draft.parent)
-        removal = remove_named(draft, before, {file.path for file in gone}, manifests)
+        removal = remove_named(draft, before, {file.id for file in gone}, manifests)
         added = write_manifests(table, files, f"exchanged-{self._ids.new_id()}") if files else ()
         lines = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
         counts = added_counts(FileTotals.of(WriteResult(files, 0)))

@@ -22,7 +22,7 @@ from calve.iceberg.files.store import remove_new
 from calve.iceberg.planning.delete_index import DeleteGroup
 from calve.iceberg.schema.readable import ReadTarget
 from calve.model.files import WrittenFile
-from calve.model.scan import ReadTask, ScanFile
+from calve.model.scan import ContentId, ReadTask, ScanFile
 from calve.reader.deletes import positions_by_path
 from calve.reader.key_positions import KeyMemory, PositionFinder
 from calve.reader.key_sets import distinct
@@ -132,14 +132,14 @@ class MergedDeletes:
     """New delete files, and those that they replace."""
 
     files: tuple[WrittenFile, ...] = ()
-    replaced: tuple[str, ...] = ()
+    replaced: tuple[ContentId, ...] = ()
 
 
 def merge_deletes(groups: Sequence[DeleteGroup], place: DeletePlace, live: Collection[str], name: str) -> MergedDeletes:
     """Merge delete files; deletes of data files that left the table are dropped. Raises TransientError."""
     found = [one for group in groups for one in _positions(group, place, live)]
     files = write_deletes(place, found, f"{name}/merged")
-    return MergedDeletes(files, tuple(file.path for g in groups for file in g.files))
+    return MergedDeletes(files, tuple(file.id for g in groups for file in g.files))
 
 
 def _positions(group: DeleteGroup, place: DeletePlace, live: Collection[str]) -> list[RowPositions]:

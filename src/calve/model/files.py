@@ -12,6 +12,7 @@ from operator import add
 from typing import Any, Self
 
 from calve.model.frontier import BatchDescription, Frontier
+from calve.model.scan import ContentId
 from calve.model.spec import MAX_FILE_SIZE, ArrowExtension
 
 
@@ -48,6 +49,11 @@ class WrittenFile:
     metrics: ColumnMetrics
     split_offsets: tuple[int, ...]
     equality_ids: tuple[int, ...] = ()
+
+    @property
+    def id(self) -> ContentId:
+        """What distinguishes it from all other files of a table."""
+        return ContentId(self.path)
 
 
 @dataclass(frozen=True)
@@ -160,8 +166,8 @@ class ResolvedDeletes:
     """Of the rows that this batch deletes."""
     merged: FileTotals = FileTotals()
     """Of earlier deletes of the table that were merged into the new files."""
-    replaced: tuple[str, ...] = ()
-    """The delete files that contained them."""
+    replaced: tuple[ContentId, ...] = ()
+    """The deletes that contained them."""
     key_index: str = ""
     """The new manifest of the sink's key index; empty if the previous one stays valid."""
 

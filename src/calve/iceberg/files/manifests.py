@@ -35,9 +35,11 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from calve.catalog.guarded import locations_of
 from calve.iceberg.files.avro import RecordFormat
+from calve.iceberg.files.content import content_id
 from calve.iceberg.files.names import own_name, table_mark
 from calve.iceberg.files.store import io_properties_of, remove_new
 from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
+from calve.model.scan import ContentId
 from calve.storage.filesystems import sync_files
 
 TARGET_BYTES = 8 << 20
@@ -105,12 +107,12 @@ def write_deleted(
 
 
 def write_reduced(
-    place: ManifestPlace, entries: Sequence[ManifestEntry], gone: Collection[str], draft: tuple[int, int]
+    place: ManifestPlace, entries: Sequence[ManifestEntry], gone: Collection[ContentId], draft: tuple[int, int]
 ) -> ManifestFile:
-    """As `write_existing`, but files at the locations `gone` are removed. `draft` is snapshot id, sequence number."""
+    """As `write_existing`, but the contents `gone` are removed. `draft` is snapshot id, sequence number."""
     carried = [
         _carried(entry, ManifestEntryStatus.DELETED, draft[0])
-        if entry.data_file.file_path in gone
+        if content_id(entry.data_file) in gone
         else _carried(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
         for entry in entries
     ]

@@ -22,11 +22,13 @@ from calve.catalog.failures import trying
 from calve.catalog.outcome import send
 from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict, InvalidInput
+from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import TARGET_BYTES, manifest_place, write_existing
 from calve.iceberg.planning.delete_index import partition_of
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.history import head_of, new_summary
+from calve.model.scan import ContentId
 
 ENOUGH = 500
 """Entries from which on a manifest ends with its last partition: opening many small ones costs more than it saves."""
@@ -180,8 +182,8 @@ def _order(entry: ManifestEntry) -> tuple[tuple[bool, str, Any], ...]:
     return tuple((value is not None, type(value).__name__, value if value is not None else 0) for value in values)
 
 
-def _identity(entries: Sequence[ManifestEntry]) -> frozenset[str]:
-    return frozenset(entry.data_file.file_path for entry in entries)
+def _identity(entries: Sequence[ManifestEntry]) -> frozenset[ContentId]:
+    return frozenset(content_id(entry.data_file) for entry in entries)
 
 
 def _is_special(entry: ManifestEntry) -> bool:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.table.snapshots import Operation
 
+from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import manifest_place, write_deleted, write_reduced
 from calve.iceberg.snapshot.draft import Draft, unsent_files
 from calve.iceberg.snapshot.history import operation_of
 from calve.model.files import Content, Manifest
+from calve.model.scan import ContentId
 
 
 @dataclass(frozen=True)
@@ -54,23 +56,23 @@ def remove_all(draft: Draft, lines: Sequence[ManifestLine], manifests: ManifestC
 
 
 def remove_deletes(
-    draft: Draft, lines: Sequence[ManifestLine], gone: Collection[str], manifests: ManifestCache
+    draft: Draft, lines: Sequence[ManifestLine], gone: Collection[ContentId], manifests: ManifestCache
 ) -> Removal:
-    """Mark the delete files at these locations as deleted; all other lines stay. Raises OSError."""
+    """Mark these deletes as deleted; all other lines stay. Raises OSError."""
     return _reduce(draft, lines, gone, manifests, {ManifestContent.DELETES})
 
 
 def remove_named(
-    draft: Draft, lines: Sequence[ManifestLine], gone: Collection[str], manifests: ManifestCache
+    draft: Draft, lines: Sequence[ManifestLine], gone: Collection[ContentId], manifests: ManifestCache
 ) -> Removal:
-    """Mark the files at these locations as deleted; all other lines stay. Raises OSError."""
+    """Mark these data files and deletes as deleted; all other lines stay. Raises OSError."""
     return _reduce(draft, lines, gone, manifests, {ManifestContent.DATA, ManifestContent.DELETES})
 
 
 def _reduce(
     draft: Draft,
     lines: Sequence[ManifestLine],
-    gone: Collection[str],
+    gone: Collection[ContentId],
     manifests: ManifestCache,
     kinds: Collection[ManifestContent],
 ) -> Removal:
@@ -82,7 +84,7 @@ def _reduce(
             manifest = line.manifest
             content = manifest.content or ManifestContent.DATA
             entries = manifests.entries_of(draft.table.io, manifest) if content in kinds else ()
-            leaving = [entry for entry in entries if entry.data_file.file_path in gone]
+            leaving = [entry for entry in entries if content_id(entry.data_file) in gone]
             if not leaving:
                 kept.append(line)
                 continue
