@@ -140,7 +140,7 @@ class ForeignTable:
         before = manifests.all_lines_of(table.io, draft.parent)
         removal = remove_named(draft, before, {file.id for file in gone}, manifests)
         added = write_manifests(table, files, f"exchanged-{self._ids.new_id()}") if files else ()
-        lines = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
+        lines = [ManifestLine(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
         counts = added_counts(FileTotals.of(WriteResult(files, 0)))
         summary = new_summary(operation, counts, draft.parent, {}, removed=removal.counts)
         contents = SnapshotContents((*lines, *removal.lines), before, summary)

@@ -206,7 +206,7 @@ class IcebergTable:
             snapshot_id=draft.snapshot_id,
             sequence_number=draft.sequence_number,
         )
-        new = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in proposal.manifests]
+        new = [ManifestLine(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in proposal.manifests]
         before = self._lines_of(draft.table, draft.parent)
         removal = NOTHING_REMOVED
         if proposal.replaces:
@@ -459,7 +459,7 @@ class IcebergTable:
         place = manifest_place(draft.table, group.spec_id, group.content, name)
         made.append(place.location)
         entries = self._manifests.entries_of(draft.table.io, *group.members)
-        return ManifestLine.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
+        return ManifestLine(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
 
 
 def _key_ids(kind: RowKind) -> tuple[int, ...]:

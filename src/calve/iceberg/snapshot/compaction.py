@@ -226,8 +226,8 @@ class Compactions:
             deletes = write_manifests(table, exchange.deletes, f"{stem}-deletes") if exchange.deletes else ()
             made.extend(manifest.path for manifest in deletes)
             own = (draft.snapshot_id, draft.sequence_number)
-            new = [ManifestLine.of(manifest_file(manifest, *own, plan.sequence_number)) for manifest in rows]
-            new += [ManifestLine.of(manifest_file(manifest, *own)) for manifest in deletes]
+            new = [ManifestLine(manifest_file(manifest, *own, plan.sequence_number)) for manifest in rows]
+            new += [ManifestLine(manifest_file(manifest, *own)) for manifest in deletes]
             removal = remove_named(draft, head.lines, gone, self._manifests)
         counts = added_counts(FileTotals.of(WriteResult((*exchange.files, *exchange.deletes), 0)))
         contents = SnapshotContents(

@@ -183,7 +183,7 @@ class Conversions:
             if found.files and not found.manifests:
                 found.manifests = write_manifests(table, found.files, f"{draft.snapshot_id}-positions")
             own = (draft.snapshot_id, draft.sequence_number)
-            new = [ManifestLine.of(manifest_file(manifest, *own)) for manifest in found.manifests]
+            new = [ManifestLine(manifest_file(manifest, *own)) for manifest in found.manifests]
             removal = remove_deletes(draft, base.lines, gone, self._manifests)
         operation = Operation.DELETE if found.files else Operation.REPLACE  # see above
         counts = added_counts(FileTotals.of(WriteResult(found.files, 0)))

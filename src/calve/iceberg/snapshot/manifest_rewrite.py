@@ -139,7 +139,7 @@ def commit_manifests(written: WrittenManifests, table: Table, clock: Clock, ids:
     if not paths <= {line.manifest.manifest_path for line in lines}:
         return None
     kept = tuple(line for line in lines if line.manifest.manifest_path not in paths)
-    new = [ManifestLine.of(_of_snapshot(one, draft.snapshot_id, draft.sequence_number)) for one in written.manifests]
+    new = [ManifestLine(_of_snapshot(one, draft.snapshot_id, draft.sequence_number)) for one in written.manifests]
     counts = {
         "manifests-created": str(len(new)),
         "manifests-replaced": str(len(plan.replaced)),
@@ -199,6 +199,7 @@ def _content(manifest: ManifestFile) -> ManifestContent:
 def _of_snapshot(manifest: ManifestFile, snapshot_id: int, sequence_number: int) -> ManifestFile:
     """A manifest as a line of the list of this snapshot."""
     return ManifestFile.from_args(
+        _table_format_version=3,
         manifest_path=manifest.manifest_path,
         manifest_length=manifest.manifest_length,
         partition_spec_id=manifest.partition_spec_id,
