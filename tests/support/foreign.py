@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import ManifestEntry
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -155,6 +156,13 @@ class ForeignTable:
     def close(self) -> None:
         """Close the database."""
         self.catalog.close()
+
+
+def live_entries_of(found: ForeignTable) -> list[ManifestEntry]:
+    """The live entries of the head, with what they inherit."""
+    cache, table = ManifestCache(), found.table
+    lines = cache.lines_of(table.io, table.current_snapshot())
+    return cache.entries_of(table.io, *(line.manifest for line in lines))
 
 
 def in_order(rows: Iterable[Row]) -> Rows:

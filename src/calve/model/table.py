@@ -50,6 +50,8 @@ class TableState:
     """The store's own reference to this state."""
     others: tuple[Progress, ...] = ()
     """Progress of the other sinks of the branch."""
+    format_version: int = 2
+    """An upgrade changes it without a snapshot; it decides how deletes are written."""
 
     @property
     def head(self) -> int | None:

@@ -37,7 +37,7 @@ from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_c
 from calve.iceberg.snapshot.history import new_summary
 from calve.model.files import WrittenFile
 from calve.model.scan import ScanFile
-from tests.support.foreign import ForeignTable, in_order
+from tests.support.foreign import ForeignTable, in_order, live_entries_of
 from tests.support.readers import duckdb_rows
 
 COLUMNS = Schema(
@@ -71,19 +71,15 @@ class Version3(ForeignTable):
         assert in_order(self.table.scan().to_arrow().to_pylist()) == wanted
         assert in_order(duckdb_rows(self.table.metadata_location)) == wanted
 
-    def entries(self) -> list[ManifestEntry]:
-        """The live entries of the head, with what they inherit."""
-        cache = ManifestCache()
-        lines = cache.lines_of(self.table.io, self.table.current_snapshot())
-        return cache.entries_of(self.table.io, *(line.manifest for line in lines))
-
     def lines(self) -> list[ManifestFile]:
         """The manifest list of the head."""
         return [one.manifest for one in ManifestCache().all_lines_of(self.table.io, self.table.current_snapshot())]
 
     def first_row_ids(self) -> dict[str, int | None]:
         """The first row id of each data file of the head."""
-        return {e.data_file.file_path: e.data_file[FIRST_ROW_ID] for e in self.entries() if not e.data_file.content}
+        return {
+            e.data_file.file_path: e.data_file[FIRST_ROW_ID] for e in live_entries_of(self) if not e.data_file.content
+        }
 
     def json(self) -> dict[str, Any]:
         """The metadata file as it is."""
@@ -174,7 +170,7 @@ def test_removing_one_of_two_vectors_of_a_file_keeps_the_other(table: Version3) 
     assert [row["id"] for row in in_order(table.rows())] == [2, 3]
     table.exchange([one], table.vector(first, 0, 1))
     assert [row["id"] for row in in_order(table.rows())] == [3]
-    live = {content_id(entry.data_file) for entry in table.entries()}
+    live = {content_id(entry.data_file) for entry in live_entries_of(table)}
     assert moved.id in live
     assert one.id not in live
 
@@ -231,7 +227,9 @@ def test_merged_manifests_keep_the_ids_of_rows(table: Version3, monkeypatch: pyt
     merging = IcebergTable(table.table, "s", [], SystemClock(), RandomIds())
     assert merging.merge_manifests(merging.load())
     assert table.first_row_ids() == before
-    assert {entry.status for entry in table.entries() if not entry.data_file.content} == {ManifestEntryStatus.EXISTING}
+    assert {entry.status for entry in live_entries_of(table) if not entry.data_file.content} == {
+        ManifestEntryStatus.EXISTING
+    }
     assert None not in [first_row_id_of(line) for line in table.lines() if not line.content]
     written = table.json()
     last = written["snapshots"][-1]

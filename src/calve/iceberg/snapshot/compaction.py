@@ -305,10 +305,14 @@ def _sort_ids(table: Table) -> tuple[int, ...]:
     return key if columns.issuperset(key) else ()
 
 
+class NotCompactable(InvalidInput):
+    """calve does not compact tables of this format version."""
+
+
 def _check_version(table: Table) -> None:
     version = table.metadata.format_version
     if version != 2:
-        raise InvalidInput(
+        raise NotCompactable(
             f'table "{".".join(table.name())}" cannot be compacted',
             detail=f"It has format version {version}; calve compacts tables of version 2.",
         )
