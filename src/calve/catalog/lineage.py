@@ -12,7 +12,7 @@ from typing import Any
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import Compressor
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 from pyiceberg.typedef import IcebergBaseModel
 
@@ -47,7 +47,7 @@ def write_metadata(metadata: TableMetadata, io: FileIO, location: str, *, overwr
 
 def check_snapshots(base: TableMetadata, updates: Iterable[TableUpdate]) -> None:
     """Check that new snapshots were made on this state of the table. Raises ValueError; pyiceberg checks less."""
-    if base.format_version < LINEAGE_VERSION:
+    if not isinstance(base, TableMetadataV3):
         return
     last, free = base.last_sequence_number, next_row_id(base) or 0
     for update in updates:
