@@ -93,14 +93,21 @@ def test_the_table_equals_the_stream_whatever_dies_on_the_way(
     del spark
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(stream=streams, points=deaths, encodings=st.permutations(["position", "equality"]))
-    def check(stream: list[list[Change]], points: list[tuple[str, int]], encodings: list[str]) -> None:
+    @given(
+        stream=streams,
+        points=deaths,
+        encodings=st.permutations(["position", "equality"]),
+        version=st.sampled_from([None, 3]),
+    )
+    def check(
+        stream: list[list[Change]], points: list[tuple[str, int]], encodings: list[str], version: int | None
+    ) -> None:
         home: Path = tmp_path_factory.mktemp("home")
         source = make(stream)
         lake = calve.connect(home=home)
         sink = calve.sink(source, name="s", into=lake.table("x.t"), key=["id"])
         turns = cycle(encodings)
-        until_done(lambda: sink.options(deletes=next(turns)).start(), points)
+        until_done(lambda: sink.options(deletes=next(turns), format_version=version).start(), points)
         location = lake.open().load_table("x.t").metadata_location
         expected = reference(stream, source.envelope)
         assert table_of(duckdb_rows(location)) == expected

@@ -33,7 +33,7 @@ def compact(ref: TableRef, key: list[str]) -> None:
     before = manifests.all_lines_of(table.io, draft.parent)
     removal = remove_all(draft, before, manifests)
     added = write_manifests(table, out.files, f"compacted-{ids.new_id()}")
-    lines = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
+    lines = [ManifestLine(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
     counts = added_counts(FileTotals.of(WriteResult(out.files, 0)))
     summary = new_summary(Operation.REPLACE, counts, None, {}, removed=removal.counts)
     contents = SnapshotContents((*lines, *removal.lines), before, summary)

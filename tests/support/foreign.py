@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import ManifestEntry
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -138,9 +139,9 @@ class ForeignTable:
         draft = new_draft(table, SystemClock(), self._ids)
         manifests = ManifestCache()
         before = manifests.all_lines_of(table.io, draft.parent)
-        removal = remove_named(draft, before, {file.path for file in gone}, manifests)
+        removal = remove_named(draft, before, {file.id for file in gone}, manifests)
         added = write_manifests(table, files, f"exchanged-{self._ids.new_id()}") if files else ()
-        lines = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
+        lines = [ManifestLine(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
         counts = added_counts(FileTotals.of(WriteResult(files, 0)))
         summary = new_summary(operation, counts, draft.parent, {}, removed=removal.counts)
         contents = SnapshotContents((*lines, *removal.lines), before, summary)
@@ -155,6 +156,13 @@ class ForeignTable:
     def close(self) -> None:
         """Close the database."""
         self.catalog.close()
+
+
+def live_entries_of(found: ForeignTable) -> list[ManifestEntry]:
+    """The live entries of the head, with what they inherit."""
+    cache, table = ManifestCache(), found.table
+    lines = cache.lines_of(table.io, table.current_snapshot())
+    return cache.entries_of(table.io, *(line.manifest for line in lines))
 
 
 def in_order(rows: Iterable[Row]) -> Rows:

@@ -48,8 +48,9 @@ class KeyedTable(ForeignTable):
         limits: DriverLimits = BY_MEASUREMENT,
         branch: str = "main",
         index: KeyIndexUse = KeyIndexUse.OFF,
+        version: int = 2,
     ) -> None:
-        super().__init__(home, schema, spec)
+        super().__init__(home, schema, spec, {"format-version": str(version)})
         self.key = list(key)
         self.contents: dict[Key, Row] = {}
         if unpartitioned_spec_id(self.table) is None:

@@ -64,7 +64,7 @@ class Run:
         self.home, self.clock, self.spec = home, clock, spec
         self.catalog = catalog or connect_embedded(home)
         schema = iceberg_schema(COLUMNS, ["id"])
-        made = load_or_create_table(self.catalog, NAME, schema, ["id"])
+        made = load_or_create_table(self.catalog, NAME, schema, ["id"], format_version=spec.format_version)
         shape = Shape(made.schema(), branch=spec.branch)
         self.removals = RemovalJournal(LocalState(home / "state"))
         self.table = IcebergTable(

@@ -32,6 +32,7 @@ from sqlalchemy import event, select, update
 from calve.catalog.checked import Checked, NotSent
 from calve.catalog.discard import discard
 from calve.catalog.guarded import Guarded, with_log_entry
+from calve.catalog.lineage import check_snapshots, check_writable, metadata_text
 
 _GROWING = {"snapshots", "snapshot_log", "metadata_log"}
 
@@ -49,7 +50,7 @@ class MetadataTexts:
 
     def text(self, metadata: TableMetadata) -> str:
         """The content of a metadata file."""
-        base = metadata.model_dump_json(exclude_none=True, exclude=set(_GROWING))
+        base = metadata_text(metadata, _GROWING)
         snapshots: dict[tuple[int, int | None], str] = {}
         for snapshot in metadata.snapshots:
             # A snapshot never changes, except for its parent id, which an expiry clears.
@@ -95,6 +96,8 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
         self._known: dict[Identifier, tuple[str, TableMetadata]] = {}
         self._known_lock = threading.Lock()
         self._texts: dict[Identifier, MetadataTexts] = {}
+        self._written: dict[Identifier, str] = {}
+        """The last metadata file of each table that this process wrote."""
         event.listen(self.engine, "connect", _prepare)
         database = self.engine.url.database
         if not database:
@@ -170,6 +173,8 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
 
     def _stage(self, table: Table, updates: tuple[TableUpdate, ...]) -> tuple[str, TableMetadata]:
         """Write the updated metadata; its location and the metadata."""
+        if self._written.get(table.name()) != table.metadata_location:
+            check_writable(table)
         try:
             metadata = _updated(table.metadata, updates, table.metadata_location)
         except ValueError as error:
@@ -178,6 +183,7 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
         text = self._texts.setdefault(table.name(), MetadataTexts()).text(metadata)
         with table.io.new_output(location).create() as stream:
             stream.write(text.encode())
+        self._written[table.name()] = location
         return location, metadata
 
     def _location(self, name: Identifier) -> str | None:
@@ -258,6 +264,7 @@ def _prepare(connection: Any, _record: Any) -> None:
 
 def _updated(base: TableMetadata, updates: tuple[TableUpdate, ...], location: str) -> TableMetadata:
     """Like pyiceberg's `update_table_metadata`, without its deep copy, which takes longer with every snapshot."""
+    check_snapshots(base, updates)
     context = _TableMetadataUpdateContext()
     metadata = base
     for change in updates:

@@ -31,6 +31,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
+from calve.catalog.lineage import check_snapshots, check_writable, write_metadata
 from calve.model.names import path_segment
 from calve.model.numbers import number_property
 from calve.storage.filesystems import NO_LOCAL_FILES, is_local_location
@@ -112,6 +113,8 @@ class Guarded(_Base):
         for requirement in requirements:
             requirement.validate(current_table.metadata)
         base = current_table.metadata
+        check_writable(current_table)
+        check_snapshots(base, updates)
         metadata = update_table_metadata(base, updates)
         metadata = with_log_entry(metadata, current_table.metadata_location, base.last_updated_ms)
         # pyiceberg uses the clock of this machine; Java rejects metadata that is older than its predecessor
@@ -120,6 +123,14 @@ class Guarded(_Base):
         location = self._next_metadata_location(metadata, current_table.metadata_location)
         io = self._load_file_io(location=location)
         return StagedTable(table_identifier, metadata, location, io, self)
+
+    @staticmethod
+    def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        write_metadata(metadata, io, metadata_path)
+
+    @staticmethod
+    def _write_metadata_no_exist_check(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        write_metadata(metadata, io, metadata_path, overwrite=True)
 
     def _get_default_warehouse_location(self, database_name: str, table_name: str) -> str:
         return self._new_location(database_name, table_name, "")

@@ -36,13 +36,15 @@ class _Resolution:
 
     commit_id: str
     head: int | None
+    format_version: int
     deletes: ResolvedDeletes
     may_be_in_table: bool = False
     """Whether an attempt with these deletes was applied, or has an unknown outcome."""
 
     def fits(self, committable: Committable, state: TableState) -> bool:
-        """Whether it is valid for an attempt: positions are valid in one snapshot only."""
-        return self.commit_id == committable.commit_id and self.head == state.head
+        """Whether it is valid for an attempt: positions are valid in one snapshot only, in one way to write them."""
+        same = (self.head, self.format_version) == (state.head, state.format_version)
+        return same and self.commit_id == committable.commit_id
 
 
 class Attempts:
@@ -56,7 +58,7 @@ class Attempts:
         self._journal = journal
         self._resolver = resolver
         self._timed = timed
-        self._resolution = _Resolution("", None, ResolvedDeletes())
+        self._resolution = _Resolution("", None, 0, ResolvedDeletes())
         """The most recent lookup."""
         self._doubtful: list[ResolvedDeletes] = []
         """Earlier lookups of the same batch that were used by attempts with an unknown outcome."""
@@ -187,7 +189,7 @@ class Attempts:
         last = self._resolution
         if last.may_be_in_table:
             return
-        self._resolution = _Resolution("", None, ResolvedDeletes())
+        self._resolution = _Resolution("", None, 0, ResolvedDeletes())
         self._discard([last.deletes], "the attempts that they were written for were not applied")
 
     def _discard(self, lookups: Sequence[ResolvedDeletes], why: str) -> None:
@@ -231,7 +233,7 @@ class Attempts:
             self._doubtful = []
         elif known.may_be_in_table:
             self._doubtful.append(known.deletes)
-        self._resolution = _Resolution(committable.commit_id, state.head, deletes)
+        self._resolution = _Resolution(committable.commit_id, state.head, state.format_version, deletes)
         return deletes
 
     def with_delete_totals(self, committable: Committable) -> Committable:

@@ -1,6 +1,6 @@
 """Loads the table of a sink, or creates it; inspects a table before a new sink writes to it.
 
-calve needs format version 2 and an unpartitioned spec: equality deletes in that spec apply to every partition. An
+calve needs format version 2 or 3 and an unpartitioned spec: equality deletes in that spec apply to every partition. An
 existing table keeps its schema, its properties and its default spec.
 """
 
@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortDirection, SortField, SortOrder
 from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
 from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransform
-from pyiceberg.types import UUIDType
+from pyiceberg.types import NestedField, StructType, UUIDType
 from sqlalchemy.exc import IntegrityError
 
 from calve.catalog.failures import trying
@@ -31,13 +31,17 @@ from calve.errors import InvalidInput
 from calve.iceberg.schema.fitting import as_known, field_named, fit
 from calve.iceberg.snapshot.history import has_data, head_of
 from calve.model.progress import Progress, property_key, sinks_named
-from calve.model.spec import TableName
+from calve.model.spec import LATEST_FORMAT, TableName
 from calve.suggest import suggestion
 
-FORMAT_VERSION = 2
+FORMAT_VERSIONS = (2, 3)
+NEW_VERSION = FORMAT_VERSIONS[0]
+"""The format version of a new table."""
+
+_LINEAGE_COLUMNS = ("_row_id", "_last_updated_sequence_number")
 
 PROPERTIES: Mapping[str, str] = {
-    "format-version": str(FORMAT_VERSION),
+    "format-version": str(NEW_VERSION),
     "write.format.default": "parquet",
     "write.parquet.compression-codec": "zstd",
     "write.delete.mode": "merge-on-read",
@@ -59,8 +63,11 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
     spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
     known_to: str | None = None,
     evolves: bool = False,
+    format_version: int | None = None,
 ) -> Table:
     """Load the table `name`, or create it with `schema`. Safe while other processes do the same.
+
+    With `format_version`, the table must have it. Without, a new table gets `NEW_VERSION`.
 
     Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`, or when its
     partitions differ from those of `spec`, if `spec` has any. A table that holds the progress of the sink `known_to`
@@ -71,8 +78,11 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
         try:
             table = catalog.load_table(name.identifier)
         except NoSuchTableError:
-            table = _create(catalog, name, schema, spec, {**PROPERTIES, **(properties or {})})
+            _check_lineage_columns(schema, name, format_version or NEW_VERSION)
+            version = {} if format_version is None else {"format-version": str(format_version)}
+            table = _create(catalog, name, schema, spec, {**PROPERTIES, **(properties or {}), **version})
     known = known_to is not None and property_key(known_to) in table.properties
+    _check_version(table, name, schema, format_version)
     _check(table, name, schema, key, evolves=evolves and known)
     _check_partitions(table, name, schema, spec, evolves=known)
     return _with_unpartitioned_spec(table, name)
@@ -159,12 +169,55 @@ def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
         return table.catalog.load_table(name.identifier)
 
 
-def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *, evolves: bool) -> None:
-    if table.format_version != FORMAT_VERSION:
+def _check_version(table: Table, name: TableName, schema: Schema, wanted: int | None) -> None:
+    version = table.format_version
+    if version not in FORMAT_VERSIONS:
         raise InvalidInput(
-            f'table "{name}" has an unsupported format version',
-            detail=f"Got {table.format_version}, expected {FORMAT_VERSION}.",
+            f'table "{name}" has an unsupported format version', detail=f"Got {version}, expected 2 or 3."
         )
+    if wanted is not None and version != wanted:
+        raise InvalidInput(
+            f'table "{name}" has another format version',
+            detail=f"It has version {version}, the sink asks for {wanted}; calve does not change it.",
+            hint="Leave out FORMAT VERSION to write to the table as it is, or write to another table.",
+        )
+    _check_lineage_columns(schema, name, version)
+    defaults = [field.name for field in table.schema().fields if _has_default(field)]
+    if defaults:
+        raise InvalidInput(
+            f'table "{name}" has columns with default values, which calve does not write',
+            detail=f"Columns: {', '.join(defaults)}.",
+            hint="Remove the defaults, or write to another table.",
+        )
+
+
+def check_adoptable(table: Table, name: TableName, sink_id: str) -> None:
+    """Check whether a sink that has not claimed the table yet can adopt its rows. Raises InvalidInput."""
+    if property_key(sink_id) not in table.properties and table.format_version != NEW_VERSION:
+        raise InvalidInput(
+            f'table "{name}" cannot be adopted',
+            detail=f"It has format version {table.format_version}; calve adopts tables of version {NEW_VERSION}.",
+        )
+
+
+def _check_lineage_columns(schema: Schema, name: TableName, version: int) -> None:
+    taken = [f.name for f in schema.fields if f.name.lower() in _LINEAGE_COLUMNS]
+    if taken and version >= LATEST_FORMAT:
+        raise InvalidInput(
+            f'column name "{taken[0]}" is reserved',
+            detail=f'Tables of format version 3, like "{name}", have a column of this name for the ids of rows.',
+            hint="Rename the column.",
+        )
+
+
+def _has_default(field: NestedField) -> bool:
+    if field.initial_default is not None or field.write_default is not None:
+        return True
+    kind = field.field_type
+    return isinstance(kind, StructType) and any(map(_has_default, kind.fields))
+
+
+def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *, evolves: bool) -> None:
     found = fit(table.metadata, schema)
     if found.differences and not (evolves and found.mendable):
         raise misfit(str(name), found.text)

@@ -71,7 +71,7 @@ from calve.iceberg.snapshot.history import (
     other_sinks,
     stated_progress,
 )
-from calve.iceberg.snapshot.removal import NOTHING_REMOVED, remove_all, remove_deletes
+from calve.iceberg.snapshot.removal import NOTHING_REMOVED, Removal, remove_all, remove_deletes
 from calve.iceberg.snapshot.removal_journal import RemovalJournal
 from calve.iceberg.snapshot.retention import Policy
 from calve.model.checkpoint import RowKind
@@ -170,6 +170,7 @@ class IcebergTable:
             stated=stated_progress(table.properties, self._sink_id),
             has_data=has_data(head),
             others=other_sinks(table.metadata, self._branch, self._sink_id),
+            format_version=table.metadata.format_version,
             handle=table,
         )
 
@@ -206,7 +207,7 @@ class IcebergTable:
             snapshot_id=draft.snapshot_id,
             sequence_number=draft.sequence_number,
         )
-        new = [ManifestLine.of(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in proposal.manifests]
+        new = [ManifestLine(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in proposal.manifests]
         before = self._lines_of(draft.table, draft.parent)
         removal = NOTHING_REMOVED
         if proposal.replaces:
@@ -215,6 +216,7 @@ class IcebergTable:
         elif proposal.replaced_deletes:
             with trying(f'merging deletes of "{self._name}"'):
                 removal = remove_deletes(draft, before, frozenset(proposal.replaced_deletes), self._manifests)
+            self._check_replaced(removal, proposal)
         summary = new_summary(
             removal.operation(proposal.manifests),
             added_counts(proposal.totals),
@@ -234,6 +236,15 @@ class IcebergTable:
         self._metadata = send(change, what, "commit")
         self._expire()
         return progress
+
+    def _check_replaced(self, removal: Removal, proposal: Proposal) -> None:
+        """Check that all deletes that the new ones contain leave the table: a data file must not have two vectors."""
+        found, expected = removal.counts.get("removed-delete-files", 0), len(set(proposal.replaced_deletes))
+        if found != expected:
+            raise TerminalError(
+                f'deletes of table "{self._name}" were looked up in another snapshot than the one to commit on',
+                detail=f"{expected} are replaced, {found} of them are in the snapshot.",
+            )
 
     def _expire(self) -> None:
         """Remove expired snapshots, if there are enough of them. A failure is retried after a later commit."""
@@ -459,7 +470,7 @@ class IcebergTable:
         place = manifest_place(draft.table, group.spec_id, group.content, name)
         made.append(place.location)
         entries = self._manifests.entries_of(draft.table.io, *group.members)
-        return ManifestLine.of(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
+        return ManifestLine(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
 
 
 def _key_ids(kind: RowKind) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
-from calve.keylookup.resolver import files_matching_keys, propose_deletes
+from calve.keylookup.resolver import files_matching_keys, propose_deletes, propose_vectors
 from calve.keylookup.search import search_here, write_deletes
 from calve.model.files import Manifest, ResolvedDeletes, WrittenFile
 from calve.model.table import TableState
@@ -47,6 +47,8 @@ class OrderedResolver:
         finder = PositionFinder(scan.target, [c.file for c in scan.candidates], KeyMemory())
         found = last_in_order(scan, search_here(files_matching_keys(scan, finder), finder), finder)
         name = f"{commit_id}/{self._ids.new_id()}"
+        if scan.place.vectors:
+            return propose_vectors(self._table, scan, found, name)
         return propose_deletes(self._table, scan, write_deletes(scan.place, found, name), name)
 
     def look_ahead(self) -> None:

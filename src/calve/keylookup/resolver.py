@@ -14,8 +14,10 @@ from calve.keylookup.indexed import IndexedSearch, IndexRequest
 from calve.keylookup.search import (
     Search,
     SparkJobs,
+    find_by_tasks,
     merge_deletes,
     reading,
+    replace_vectors,
     search_by_tasks,
     search_here,
     write_deletes,
@@ -77,8 +79,11 @@ class PositionResolver:
         self._last = scan
         answer = self._index.ask(scan, state, IndexRequest(commit_id, self._remembered, self._jobs))
         name = f"{commit_id}/{self._ids.new_id()}"
-        files = self._search(answer.rest, answer.found, name)
-        return replace(propose_deletes(self._table, scan, files, name), key_index=answer.reference)
+        if scan.place.vectors:
+            proposed = propose_vectors(self._table, scan, self._find(answer.rest, answer.found, name), name)
+        else:
+            proposed = propose_deletes(self._table, scan, self._search(answer.rest, answer.found, name), name)
+        return replace(proposed, key_index=answer.reference)
 
     def look_ahead(self) -> None:
         """Index files that were added to the table since the last lookup, before the next one.
@@ -111,18 +116,30 @@ class PositionResolver:
     def _search(self, scan: KeyScan, known: Sequence[RowPositions], name: str) -> tuple[WrittenFile, ...]:
         """Write deletes of the known positions and of those found in the candidates."""
         if self._limits.allow(scan):
-            finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
-            files = files_matching_keys(scan, finder) if scan.candidates else ()
-            return write_deletes(scan.place, [*known, *search_here(files, finder)], name)
+            return write_deletes(scan.place, [*known, *self._search_here(scan)], name)
         spark = self._jobs.session()
         found: list[WrittenFile] = []
         with _all_or_none(scan, found):
             found += write_deletes(scan.place, known, name)
-            for number, keys in enumerate(rounds(scan.keys, self._limits.round_keys)):
-                files = tuple(file for c in scan.candidates if (file := _with_keys(c.file, keys)) is not None)
-                search = Search(files, scan.target, scan.place, f"{name}/{number}")
+            for search in self._searches(scan, name):
                 found += search_by_tasks(search, spark)
         return tuple(found)
+
+    def _find(self, scan: KeyScan, known: Sequence[RowPositions], name: str) -> list[RowPositions]:
+        """The known positions and those found in the candidates; a file may occur several times."""
+        if self._limits.allow(scan):
+            return [*known, *self._search_here(scan)]
+        spark = self._jobs.session()
+        return [*known, *(one for search in self._searches(scan, name) for one in find_by_tasks(search, spark))]
+
+    def _search_here(self, scan: KeyScan) -> list[RowPositions]:
+        finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
+        return search_here(files_matching_keys(scan, finder) if scan.candidates else (), finder)
+
+    def _searches(self, scan: KeyScan, name: str) -> Iterator[Search]:
+        for number, keys in enumerate(rounds(scan.keys, self._limits.round_keys)):
+            files = tuple(file for c in scan.candidates if (file := _with_keys(c.file, keys)) is not None)
+            yield Search(files, scan.target, scan.place, f"{name}/{number}")
 
 
 def _scan_file(file: WrittenFile) -> ScanFile:
@@ -148,6 +165,25 @@ def propose_deletes(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile
         totals=FileTotals.of(WriteResult(files, 0)),
         merged=FileTotals.of(WriteResult(merged.files, 0)),
         replaced=merged.replaced,
+    )
+
+
+def propose_vectors(table: IcebergTable, scan: KeyScan, found: Sequence[RowPositions], name: str) -> ResolvedDeletes:
+    """Write vectors of the found rows and their manifests, ready to commit. Raises TransientError.
+
+    `name` begins with the id of the commit.
+    """
+    vectors = replace_vectors((c.file for c in scan.candidates), scan.target, scan.place, found, name)
+    if not vectors.files:
+        return ResolvedDeletes()
+    with _all_or_none(scan, vectors.files):
+        manifests = table.write_manifests(vectors.files, name.partition("/")[0])
+    written = FileTotals.of(WriteResult(vectors.files, 0))
+    return ResolvedDeletes(
+        manifests=manifests,
+        totals=replace(written, position_deletes=written.position_deletes - vectors.known),
+        merged=FileTotals(position_deletes=vectors.known),
+        replaced=vectors.replaced,
     )
 
 

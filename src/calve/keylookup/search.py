@@ -1,10 +1,13 @@
-"""Searches data files for keys, in threads of the driver or in Spark tasks, and writes position deletes.
+"""Searches data files for keys, in threads of the driver or in Spark tasks, and writes deletes of their positions.
 
 The driver searches with all its cores and remembers which rows are already deleted, so that a batch on a table of about
 ten million rows takes tenths of a second and one delete file per partition. Tasks know nothing about earlier searches:
 each loads the keys and the deletes of its own files, and writes its own delete files.
 
 A commit that deletes rows also merges older position delete files (`merge_deletes`).
+
+In tables of format version 3, tasks write nothing: they return the positions, and the driver writes one vector for each
+data file, with everything that was deleted in the file before (`replace_vectors`).
 """
 
 import os
@@ -19,11 +22,12 @@ from pyspark.sql import SparkSession
 
 from calve.iceberg.files.position_deletes import DeletePlace, RowPositions, write_position_deletes
 from calve.iceberg.files.store import remove_new
+from calve.iceberg.files.vectors import write_vectors
 from calve.iceberg.planning.delete_index import DeleteGroup
 from calve.iceberg.schema.readable import ReadTarget
 from calve.model.files import WrittenFile
-from calve.model.scan import ReadTask, ScanFile
-from calve.reader.deletes import positions_by_path
+from calve.model.scan import ContentId, DeleteFile, DeleteKind, ReadTask, ScanFile
+from calve.reader.deletes import TaskDeletes, paths_named, positions_by_path
 from calve.reader.key_positions import KeyMemory, PositionFinder
 from calve.reader.key_sets import distinct
 from calve.reader.splits import read_tasks
@@ -77,6 +81,14 @@ def search_by_tasks(search: Search, spark: SparkSession) -> tuple[WrittenFile, .
     return tuple(file for files in found for file in files)
 
 
+def find_by_tasks(search: Search, spark: SparkSession) -> list[RowPositions]:
+    """Search in Spark tasks, without writing. Raises TransientError, TerminalError."""
+    tasks = read_tasks(search.files, spark.sparkContext.defaultParallelism)
+    act = _TaskSearch(search.target, search.place, search.name)
+    found = Tasks[list[RowPositions]]("rows could not be looked up by their keys").run(spark, tasks, act.find)
+    return [one for positions in found for one in positions]
+
+
 @dataclass(frozen=True)
 class _TaskSearch:
     """What every task of a search needs."""
@@ -86,8 +98,11 @@ class _TaskSearch:
     name: str
 
     def search(self, task: ReadTask, attempt: str) -> tuple[WrittenFile, ...]:
+        return write_deletes(self.place, self.find(task, attempt), f"{self.name}/{attempt}")
+
+    def find(self, task: ReadTask, _attempt: str) -> list[RowPositions]:
         finder = PositionFinder(self.target, task.files, KeyMemory())
-        return write_deletes(self.place, _joined(map(finder.find, task.splits)), f"{self.name}/{attempt}")
+        return _joined(map(finder.find, task.splits))
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
         """Remove the files of a task after another task of its job failed."""
@@ -132,14 +147,61 @@ class MergedDeletes:
     """New delete files, and those that they replace."""
 
     files: tuple[WrittenFile, ...] = ()
-    replaced: tuple[str, ...] = ()
+    replaced: tuple[ContentId, ...] = ()
 
 
 def merge_deletes(groups: Sequence[DeleteGroup], place: DeletePlace, live: Collection[str], name: str) -> MergedDeletes:
     """Merge delete files; deletes of data files that left the table are dropped. Raises TransientError."""
     found = [one for group in groups for one in _positions(group, place, live)]
     files = write_deletes(place, found, f"{name}/merged")
-    return MergedDeletes(files, tuple(file.path for g in groups for file in g.files))
+    return MergedDeletes(files, tuple(file.id for g in groups for file in g.files))
+
+
+@dataclass(frozen=True)
+class ReplacedVectors:
+    """New vectors, and the deletes that they replace."""
+
+    files: tuple[WrittenFile, ...] = ()
+    replaced: tuple[ContentId, ...] = ()
+    known: int = 0
+    """Rows of the new vectors that were deleted before."""
+
+
+def replace_vectors(
+    files: Iterable[ScanFile], target: ReadTarget, place: DeletePlace, found: Sequence[RowPositions], name: str
+) -> ReplacedVectors:
+    """Write one vector for each data file with found rows, with all rows that are deleted in it by position.
+
+    `files` have the deletes that apply to them. Raises TransientError, TerminalError.
+    """
+    by_path: dict[str, list[np.ndarray]] = {}
+    touched: dict[str, ScanFile] = {}
+    for one in found:
+        if len(one.positions):
+            by_path.setdefault(one.file.path, []).append(one.positions)
+            touched.setdefault(one.file.path, one.file)
+    touched |= {file.path: file for file in files if file.path in touched}
+    deletes = TaskDeletes(target, list(touched.values()))
+    wanted: list[RowPositions] = []
+    replaced: list[ContentId] = []
+    new = 0
+    with reading("older deletes"):
+        for path, file in touched.items():
+            before = [d for d in file.deletes if d.kind is not DeleteKind.EQUALITY]
+            positions = distinct(np.concatenate(by_path[path]))
+            old = [deletes.positions_in(delete, path) for delete in before]
+            both = distinct(np.concatenate([positions, *old])) if old else positions
+            new += len(np.setdiff1d(positions, np.concatenate(old))) if old else len(positions)
+            wanted.append(RowPositions(file, both))
+            replaced += [delete.id for delete in before if _is_only_about(delete, path, place)]
+    with _trying("deletion vectors could not be written"):
+        written = write_vectors(place, wanted, name)
+    return ReplacedVectors(written, tuple(replaced), sum(file.record_count for file in written) - new)
+
+
+def _is_only_about(delete: DeleteFile, path: str, place: DeletePlace) -> bool:
+    """Whether a delete file refers to this data file only; bounds of other writers may be truncated."""
+    return delete.kind is DeleteKind.VECTOR or paths_named(delete.path, place.io_properties) == {path}
 
 
 def _positions(group: DeleteGroup, place: DeletePlace, live: Collection[str]) -> list[RowPositions]:

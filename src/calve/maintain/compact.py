@@ -30,7 +30,7 @@ from calve.keylookup.search import reading, write_deletes
 from calve.maintain.convert import ConversionTools
 from calve.maintain.rewrite import GroupWork, Rewritten, rewrite, rewrite_by_tasks
 from calve.model.files import WrittenFile
-from calve.model.scan import EVERYTHING, Condition, DeleteKind
+from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
 from calve.model.spec import TableName, WriteOptions
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_sets import distinct
@@ -225,13 +225,13 @@ class Compactor:
 
     def _carry_over_deletes(
         self, ready: RewrittenFiles, head: CompactionBase
-    ) -> tuple[tuple[WrittenFile, ...], dict[str, frozenset[str]]]:
+    ) -> tuple[tuple[WrittenFile, ...], dict[ContentId, frozenset[str]]]:
         """Write deletes for rows of new files that were deleted in the old ones since the plan.
 
         Also returns the data files that each position delete file of the inputs refers to.
         """
         found: list[RowPositions] = []
-        named = {path: about for group in ready.groups for path, about in group.named.items()}
+        named = {known: about for group in ready.groups for known, about in group.named.items()}
         properties = ready.plan.reading.io_properties
         for group in ready.groups:
             since = {file.path: later for file in group.inputs if (later := head.later(file))}
@@ -240,8 +240,8 @@ class Compactor:
                 with reading("deletes that arrived during a compaction"):
                     for delete in since.get(file.path, ()):
                         found += group.moved(number, deletes.positions_in(delete, file.path))
-                        if delete.kind is DeleteKind.POSITION and delete.path not in named:
-                            named[delete.path] = paths_named(delete.path, properties)
+                        if delete.kind is DeleteKind.POSITION and delete.id not in named:
+                            named[delete.id] = paths_named(delete.path, properties)
         return write_deletes(ready.plan.place, _joined(found), self._tools.ids.new_id()), named
 
 

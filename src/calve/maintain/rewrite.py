@@ -25,7 +25,7 @@ from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.store import remove_new
 from calve.iceberg.schema.readable import ReadTarget
 from calve.model.files import WriteTarget, WrittenFile
-from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.model.scan import ContentId, DeleteKind, ScanFile
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_positions import key_columns_at
 from calve.reader.rows import LiveRows, live_rows, read_split, whole
@@ -64,7 +64,7 @@ class Rewritten:
     files: tuple[WrittenFile, ...]
     places: tuple[NDArray[np.int32], ...]
     """For each input: each row's place among the rows of all new files, -1 for a deleted row."""
-    named: Mapping[str, frozenset[str]]
+    named: Mapping[ContentId, frozenset[str]]
     """Position delete files of the inputs -> all data files that they refer to."""
 
     @property
@@ -231,12 +231,10 @@ def _by_position(rows: int, positions: Numbers, places: NDArray[np.int32]) -> ND
     return found
 
 
-def _named(work: GroupWork) -> dict[str, frozenset[str]]:
+def _named(work: GroupWork) -> dict[ContentId, frozenset[str]]:
     """Return the data files that each position delete file refers to."""
-    files: dict[str, DeleteFile] = {
-        delete.path: delete for file in work.inputs for delete in file.deletes if delete.kind is DeleteKind.POSITION
-    }
-    return {path: paths_named(path, work.reading.io_properties) for path in files}
+    files = {d.id: d for file in work.inputs for d in file.deletes if d.kind is DeleteKind.POSITION}
+    return {known: paths_named(file.path, work.reading.io_properties) for known, file in files.items()}
 
 
 def _kind(work: GroupWork) -> FileKind:

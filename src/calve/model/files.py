@@ -12,6 +12,7 @@ from operator import add
 from typing import Any, Self
 
 from calve.model.frontier import BatchDescription, Frontier
+from calve.model.scan import ContentId
 from calve.model.spec import MAX_FILE_SIZE, ArrowExtension
 
 
@@ -36,8 +37,18 @@ class ColumnMetrics:
 
 
 @dataclass(frozen=True)
+class Vector:
+    """A deletion vector in its Puffin file."""
+
+    data_file: str
+    """The data file whose rows it deletes."""
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
 class WrittenFile:
-    """One Parquet file that is complete in the store."""
+    """One Parquet file, or a Puffin file with one deletion vector, that is complete in the store."""
 
     content: Content
     path: str
@@ -48,6 +59,19 @@ class WrittenFile:
     metrics: ColumnMetrics
     split_offsets: tuple[int, ...]
     equality_ids: tuple[int, ...] = ()
+    vector: Vector | None = None
+
+    @property
+    def id(self) -> ContentId:
+        """What distinguishes it from all other files of a table."""
+        if self.vector is None:
+            return ContentId(self.path)
+        return ContentId(self.path, self.vector.offset, self.vector.length, self.vector.data_file)
+
+    @property
+    def content_size(self) -> int:
+        """The size of the file or, of a Puffin file, that of the vector."""
+        return self.size if self.vector is None else self.vector.length
 
 
 @dataclass(frozen=True)
@@ -126,12 +150,14 @@ class FileTotals:
     position_delete_files: int = 0
     position_deletes: int = 0
     delete_bytes: int = 0
+    vectors: int = 0
 
     @classmethod
     def of(cls, result: WriteResult) -> Self:
         """Totals of everything in a write result."""
         equality = [f for f in result.files if f.content is Content.EQUALITY_DELETES]
         position = [f for f in result.files if f.content is Content.POSITION_DELETES]
+        vectors = sum(f.vector is not None for f in position)
         return cls(
             changes=result.changes,
             data_files=len(result.data_files),
@@ -139,9 +165,10 @@ class FileTotals:
             data_bytes=sum(f.size for f in result.data_files),
             equality_delete_files=len(equality),
             equality_deletes=sum(f.record_count for f in equality),
-            position_delete_files=len(position),
+            position_delete_files=len(position) - vectors,
             position_deletes=sum(f.record_count for f in position),
-            delete_bytes=sum(f.size for f in equality + position),
+            delete_bytes=sum(f.content_size for f in equality + position),
+            vectors=vectors,
         )
 
     def plus(self, other: "FileTotals") -> "FileTotals":
@@ -158,8 +185,8 @@ class ResolvedDeletes:
     """Of the rows that this batch deletes."""
     merged: FileTotals = FileTotals()
     """Of earlier deletes of the table that were merged into the new files."""
-    replaced: tuple[str, ...] = ()
-    """The delete files that contained them."""
+    replaced: tuple[ContentId, ...] = ()
+    """The deletes that contained them."""
     key_index: str = ""
     """The new manifest of the sink's key index; empty if the previous one stays valid."""
 

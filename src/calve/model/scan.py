@@ -86,6 +86,20 @@ class DeleteKind(StrEnum):
 
 
 @dataclass(frozen=True)
+class ContentId:
+    """What an entry of a manifest refers to: a file or, of a Puffin file, one deletion vector in it.
+
+    Several vectors may share a file, so a path alone does not identify deletes.
+    """
+
+    path: str
+    offset: int = 0
+    length: int = 0
+    data_file: str = ""
+    """The data file of a vector."""
+
+
+@dataclass(frozen=True)
 class DeleteFile:
     """A file of deletes, or one deletion vector in it."""
 
@@ -100,6 +114,13 @@ class DeleteFile:
     offset: int = 0
     """Of a deletion vector in its file."""
     length: int = 0
+    data_file: str = ""
+    """Of a deletion vector."""
+
+    @property
+    def id(self) -> ContentId:
+        """What distinguishes it from all other deletes of a table."""
+        return ContentId(self.path, self.offset, self.length, self.data_file)
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,10 @@ class Adopt(StrEnum):
     """Without a check."""
 
 
+LATEST_FORMAT = 3
+"""The latest format version of tables that calve writes."""
+
+
 class Deletes(StrEnum):
     """How the rows that a change replaces or deletes are removed from the table."""
 
@@ -89,6 +93,8 @@ class Deletes(StrEnum):
     """By their positions in data files, which each commit looks up."""
     EQUALITY = "equality"
     """By files of keys that readers compare every row with: cheap for the writer, expensive for every reader."""
+    VECTOR = "vector"
+    """By their positions, in deletion vectors. Tables of format version 3 have no other positions."""
 
 
 class KeyIndexUse(StrEnum):
@@ -399,6 +405,8 @@ class SinkSpec:
     accepted_snapshot: int | None = None
     """A snapshot that the user accepted: foreign changes up to it do not halt the sink."""
     deletes: Deletes = Deletes.POSITION
+    format_version: int | None = None
+    """Of the table. None: an existing table keeps its own, a new one has version 2."""
     key_index: KeyIndexUse = KeyIndexUse.AUTO
     partition_by: tuple[PartitionBy, ...] = ()
     """Partition fields of the table. Empty: an existing table keeps its own, a new one is not partitioned."""
@@ -431,6 +439,12 @@ class SinkSpec:
     retention: RetentionOptions = field(default_factory=RetentionOptions)
 
     def __post_init__(self) -> None:
+        if self.deletes is Deletes.VECTOR and self.format_version != LATEST_FORMAT:
+            raise InvalidInput(
+                "deletion vectors need format version 3",
+                detail="Tables of format version 2 have position deletes instead.",
+                hint="Add FORMAT VERSION = 3 (format_version=3), or use DELETES = 'position'.",
+            )
         if self.deletes is Deletes.EQUALITY and (unfound := [name for name in self.key if name in self.uuids]):
             raise InvalidInput(
                 f'column "{unfound[0]}" cannot be a key with equality deletes',

@@ -9,6 +9,7 @@ from typing import Any
 
 from calve.model.files import FileTotals, Manifest
 from calve.model.progress import Progress
+from calve.model.scan import ContentId
 
 REPLACE = "replace"
 """Operation of a snapshot that changes files but not rows."""
@@ -49,6 +50,8 @@ class TableState:
     """The store's own reference to this state."""
     others: tuple[Progress, ...] = ()
     """Progress of the other sinks of the branch."""
+    format_version: int = 2
+    """An upgrade changes it without a snapshot; it decides how deletes are written."""
 
     @property
     def head(self) -> int | None:
@@ -68,7 +71,7 @@ class Proposal:
     totals: FileTotals = FileTotals()
     replaces: bool = False
     """This snapshot removes all current rows of the table."""
-    replaced_deletes: tuple[str, ...] = ()
-    """Delete files that this snapshot removes: the added ones contain their deletes."""
+    replaced_deletes: tuple[ContentId, ...] = ()
+    """Deletes that this snapshot removes: the added ones contain their deletes."""
     retired: tuple[Progress, ...] = ()
     """Final progress of other sinks, which lose the table with this snapshot."""

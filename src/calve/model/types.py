@@ -1,7 +1,7 @@
 """Types of columns: their names in SQL, Spark and Iceberg, and whether keys and partitions can use them.
 
 `TYPES` is the only place that knows it: schemas, keys, partitions, writers and the reference page (`docs/types.md`) are
-derived from it. A table of format version 2 has fewer types than Spark: a value without a matching type is stored as a
+derived from it. A table has fewer types than Spark: a value without a matching type is stored as a
 text from which it can be restored, or refused.
 """
 

@@ -203,6 +203,7 @@ class Sink:
         compression: str | None = None,
         bloom_filter: bool | None = None,
         deletes: str | None = None,
+        format_version: int | None = None,
         on_bad_row: str | None = None,
         key_index: str | None = None,
         maintenance: str | None = None,
@@ -242,8 +243,12 @@ class Sink:
         if on_foreign_commit is not None:
             policy = _parse_choice(SinkOptions.ON_FOREIGN_COMMIT, on_foreign_commit)
             spec = replace(spec, on_foreign_commit=policy)
-        if deletes is not None:
-            spec = replace(spec, deletes=_parse_choice(SinkOptions.DELETES, deletes))
+        if deletes is not None or format_version is not None:
+            spec = replace(
+                spec,
+                deletes=spec.deletes if deletes is None else _parse_choice(SinkOptions.DELETES, deletes),
+                format_version=_format_version(format_version) or spec.format_version,
+            )
         if on_bad_row is not None:
             spec = replace(spec, dead_letters=_dead_letters(spec.table, on_bad_row))
         if key_index is not None:
@@ -437,6 +442,13 @@ def _age_ms(option: Setting[timedelta], value: Age) -> int:
 
 def _bytes(option: Setting[int], size: int | str | None) -> int | None:
     return _positive(option.keyword, parse_size(size) if isinstance(size, str) else size)
+
+
+def _format_version(value: int | None) -> int | None:
+    option = SinkOptions.FORMAT_VERSION
+    if value is not None and value not in {option.low, option.high}:
+        raise InvalidInput(f"invalid format_version {value!r}", detail=f"Expected {option.low} or {option.high}.")
+    return value
 
 
 def _word(option: Setting[str], value: str | None) -> str | None:

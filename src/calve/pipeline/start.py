@@ -18,7 +18,7 @@ from calve.commit.run_state import RunPorts
 from calve.envelope.envelopes import check_envelope, table_schema
 from calve.envelope.log import LOG_FIELDS
 from calve.errors import InvalidInput
-from calve.iceberg.loading import check_found_by_all, load_or_create_table, load_table
+from calve.iceberg.loading import check_adoptable, check_found_by_all, load_or_create_table, load_table
 from calve.iceberg.schema.creation import iceberg_schema, partition_spec, reserved
 from calve.iceberg.schema.evolution import Shape, StoredOrder, creation_properties
 from calve.iceberg.sink_table import IcebergTable
@@ -197,7 +197,10 @@ class Start:
             spec=partitions,
             known_to=spec.sink_id,
             evolves=evolves,
+            format_version=spec.format_version,
         )
+        if spec.adopts:
+            check_adoptable(iceberg, spec.table, spec.sink_id)
         warn_of_local_place(self._spark, f'the location of table "{spec.table}"', iceberg.location())
         check_apart(self._state_location, iceberg.location())
         if spec.deletes is Deletes.EQUALITY:

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from calve.model.connection import Login
 from calve.model.spec import (
+    LATEST_FORMAT,
     LEAST_GRACE_MS,
     MAX_FILE_SIZE,
     MAX_PENDING_BATCHES,
@@ -58,7 +59,8 @@ class SinkOptions:
     )
     DELETES = choice(
         "How rows are deleted: by position, which every commit looks up, or by key, which makes readers compare all "
-        "rows with the deleted keys.",
+        "rows with the deleted keys. In tables of format version 3, positions are written as deletion vectors, whether "
+        "it says `'position'` or `'vector'`.",
         Deletes,
         default="'position'",
     )
@@ -68,7 +70,12 @@ class SinkOptions:
         KeyIndexUse,
         default="'auto'",
     )
-    FORMAT_VERSION = integer("Version of the Iceberg format.", default="2", low=2, high=2)
+    FORMAT_VERSION = integer(
+        "Version of the Iceberg format. Tables of version 3 have deletion vectors and row ids.",
+        default="the table's, else 2",
+        low=2,
+        high=LATEST_FORMAT,
+    )
     TARGET_FILE_SIZE = size(
         "Approximate size at which a file is closed.",
         default="the table's, else '512MB'",

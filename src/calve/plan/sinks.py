@@ -15,7 +15,9 @@ from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.relation import KnownColumn, Relation, SourcePlan, TableInput
 from calve.model.spec import (
     HEARTBEAT_MS,
+    LATEST_FORMAT,
     Debezium,
+    Deletes,
     Diff,
     Envelope,
     LateRows,
@@ -196,6 +198,12 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     _check_staged(given, staged=staged)
     given.exclude(SinkOptions.RESUME, SinkOptions.SNAPSHOT, SinkOptions.ADOPT)
     given.exclude(SinkOptions.SNAPSHOT, SinkOptions.ADOPT)
+    if given.get(SinkOptions.DELETES) is Deletes.VECTOR and given.get(SinkOptions.FORMAT_VERSION) != LATEST_FORMAT:
+        raise given.error(
+            SinkOptions.DELETES,
+            "deletion vectors need format version 3",
+            "Add FORMAT VERSION = 3, or use DELETES = 'position'.",
+        )
     heartbeat = given.get(SinkOptions.HEARTBEAT)
     spec = SinkSpec(
         name=definition.name,
@@ -212,6 +220,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
         deletes=given.get(SinkOptions.DELETES, SinkSpec.deletes),
+        format_version=given.get(SinkOptions.FORMAT_VERSION),
         key_index=given.get(SinkOptions.KEY_INDEX, SinkSpec.key_index),
         maintenance=given.get(SinkOptions.MAINTENANCE, SinkSpec.maintenance),
         partition_by=plan_partitions(statement.partition_by, relation),

@@ -1,11 +1,5 @@
-"""The deletes of one task: loaded on first use, each file once, keys without duplicates.
+"""The deletes of one task: loaded on first use, each file once, keys without duplicates."""
 
-A deletion vector is a blob of a Puffin file: a length (big endian), a magic number, a 64-bit roaring bitmap in its
-portable form (little endian), and a checksum of the last two (big endian).
-"""
-
-import struct
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyroaring import BitMap64
 
-from calve.errors import TerminalError
 from calve.iceberg.files.store import open_input
+from calve.iceberg.files.vectors import decode_vector
 from calve.iceberg.schema.readable import ReadTarget
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.reader.key_sets import KeySet, distinct
@@ -28,32 +21,7 @@ from calve.reader.projection import Projection
 
 Positions = NDArray[np.int64]
 
-_MAGIC = bytes.fromhex("d1d33964")
-
 NOTHING: Positions = np.empty(0, np.int64)
-
-
-def positions_of_vector(blob: bytes) -> Positions:
-    """The positions in a blob, ascending. Raises TerminalError if it is damaged."""
-    if len(blob) < 20 or blob[4:8] != _MAGIC:
-        raise _damaged("Its magic number is wrong.")
-    (length,) = struct.unpack_from(">I", blob)
-    if length + 8 != len(blob):
-        raise _damaged(f"Got {len(blob)} bytes, expected {length + 8}.")
-    if zlib.crc32(blob[4:-4]) != struct.unpack_from(">I", blob, len(blob) - 4)[0]:
-        raise _damaged("Its checksum is wrong.")
-    try:
-        found = BitMap64.deserialize(blob[8:-4]).to_array()
-    except ValueError as error:
-        raise _damaged(f"{error}.") from error
-    return np.frombuffer(found, np.uint64).astype(np.int64)
-
-
-def _damaged(detail: str) -> TerminalError:
-    return TerminalError(
-        "a deletion vector is damaged", detail=detail, hint="Restore its file, or go back to an earlier snapshot."
-    )
-
 
 _PATH, _POSITION = "file_path", "pos"
 _LOADS = 8
@@ -159,7 +127,7 @@ class TaskDeletes:
         """The positions that a delete file or vector deletes in one of the files. Raises OSError, TerminalError."""
         if delete.kind is DeleteKind.VECTOR:
             with open_input(delete.path, self._target.io_properties) as source:
-                return positions_of_vector(source.read_at(delete.length, delete.offset))
+                return decode_vector(source.read_at(delete.length, delete.offset))
         known = self._positions.get(delete.path)
         if known is None:
             known = self._positions[delete.path] = self._by_path(delete)

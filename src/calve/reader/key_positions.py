@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.store import open_input
 from calve.iceberg.schema.readable import ReadTarget
-from calve.model.scan import DeleteKind, FileSplit, ScanFile
+from calve.model.scan import ContentId, DeleteKind, FileSplit, ScanFile
 from calve.reader.deletes import NOTHING, Positions, TaskDeletes
 from calve.reader.key_sets import KeySet
 from calve.reader.projection import Projection
@@ -38,7 +38,7 @@ class _Gone:
     """The deleted rows of one file, by the deletes that were applied so far."""
 
     rows: NDArray[np.bool_]
-    applied: set[tuple[str, int]] = field(default_factory=set)
+    applied: set[ContentId] = field(default_factory=set)
     """Path and offset of the applied deletes; delete files never change."""
 
 
@@ -109,7 +109,7 @@ class KeyMemory:
 
     def deleted(self, file: ScanFile, deletes: TaskDeletes) -> NDArray[np.bool_]:
         """One flag for each row of a file: whether it is deleted by position. Raises OSError, TerminalError."""
-        wanted = {(d.path, d.offset): d for d in file.deletes if d.kind is not DeleteKind.EQUALITY}
+        wanted = {d.id: d for d in file.deletes if d.kind is not DeleteKind.EQUALITY}
         known = self.of(file.path)
         with self._lock:
             gone, known.gone = known.gone, None  # taken out, so that no other thread changes it

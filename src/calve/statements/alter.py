@@ -8,6 +8,7 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT, is_kept
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
+from calve.iceberg.loading import Occupied
 from calve.model.checkpoint import RowKind
 from calve.plan import catalogue
 from calve.plan.alterations import ALTERED, altered_options
@@ -222,6 +223,7 @@ class _Sink:
 
                 check_sinks_view(self._place, plan)
             self._check_waiting(plan)
+            self._check_format(plan)
         return _store_change(self._place, self._found, changed)
 
     def _check_waiting(self, plan: SinkPlan) -> None:
@@ -237,6 +239,20 @@ class _Sink:
         lake = lake_of(self._place.home, before.catalog, before.store, self._definitions, self._place.vault)
         records = Journal(lake.state(before.state, self._found.uid)).newest()
         check_change(records, was, now, self._found.name)
+
+    def _check_format(self, plan: SinkPlan) -> None:
+        """Refuse another format version than that of the table."""
+        wanted = plan.spec.format_version
+        if wanted is None or wanted == plan_sink(self._found, self._definitions).spec.format_version:
+            return
+        lake = lake_of(self._place.home, plan.catalog, plan.store, self._definitions, self._place.vault)
+        table = Occupied.of(lake.open(), plan.spec.table, plan.spec.branch)
+        if table is not None and table.format_version != wanted:
+            raise InvalidInput(
+                f"{self._found.label} cannot change the format version of its table",
+                detail=f"Table {plan.spec.table} has version {table.format_version}.",
+                hint=f"Write to a new table with FORMAT VERSION = {wanted}.",
+            )
 
     def _from(self, action: statements.SetFrom) -> Definition:
         found = self._found

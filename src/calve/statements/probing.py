@@ -9,7 +9,7 @@ from calve.definitions.objects import Definition, SinkState
 from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput, TransientError
-from calve.iceberg.loading import FORMAT_VERSION, Occupied, planned_location, sinks_of_table
+from calve.iceberg.loading import NEW_VERSION, Occupied, planned_location, sinks_of_table
 from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.spec import TableName
 from calve.pipeline.lakes import lake_of, revealing
@@ -105,8 +105,8 @@ def _check_adopted(found: Occupied | None, table: TableName) -> None:
         raise InvalidInput(
             f"there is no table {table} to adopt", hint="Leave out ADOPT: a sink creates the table that it writes to."
         )
-    if found.format_version != FORMAT_VERSION:
+    if found.format_version != NEW_VERSION:
         raise InvalidInput(
             f"table {table} cannot be adopted",
-            detail=f"It has format version {found.format_version}; calve writes version {FORMAT_VERSION}.",
+            detail=f"It has format version {found.format_version}; calve adopts tables of version {NEW_VERSION}.",
         )

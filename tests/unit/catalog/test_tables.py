@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from pyiceberg.types import (
 
 from calve.catalog.connect import connect_embedded
 from calve.errors import InvalidInput, TransientError
-from calve.iceberg.loading import check_found_by_all, load_or_create_table, unpartitioned_spec_id
+from calve.iceberg.loading import check_adoptable, check_found_by_all, load_or_create_table, unpartitioned_spec_id
 from calve.model.spec import TableName
 from tests.unit.catalog.rights import as_an_ordinary_user
 
@@ -150,6 +151,49 @@ def test_another_key_than_the_tables_is_refused(catalog: Catalog) -> None:
 def test_a_table_of_another_format_version_is_refused(catalog: Catalog) -> None:
     with pytest.raises(InvalidInput, match="has an unsupported format version"):
         load_or_create_table(catalog, NAME, schema(), ["id"], {"format-version": "1"})
+
+
+def test_a_table_has_the_format_version_that_the_sink_asks_for(catalog: Catalog) -> None:
+    later, plain = TableName.parse("shop.later"), TableName.parse("shop.plain")
+    created = load_or_create_table(catalog, later, schema(), ["id"], format_version=3)
+    assert created.format_version == 3
+    assert created.metadata.next_row_id == 0  # type: ignore[union-attr]
+    for version in (None, 3):
+        assert load_or_create_table(catalog, later, schema(), ["id"], format_version=version).format_version == 3
+    load_or_create_table(catalog, plain, schema(), ["id"], format_version=2)
+    for name, wanted, found in ((later, 2, 3), (plain, 3, 2)):
+        with pytest.raises(InvalidInput, match="has another format version") as raised:
+            load_or_create_table(catalog, name, schema(), ["id"], format_version=wanted)
+        assert f"It has version {found}" in raised.value.detail
+
+
+def test_names_of_row_ids_are_reserved_in_format_version_3(catalog: Catalog) -> None:
+    columns = schema(column(LongType(), name="_Row_ID"))
+    with pytest.raises(InvalidInput, match='"_Row_ID" is reserved'):
+        load_or_create_table(catalog, NAME, columns, ["id"], format_version=3)
+    assert not catalog.table_exists(NAME.identifier)
+    load_or_create_table(catalog, NAME, columns, ["id"])
+
+
+def test_a_table_with_default_values_is_refused(catalog: Catalog) -> None:
+    catalog.create_namespace("shop")
+    table = catalog.create_table(("shop", "orders"), schema(column(StringType())), properties={"format-version": "3"})
+    location = Path(table.metadata_location.removeprefix("file://"))
+    written = json.loads(location.read_text())
+    written["schemas"][0]["fields"][1]["write-default"] = "x"  # pyiceberg creates no tables with defaults
+    changed = location.with_name("00001-changed.metadata.json")
+    changed.write_text(json.dumps(written))
+    catalog.drop_table(("shop", "orders"))
+    catalog.register_table(("shop", "orders"), changed.as_uri())
+    with pytest.raises(InvalidInput, match="default values") as raised:
+        load_or_create_table(catalog, TableName.parse("shop.orders"), schema(column(StringType())), ["id"])
+    assert raised.value.detail == "Columns: v."
+
+
+def test_rows_of_format_version_3_are_not_adopted(catalog: Catalog) -> None:
+    table = load_or_create_table(catalog, NAME, schema(), ["id"], format_version=3)
+    with pytest.raises(InvalidInput, match="cannot be adopted"):
+        check_adoptable(table, NAME, "s")
 
 
 def test_a_partitioned_table_gets_a_spec_for_deletes_and_keeps_its_own(catalog: Catalog) -> None:

@@ -17,7 +17,7 @@ def line(number: int) -> ManifestLine:
     partitions = (FieldSummary(contains_null=False, contains_nan=None, lower=b"a", upper=None),)
     content = Content.DATA if number % 2 else Content.EQUALITY_DELETES
     manifest = Manifest(f"file:///m{number}.avro", 100 + number, 0, content, files=2, rows=20, partitions=partitions)
-    return ManifestLine.of(manifest_file(manifest, snapshot_id=7, sequence_number=3))
+    return ManifestLine(manifest_file(manifest, snapshot_id=7, sequence_number=3))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 2500])

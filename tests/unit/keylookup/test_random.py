@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
@@ -22,9 +23,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from calve.iceberg.files.content import content_id
 from calve.iceberg.files.partitions import Partitioner
 from calve.iceberg.schema.arrow import arrow_schema
-from tests.support.foreign import Row, in_order
+from tests.support.foreign import Row, in_order, live_entries_of
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows
 
@@ -81,13 +83,22 @@ def files_of(table: KeyedTable, rows: list[Row], rng: random.Random) -> list[Any
     return [table.data(rows, values, spec_id=spec.spec_id, row_group_size=7) for values, rows in placed.items()]
 
 
+def check_vectors(table: KeyedTable) -> None:
+    """Check that data files have at most one vector each, that none is empty, and that nothing else deletes rows."""
+    found = [entry.data_file for entry in live_entries_of(table) if entry.data_file.content]
+    assert {file.file_format for file in found} <= {FileFormat.PUFFIN}
+    assert all(file.record_count for file in found)
+    named = [content_id(file).data_file for file in found]
+    assert len(set(named)) == len(named)
+
+
 @pytest.mark.parametrize(("key", "spec"), CASES, ids=lambda case: "-".join(case) if isinstance(case, list) else "")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "version"), [(0, 2), (1, 3)])
 def test_a_table_equals_its_changes_and_deletes_every_row_once(
-    key: list[str], spec: PartitionSpec, seed: int, tmp_path: Path
+    key: list[str], spec: PartitionSpec, seed: int, version: int, tmp_path: Path
 ) -> None:
     rng = random.Random(seed)
-    table = KeyedTable(tmp_path, SCHEMA, key, spec)
+    table = KeyedTable(tmp_path, SCHEMA, key, spec, version=version)
     for _ in range(8):
         changes = {table.key_of(row): row for row in (random_row(rng) for _ in range(rng.choice([1, 5, 40])))}
         gone = [row for row in changes.values() if rng.random() < 0.3]
@@ -95,6 +106,8 @@ def test_a_table_equals_its_changes_and_deletes_every_row_once(
         table.apply(files_of(table, kept, rng), kept, gone)
         live = int(table.summary["total-records"]) - int(table.summary["total-position-deletes"])
         assert live == len(table.contents), "no position is deleted twice, and none is left"
+        if version > 2:
+            check_vectors(table)
     assert in_order(table.rows()) == in_order(table.contents.values())
     assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
     table.close()

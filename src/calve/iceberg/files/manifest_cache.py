@@ -8,33 +8,40 @@ no list that this process wrote or read before.
 import errno
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 
 from cachetools import LRUCache
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
+    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    PartitionFieldSummary,
     _inherit_from_manifest,
-    read_manifest_list,
 )
 from pyiceberg.table.snapshots import Snapshot
 
+from calve.errors import TerminalError
 from calve.iceberg.files.avro import RecordFormat, read_entries
+from calve.iceberg.files.content import first_row_id_of, inherit_row_ids, with_first_row_id
 from calve.iceberg.files.manifests import manifest_file
 from calve.model.files import Manifest
 
-_FORMAT = RecordFormat(MANIFEST_LIST_FILE_SCHEMAS[2], "manifest_file")
+_FORMATS = {version: RecordFormat(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file") for version in (2, 3)}
 _CACHED_LISTS = 4
 _CACHED_ENTRIES = 100_000
 _CACHED_NAMES = 256
 _PARALLEL_READS = 16
+
+_Inherited = tuple[str, int | None, int | None]
+"""A manifest, and what its entries inherit: the sequence number and the first row id that a list states for it."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,15 @@ class ManifestLine:
     """A line of a manifest list: one manifest."""
 
     manifest: ManifestFile
-    encoded: bytes
+    """Its snapshot id and sequence number are final."""
+    _encoded: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @classmethod
-    def of(cls, manifest: ManifestFile) -> "ManifestLine":
-        """Encode a manifest, whose snapshot id and sequence number are final."""
-        return cls(manifest, _FORMAT.encode(manifest))
+    def encoded(self, version: int) -> bytes:
+        """The line as a list of a table of this format version has it; encoded once."""
+        known = self._encoded.get(version)
+        if known is None:
+            known = self._encoded[version] = _FORMATS[version].encode(self.manifest)
+        return known
 
 
 @dataclass(frozen=True)
@@ -57,14 +67,23 @@ class ListHeader:
     snapshot_id: int
     parent_id: int | None
     sequence_number: int
+    first_row_id: int | None = None
+    """The table's next row id, in tables of format version 3."""
+
+    @property
+    def format_version(self) -> int:
+        """The format version of the list."""
+        return 2 if self.first_row_id is None else 3
 
     def to_meta(self) -> dict[str, str]:
         """The header as it is written to the file."""
+        lineage = {} if self.first_row_id is None else {"first-row-id": str(self.first_row_id)}
         return {
             "snapshot-id": str(self.snapshot_id),
             "parent-snapshot-id": "null" if self.parent_id is None else str(self.parent_id),
             "sequence-number": str(self.sequence_number),
-            "format-version": "2",
+            **lineage,
+            "format-version": str(self.format_version),
         }
 
 
@@ -75,7 +94,7 @@ class ManifestCache:
         self._lock = Lock()
         self._lists: LRUCache[str, tuple[ManifestLine, ...]] = LRUCache(_CACHED_LISTS)
         self._names: LRUCache[str, tuple[str, ...]] = LRUCache(_CACHED_NAMES)
-        self._entries: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
+        self._entries: OrderedDict[_Inherited, tuple[ManifestEntry, ...]] = OrderedDict()
         self._entry_count = 0
 
     def lines_of(self, io: FileIO, snapshot: Snapshot | None) -> tuple[ManifestLine, ...]:
@@ -92,29 +111,35 @@ class ManifestCache:
             lines = self._lists.get(location)
         if lines is None:
             with naming_damaged(location):
-                lines = tuple(ManifestLine.of(manifest) for manifest in read_manifest_list(io.new_input(location)))
+                lines = tuple(ManifestLine(manifest) for manifest in _read_list(io, location))
             with self._lock:
                 self._lists[location] = lines
         return lines
 
-    def write_list(self, io: FileIO, location: str, header: ListHeader, lines: Iterable[ManifestLine]) -> None:
-        """Write a manifest list. Raises OSError."""
-        written = tuple(lines)
-        _FORMAT.write(io.new_output(location), header.to_meta(), [line.encoded for line in written])
+    def write_list(self, io: FileIO, location: str, header: ListHeader, lines: Iterable[ManifestLine]) -> int:
+        """Write a manifest list; returns the number of row ids that it hands out. Raises OSError.
+
+        In tables of format version 3, every manifest of data files that has no first row id gets one.
+        """
+        written, given = _with_row_ids(tuple(lines), header.first_row_id)
+        version = header.format_version
+        encoded = [line.encoded(version) for line in written]
+        _FORMATS[version].write(io.new_output(location), header.to_meta(), encoded)
         with self._lock:
             self._lists[location] = written
+        return given
 
     def entries_of(self, io: FileIO, *manifests: ManifestFile) -> list[ManifestEntry]:
         """The live entries of manifests from any writer, with everything they inherit. Raises OSError."""
-        paths = [manifest.manifest_path for manifest in manifests]
+        wanted = {_inherited(manifest): manifest for manifest in manifests}
         with self._lock:
-            found = {path: self._entries[path] for path in paths if path in self._entries}
-        missing = [manifest for manifest in manifests if manifest.manifest_path not in found]
+            found = {known: self._entries[known] for known in wanted if known in self._entries}
+        missing = [known for known in wanted if known not in found]
         if missing:
-            read = dict(zip((m.manifest_path for m in missing), _read_all(io, missing), strict=True))
-            self._remember(read, keep=set(paths))
+            read = dict(zip(missing, _read_all(io, [wanted[known] for known in missing]), strict=True))
+            self._remember(read, keep=wanted.keys())
             found |= read
-        return [entry for path in paths for entry in found[path]]
+        return [entry for manifest in manifests for entry in found[_inherited(manifest)]]
 
     def files_of(self, io: FileIO, manifest: Manifest) -> tuple[str, ...]:
         """The locations of a manifest's files; the manifest need not be in the table yet. Raises OSError."""
@@ -127,12 +152,12 @@ class ManifestCache:
                 self._names[manifest.path] = known
         return known
 
-    def _remember(self, read: dict[str, tuple[ManifestEntry, ...]], keep: set[str]) -> None:
+    def _remember(self, read: dict[_Inherited, tuple[ManifestEntry, ...]], keep: Collection[_Inherited]) -> None:
         """Cache these entries, and limit only the others: one scan of a large table needs all of its manifests."""
         with self._lock:
-            for path, entries in read.items():
-                if path not in self._entries:
-                    self._entries[path] = entries
+            for known, entries in read.items():
+                if known not in self._entries:
+                    self._entries[known] = entries
                     self._entry_count += len(entries)
             while self._entry_count > _CACHED_ENTRIES and next(iter(self._entries)) not in keep:
                 self._entry_count -= len(self._entries.popitem(last=False)[1])
@@ -144,7 +169,40 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...
         with io.new_input(manifest.manifest_path).open() as stream:
             content = stream.read()
         entries = read_entries(content, version=3)
-        return tuple(_inherit_from_manifest(e, manifest) for e in entries if e.status != ManifestEntryStatus.DELETED)
+        live = (_inherit_from_manifest(e, manifest) for e in entries if e.status != ManifestEntryStatus.DELETED)
+        return tuple(inherit_row_ids(live, manifest))
+
+
+def _inherited(manifest: ManifestFile) -> _Inherited:
+    return manifest.manifest_path, manifest.sequence_number, first_row_id_of(manifest)
+
+
+def _read_list(io: FileIO, location: str) -> list[ManifestFile]:
+    """Read a manifest list of any version with all fields of version 3; pyiceberg leaves out the first row ids."""
+    with AvroFile[ManifestFile](
+        io.new_input(location),
+        MANIFEST_LIST_FILE_SCHEMAS[3],
+        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+        read_enums={517: ManifestContent},
+    ) as reader:
+        return list(reader)
+
+
+def _with_row_ids(lines: tuple[ManifestLine, ...], first_row_id: int | None) -> tuple[tuple[ManifestLine, ...], int]:
+    """Give ids to the manifests of data files that have none, from `first_row_id` on; also how many were given."""
+    if first_row_id is None:
+        if any(first_row_id_of(line.manifest) is not None for line in lines):
+            raise TerminalError("a manifest list of format version 2 cannot hold row ids")
+        return lines, 0
+    following, given = first_row_id, list[ManifestLine]()
+    for line in lines:
+        manifest = line.manifest
+        if manifest.content is ManifestContent.DELETES or first_row_id_of(manifest) is not None:
+            given.append(line)
+            continue
+        given.append(ManifestLine(with_first_row_id(manifest, following)))
+        following += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+    return tuple(given), following - first_row_id
 
 
 def references(

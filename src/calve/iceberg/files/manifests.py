@@ -10,7 +10,7 @@ former. Manifests are therefore written here, with the right Avro schema.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Literal
 
 from pydantic_core import to_json
 from pyiceberg.io import FileIO
@@ -34,16 +34,18 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from calve.catalog.guarded import locations_of
+from calve.errors import TerminalError
 from calve.iceberg.files.avro import RecordFormat
+from calve.iceberg.files.content import content_id, needs_version_3
 from calve.iceberg.files.names import own_name, table_mark
 from calve.iceberg.files.store import io_properties_of, remove_new
 from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
+from calve.model.scan import ContentId
 from calve.storage.filesystems import sync_files
 
 TARGET_BYTES = 8 << 20
 """Manifests of data files are split at about this size, so that readers can plan them in parallel."""
 
-_FORMAT_VERSION: Final = 2
 _PARTITION_ID, _EQUALITY_IDS_ID = 102, 135
 
 
@@ -56,6 +58,8 @@ class ManifestPlace:
     schema: Schema
     spec: PartitionSpec
     content: ManifestContent
+    version: Literal[2, 3]
+    """The format version of the table."""
 
 
 def write_manifests(
@@ -105,12 +109,12 @@ def write_deleted(
 
 
 def write_reduced(
-    place: ManifestPlace, entries: Sequence[ManifestEntry], gone: Collection[str], draft: tuple[int, int]
+    place: ManifestPlace, entries: Sequence[ManifestEntry], gone: Collection[ContentId], draft: tuple[int, int]
 ) -> ManifestFile:
-    """As `write_existing`, but files at the locations `gone` are removed. `draft` is snapshot id, sequence number."""
+    """As `write_existing`, but the contents `gone` are removed. `draft` is snapshot id, sequence number."""
     carried = [
         _carried(entry, ManifestEntryStatus.DELETED, draft[0])
-        if entry.data_file.file_path in gone
+        if content_id(entry.data_file) in gone
         else _carried(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
         for entry in entries
     ]
@@ -135,6 +139,7 @@ def _carried_manifest(
     existing = [e for e in entries if e.status == ManifestEntryStatus.EXISTING]
     gone = [e for e in entries if e.status == ManifestEntryStatus.DELETED]
     return ManifestFile.from_args(
+        _table_format_version=3,
         manifest_path=place.location,
         manifest_length=length,
         partition_spec_id=place.spec.spec_id,
@@ -159,6 +164,7 @@ def manifest_file(manifest: Manifest, snapshot_id: int, sequence_number: int, le
     `least` is the sequence number of its files if they do not inherit one.
     """
     return ManifestFile.from_args(
+        _table_format_version=3,
         manifest_path=manifest.path,
         manifest_length=manifest.length,
         partition_spec_id=manifest.spec_id,
@@ -183,7 +189,8 @@ def manifest_place(table: Table, spec_id: int, content: ManifestContent, rest: s
     """The place of a new manifest: among the table's metadata files, or in `folder`. `rest` makes its name unique."""
     name = own_name(table_mark(table.metadata.table_uuid), rest)
     location = f"{folder}/{name}" if folder else locations_of(table).new_metadata_location(name)
-    return ManifestPlace(table.io, location, table.schema(), table.specs()[spec_id], content)
+    version: Literal[2, 3] = 3 if table.metadata.format_version >= 3 else 2
+    return ManifestPlace(table.io, location, table.schema(), table.specs()[spec_id], content, version)
 
 
 def added_entries(files: Sequence[WrittenFile], sequence_number: int | None) -> list[ManifestEntry]:
@@ -220,10 +227,13 @@ def _write_added(place: ManifestPlace, files: Sequence[WrittenFile], sequence_nu
 
 def data_file(file: WrittenFile) -> DataFile:
     """The manifest's representation of a file."""
+    vector = file.vector
+    metrics = {name: None if vector else values for name, values in asdict(file.metrics).items()}
     made = DataFile.from_args(
+        _table_format_version=3,
         content=DataFileContent(file.content),
         file_path=file.path,
-        file_format=FileFormat.PARQUET,
+        file_format=FileFormat.PUFFIN if vector else FileFormat.PARQUET,
         partition=Record(*file.partition),
         record_count=file.record_count,
         file_size_in_bytes=file.size,
@@ -231,7 +241,10 @@ def data_file(file: WrittenFile) -> DataFile:
         equality_ids=list(file.equality_ids) or None,
         sort_order_id=None,
         key_metadata=None,
-        **asdict(file.metrics),
+        referenced_data_file=vector.data_file if vector else None,
+        content_offset=vector.offset if vector else None,
+        content_size_in_bytes=vector.length if vector else None,
+        **metrics,
     )
     made.spec_id = file.spec_id
     return made
@@ -239,21 +252,26 @@ def data_file(file: WrittenFile) -> DataFile:
 
 def _write_entries(place: ManifestPlace, entries: Sequence[ManifestEntry]) -> int:
     """Write a manifest; returns its length in bytes."""
+    if place.version < 3 and any(needs_version_3(entry.data_file) for entry in entries):
+        raise TerminalError(
+            "a manifest of format version 2 cannot hold deletion vectors or row ids",
+            detail=f'"{place.location}" was not written.',
+        )
     schema_json = place.schema.model_dump_json()
     header = {
         "schema": schema_json,
         "schema-id": str(place.schema.schema_id),
         "partition-spec": to_json(place.spec.fields).decode(),
         "partition-spec-id": str(place.spec.spec_id),
-        "format-version": str(_FORMAT_VERSION),
+        "format-version": str(place.version),
         "content": "data" if place.content is ManifestContent.DATA else "deletes",
     }
-    form = _entry_format(schema_json, place.spec.model_dump_json())
+    form = _entry_format(schema_json, place.spec.model_dump_json(), place.version)
     return form.write(place.io.new_output(place.location), header, [form.encode(entry) for entry in entries])
 
 
 @lru_cache(maxsize=32)
-def _entry_format(schema_json: str, spec_json: str) -> RecordFormat:
+def _entry_format(schema_json: str, spec_json: str, version: Literal[2, 3]) -> RecordFormat:
     schema, spec = Schema.model_validate_json(schema_json), PartitionSpec.model_validate_json(spec_json)
     partition = StructType(
         *[
@@ -264,9 +282,9 @@ def _entry_format(schema_json: str, spec_json: str) -> RecordFormat:
     types = {_PARTITION_ID: partition, _EQUALITY_IDS_ID: ListType(136, IntegerType(), element_required=True)}
     fields = [
         NestedField(f.field_id, f.name, types.get(f.field_id, f.field_type), required=f.required)
-        for f in DATA_FILE_TYPE[_FORMAT_VERSION].fields
+        for f in DATA_FILE_TYPE[version].fields
     ]
-    entry = manifest_entry_schema_with_data_file(_FORMAT_VERSION, StructType(*fields))
+    entry = manifest_entry_schema_with_data_file(version, StructType(*fields))
     return RecordFormat(entry, "manifest_entry")
 
 

@@ -55,6 +55,8 @@ class DeletePlace:
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     mark: str = ""
     """Part of the names of files (`iceberg/files/names.py`)."""
+    vectors: bool = False
+    """Whether positions are written as deletion vectors (format version 3)."""
 
 
 def write_position_deletes(place: DeletePlace, found: Iterable[RowPositions], writer: str) -> tuple[WrittenFile, ...]:

@@ -28,8 +28,9 @@ from pyiceberg.types import DoubleType, FloatType, PrimitiveType
 
 from calve.catalog.failures import trying
 from calve.errors import InvalidInput
+from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache
-from calve.iceberg.planning.delete_index import DeleteIndex, content_of
+from calve.iceberg.planning.delete_index import DeleteIndex
 from calve.iceberg.planning.pruning import Pruning
 from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.planning.travel import AsOf, Moment, moment_at, moment_of
@@ -37,7 +38,7 @@ from calve.iceberg.schema.readable import ReadTarget, every_field, projected, re
 from calve.model.changelog import CHANGE_COLUMNS, ChangedFile, ChangePlan, Deletes, Step, Transition
 from calve.model.frontier import Frontier
 from calve.model.progress import FRONTIER
-from calve.model.scan import EVERYTHING, Condition, DeleteKind
+from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
 from calve.model.table import REPLACE
 
 Point = int | str | dt.datetime | Frontier
@@ -422,8 +423,8 @@ class _Difference:
         return cls(gone, entered, stayed, shared)
 
 
-def _identity(entry: ManifestEntry) -> tuple[Any, ...]:
-    return (entry.sequence_number or 0, *content_of(entry.data_file))
+def _identity(entry: ManifestEntry) -> tuple[int, ContentId]:
+    return entry.sequence_number or 0, content_id(entry.data_file)
 
 
 def _divided(

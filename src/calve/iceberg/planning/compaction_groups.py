@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from calve.model.files import tier_of
-from calve.model.scan import ScanFile
+from calve.model.scan import ContentId, ScanFile
 
 _SMALL = 0.75
 """A file smaller than this share of the desired size is small."""
@@ -109,15 +109,15 @@ def due_groups(files: Sequence[ScanFile], target_size: int, policy: Policy) -> G
 
 def deleted_rows(files: Iterable[ScanFile]) -> Mapping[str, float]:
     """The estimated number of deleted rows by file path; files without deletes are omitted."""
-    reached: dict[tuple[str, int], int] = defaultdict(int)
+    reached: dict[ContentId, int] = defaultdict(int)
     listed = [file for file in files if file.deletes]
     for file in listed:
         for delete in file.deletes:
-            reached[delete.path, delete.offset] += file.rows
+            reached[delete.id] += file.rows
     return {
         file.path: min(
             float(file.rows),
-            sum(delete.rows * file.rows / max(1, reached[delete.path, delete.offset]) for delete in file.deletes),
+            sum(delete.rows * file.rows / max(1, reached[delete.id]) for delete in file.deletes),
         )
         for file in listed
     }

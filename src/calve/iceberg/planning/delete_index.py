@@ -27,13 +27,11 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, PrimitiveType
 
 from calve.errors import InvalidInput, TerminalError
+from calve.iceberg.files.content import content_id, referenced_data_file
 from calve.iceberg.files.names import is_written_by_calve
 from calve.iceberg.files.position_deletes import PATH_ID
 from calve.model.files import tier_of
 from calve.model.scan import DeleteFile, DeleteKind
-
-_REFERENCED, _OFFSET, _LENGTH = 17, 18, 19
-"""Positions in a data file record with all fields of version 3; pyiceberg has no names for them."""
 
 Partition = tuple[Any, ...]
 
@@ -166,6 +164,7 @@ class DeleteIndex:
 def delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partition | None = None) -> DeleteFile:
     """The `DeleteFile` of a manifest's data file. Raises InvalidInput if it cannot be read."""
     check_readable(file)
+    content = content_id(file)
     return DeleteFile(
         kind=kind,
         path=file.file_path,
@@ -174,14 +173,10 @@ def delete_file(kind: DeleteKind, file: DataFile, sequence: int, scope: Partitio
         sequence_number=sequence,
         equality_ids=tuple(file.equality_ids or ()),
         scope=scope,
-        offset=file[_OFFSET] or 0,
-        length=file[_LENGTH] or 0,
+        offset=content.offset,
+        length=content.length,
+        data_file=content.data_file,
     )
-
-
-def content_of(file: DataFile) -> tuple[str, int, int]:
-    """What an entry refers to: a file, or a vector in it by offset and length."""
-    return file.file_path, file[_OFFSET] or 0, file[_LENGTH] or 0
 
 
 def check_readable(file: DataFile) -> None:
@@ -198,7 +193,7 @@ def check_readable(file: DataFile) -> None:
 
 def only_path(file: DataFile) -> str | None:
     """The data file that position deletes refer to, if it is only one."""
-    referenced: str | None = file[_REFERENCED]
+    referenced = referenced_data_file(file)
     if referenced is not None:
         return referenced
     lower, upper = (file.lower_bounds or {}).get(PATH_ID), (file.upper_bounds or {}).get(PATH_ID)

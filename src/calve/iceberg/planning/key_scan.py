@@ -24,6 +24,7 @@ from pyiceberg.transforms import BucketTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 
 from calve.catalog.guarded import locations_of
+from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache, live_entries
 from calve.iceberg.files.manifests import manifest_file
 from calve.iceberg.files.names import table_mark
@@ -35,6 +36,7 @@ from calve.iceberg.schema.arrow import order_ids
 from calve.iceberg.schema.readable import EveryField, ReadTarget, every_field, read_target
 from calve.model.files import Manifest
 from calve.model.scan import EVERYTHING, DeleteFile, DeleteKind, ScanFile
+from calve.model.spec import LATEST_FORMAT
 from calve.storage.filesystems import task_properties_of
 
 _Test = tuple[int, int, PartitionField, IcebergType]
@@ -119,7 +121,7 @@ class KeyScan:
     partitions: KeyPartitions
     place: DeletePlace
     many_deletes: tuple[DeleteGroup, ...]
-    """Position delete files that should be merged."""
+    """Position delete files that should be merged; none if vectors replace them."""
     order_ids: tuple[int, ...] = ()
     """Fields that order rows across checkpoints; empty if rows are not ordered."""
     added: tuple[ScanFile, ...] = ()
@@ -179,16 +181,17 @@ class KeyScans:
             if not key_entries or any(delete.kind is DeleteKind.EQUALITY for delete in found):
                 file = scan_file(entry, found, table.specs()[entry.data_file.spec_id])
                 candidates.append(_candidate(file, entry.data_file, key_ids, every))
-        paths = {entry.data_file.file_path for entry in key_entries}
+        wanted = {content_id(entry.data_file) for entry in key_entries}
+        place = place_of(table)
         return KeyScan(
-            keys=tuple({d: None for c in candidates for d in c.file.deletes if d.path in paths}),
+            keys=tuple({d: None for c in candidates for d in c.file.deletes if d.id in wanted}),
             key_ids=key_ids,
             candidates=tuple(candidates),
             live={f.file_path: (f.file_size_in_bytes, f.record_count) for f in (entry.data_file for entry in data)},
             target=key_target(table, key_ids),
             partitions=KeyPartitions(table, key_ids),
-            place=place_of(table),
-            many_deletes=due_groups(by_position),
+            place=place,
+            many_deletes=() if place.vectors else due_groups(by_position),
         )
 
 
@@ -206,6 +209,7 @@ def place_of(table: Table) -> DeletePlace:
         {k: v for k, v in table.properties.items() if k.startswith("write.")},
         task_properties_of(table.io.properties),
         table_mark(table.metadata.table_uuid),
+        vectors=table.metadata.format_version >= LATEST_FORMAT,
     )
 
 

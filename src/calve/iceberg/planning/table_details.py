@@ -334,7 +334,7 @@ def _scan_cost(
     read = [*(file.size for file in files), *(delete.length or delete.size for delete in deletes)]
     return ScanCost(
         data_files=len(files),
-        delete_files=len({delete.path for delete in deletes}),
+        delete_files=len({delete.id for delete in deletes}),
         bytes=sum(read),
         rows=sum(file.rows for file in files),
         weight=sum(max(size, open_file_cost) for size in read),

@@ -226,7 +226,7 @@ class _Change:
 def _new_lines(draft: Draft, change: _Change, added: Sequence[WrittenFile]) -> list[ManifestLine]:
     table, snapshot_id, sequence = draft.table, draft.snapshot_id, draft.sequence_number
     manifests = write_manifests(table, added, f"{snapshot_id}-{sequence}")
-    lines = [ManifestLine.of(manifest_file(manifest, snapshot_id, sequence)) for manifest in manifests]
+    lines = [ManifestLine(manifest_file(manifest, snapshot_id, sequence)) for manifest in manifests]
     for word, entries, write in (
         ("existing", change.surviving, write_existing),
         ("removed", change.gone, write_deleted),
@@ -234,7 +234,7 @@ def _new_lines(draft: Draft, change: _Change, added: Sequence[WrittenFile]) -> l
         if entries:
             name = f"{snapshot_id}-{sequence}-{word}.avro"
             place = manifest_place(table, table.metadata.default_spec_id, ManifestContent.DATA, name)
-            lines.append(ManifestLine.of(write(place, entries, snapshot_id, sequence)))
+            lines.append(ManifestLine(write(place, entries, snapshot_id, sequence)))
     return lines
 
 

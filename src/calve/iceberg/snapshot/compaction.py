@@ -27,6 +27,7 @@ from calve.catalog.failures import trying
 from calve.catalog.outcome import TableChange, send
 from calve.clock import Clock, IdSource
 from calve.errors import FencedError, InvalidInput, TransientError
+from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import added_entries, manifest_file, write_manifests
 from calve.iceberg.files.options import file_options
@@ -44,7 +45,7 @@ from calve.iceberg.snapshot.holds import Hold, descends_from
 from calve.iceberg.snapshot.removal import remove_named
 from calve.model.files import FileTotals, WriteResult, WriteTarget, WrittenFile
 from calve.model.progress import Fence
-from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, ScanFile
+from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteFile, DeleteKind, ScanFile
 from calve.model.spec import WriteOptions
 
 
@@ -126,11 +127,11 @@ class CompactionBase:
 
     def later(self, file: ScanFile) -> tuple[DeleteFile, ...]:
         """Position deletes of a file that were added since it was planned."""
-        known = {(delete.path, delete.offset) for delete in file.deletes}
+        known = {delete.id for delete in file.deletes}
         return tuple(
             delete
             for delete in self.index.of(self.data[file.path])
-            if delete.kind is not DeleteKind.EQUALITY and (delete.path, delete.offset) not in known
+            if delete.kind is not DeleteKind.EQUALITY and delete.id not in known
         )
 
 
@@ -143,7 +144,7 @@ class Exchange:
     """New data files, with the rows of the inputs."""
     deletes: tuple[WrittenFile, ...]
     """Position deletes for rows of `files` that were deleted since the plan."""
-    named: Mapping[str, frozenset[str]]
+    named: Mapping[ContentId, frozenset[str]]
     """Position delete files -> the data files that they refer to, as far as known."""
 
 
@@ -220,7 +221,7 @@ class Compactions:
         """
         table, name = head.table, ".".join(head.table.name())
         draft = new_draft(table, self._clock, self._ids, self._branch)
-        gone = {file.path for file in exchange.inputs} | _dangling(head, exchange, plan.sequence_number)
+        gone = {ContentId(file.path) for file in exchange.inputs} | _dangling(head, exchange, plan.sequence_number)
         paths = tuple(file.path for file in exchange.deletes)
         with unsent_files(table) as made, trying(f'writing manifests of "{name}"'):
             made.extend(paths)
@@ -230,8 +231,8 @@ class Compactions:
             deletes = write_manifests(table, exchange.deletes, f"{stem}-deletes") if exchange.deletes else ()
             made.extend(manifest.path for manifest in deletes)
             own = (draft.snapshot_id, draft.sequence_number)
-            new = [ManifestLine.of(manifest_file(manifest, *own, plan.sequence_number)) for manifest in rows]
-            new += [ManifestLine.of(manifest_file(manifest, *own)) for manifest in deletes]
+            new = [ManifestLine(manifest_file(manifest, *own, plan.sequence_number)) for manifest in rows]
+            new += [ManifestLine(manifest_file(manifest, *own)) for manifest in deletes]
             removal = remove_named(draft, head.lines, gone, self._manifests)
         counts = added_counts(FileTotals.of(WriteResult((*exchange.files, *exchange.deletes), 0)))
         contents = SnapshotContents(
@@ -268,27 +269,27 @@ def base_of(table: Table, snapshot: Snapshot, manifests: ManifestCache) -> Compa
     )
 
 
-def _dangling(head: CompactionBase, exchange: Exchange, sequence_number: int) -> set[str]:
-    """Delete files that no longer apply to any remaining file; other writers may have left some behind.
+def _dangling(head: CompactionBase, exchange: Exchange, sequence_number: int) -> set[ContentId]:
+    """Deletes that no longer apply to any remaining file; other writers may have left some behind.
 
     If there are very many, only those that apply to inputs are examined.
     """
     inputs = {file.path for file in exchange.inputs}
-    entries = {entry.data_file.file_path: entry for entry in head.deletes}
+    entries = {content_id(entry.data_file): entry for entry in head.deletes}
     if len(entries) * len(head.data) > _MANY:
-        about = {delete.path for path in inputs for delete in head.index.of(head.data[path])}
-        entries = {path: entry for path, entry in entries.items() if path in about}
+        about = {delete.id for path in inputs for delete in head.index.of(head.data[path])}
+        entries = {known: entry for known, entry in entries.items() if known in about}
     left = [entry for path, entry in head.data.items() if path not in inputs]
     live = {entry.data_file.file_path for entry in left}
-    gone = {path for path in entries if path in exchange.named and not exchange.named[path] & live}
-    open_ones = [entry for path, entry in entries.items() if path not in gone]
+    gone = {known for known in entries if known in exchange.named and not exchange.named[known] & live}
+    open_ones = [entry for known, entry in entries.items() if known not in gone]
     index = DeleteIndex(open_ones, head.table.specs(), every_field(head.table).fields)
-    waiting = {entry.data_file.file_path for entry in open_ones}
+    waiting = {content_id(entry.data_file) for entry in open_ones}
     for entry in (*added_entries(exchange.files, sequence_number), *left):
         if not waiting:
             break
         waiting -= {
-            delete.path
+            delete.id
             for delete in index.of(entry)
             if delete.kind is DeleteKind.EQUALITY or entry.data_file.file_path in live
         }
@@ -309,10 +310,14 @@ def _sort_ids(table: Table) -> tuple[int, ...]:
     return key if columns.issuperset(key) else ()
 
 
+class NotCompactable(InvalidInput):
+    """calve does not compact tables of this format version."""
+
+
 def _check_version(table: Table) -> None:
     version = table.metadata.format_version
     if version != 2:
-        raise InvalidInput(
+        raise NotCompactable(
             f'table "{".".join(table.name())}" cannot be compacted',
             detail=f"It has format version {version}; calve compacts tables of version 2.",
         )

@@ -30,6 +30,7 @@ from calve.catalog.failures import trying
 from calve.catalog.outcome import send
 from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict, InvalidInput
+from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import manifest_file, write_manifests
 from calve.iceberg.files.position_deletes import DeletePlace
@@ -41,7 +42,7 @@ from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_c
 from calve.iceberg.snapshot.history import added_counts, head_of, new_summary
 from calve.iceberg.snapshot.removal import remove_deletes
 from calve.model.files import FileTotals, Manifest, WriteResult, WrittenFile
-from calve.model.scan import DeleteKind, ScanFile
+from calve.model.scan import ContentId, DeleteKind, ScanFile
 from calve.model.table import SAME_ROWS
 
 
@@ -54,7 +55,7 @@ class ConversionPlan:
     """Data files whose rows are searched, with the equality deletes to convert and all other deletes."""
     known: frozenset[str]
     """All data files of the planned snapshot."""
-    blocked: frozenset[str]
+    blocked: frozenset[ContentId]
     """Equality deletes that still apply to files of later portions."""
     equality: int
     """Equality delete files that the conversion has yet to remove."""
@@ -102,7 +103,7 @@ class Conversions:
     def __init__(self, clock: Clock, ids: IdSource, branch: str = MAIN_BRANCH) -> None:
         self._clock, self._ids, self._branch = clock, ids, branch
         self._manifests = ManifestCache()
-        self._targets: frozenset[str] | None = None
+        self._targets: frozenset[ContentId] | None = None
         """The equality delete files to convert."""
         self._converted: set[str] = set()
         """Data files whose rows have been searched for all of them."""
@@ -120,11 +121,11 @@ class Conversions:
         there = _equality_deletes(base)
         if self._targets is None:
             self._targets = frozenset(there)
-        equality = {path: entry for path, entry in there.items() if path in self._targets}
+        equality = {known: entry for known, entry in there.items() if known in self._targets}
         if not equality:
             return None
         chosen: list[ScanFile] = []
-        blocked: set[str] = set()
+        blocked: set[ContentId] = set()
         rows = left = 0
         for entry in sorted(base.data.values(), key=lambda e: (e.sequence_number or 0, e.data_file.file_path)):
             file = self._to_convert(base, entry)
@@ -132,7 +133,7 @@ class Conversions:
                 continue
             if rows and rows + file.rows > most_rows:
                 left += file.rows
-                blocked |= {delete.path for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
+                blocked |= {delete.id for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
             else:
                 rows += file.rows
                 chosen.append(file)
@@ -154,9 +155,9 @@ class Conversions:
             return None
         targets = self._targets or frozenset()
         found = base.index.of(entry)
-        if not any(delete.path in targets for delete in found):
+        if not any(delete.id in targets for delete in found):
             return None
-        deletes = tuple(d for d in found if d.kind is not DeleteKind.EQUALITY or d.path in targets)
+        deletes = tuple(d for d in found if d.kind is not DeleteKind.EQUALITY or d.id in targets)
         return scan_file(entry, deletes, base.table.specs()[entry.data_file.spec_id])
 
     def commit(self, found: FoundDeletes, table: Table) -> CommittedPortion | None:
@@ -170,7 +171,7 @@ class Conversions:
             return None
         base = base_of(table, head, self._manifests)
         there = _equality_deletes(base)
-        used = {delete.path for file in plan.files for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
+        used = {delete.id for file in plan.files for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
         if not (used <= there.keys() and base.has(plan.files)):
             return None
         gone = self._spent(plan, base, there.keys())
@@ -182,7 +183,7 @@ class Conversions:
             if found.files and not found.manifests:
                 found.manifests = write_manifests(table, found.files, f"{draft.snapshot_id}-positions")
             own = (draft.snapshot_id, draft.sequence_number)
-            new = [ManifestLine.of(manifest_file(manifest, *own)) for manifest in found.manifests]
+            new = [ManifestLine(manifest_file(manifest, *own)) for manifest in found.manifests]
             removal = remove_deletes(draft, base.lines, gone, self._manifests)
         operation = Operation.DELETE if found.files else Operation.REPLACE  # see above
         counts = added_counts(FileTotals.of(WriteResult(found.files, 0)))
@@ -201,13 +202,13 @@ class Conversions:
         self._converted |= {file.path for file in plan.files}
         return CommittedPortion(draft.snapshot_id, len(gone))
 
-    def _spent(self, plan: ConversionPlan, base: CompactionBase, there: Collection[str]) -> frozenset[str]:
+    def _spent(self, plan: ConversionPlan, base: CompactionBase, there: Collection[ContentId]) -> frozenset[ContentId]:
         """The equality deletes that apply to nothing any more once this portion is committed.
 
         A compaction may have added files to which they apply since the plan.
         """
         added = [entry for path, entry in base.data.items() if path not in plan.known]
-        needed = {delete.path for entry in added for delete in base.index.of(entry)}
+        needed = {delete.id for entry in added for delete in base.index.of(entry)}
         return frozenset((self._targets or frozenset()) & frozenset(there)) - plan.blocked - needed
 
 
@@ -218,9 +219,9 @@ def equality_deletes(table: Table, branch: str = MAIN_BRANCH) -> int:
     return 0 if head is None else len(_equality_deletes(base_of(table, head, ManifestCache())))
 
 
-def _equality_deletes(base: CompactionBase) -> dict[str, ManifestEntry]:
+def _equality_deletes(base: CompactionBase) -> dict[ContentId, ManifestEntry]:
     equality = DataFileContent.EQUALITY_DELETES
-    return {e.data_file.file_path: e for e in base.deletes if e.data_file.content is equality}
+    return {content_id(e.data_file): e for e in base.deletes if e.data_file.content is equality}
 
 
 def _check_version(table: Table) -> None:

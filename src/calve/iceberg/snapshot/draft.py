@@ -36,6 +36,7 @@ from pyiceberg.table.update import (
 from calve.catalog.discard import discard
 from calve.catalog.failures import trying
 from calve.catalog.guarded import locations_of
+from calve.catalog.lineage import next_row_id
 from calve.catalog.outcome import TableChange
 from calve.clock import Clock, IdSource
 from calve.iceberg.files.manifest_cache import ListHeader, ManifestCache, ManifestLine
@@ -74,7 +75,9 @@ class Draft:
     def list_header(self) -> ListHeader:
         """The header of its manifest list."""
         parent = self.parent
-        return ListHeader(self.snapshot_id, parent.snapshot_id if parent else None, self.sequence_number)
+        return ListHeader(
+            self.snapshot_id, parent.snapshot_id if parent else None, self.sequence_number, next_row_id(self.metadata)
+        )
 
     @property
     def name(self) -> str:
@@ -164,18 +167,19 @@ def snapshot_change(
     """
     with unsent_files(draft.table) as made, trying(f'writing the manifest list of "{draft.name}"'):
         made.extend((draft.list_location, *contents.own_files))
-        manifests.write_list(draft.table.io, draft.list_location, draft.list_header, contents.lines)
+        added_rows = manifests.write_list(draft.table.io, draft.list_location, draft.list_header, contents.lines)
     return TableChange(
         draft.table,
         requirements(draft.metadata, draft.branch),
-        _snapshot_updates(draft, contents.summary) + updates,
+        _snapshot_updates(draft, contents.summary, added_rows) + updates,
         (draft.list_location, *contents.own_files),
     )
 
 
-def _snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]:
+def _snapshot_updates(draft: Draft, summary: Summary, added_rows: int) -> tuple[TableUpdate, ...]:
     """Add the snapshot and make it the head of its branch."""
-    parent = draft.parent
+    parent, first_row_id = draft.parent, next_row_id(draft.metadata)
+    lineage = {} if first_row_id is None else {"first-row-id": first_row_id, "added-rows": added_rows}
     snapshot = Snapshot.model_validate(
         {
             "snapshot-id": draft.snapshot_id,
@@ -185,6 +189,7 @@ def _snapshot_updates(draft: Draft, summary: Summary) -> tuple[TableUpdate, ...]
             "manifest-list": draft.list_location,
             "summary": summary,
             "schema-id": draft.metadata.current_schema_id,
+            **lineage,
         }
     )
     return AddSnapshotUpdate(snapshot=snapshot), _moved_ref(draft, draft.branch, SnapshotRefType.BRANCH)

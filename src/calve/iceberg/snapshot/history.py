@@ -192,10 +192,11 @@ def added_counts(totals: FileTotals) -> dict[str, int]:
     counts = {
         "added-data-files": totals.data_files,
         "added-records": totals.data_rows,
-        "added-delete-files": totals.equality_delete_files + totals.position_delete_files,
+        "added-delete-files": totals.equality_delete_files + totals.position_delete_files + totals.vectors,
         "added-equality-delete-files": totals.equality_delete_files,
         "added-equality-deletes": totals.equality_deletes,
         "added-position-delete-files": totals.position_delete_files,
+        "added-dvs": totals.vectors,
         "added-position-deletes": totals.position_deletes,
         "added-files-size": totals.data_bytes + totals.delete_bytes,
     }

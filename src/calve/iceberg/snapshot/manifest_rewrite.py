@@ -22,11 +22,13 @@ from calve.catalog.failures import trying
 from calve.catalog.outcome import send
 from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict, InvalidInput
+from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import TARGET_BYTES, manifest_place, write_existing
 from calve.iceberg.planning.delete_index import partition_of
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.history import head_of, new_summary
+from calve.model.scan import ContentId
 
 ENOUGH = 500
 """Entries from which on a manifest ends with its last partition: opening many small ones costs more than it saves."""
@@ -137,7 +139,7 @@ def commit_manifests(written: WrittenManifests, table: Table, clock: Clock, ids:
     if not paths <= {line.manifest.manifest_path for line in lines}:
         return None
     kept = tuple(line for line in lines if line.manifest.manifest_path not in paths)
-    new = [ManifestLine.of(_of_snapshot(one, draft.snapshot_id, draft.sequence_number)) for one in written.manifests]
+    new = [ManifestLine(_of_snapshot(one, draft.snapshot_id, draft.sequence_number)) for one in written.manifests]
     counts = {
         "manifests-created": str(len(new)),
         "manifests-replaced": str(len(plan.replaced)),
@@ -180,8 +182,8 @@ def _order(entry: ManifestEntry) -> tuple[tuple[bool, str, Any], ...]:
     return tuple((value is not None, type(value).__name__, value if value is not None else 0) for value in values)
 
 
-def _identity(entries: Sequence[ManifestEntry]) -> frozenset[str]:
-    return frozenset(entry.data_file.file_path for entry in entries)
+def _identity(entries: Sequence[ManifestEntry]) -> frozenset[ContentId]:
+    return frozenset(content_id(entry.data_file) for entry in entries)
 
 
 def _is_special(entry: ManifestEntry) -> bool:
@@ -197,6 +199,7 @@ def _content(manifest: ManifestFile) -> ManifestContent:
 def _of_snapshot(manifest: ManifestFile, snapshot_id: int, sequence_number: int) -> ManifestFile:
     """A manifest as a line of the list of this snapshot."""
     return ManifestFile.from_args(
+        _table_format_version=3,
         manifest_path=manifest.manifest_path,
         manifest_length=manifest.manifest_length,
         partition_spec_id=manifest.partition_spec_id,
