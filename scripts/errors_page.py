@@ -69,6 +69,7 @@ AREAS = {
     "envelope": "Sources and envelopes",
     "source": "Sources and envelopes",
     "records": "Sources and envelopes",
+    "infer": "Sources and envelopes",
     "catalog": "Catalogs, stores and connections",
     "storage": "Catalogs, stores and connections",
     "lake": "Catalogs, stores and connections",

@@ -8,7 +8,6 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT, is_kept
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
-from calve.iceberg.loading import Occupied
 from calve.model.checkpoint import RowKind
 from calve.plan import catalogue
 from calve.plan.alterations import ALTERED, altered_options
@@ -245,6 +244,9 @@ class _Sink:
         wanted = plan.spec.format_version
         if wanted is None or wanted == plan_sink(self._found, self._definitions).spec.format_version:
             return
+        from calve.iceberg.loading import Occupied
+        from calve.pipeline.lakes import lake_of
+
         lake = lake_of(self._place.home, plan.catalog, plan.store, self._definitions, self._place.vault)
         table = Occupied.of(lake.open(), plan.spec.table, plan.spec.branch)
         if table is not None and table.format_version != wanted:

@@ -104,6 +104,7 @@ class _Creation:
     def _with_columns(self, statement: st.CreateSource) -> tuple[st.CreateSource, list[str]]:
         """The source with the columns of its input as declared ones, and what was inferred."""
         from calve.infer.columns import infer_columns
+        from calve.pipeline.lakes import revealing
 
         plan = plan_source(statement, self._definitions)
         found = infer_columns(plan, revealing(self._definitions, self._place.vault))
