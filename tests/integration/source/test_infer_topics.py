@@ -13,10 +13,10 @@ from calve.cli.main import app
 from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput
 from calve.sql.parser import parse
-from calve.sql.statements import Create, CreateSource
+from calve.sql.statements import CreateSource
 from calve.statements.answers import TextAnswer
-from calve.statements.create import apply
 from calve.statements.execute import execute
+from calve.statements.reconcile import apply, plan
 from tests.support.servers.kafka import Kafka
 from tests.support.servers.registry import PASSWORD, USER, SchemaRegistry
 
@@ -45,9 +45,7 @@ def no_spark() -> NoReturn:
 def columns_of(home: Path, text: str) -> list[str]:
     """Run statements; the columns of source `s` afterwards."""
     place = workplace(home, no_spark, {"P": PASSWORD})
-    for statement in parse(text):
-        assert isinstance(statement, Create)
-        apply(place, statement)
+    list(apply(place, plan(place, parse(text))))
     shown = execute(place, parse("SHOW CREATE SOURCE s")[0])
     assert isinstance(shown, TextAnswer)
     (source,) = parse(shown.text)

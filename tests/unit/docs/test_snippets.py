@@ -21,8 +21,7 @@ from calve.cli.main import app
 from calve.definitions.workplace import workplace
 from calve.sql.errors import SqlSyntaxError
 from calve.sql.parser import parse
-from calve.sql.statements import Create
-from calve.statements.create import apply
+from calve.statements.reconcile import apply, plan
 from tests.support.readers import ROOT
 from tests.support.snippets import SQL, Snippet, shell_lines, snippets, snippets_of, statements
 
@@ -69,9 +68,9 @@ def _is_template(statement: str) -> bool:
 def test_complete_pipelines_can_be_created(snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     place = workplace(tmp_path / "home", lambda: pytest.fail("Spark is not needed"), {})
-    for statement in parse(snippet.text):
-        assert isinstance(statement, Create)
-        apply(place, statement)
+    planned = plan(place, parse(snippet.text))
+    assert not planned.others
+    list(apply(place, planned))
 
 
 @pytest.mark.parametrize("snippet", of("python"), ids=str)

@@ -17,10 +17,9 @@ from calve.definitions.workplace import Workplace, workplace
 from calve.errors import InvalidInput
 from calve.sql.errors import SqlError
 from calve.sql.parser import parse
-from calve.sql.statements import Create, CreateSource
+from calve.sql.statements import CreateSource
 from calve.statements.answers import TextAnswer
-from calve.statements.create import apply
-from calve.statements.execute import execute
+from calve.statements.reconcile import apply, plan
 
 
 def no_spark() -> NoReturn:
@@ -33,7 +32,7 @@ def place(tmp_path: Path) -> Workplace:
 
 
 def run(place: Workplace, text: str) -> list[str]:
-    answers = [apply(place, s) if isinstance(s, Create) else execute(place, s) for s in parse(text)]
+    answers = list(apply(place, plan(place, parse(text))))
     return [answer.text for answer in answers if isinstance(answer, TextAnswer)]
 
 
@@ -57,7 +56,7 @@ def test_inferred_columns_are_stored_as_declared_ones_and_later_files_do_not_cha
         "  note: v: declare DECIMAL(18,2) if fractions must stay exact",
     ]
     (path / "2.json").write_text('{"id": "x", "other": true}\n')
-    assert run(place, text) == ['source "s" is unchanged']
+    assert run(place, text) == []
     (shown,) = run(place, "SHOW CREATE SOURCE s")
     assert "INFER" not in shown
     (statement,) = parse(shown)
