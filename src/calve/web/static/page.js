@@ -220,14 +220,15 @@ async function rest() {
   if (source === null) unseen = setTimeout(rest, ASK);
 }
 
-document.addEventListener("visibilitychange", () => {
+function looked() {
   clearTimeout(unseen);
-  if (document.hidden) {
-    unseen = setTimeout(rest, UNSEEN);
-    return;
-  }
-  if (source === null) listen();
-  render();
+  if (document.hidden) unseen = setTimeout(rest, UNSEEN);
+  else if (source === null) listen();
+}
+
+document.addEventListener("visibilitychange", () => {
+  looked();
+  if (!document.hidden) render();
 });
 
 // ------------------------------------------------------------------------------------------------------------- theme
@@ -271,3 +272,4 @@ addEventListener("resize", () => shownRoute !== null && render());
 setInterval(() => !document.hidden && render(), 1000);
 apply(themes.includes(stored()) ? stored() : "auto");
 listen();
+looked(); // a tab may be opened in the background
