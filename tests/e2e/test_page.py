@@ -287,6 +287,25 @@ def test_the_page_follows_a_server_that_is_restarted(browser: Browser, tmp_path:
     browser.console()  # that the server is gone is an error, and expected
 
 
+def test_a_tab_that_nobody_looks_at_does_not_listen_and_stays_current(browser: Browser, tmp_path: Path) -> None:
+    hide = "Object.defineProperty(document, 'hidden', { value: arguments[0] === 'hidden', configurable: true });"
+    tell = "document.dispatchEvent(new Event('visibilitychange'));"
+    hurry = "const real = setTimeout; window.setTimeout = (action, ms) => real(action, Math.min(ms, 300));"
+    write(tmp_path, status_of("orders", Health.RUNNING))
+    with served(tmp_path) as page:
+        browser.open(page.url)
+        browser.await_text("All is well")
+        assert page.app.listeners == 1
+        browser.run(hurry + hide + tell, "hidden")
+        browser.until(lambda: page.app.listeners == 0, "no listener")
+        write(tmp_path, status_of("orders", Health.STALLED, cause="the catalog is away"))
+        browser.until(lambda: browser.driver.title == "1 wrong · calve", "the title")
+        assert page.app.listeners == 0
+        browser.run(hide + tell, "visible")
+        browser.until(lambda: page.app.listeners == 1, "a listener")
+        browser.leave()
+
+
 def test_a_wrong_token_is_refused_and_the_right_one_opens_the_page(browser: Browser, tmp_path: Path) -> None:
     write(tmp_path, status_of("orders", Health.RUNNING))
     with served(tmp_path, Access("127.0.0.1", TOKEN)) as page:

@@ -182,12 +182,14 @@ let source = null;
 
 function listen() {
   source?.close();
-  source = new EventSource("/events");
-  source.addEventListener("open", () => connection("live", "live"));
-  source.addEventListener("state", (event) => received(JSON.parse(event.data)));
-  source.addEventListener("error", () => {
+  const opened = new EventSource("/events");
+  source = opened;
+  opened.addEventListener("open", () => connection("live", "live"));
+  opened.addEventListener("state", (event) => received(JSON.parse(event.data)));
+  opened.addEventListener("error", () => {
+    if (opened !== source) return;
     connection("lost", "reconnecting");
-    if (source.readyState === EventSource.CLOSED) setTimeout(recover, 5000);
+    if (opened.readyState === EventSource.CLOSED) setTimeout(recover, 5000);
   });
 }
 
@@ -198,10 +200,36 @@ async function recover() {
   } catch {
     // the server is down: try again
   }
-  listen();
+  if (source !== null) listen();
 }
 
-document.addEventListener("visibilitychange", () => !document.hidden && render());
+// A browser opens six connections to one address: a tab that nobody looks at gives its own back, and asks now and then.
+const UNSEEN = 60_000;
+const ASK = 15_000;
+let unseen = null;
+
+async function rest() {
+  source?.close();
+  source = null;
+  try {
+    const response = await fetch("/api/state");
+    if (response.ok) received(await response.json());
+  } catch {
+    // the server is down: the next question may be answered
+  }
+  if (source === null) unseen = setTimeout(rest, ASK);
+}
+
+function looked() {
+  clearTimeout(unseen);
+  if (document.hidden) unseen = setTimeout(rest, UNSEEN);
+  else if (source === null) listen();
+}
+
+document.addEventListener("visibilitychange", () => {
+  looked();
+  if (!document.hidden) render();
+});
 
 // ------------------------------------------------------------------------------------------------------------- theme
 
@@ -244,3 +272,4 @@ addEventListener("resize", () => shownRoute !== null && render());
 setInterval(() => !document.hidden && render(), 1000);
 apply(themes.includes(stored()) ? stored() : "auto");
 listen();
+looked(); // a tab may be opened in the background
