@@ -119,6 +119,10 @@ EXAMPLES: dict[str, dict[str, list[tuple[Any, ...]]]] = {
         "shop.big_orders": [(2, 9, Decimal("99.00")), (4, 3, Decimal("480.25"))],
         "crm.tiers": [("bronze", 1), ("gold", 2)],
     },
+    "tables": {
+        "shop.raw_orders": [(1, 7, Decimal("19.90")), (2, 9, Decimal("99.00")), (4, 3, Decimal("480.25"))],
+        "shop.customer_totals": [(3, 1, Decimal("480.25")), (7, 1, Decimal("19.90")), (9, 1, Decimal("99.00"))],
+    },
     "two_sinks": dict.fromkeys(
         ("demo.at_once", "demo.in_batches"),
         sorted(expected_orders(orders(rows=20_000, changes=5_000), 25_000).values()),
