@@ -28,6 +28,8 @@ from tests.support.foreign import Row, in_order
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows
 
+pytestmark = pytest.mark.long
+
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "region", StringType(), required=True),
@@ -82,7 +84,7 @@ def files_of(table: KeyedTable, rows: list[Row], rng: random.Random) -> list[Any
 
 
 @pytest.mark.parametrize(("key", "spec"), CASES, ids=lambda case: "-".join(case) if isinstance(case, list) else "")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))])
 def test_a_table_equals_its_changes_and_deletes_every_row_once(
     key: list[str], spec: PartitionSpec, seed: int, tmp_path: Path
 ) -> None:
