@@ -26,7 +26,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install servers browser lint fmt check unit integration faults e2e test versions lowest docs wheel demo soak bench constraints clean
+.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test versions lowest docs wheel demo soak bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -83,7 +83,10 @@ fmt: $(INSTALLED) ## format and mend what ruff can mend
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-check: lint $(CLASSES) ## the fast loop: lint, unit tests, a thousand schedules, one pipeline (minutes)
+check: $(INSTALLED) ## the fast loop: lint, unit tests, a thousand schedules, one pipeline (minutes)
+	@$(MAKE) --no-print-directory -j 2 lint quick
+
+quick: $(INSTALLED) $(CLASSES)
 	@CALVE_SEEDS=0:1000 $(PYTEST) -m 'not slow and not soak and not long' tests/unit $(SCHEDULES) $(PIPELINE)
 
 unit: $(INSTALLED) ## run the tests without Spark

@@ -131,7 +131,7 @@ MUTATIONS = [
         "lists and manifests go before the files that they name",
         ((Removal, "_remove", lists_first),),
         only("overwrite", "merge", crash=0.1),
-        seed=700_521,
+        seed=701_605,
     ),
     Mutation(
         "the journal is written after the commit",

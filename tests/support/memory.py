@@ -12,7 +12,7 @@ from contextlib import suppress
 from multiprocessing.util import Finalize
 from pathlib import Path
 
-SHARED = Path("/dev/shm")  # noqa: S108 - what is made there is for this user alone
+SHARED = Path("/dev/shm")  # noqa: S108 - others cannot list what is made there
 ROOM = 8 << 30
 """A whole run leaves less than half of this behind."""
 _PREFIX = "calve-tests-"
@@ -26,7 +26,8 @@ def keep_files_in_memory() -> None:
         if not Path(f"/proc/{left.name.removeprefix(_PREFIX)}").exists():
             shutil.rmtree(left, ignore_errors=True)
     folder = SHARED / f"{_PREFIX}{os.getpid()}"
-    folder.mkdir(mode=0o700)
+    folder.mkdir()
+    folder.chmod(0o711)  # servers of tests run as other users; whoever makes a folder there says who may read it
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
 
 

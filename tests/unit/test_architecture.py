@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src/calve"
@@ -32,12 +33,21 @@ REMOVERS = {
 }
 
 
+@cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    """The syntax of all of calve, each part with its file."""
+    return [
+        (str(path.relative_to(SOURCES)), node)
+        for path in sorted(SOURCES.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
+
+
 def calls() -> Iterator[tuple[str, int, ast.Attribute]]:
     """Every call of a method: the file, the line, and what is called."""
-    for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                yield str(path.relative_to(SOURCES)), node.lineno, node.func
+    for file, node in nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield file, node.lineno, node.func
 
 
 def sends(called: ast.Attribute) -> bool:
@@ -72,9 +82,8 @@ def test_files_of_tables_are_removed_by_one_module_alone() -> None:
 def test_a_conflict_is_raised_by_those_who_know_that_nothing_was_applied() -> None:
     """Everybody else would have files removed by guessing."""
     raising = {
-        str(path.relative_to(SOURCES))
-        for path in SOURCES.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        file
+        for file, node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "CommitConflict"
     }
     assert raising == {

@@ -15,6 +15,8 @@ from calve.errors import InvalidInput
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 60
 _PREFIXES = ("s3.", "client.")
+_GLUE_SESSION = "botocore_session"
+"""Property of pyiceberg's Glue client."""
 _TAKEN = 412
 _BUSY = 409
 
@@ -32,12 +34,10 @@ def credentials_of(properties: Mapping[str, str]) -> Any:
 
 
 def glue_properties(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Properties that make pyiceberg's Glue client assume a role; it handles keys and profiles by itself."""
+    """The property that makes the client of Glue assume a role; pyiceberg's handles keys and profiles by itself."""
     if not properties.get("client.role-arn"):
         return {}
-    session = _session(tuple(sorted(_named(properties, "client.").items())))
-    keys = dict.fromkeys(("glue.access-key-id", "glue.secret-access-key", "glue.session-token"), "")
-    return {"botocore.session": session, **keys}  # empty keys: else it would use those of the files, without the role
+    return {_GLUE_SESSION: _session(tuple(sorted(_named(properties, "client.").items())))}
 
 
 def assumed(io_properties: Mapping[str, str]) -> Mapping[str, str]:

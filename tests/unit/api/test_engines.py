@@ -97,6 +97,7 @@ def test_the_recipes_of_pyiceberg_and_polars_read_the_rows(place: Workplace) -> 
     assert "│ 2" in in_python(made(place, ReadingEngine.POLARS).text)
 
 
+@pytest.mark.long
 def test_the_recipe_of_spark_reads_the_rows(place: Workplace) -> None:
     text = made(place, ReadingEngine.SPARK).text
     found = re.search(r'load\("([^"]+)"\)', text)

@@ -9,6 +9,7 @@ from sqlalchemy import text
 from calve.catalog import embedded
 from calve.catalog.connect import _catalog_class, connect_embedded, location_of, open_catalog
 from calve.catalog.embedded import EmbeddedCatalog
+from calve.catalog.glue import GlueClient
 from calve.errors import CommitUnknown, InvalidInput, TransientError
 from tests.unit.catalog.rights import as_an_ordinary_user
 from tests.unit.iceberg.sample import NAME, Sample
@@ -132,3 +133,14 @@ def test_a_sink_stalls_on_a_warehouse_that_cannot_be_written_and_goes_on_later(t
     sample.iceberg.commit(sample.iceberg.load(), proposal)
     assert sample.rows() == {1: "a", 2: "b"}
     sample.close()
+
+
+def test_a_glue_catalog_uses_the_role_of_its_connection() -> None:
+    keys = {"client.region": "r", "client.access-key-id": "k", "client.secret-access-key": "s"}
+    plain = open_catalog({"type": "glue", **keys})
+    with_role = open_catalog({"type": "glue", **keys, "client.role-arn": "arn:aws:iam::1:role/lake"})
+    for catalog, method in ((plain, "explicit"), (with_role, "assume-role")):
+        assert isinstance(catalog, GlueClient)
+        for client in (catalog, catalog._sends_once):
+            assert client.glue._request_signer._credentials.method == method
+        assert {type(value) for value in catalog.properties.values()} == {str}, "tables get them, too"

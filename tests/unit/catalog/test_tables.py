@@ -235,6 +235,7 @@ for number in range(5):
 """
 
 
+@pytest.mark.long
 def test_processes_that_create_the_same_table_at_once_get_the_same_table(tmp_path: Path) -> None:
     racers = [
         subprocess.Popen(

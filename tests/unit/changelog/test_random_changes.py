@@ -23,6 +23,8 @@ from tests.support.keyed import KeyedTable, no_session
 from tests.support.regions import random_commit, table_of_regions
 from tests.unit.keylookup.test_random import CASES, SCHEMA, files_of, random_row
 
+pytestmark = pytest.mark.long
+
 
 def snapshots(table: Table) -> list[int]:
     """All ids, oldest first."""
@@ -46,11 +48,12 @@ def compact(table: KeyedTable, rng: random.Random) -> bool:
     return plan is not None and one.commit(one.rewrite(plan, lambda: None)) is not None
 
 
+@pytest.mark.parametrize("ranges", [1, pytest.param(20, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("key", "spec"), CASES, ids=lambda case: "-".join(case) if isinstance(case, list) else "")
 def test_changes_of_a_sink_lead_from_any_snapshot_to_any_later_one(
-    key: list[str], spec: PartitionSpec, tmp_path: Path
+    key: list[str], spec: PartitionSpec, ranges: int, tmp_path: Path
 ) -> None:
-    rng = random.Random(f"{key} 1")
+    rng = random.Random(f"{key} {ranges}")
     keyed = Schema(*SCHEMA.fields, identifier_field_ids=[SCHEMA.find_field(name).field_id for name in key])
     table = KeyedTable(tmp_path, keyed, key, spec)
     compacted = 0
@@ -61,17 +64,17 @@ def test_changes_of_a_sink_lead_from_any_snapshot_to_any_later_one(
         table.apply(files_of(table, kept, rng), kept, gone, equality=rng.random() < 0.5)
         compacted += number % 4 == 2 and compact(table, rng)
     assert compacted
-    assert sum(check_keyed(table.ref, *pair, key) for pair in pairs(snapshots(table.table), rng, 3))
+    assert sum(check_keyed(table.ref, *pair, key) for pair in pairs(snapshots(table.table), rng, ranges))
     table.close()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_changes_of_a_table_without_a_key_are_a_difference_of_multisets(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seed", "ranges"), [(0, 2), (1, 2), pytest.param(2, 20, marks=pytest.mark.soak)])
+def test_changes_of_a_table_without_a_key_are_a_difference_of_multisets(seed: int, ranges: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     table = table_of_regions(tmp_path)
     for _ in range(6):
         random_commit(table, rng)
-    for since, until in pairs(snapshots(table.table), rng, 5):
+    for since, until in pairs(snapshots(table.table), rng, ranges):
         first, last = states(table.ref, since, until)
         for how in ({"net": True}, {"net": False}, {"net": True, "key": ["id"], "before": True}):
             found = read_changes(table.ref, since=since, until=until, **how)

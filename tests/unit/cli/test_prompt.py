@@ -11,6 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 PATIENCE = 30.0
 END_OF_INPUT = "\x1b[?2004l"
 """The prompt no longer takes keys: the terminal treats Ctrl-C itself until the next one."""

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.unit.iceberg.sample import Sample
 
 ROOT = Path(__file__).parents[3]
@@ -32,6 +34,7 @@ sample.close()
 """
 
 
+@pytest.mark.long
 def test_writers_that_race_lose_no_row_and_double_none(tmp_path: Path) -> None:
     sample = Sample(tmp_path)
     writers = [

@@ -48,6 +48,7 @@ def data_files(table: KeyedTable) -> set[str]:
     return set(table.table.inspect.data_files()["file_path"].to_pylist())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "spec"), CASES, ids=lambda case: "-".join(case) if isinstance(case, list) else "")
 def test_index_and_search_find_the_same_rows_and_the_table_equals_its_changes(
     key: list[str], spec: PartitionSpec, tmp_path: Path

@@ -30,6 +30,8 @@ from tests.support.foreign import Row, in_order, live_entries_of
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows
 
+pytestmark = pytest.mark.long
+
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "region", StringType(), required=True),
@@ -93,7 +95,10 @@ def check_vectors(table: KeyedTable) -> None:
 
 
 @pytest.mark.parametrize(("key", "spec"), CASES, ids=lambda case: "-".join(case) if isinstance(case, list) else "")
-@pytest.mark.parametrize(("seed", "version"), [(0, 2), (1, 3)])
+@pytest.mark.parametrize(
+    ("seed", "version"),
+    [(0, 2), (1, 3), *(pytest.param(seed, 2 + seed % 2, marks=pytest.mark.soak) for seed in range(2, 12))],
+)
 def test_a_table_equals_its_changes_and_deletes_every_row_once(
     key: list[str], spec: PartitionSpec, seed: int, version: int, tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ def change(table: KeyedTable, rng: random.Random, *, equality: bool) -> None:
 
 
 @pytest.mark.parametrize(("key", "spec"), CASES, ids=lambda case: "-".join(case) if isinstance(case, list) else "")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))])
 def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_changed(
     key: list[str], spec: PartitionSpec, seed: int, tmp_path: Path
 ) -> None:

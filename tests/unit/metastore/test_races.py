@@ -116,6 +116,7 @@ def hammer(folder: Path, seconds: float) -> None:
         assert there(folder) == referred(tables)
 
 
+@pytest.mark.long
 def test_two_writers_and_a_reader_get_along(tmp_path: Path) -> None:
     hammer(tmp_path, seconds=1.5)
 

@@ -17,7 +17,7 @@ def test_files_go_to_memory_where_there_is_room(tmp_path: Path, monkeypatch: pyt
     (folder,) = tmp_path.iterdir()
     assert Path(tempfile.gettempdir()) == folder
     assert Path(os.environ["TMPDIR"]) == folder
-    assert folder.stat().st_mode & 0o777 == 0o700
+    assert folder.stat().st_mode & 0o777 == 0o711
     memory.keep_files_in_memory()
     assert list(tmp_path.iterdir()) == [folder], "a process that this one started uses the same"
 

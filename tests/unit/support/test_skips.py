@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.readers import ROOT
 
+pytestmark = pytest.mark.long
+
 SKIPPING = """
 import pytest
 
