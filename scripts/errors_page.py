@@ -168,8 +168,10 @@ class _Calls(ast.NodeVisitor):
         self.classes, self.factories, self.area, self.where, self.found = classes, factories, area, where, found
         self.assigned: list[dict[str, ast.expr]] = []
         self.parameters: list[set[str]] = []
+        self.functions: dict[str, ast.FunctionDef] = {}
 
     def visit_Module(self, node: ast.Module) -> None:
+        self.functions = {inner.name: inner for inner in node.body if isinstance(inner, ast.FunctionDef)}
         self._inside(node, set())
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
@@ -229,6 +231,9 @@ class _Calls(ast.NodeVisitor):
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 first, second = self._texts(left), self._texts(right)
                 return [a + b for a in first for b in second]
+            case ast.Call(func=ast.Name(id=name)) if name in self.functions:
+                returned = [n.value for n in ast.walk(self.functions[name]) if isinstance(n, ast.Return)]
+                return [text for one in returned for text in self._texts(one)]
             case ast.Name(id=name):
                 for values in reversed(self.assigned):
                     if name in values and values[name] is not value:
@@ -296,7 +301,8 @@ def _placeholder(value: ast.expr) -> str:
 def _ordered(cls: type[errors.CalveError]) -> Iterator[str]:
     """The classes of `calve.errors`, as its tree shows them."""
     yield cls.__name__
-    for child in sorted(cls.__subclasses__(), key=lambda c: list(vars(errors)).index(c.__name__)):
+    children = [c for c in cls.__subclasses__() if c.__module__ == errors.__name__]
+    for child in sorted(children, key=lambda c: list(vars(errors)).index(c.__name__)):
         yield from _ordered(child)
 
 

@@ -56,6 +56,8 @@ def closure(requirements: list[str]) -> set[str]:
 
 
 def _wanted(requirement: str, extras: set[str]) -> bool:
+    if re.search(r"""(sys_platform|platform_system)\s*==\s*['"](win32|Windows)""", requirement):
+        return False  # calve runs on POSIX
     marker = re.search(r"""extra\s*==\s*['"]([^'"]+)""", requirement)
     return marker is None or marker[1] in extras
 

@@ -29,6 +29,8 @@ SMOKE = (
     *("tests/unit/statements", "tests/unit/docs"),
     "tests/e2e/test_pipelines.py::test_a_view_follows_its_source_from_run_to_run",
 )
+NEWER = ("test_files_are_written_as_the_options_say",)
+"""Arrow writes Bloom filters since version 26; before, calve leaves them out."""
 ALLOWED = ("-W", "ignore::DeprecationWarning", "-W", "ignore::ImportWarning")  # of old versions themselves
 
 
@@ -40,6 +42,7 @@ def main() -> None:
     python = environment(place, wanted)
     variables = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     command = [str(python), "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *ALLOWED, *SMOKE]
+    command += ["-k", " and ".join(f"not {name}" for name in NEWER)]
     sys.exit(subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode)
 
 
