@@ -310,7 +310,7 @@ def _input(statement: st.CreateSource) -> dict[str, str]:
         found["input"] = f"FROM KAFKA CONNECTION {used.connection.name.lower()}"
         found["format"] = used.format.to_sql()
         included = ", ".join(f"{i.metadata.value} AS {i.name or i.metadata.value.lower()}" for i in used.include)
-        found["include"] = f"INCLUDE {included or 'nothing'}"
+        found["include"] = f"INCLUDE {included}" if included else ""
     if isinstance(used, parts.TableClause):
         found["input"] = f"FROM ICEBERG TABLE {used.table.to_sql()}"
     return found

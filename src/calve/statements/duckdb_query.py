@@ -6,6 +6,7 @@ calve reads the tables itself, with deletes applied, and DuckDB asks for the col
 conditions that it can pass. DuckDB gets no access to files or the network: a query reads only the tables that it names.
 """
 
+import json
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from calve.definitions.workplace import Workplace
 from calve.errors import CalveError, InvalidInput
 from calve.reader.local import LocalRead, read_here
 from calve.sql.grammar.cursor import Cursor
-from calve.sql.names import FieldPath, Identifier, quoted_name
+from calve.sql.names import FieldPath, Identifier, is_plain, quoted_name
 from calve.sql.statements import SelectQuery
 from calve.sql.text import SqlText
 from calve.statements.answers import QueryAnswer
@@ -50,12 +51,13 @@ def query(place: Workplace, statement: SelectQuery) -> QueryAnswer:
     connection = duckdb.connect(":memory:")
     tables = _Tables(connection)
     try:
+        named = _tables(connection, text, {*asked, *(moment.alias.upper() for moment in moments)})
         for name, lines in lines_of(place, asked).items():
             tables.add(FieldPath((Identifier(name),)), _arrow(VIEWS[name][0], lines))
         for moment in moments:
             past = read_here(table_named(place, moment.path).ref, **moment.at)
             tables.add(FieldPath((Identifier(moment.alias),)), ScannedTable(past, tables.failures))
-        for path in _tables(connection, text, {*asked, *(moment.alias.upper() for moment in moments)}):
+        for path in named:
             tables.add(path, ScannedTable(read_here(table_named(place, path).ref), tables.failures))
         for setting in _SETTINGS:
             connection.execute(setting)
@@ -68,8 +70,30 @@ def query(place: Workplace, statement: SelectQuery) -> QueryAnswer:
 
 def _tables(connection: duckdb.DuckDBPyConnection, text: str, asked: Iterable[str]) -> list[FieldPath]:
     known = set(asked)
-    found = [_path(name) for name in sorted(connection.get_table_names(text, qualified=True))]
+    try:
+        found = [_path(name) for name in sorted(connection.get_table_names(text, qualified=True))]
+    except duckdb.BinderException:  # it binds what it can: JOIN ... USING needs the columns of the tables
+        found = _parsed_tables(connection, text)
     return [path for path in found if not (len(path.parts) == 1 and path.parts[0].name.upper() in known)]
+
+
+def _parsed_tables(connection: duckdb.DuckDBPyConnection, text: str) -> list[FieldPath]:
+    """The tables that a query names, as DuckDB's parser sees it; names of WITH are not tables."""
+    found = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
+    tables, named_by_with = set[tuple[str, ...]](), set[str]()
+    waiting = [json.loads(found[0])] if found else []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            if node.get("type") == "BASE_TABLE":
+                parts = (node["catalog_name"], node["schema_name"], node["table_name"])
+                tables.add(tuple(part for part in parts if part))
+            named_by_with |= {entry["key"].lower() for entry in node.get("cte_map", {}).get("map", ())}
+            waiting += node.values()
+    chosen = sorted(one for one in tables if len(one) > 1 or one[0].lower() not in named_by_with)
+    return [FieldPath(tuple(Identifier(part, quoted=not is_plain(part)) for part in one)) for one in chosen]
 
 
 def _path(name: str) -> FieldPath:

@@ -1,6 +1,7 @@
 """What `calve plan` prints, and that applying it leaves nothing to do: tests/cases/plan/*.txt."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from calve.cli.show import console
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import InvalidInput
 from calve.sql.parser import parse
-from calve.statements.reconcile import plan
+from calve.statements.reconcile import plan, read_files
 from tests.support.golden import cases_of, check
 from tests.support.plans import Planned
 
@@ -118,3 +119,33 @@ def test_the_command_prints_a_plan_for_people_and_programs_without_iceberg(tmp_p
     assert "iridium" not in found.stdout
     file.write_text(SCRIPT.replace("ROWS", "ROWSS"))
     assert command("plan", str(file), "--home", str(home)).returncode == 2
+
+
+APPLY = """
+import sys
+from pathlib import Path
+from calve.cli.plan import apply_files
+from calve.cli.show import console
+from calve.definitions.workplace import workplace
+apply_files(console(quiet=True), workplace(Path(sys.argv[1]), None, {}), [Path(sys.argv[2])], prune=False, yes=False)
+"""
+
+
+@pytest.mark.parametrize(("said", "agreed"), [("y\n", True), ("\n", False)])
+def test_at_a_terminal_the_user_is_asked(tmp_path: Path, said: str, *, agreed: bool) -> None:
+    place, file = at(tmp_path / "home"), tmp_path / "after.sql"
+    applied(place, SCRIPT)
+    file.write_text(SCRIPT.replace("'7d'", "'1d'"))
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-c", APPLY, str(place.home), str(file)]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        shown = ""
+        while "[y/N]" not in shown:
+            shown += os.read(ours, 4096).decode()
+        os.write(ours, said.encode())
+        process.wait(60)
+    os.close(ours)
+    assert "ALTER SINK s SET (SNAPSHOT RETENTION = '1d');" in shown
+    assert (process.returncode == 0) is agreed
+    assert plan(place, read_files([file])).empty is agreed

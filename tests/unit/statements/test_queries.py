@@ -193,8 +193,8 @@ def test_a_query_reads_tables_as_of_times_snapshots_and_refs(place: Workplace) -
         assert rows(place, f"SELECT orders.id, v FROM shop.orders {moment} ORDER BY id") == first
         assert rows(place, f"SELECT o.id, o.v FROM lake.shop.orders {moment} AS o WHERE o.id < 9 ORDER BY 1") == first
     changed = (
-        f"SELECT now.id, old.v, now.v FROM shop.orders now JOIN shop.orders FOR VERSION AS OF {oldest[0]} old "
-        "USING (id) WHERE now.v <> old.v"
+        "SELECT now.id, old.v AS before, now.v FROM shop.orders now "
+        f"JOIN shop.orders FOR VERSION AS OF {oldest[0]} old USING (id) WHERE now.v <> old.v"
     )
     assert rows(place, changed) == [(2, "b", "bb")]
     assert rows(place, "SELECT count(*) FROM shop.orders FOR VERSION AS OF 'main'") == [(3,)]
@@ -206,3 +206,10 @@ def test_a_moment_that_the_table_does_not_have_is_refused(place: Workplace) -> N
     assert "had no snapshot at" in refused(place, "SELECT * FROM shop.orders FOR TIMESTAMP AS OF '1999-01-01'").primary
     assert "takes a time in quotes" in refused(place, "SELECT * FROM shop.orders FOR TIMESTAMP AS OF 17").primary
     assert "takes the id" in refused(place, "SELECT * FROM shop.orders FOR VERSION AS OF now").primary
+
+
+def test_tables_may_be_joined_by_columns_of_the_same_name(place: Workplace) -> None:
+    for join in ("JOIN lake.shop.orders b USING (id)", "NATURAL JOIN lake.shop.orders b"):
+        text = f"WITH x AS (SELECT 2 AS id) SELECT a.id, b.v FROM shop.orders a {join} JOIN x USING (id)"
+        assert rows(place, text) == [(2, "bb")]
+    assert "Referenced column" in refused(place, "SELECT nope FROM shop.orders a JOIN shop.orders b USING (id)").detail
