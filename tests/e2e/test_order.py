@@ -43,10 +43,12 @@ def found(home: Path) -> dict[int, str]:
     return dict(by_reader[0])
 
 
-def run(home: Path, batches: Sequence[Sequence[Change]], *partitions: str, **commits: Any) -> None:
+def run(
+    home: Path, batches: Sequence[Sequence[Change]], *partitions: str, version: int | None = None, **commits: Any
+) -> None:
     changes = Batches(batches, "id BIGINT, v STRING, a BIGINT, b INT", BY_TWO)
     sink = calve.sink(changes, name="s", into=calve.connect(home=home).table("x.t"), key=["id"])
-    query = sink.partition_by(*partitions).start(**commits)
+    query = sink.partition_by(*partitions).options(format_version=version).start(**commits)
     query.await_caught_up(120)
     query.stop()
 
@@ -68,7 +70,8 @@ def test_random_changes_out_of_order_leave_the_newest_of_each_key(
     for _ in range(4):
         made = [change(rng.randrange(12)) for _ in range(30)]
         batches.append(list({(key, a, b): (key, v, a, b) for key, v, a, b in made}.values()))
-    run(tmp_path, batches, *(["truncate(2, v)"] if way == "tasks" else []))
+    partitions = ["truncate(2, v)"] if way == "tasks" else []
+    run(tmp_path, batches, *partitions, version=3 if way == "native" else None)
     assert found(tmp_path) == expected(batches)
 
 

@@ -175,12 +175,7 @@ def _check_version(table: Table, name: TableName, schema: Schema, wanted: int | 
         raise InvalidInput(
             f'table "{name}" has an unsupported format version', detail=f"Got {version}, expected 2 or 3."
         )
-    if wanted is not None and version != wanted:
-        raise InvalidInput(
-            f'table "{name}" has another format version',
-            detail=f"It has version {version}, the sink asks for {wanted}; calve does not change it.",
-            hint="Leave out FORMAT VERSION to write to the table as it is, or write to another table.",
-        )
+    check_format(version, wanted, name)
     _check_lineage_columns(schema, name, version)
     defaults = [field.name for field in table.schema().fields if _has_default(field)]
     if defaults:
@@ -188,6 +183,16 @@ def _check_version(table: Table, name: TableName, schema: Schema, wanted: int | 
             f'table "{name}" has columns with default values, which calve does not write',
             detail=f"Columns: {', '.join(defaults)}.",
             hint="Remove the defaults, or write to another table.",
+        )
+
+
+def check_format(version: int, wanted: int | None, name: TableName) -> None:
+    """Check that a table has the format version that a sink asks for, if it asks for one. Raises InvalidInput."""
+    if wanted is not None and version != wanted:
+        raise InvalidInput(
+            f'table "{name}" has another format version',
+            detail=f"It has version {version}, the sink asks for {wanted}; calve does not change it.",
+            hint="Leave out FORMAT VERSION to write to the table as it is, or write to another table.",
         )
 
 

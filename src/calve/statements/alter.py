@@ -244,17 +244,13 @@ class _Sink:
         wanted = plan.spec.format_version
         if wanted is None or wanted == plan_sink(self._found, self._definitions).spec.format_version:
             return
-        from calve.iceberg.loading import Occupied
+        from calve.iceberg.loading import Occupied, check_format
         from calve.pipeline.lakes import lake_of
 
         lake = lake_of(self._place.home, plan.catalog, plan.store, self._definitions, self._place.vault)
         table = Occupied.of(lake.open(), plan.spec.table, plan.spec.branch)
-        if table is not None and table.format_version != wanted:
-            raise InvalidInput(
-                f"{self._found.label} cannot change the format version of its table",
-                detail=f"Table {plan.spec.table} has version {table.format_version}.",
-                hint=f"Write to a new table with FORMAT VERSION = {wanted}.",
-            )
+        if table is not None:
+            check_format(table.format_version, wanted, plan.spec.table)
 
     def _from(self, action: statements.SetFrom) -> Definition:
         found = self._found

@@ -9,7 +9,7 @@ from calve.definitions.objects import Definition, SinkState
 from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput, TransientError
-from calve.iceberg.loading import NEW_VERSION, Occupied, planned_location, sinks_of_table
+from calve.iceberg.loading import NEW_VERSION, Occupied, check_format, planned_location, sinks_of_table
 from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.spec import TableName
 from calve.pipeline.lakes import lake_of, revealing
@@ -66,6 +66,9 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
     stopped = sinks_of_table(catalog, table)
     defined = {d.uid for d in definitions.of(st.ObjectKind.SINK)}
     free = {uid: version for uid, version in stopped.items() if uid not in defined}
+    found = Occupied.of(catalog, table, plan.spec.branch)
+    if found is not None:
+        check_format(found.format_version, plan.spec.format_version, table)
     if plan.beginning is OnOldProgress.SNAPSHOT:
         return replace(definition, standing=SinkState(generation=1))
     if plan.beginning is OnOldProgress.RESUME:
@@ -77,7 +80,6 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
             )
         ((uid, version),) = free.items()
         return replace(definition, uid=uid, version=version + 1)
-    found = Occupied.of(catalog, table, plan.spec.branch)
     if plan.spec.adopts:
         from calve.pipeline.build import sink_of
         from calve.pipeline.existing_rows import check_adoption

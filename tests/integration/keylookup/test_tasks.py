@@ -12,14 +12,15 @@ from calve.model.spec import KeyIndexUse
 from tests.support.foreign import Row, in_order
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
-from tests.unit.keylookup.test_random import CASES, SCHEMA, files_of, random_row
+from tests.unit.keylookup.test_random import CASES, SCHEMA, check_vectors, files_of, random_row
 
 NOT_HERE = DriverLimits(rows=0, round_keys=20)
 
 
-def test_tasks_find_what_the_driver_finds(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_tasks_find_what_the_driver_finds(spark: SparkSession, tmp_path: Path, version: int) -> None:
     key, spec = CASES[2]
-    table = KeyedTable(tmp_path, SCHEMA, key, spec, session=lambda: spark, limits=NOT_HERE)
+    table = KeyedTable(tmp_path, SCHEMA, key, spec, session=lambda: spark, limits=NOT_HERE, version=version)
     rng = random.Random(3)
     for _ in range(3):
         changes = {table.key_of(row): row for row in (random_row(rng) for _ in range(40))}
@@ -28,6 +29,8 @@ def test_tasks_find_what_the_driver_finds(spark: SparkSession, tmp_path: Path) -
         table.apply(files_of(table, kept, rng), kept, gone)
         live = int(table.summary["total-records"]) - int(table.summary["total-position-deletes"])
         assert live == len(table.contents)
+        if version == 3:
+            check_vectors(table)
     wanted = in_order(table.contents.values())
     location = table.table.metadata_location
     assert in_order(duckdb_rows(location)) == in_order(spark_iceberg_rows(location)) == wanted

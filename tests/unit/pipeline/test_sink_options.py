@@ -25,11 +25,20 @@ def test_rows_are_deleted_by_position_unless_told_otherwise(sink: Sink) -> None:
     assert equality.options(compression="zstd").spec.deletes is Deletes.EQUALITY, "other options leave it"
 
 
-@pytest.mark.parametrize("encoding", ["vector", "places"])
+@pytest.mark.parametrize("encoding", ["vectors", "places"])
 def test_an_encoding_that_cannot_be_written_is_refused(sink: Sink, encoding: str) -> None:
     with pytest.raises(InvalidInput, match=f'invalid value deletes="{encoding}"') as told:
         sink.options(deletes=encoding)
-    assert told.value.hint == "Expected one of 'position', 'equality'."
+    assert told.value.hint in {"Expected one of 'position', 'equality', 'vector'.", "Did you mean 'vector'?"}
+
+
+def test_vectors_need_format_version_3(sink: Sink) -> None:
+    with pytest.raises(InvalidInput, match="deletion vectors need format version 3"):
+        sink.options(deletes="vector")
+    assert sink.options(deletes="vector", format_version=3).spec.deletes is Deletes.VECTOR
+    assert sink.options(format_version=3).options(deletes="vector").spec.format_version == 3
+    with pytest.raises(InvalidInput, match="invalid format_version 4"):
+        sink.options(format_version=4)
 
 
 ONLY_PYTHON = {"self", "version"}

@@ -189,5 +189,22 @@ def test_a_sink_that_is_dropped_and_created_again_needs_to_be_told_how_to_begin(
     assert table.name() == ("shop", "orders")
 
 
+def test_a_sink_asks_for_no_other_format_version_than_that_of_its_table(place: Workplace) -> None:
+    create = "CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders"
+    run(place, create)
+    run(place, "ALTER SINK s SET (FORMAT VERSION = 3, DELETES = 'vector')")
+    run(place, "ALTER SINK s RESET (FORMAT VERSION, DELETES)")
+    catalog = connect_embedded(place.home)
+    catalog.create_namespace("shop")
+    catalog.create_table("shop.orders", Schema(), properties={"format-version": "2"})
+    with pytest.raises(InvalidInput, match="has another format version"):
+        run(place, "ALTER SINK s SET (FORMAT VERSION = 3)")
+    run(place, "ALTER SINK s SET (FORMAT VERSION = 2)")
+    run(place, "DROP SINK s")
+    with pytest.raises(InvalidInput, match="has another format version") as caught:
+        run(place, create + " WITH (FORMAT VERSION = 3)")
+    assert "Leave out FORMAT VERSION" in caught.value.hint
+
+
 def stated(sink_id: str) -> str:
     return Progress.fresh(sink_id, Fence(3, 1, "run")).to_property()
