@@ -3,7 +3,7 @@
 A statement that fails ends it: those before it were applied, and the next plan contains the rest.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from calve.definitions.store import Definitions
@@ -28,7 +28,7 @@ def read_files(files: Iterable[Path]) -> list[st.Statement]:
     return found
 
 
-def plan(place: Workplace, statements: list[st.Statement], *, prune: bool = False) -> ChangePlan:
+def plan(place: Workplace, statements: Sequence[st.Statement], *, prune: bool = False) -> ChangePlan:
     """What makes the definitions equal to these statements. Changes nothing. Raises InvalidInput."""
 
     def look(sink: st.CreateSink, definitions: Definitions) -> TableState:
