@@ -56,8 +56,8 @@ ADVICE = {
     "ProgressUnprovable": "See [backup and restore](backup.md): which parts were lost decides what is left to do.",
     "CheckpointGap": "Restore the state location, or rebuild the table with `SNAPSHOT = true`.",
     "SourceLost": "Restore the source, or rebuild the table from what it still has with `SNAPSHOT = true`.",
-    "SourceChanged": "Nothing with `calve run`: the sink starts again with the new columns, as `ON SCHEMA CHANGE` says. "
-    "In Python, start it again.",
+    "SourceChanged": "Nothing with `calve run`: the sink starts again with the new columns, as `ON SCHEMA CHANGE` "
+    "says. In Python, start it again.",
     "FencedError": "Stop this process: the newer run continues the work. If the newer run is not wanted, stop that one "
     "and start this one again.",
     "InvalidInput": "Correct the statement, the option or the call. Nothing was changed.",
