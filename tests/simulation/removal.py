@@ -101,7 +101,8 @@ class RemovalWorld:
         self.refs: dict[str, PastRef] = {}
         self.log: list[tuple[int, int]] = []
         self.sequence = 0
-        self.gc = True
+        self.gc = self.shown_gc = True
+        """Whether files may be removed: now, and when the table was last loaded. Nobody can know what changed since."""
         self.reachable = True
         """Whether the records of the sink can be read."""
         self.ever: dict[int, Snap] = {}
@@ -279,7 +280,7 @@ class RemovalWorld:
         for batch, manifest in self.records.items():
             if wrong := away & {manifest, *self.contents[manifest]}:
                 raise Violation(f"{sorted(wrong)} removed, which the record of {batch} names")
-        if not self.gc and away:
+        if not self.shown_gc and away:
             raise Violation("files removed although gc.enabled is false")
         damaged = any(self.damaged in s.manifests for s in self.snapshots.values())
         if damaged and any(path.startswith("d-") for path in away):
@@ -356,6 +357,7 @@ class SimulatedFiles:
         if not world.settling and world.rng.random() < world.setup.error / 5:
             raise TransientError("the table could not be loaded")
         lists = {n: s.list for n, s in world.snapshots.items()}
+        world.shown_gc = world.gc
         return TableNames(UUID, lists, sinks=(NamedSink(SINK, None, None),), refusal="" if world.gc else "gc.enabled")
 
     def lost_refs(self, removed: frozenset[int]) -> frozenset[int]:
