@@ -66,7 +66,7 @@ $(CLASSES): $(INSTALLED) scripts/class_archive.py
 	@echo "archiving Spark's classes"
 	@$(PY) scripts/class_archive.py $@ || echo "without it, then: the tests' JVMs start slower"
 
-lint: $(INSTALLED) ## check style, format, types and layers
+lint: $(INSTALLED) ## check style, format, types, layers and the links of the site
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy $(CODE)
@@ -78,6 +78,7 @@ lint: $(INSTALLED) ## check style, format, types and layers
 	@$(PY) scripts/errors_page.py --check
 	@$(PY) scripts/python_page.py --check
 	@$(PY) scripts/licences_page.py --check
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 
 fmt: $(INSTALLED) ## format and mend what ruff can mend
 	@$(PY) -m ruff check --fix .

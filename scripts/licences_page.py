@@ -67,9 +67,13 @@ def licence(data: PackageMetadata) -> str:
     classifiers = [
         text.rpartition(" :: ")[2] for text in data.get_all("Classifier") or () if text.startswith("License ::")
     ]
-    stated = (data.get("License-Expression") or "").strip() or ", ".join(sorted(classifiers))
-    text = (data.get("License") or "").strip()
+    stated = _field(data, "License-Expression") or ", ".join(sorted(classifiers))
+    text = _field(data, "License")
     return stated or (text if text and len(text) < SHORT and "\n" not in text else "see its files")
+
+
+def _field(data: PackageMetadata, name: str) -> str:
+    return data[name].strip() if name in data else ""
 
 
 def normal(name: str) -> str:
