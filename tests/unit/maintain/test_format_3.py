@@ -81,7 +81,7 @@ def lineage_of(run: Run) -> Lineage:
                 found[row["id"]] = (
                     row["v"],
                     start + position if row_id is None else row_id,
-                    entry.sequence_number if updated is None else updated,
+                    (entry.sequence_number or 0) if updated is None else updated,
                 )
     assert len({row_id for _, row_id, _ in found.values()}) == len(found), "an id is on two rows"
     return found
