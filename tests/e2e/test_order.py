@@ -88,13 +88,14 @@ DEBEZIUM = (
     "DEBEZIUM (ORDER BY source.lsn GLOBAL)",
     '{{"op": "{3}", "before": {{"id": {0}}}, "after": {{"id": {0}, "v": "{1}"}}, "source": {{"lsn": {2}}}}}',
 )
+VECTORS = "WITH (FORMAT VERSION = 3, DELETES = 'vector')"
 WINDOWS = "WITH (COMMIT INTERVAL = '1h', CHECKPOINT INTERVAL = '1s')"
 
 
 @pytest.mark.parametrize(
     ("envelope", "record", "options"),
-    [(*UPSERT, ""), (*DEBEZIUM, WINDOWS)],
-    ids=["upserts", "change records in windows"],
+    [(*UPSERT, VECTORS), (*DEBEZIUM, WINDOWS)],
+    ids=["upserts with vectors", "change records in windows"],
 )
 def test_records_of_files_are_ordered_across_checkpoints(
     spark: SparkSession, tmp_path: Path, envelope: str, record: str, options: str

@@ -214,10 +214,11 @@ def test_random_tables_are_right_whatever_changes_and_dies_on_the_way(
     def check(data: st.DataObject) -> None:
         home: Path = tmp_path_factory.mktemp("home")
         lake = calve.connect(home=home)
+        version = data.draw(st.sampled_from([None, 3]))
         for phase in phases(data.draw):
             key = ["k", "j"] if "j" in phase.columns else ["k"]
             sink = calve.sink(phase.source, name="s", into=lake.table("x.t"), key=key)
-            sink = sink.partition_by(*phase.partitions)
+            sink = sink.partition_by(*phase.partitions).options(format_version=version)
             until_done(sink.start, phase.deaths, bounded=False)
             location = lake.open().load_table("x.t").metadata_location
             expected = found(list(phase.rows.values()), phase)

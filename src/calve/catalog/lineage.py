@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pyiceberg.io import FileIO
-from pyiceberg.serializers import Compressor
+from pyiceberg.serializers import Compressor, ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
@@ -27,7 +27,9 @@ def next_row_id(metadata: TableMetadata) -> int | None:
     if metadata.format_version < LINEAGE_VERSION:
         return None
     stated: int | None = getattr(metadata, "next_row_id", None)
-    return stated or 0
+    if stated is not None:
+        return stated
+    return max(((one.first_row_id or 0) + (one.added_rows or 0) for one in metadata.snapshots), default=0)
 
 
 def metadata_text(metadata: TableMetadata, exclude: Iterable[str] = ()) -> str:
@@ -40,6 +42,9 @@ def metadata_text(metadata: TableMetadata, exclude: Iterable[str] = ()) -> str:
 
 def write_metadata(metadata: TableMetadata, io: FileIO, location: str, *, overwrite: bool = False) -> None:
     """Write a metadata file. Raises OSError."""
+    if metadata.format_version < LINEAGE_VERSION:
+        ToOutputFile.table_metadata(metadata, io.new_output(location), overwrite=overwrite)
+        return
     compressed = Compressor.get_compressor(location).bytes_compressor()(metadata_text(metadata).encode())
     with io.new_output(location).create(overwrite=overwrite) as stream:
         stream.write(compressed)

@@ -115,6 +115,14 @@ def write_deletes(place: DeletePlace, found: Sequence[RowPositions], name: str) 
         return write_position_deletes(place, found, name)
 
 
+def write_deletes_of_new(place: DeletePlace, found: Sequence[RowPositions], name: str) -> tuple[WrittenFile, ...]:
+    """Write deletes of rows of new data files, which have no others; each file occurs once. Raises TransientError."""
+    if not place.vectors:
+        return write_deletes(place, found, name)
+    with _trying("deletion vectors could not be written"):
+        return write_vectors(place, found, name)
+
+
 @contextmanager
 def reading(what: str) -> Iterator[None]:
     """Translate failures to read files to calve's errors."""

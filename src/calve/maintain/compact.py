@@ -26,7 +26,7 @@ from calve.iceberg.loading import load_table
 from calve.iceberg.planning.compaction_groups import BY_HAND, Groups, Policy
 from calve.iceberg.snapshot.compaction import CompactionBase, CompactionOwner, CompactionPlan, Compactions, Exchange
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
-from calve.keylookup.search import reading, write_deletes
+from calve.keylookup.search import reading, write_deletes_of_new
 from calve.maintain.convert import ConversionTools
 from calve.maintain.rewrite import GroupWork, Rewritten, rewrite, rewrite_by_tasks
 from calve.model.files import WrittenFile
@@ -242,7 +242,7 @@ class Compactor:
                         found += group.moved(number, deletes.positions_in(delete, file.path))
                         if delete.kind is DeleteKind.POSITION and delete.id not in named:
                             named[delete.id] = paths_named(delete.path, properties)
-        return write_deletes(ready.plan.place, _joined(found), self._tools.ids.new_id()), named
+        return write_deletes_of_new(ready.plan.place, _joined(found), self._tools.ids.new_id()), named
 
 
 def compact(

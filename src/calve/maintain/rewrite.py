@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 from calve.errors import TerminalError
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.store import remove_new
-from calve.iceberg.schema.readable import ReadTarget
-from calve.model.files import WriteTarget, WrittenFile
+from calve.iceberg.schema.readable import LAST_UPDATED, ROW_ID, ReadTarget
+from calve.model.files import ColumnMetrics, WriteTarget, WrittenFile
 from calve.model.scan import ContentId, DeleteKind, ScanFile
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_positions import key_columns_at
@@ -114,6 +114,8 @@ def _rewrite_files(work: GroupWork, names: FileNames, check: Callable[[], None])
     for file, (low, high) in zip(work.inputs, spans, strict=True):
         batches = read_split(whole(file), work.reading, deletes)
         source = _Stream if _ascends(places[low:high]) else _Held
+        if file.first_row_id is not None:
+            batches = _with_lineage(batches, file, live[len(sources)].positions)
         sources.append(source(batches, work.reading.schema))
     with RollingFiles(_kind(work), work.target, names) as out:
         for rows in _slices(order, starts, sources, _slice_rows(live)):
@@ -122,13 +124,34 @@ def _rewrite_files(work: GroupWork, names: FileNames, check: Callable[[], None])
     _check_counts(work, live, out.files)
     return Rewritten(
         inputs=work.inputs,
-        files=out.files,
+        files=tuple(_without_lineage_metrics(file) for file in out.files),
         places=tuple(
             _by_position(file.rows, one.positions, places[low:high])
             for file, one, (low, high) in zip(work.inputs, live, spans, strict=True)
         ),
         named=_named(work),
     )
+
+
+def _with_lineage(batches: Iterator[pa.RecordBatch], file: ScanFile, positions: Numbers) -> Iterator[pa.RecordBatch]:
+    """State the ids and sequence numbers that rows inherit: in another file they would inherit others."""
+    done = 0
+    for batch in batches:
+        ids = pa.array(positions[done : done + batch.num_rows] + (file.first_row_id or 0), pa.int64())
+        done += batch.num_rows
+        kept = batch.column(ROW_ID.name), batch.column(LAST_UPDATED.name)
+        filled = pc.coalesce(kept[0], ids), pc.fill_null(kept[1], file.sequence_number)
+        for field, values in zip((ROW_ID, LAST_UPDATED), filled, strict=True):
+            at = batch.schema.get_field_index(field.name)
+            batch = batch.set_column(at, batch.schema.field(at), values)  # noqa: PLW2901 - column by column
+        yield batch
+
+
+def _without_lineage_metrics(file: WrittenFile) -> WrittenFile:
+    """Metrics are for columns of the table."""
+    own = {ROW_ID.field_id, LAST_UPDATED.field_id}
+    kept = {name: {i: v for i, v in known.items() if i not in own} for name, known in vars(file.metrics).items()}
+    return replace(file, metrics=ColumnMetrics(**kept))
 
 
 def _order(work: GroupWork, live: Sequence[LiveRows]) -> Numbers:

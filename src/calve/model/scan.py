@@ -140,6 +140,8 @@ class ScanFile:
     """Its partition spec; position deletes of the file belong to the same spec and partition."""
     partition: tuple[Any, ...] = ()
     """Values of its partition, as in manifests."""
+    first_row_id: int | None = None
+    """The id of its first row, unless the file states ids; None in tables without row ids."""
 
 
 @dataclass(frozen=True)

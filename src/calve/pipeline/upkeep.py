@@ -19,7 +19,7 @@ from typing import Protocol
 from calve.clock import Clock
 from calve.errors import CalveError, FencedError, TransientError
 from calve.iceberg.planning.compaction_groups import AUTOMATIC, Policy
-from calve.iceberg.snapshot.compaction import CompactionPlan, NotCompactable
+from calve.iceberg.snapshot.compaction import CompactionPlan
 from calve.keylookup.index.manifest import Run
 from calve.maintain.compact import Compacted, RewrittenFiles
 from calve.model.files import WrittenFile
@@ -202,9 +202,6 @@ class Upkeep:
             self._monitor.warned("maintenance", error)
             self._tell("failed", str(error))
             self._back_off()
-        except NotCompactable as error:
-            self._off = True
-            self._tell("nothing", f"none: {error.detail}")
         except FencedError as error:
             self._off = True
             self._tell("failed", f"maintenance is off: {error.primary}")

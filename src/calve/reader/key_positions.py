@@ -39,7 +39,7 @@ class _Gone:
 
     rows: NDArray[np.bool_]
     applied: set[ContentId] = field(default_factory=set)
-    """Path and offset of the applied deletes; delete files never change."""
+    """The applied deletes, which never change."""
 
 
 @dataclass(frozen=True)

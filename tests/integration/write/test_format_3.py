@@ -10,6 +10,7 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+import calve
 from calve.iceberg.files.content import content_id
 from tests.integration.reader.tables import SparkTable
 from tests.support.foreign import NAME, Row, in_order, live_entries_of
@@ -81,6 +82,17 @@ def shared(tmp_path: Path) -> Iterator[SharedTable]:
     made.calve.close()
 
 
+def check_compaction(shared: SharedTable) -> None:
+    """Compact the table with calve: rows keep their ids and sequence numbers, as Spark sees them."""
+    columns = ["id", "v", "_row_id", "_last_updated_sequence_number"]
+    before = in_order(spark_iceberg_rows(shared.calve.table.metadata_location, columns))
+    assert calve.compact(shared.calve.ref) is not None
+    assert in_order(spark_iceberg_rows(shared.calve.table.metadata_location, columns)) == before
+    plain = [{name: row[name] for name in columns[:2]} for row in before]
+    assert in_order(duckdb_rows(shared.calve.table.metadata_location)) == in_order(plain)
+    assert in_order(shared.calve.table.scan().to_arrow().to_pylist()) == in_order(plain)
+
+
 def test_spark_and_calve_change_a_table_in_turns(shared: SharedTable) -> None:
     rng = random.Random(3)
     for start in (0, 100, 200):
@@ -102,6 +114,7 @@ def test_spark_and_calve_change_a_table_in_turns(shared: SharedTable) -> None:
         assert len(set(named)) == len(named), "a data file has one vector"
         if all(content_id(file).offset == 4 for file in vectors):  # later ones of a shared file DuckDB reads wrong
             assert in_order(duckdb_rows(table.metadata_location)) == expected
+        check_compaction(shared)
         shared.to_spark()
         (ids,) = spark_iceberg_sql(f"SELECT count(*) n, count(DISTINCT _row_id) ids FROM {shared.spark.name}")
         assert ids == {"n": len(expected), "ids": len(expected)}

@@ -14,7 +14,7 @@ from calve.model.spec import KeyIndexUse, TableName, WriteOptions
 from tests.support.foreign import NAME, Row, in_order
 from tests.support.keyed import KeyedTable, no_session
 from tests.support.readers import duckdb_rows
-from tests.unit.keylookup.test_random import CASES, SCHEMA, files_of, random_row
+from tests.unit.keylookup.test_random import CASES, SCHEMA, check_vectors, files_of, random_row
 
 POLICIES = [
     BY_HAND,
@@ -38,12 +38,15 @@ def change(table: KeyedTable, rng: random.Random, *, equality: bool) -> None:
 
 
 @pytest.mark.parametrize(("key", "spec"), CASES, ids=lambda case: "-".join(case) if isinstance(case, list) else "")
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))])
+@pytest.mark.parametrize(
+    ("seed", "version"),
+    [(0, 2), (2, 3), *(pytest.param(seed, 2 + seed % 2, marks=pytest.mark.soak) for seed in range(3, 13))],
+)
 def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_changed(
-    key: list[str], spec: PartitionSpec, seed: int, tmp_path: Path
+    key: list[str], spec: PartitionSpec, seed: int, version: int, tmp_path: Path
 ) -> None:
     rng = random.Random(seed)
-    table = KeyedTable(tmp_path, SCHEMA, key, spec)
+    table = KeyedTable(tmp_path, SCHEMA, key, spec, version=version)
     waiting: list[tuple[Compactor, RewrittenFiles]] = []
     committed = 0
     for _ in range(10):
@@ -62,6 +65,8 @@ def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_c
                 committed += 1
                 table.resolver.adopt(learnt)
             assert in_order(table.rows()) == in_order(table.contents.values())
+        if version == 3:
+            check_vectors(table)
     assert committed, "or nothing was tested"
     change(table, rng, equality=False)
     assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())

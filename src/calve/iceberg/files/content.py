@@ -38,6 +38,12 @@ def referenced_data_file(file: DataFile) -> str | None:
     return None if found is None else str(found)
 
 
+def first_row_id(file: DataFile) -> int | None:
+    """The id of the first row of a data file, as its entry states or inherits it."""
+    found = _field(file, _FIRST_ROW_ID)
+    return None if found is None else int(found)
+
+
 def needs_version_3(file: DataFile) -> bool:
     """Whether an entry has fields that a manifest of version 2 would lose, and that change what a reader sees."""
     return any(_field(file, place) is not None for place in (_FIRST_ROW_ID, _OFFSET, _LENGTH))

@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
 from calve.catalog.failures import trying
+from calve.iceberg.files.content import first_row_id
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.planning.delete_index import DeleteIndex, check_readable
 from calve.iceberg.planning.pruning import Pruning
@@ -134,6 +135,7 @@ def scan_file(entry: ManifestEntry, deletes: tuple[DeleteFile, ...], spec: Parti
         deletes=deletes,
         spec_id=file.spec_id,
         partition=tuple(file.partition[place] for place in range(len(file.partition))),
+        first_row_id=first_row_id(file),
     )
 
 

@@ -43,6 +43,7 @@ from calve.errors import InvalidInput
 from calve.iceberg.files.store import io_properties_of
 from calve.iceberg.schema.arrow import arrow_schema
 from calve.model.scan import EVERYTHING, Condition
+from calve.model.spec import LATEST_FORMAT
 from calve.suggest import suggestion
 
 FIELD_ID = b"PARQUET:field_id"
@@ -147,9 +148,26 @@ def read_target(table: Table, schema: Schema, equality_ids: Iterable[int], where
     )
 
 
+ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
+LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
+
+
+def rewritten_schema(table: Table) -> Schema:
+    """The columns of files with rows that were in the table before.
+
+    In format version 3 these files also have the ids and sequence numbers of their rows, which the table does not list.
+    """
+    schema = table.schema()
+    lineage = (ROW_ID, LAST_UPDATED) if table.metadata.format_version >= LATEST_FORMAT else ()
+    return Schema(
+        *schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids
+    )
+
+
 def rewrite_target(table: Table, equality_ids: Iterable[int]) -> ReadTarget:
     """How to read all columns of a table in the types in which they are written."""
-    return replace(read_target(table, table.schema(), equality_ids), schema=arrow_schema(table.schema()))
+    schema = rewritten_schema(table)
+    return replace(read_target(table, schema, equality_ids), schema=arrow_schema(schema))
 
 
 @dataclass(frozen=True)

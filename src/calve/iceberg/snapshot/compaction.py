@@ -27,7 +27,7 @@ from calve.catalog.failures import trying
 from calve.catalog.outcome import TableChange, send
 from calve.clock import Clock, IdSource
 from calve.errors import FencedError, InvalidInput, TransientError
-from calve.iceberg.files.content import content_id
+from calve.iceberg.files.content import content_id, first_row_id
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import added_entries, manifest_file, write_manifests
 from calve.iceberg.files.options import file_options
@@ -38,7 +38,7 @@ from calve.iceberg.planning.delete_index import DeleteIndex
 from calve.iceberg.planning.key_scan import place_of
 from calve.iceberg.planning.pruning import Pruning
 from calve.iceberg.planning.table_scan import scan_file
-from calve.iceberg.schema.readable import ReadTarget, every_field, rewrite_target
+from calve.iceberg.schema.readable import ReadTarget, every_field, rewrite_target, rewritten_schema
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change, unsent_files
 from calve.iceberg.snapshot.history import added_counts, head_of, new_summary, stated_progress
 from calve.iceberg.snapshot.holds import Hold, descends_from
@@ -70,7 +70,7 @@ class CompactionPlan:
         table, spec = self.table, self.table.specs()[spec_id]
         keys = [name for i in self.sort_ids if (name := table.schema().find_column_name(i))]
         return WriteTarget(
-            schema_json=table.schema().model_dump_json(),
+            schema_json=rewritten_schema(table).model_dump_json(),
             key_ids=self.sort_ids,
             data_location=self.place.data_location,
             data_spec_id=spec_id,
@@ -122,8 +122,11 @@ class CompactionBase:
     index: DeleteIndex
 
     def has(self, files: Sequence[ScanFile]) -> bool:
-        """Whether all these files are live."""
-        return all(file.path in self.data for file in files)
+        """Whether all these files are live, and their rows have the same ids."""
+        return all(
+            file.path in self.data and first_row_id(self.data[file.path].data_file) == file.first_row_id
+            for file in files
+        )
 
     def later(self, file: ScanFile) -> tuple[DeleteFile, ...]:
         """Position deletes of a file that were added since it was planned."""
@@ -188,6 +191,8 @@ class Compactions:
         groups = due_groups(files, file_options(self._options, table.properties).target_file_size, policy)
         if not groups.groups and (policy.tiers or not _dangling(head, NOTHING, 0)):
             return None
+        if place_of(table).vectors and any(file.first_row_id is None for group in groups.groups for file in group):
+            return None  # the table was upgraded, and rows get their ids with its next snapshot
         compared = {number for entry in head.deletes for number in entry.data_file.equality_ids or ()}
         sort_ids = _sort_ids(table)
         return CompactionPlan(
@@ -209,7 +214,8 @@ class Compactions:
         if self._owner is not None:
             self._owner.check(table)
         snapshot = head_of(table.metadata, self._branch)
-        same = table.metadata.table_uuid == plan.table.metadata.table_uuid
+        before, now = plan.table.metadata, table.metadata
+        same = (before.table_uuid, before.format_version) == (now.table_uuid, now.format_version)
         after = same and descends_from(table.metadata, self._branch, known)
         return base_of(table, snapshot, self._manifests) if snapshot and after else None
 
@@ -310,14 +316,10 @@ def _sort_ids(table: Table) -> tuple[int, ...]:
     return key if columns.issuperset(key) else ()
 
 
-class NotCompactable(InvalidInput):
-    """calve does not compact tables of this format version."""
-
-
 def _check_version(table: Table) -> None:
     version = table.metadata.format_version
-    if version != 2:
-        raise NotCompactable(
+    if version not in {2, 3}:
+        raise InvalidInput(
             f'table "{".".join(table.name())}" cannot be compacted',
-            detail=f"It has format version {version}; calve compacts tables of version 2.",
+            detail=f"It has format version {version}; calve compacts tables of versions 2 and 3.",
         )
