@@ -232,9 +232,9 @@ class _Calls(ast.NodeVisitor):
                 returned = [n.value for n in ast.walk(self.functions[name]) if isinstance(n, ast.Return)]
                 return [text for one in returned for text in self._texts(one)]
             case ast.Name(id=name):
-                for values in reversed(self.assigned):
-                    if name in values and values[name] is not value:
-                        return self._texts(values[name])
+                for known in reversed(self.assigned):
+                    if name in known and known[name] is not value:
+                        return self._texts(known[name])
         return []
 
 
