@@ -10,8 +10,8 @@ from calve.model.types import TYPES, ColumnType
 PAGE = Path(__file__).parents[1] / "docs" / "types.md"
 HEAD = """# Types
 
-The type of each column in a table (format version 2 or 3), the type that Spark reads back, whether it can be a key, and
-the partition transforms that accept it. Unsupported types are refused when the sink is created or, for columns
+The type of each column in a table (of format version 2 or 3), the type that Spark reads back, whether it can be a key,
+and the partition transforms that accept it. Unsupported types are refused when the sink is created or, for columns
 that only the data tells, when it starts; the error names the column.
 
 `make docs` generates this page.
