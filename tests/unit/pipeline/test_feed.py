@@ -13,7 +13,7 @@ from calve.model.checkpoint import UNKNOWN, Offsets
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import NoEnvelope, Pace, SinkSpec, TableName
 from calve.pipeline.feed import Checkpoint, SourceFeed
-from calve.source.port import Source
+from calve.source.port import LEAST_POLL, Source
 from tests.support.manual import ManualSink
 
 SPEC = SinkSpec("s", "sink", TableName(("n",), "t"), ("k",), NoEnvelope(), window_ms=10**9)
@@ -23,6 +23,7 @@ class Waiting:
     """Files that wait, one to a checkpoint; more may come."""
 
     name, counts, unread, took_all = "waiting", "files", 0, False
+    least_poll = LEAST_POLL
 
     def __init__(self, files: int) -> None:
         self.files = files
