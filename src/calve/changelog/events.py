@@ -199,6 +199,8 @@ class ChangedRows:
         return known
 
     def _positions(self, delete: DeleteFile) -> Positions:
+        if delete.kind is DeleteKind.VECTOR:  # each contains those before it, so all of them could be too many to keep
+            return self._deletes.positions_in(delete, self._changed.file.path)
         known = self._read.get(delete)
         if known is None:
             known = self._read[delete] = self._deletes.positions_in(delete, self._changed.file.path)

@@ -107,8 +107,20 @@ def maintain(
     for job in Job:
         if job in jobs:
             began = time.monotonic()
+            passed = _passed_over(subject, job) if frozenset(jobs) == frozenset(USUAL) else None
+            if passed is not None:
+                yield passed
+                continue
             report = _RUNS[job](subject, options, lambda text, job=job: say(f"{job}: {text}"))  # type: ignore[misc]
             yield replace(report, seconds=time.monotonic() - began)
+
+
+def _passed_over(subject: MaintainedTable, job: Job) -> JobReport | None:
+    """The report of a usual job that the table's format version does not allow; named alone, the job refuses it."""
+    version = load_table(subject.table.lake.open(), subject.table.name).metadata.format_version
+    if job is Job.COMPACT or version == 2:
+        return None
+    return JobReport(job, f"not done: the table has format version {version}")
 
 
 def _totals(subject: MaintainedTable) -> TableTotals:

@@ -178,12 +178,13 @@ class RunMonitor:
         totals, sink = committable.totals, self._sink
         metrics.COMMIT_ATTEMPTS.labels(sink, "committed").inc()
         metrics.COMMIT_SECONDS.labels(sink).observe(seconds)
-        by_position = totals.position_delete_files > 0
+        position_files = totals.position_delete_files + totals.vectors
+        by_position = position_files > 0
         for content, files, rows, size in (
             ("data", totals.data_files, totals.data_rows, totals.data_bytes),
             (
                 "position_deletes",
-                totals.position_delete_files,
+                position_files,
                 totals.position_deletes,
                 totals.delete_bytes if by_position else 0,
             ),
@@ -207,7 +208,7 @@ class RunMonitor:
                 changes=totals.changes,
                 rows=totals.data_rows,
                 deletes=totals.equality_deletes + totals.position_deletes,
-                files=totals.data_files + totals.equality_delete_files + totals.position_delete_files,
+                files=totals.data_files + totals.equality_delete_files + position_files,
                 bytes=totals.data_bytes + totals.delete_bytes,
                 seconds=seconds,
                 at_ms=now,

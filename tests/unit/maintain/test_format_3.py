@@ -14,7 +14,9 @@ from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.vectors import decode_vector
 from calve.iceberg.snapshot.conversion import Conversions
 from calve.iceberg.snapshot.manifest_rewrite import plan_manifests
+from calve.maintain.compact import CompactionScope
 from calve.maintain.expire import expire_snapshots
+from calve.maintain.jobs import USUAL, Job, JobOptions, MaintainedTable, maintain
 from calve.model.spec import HOUR_MS
 from tests.support.readers import duckdb_rows
 from tests.support.runs import NAME, Run, spec_of
@@ -147,3 +149,15 @@ def test_jobs_that_would_lose_row_ids_refuse_the_table(tmp_path: Path) -> None:
         plan_manifests(run.now)
     with pytest.raises(InvalidInput, match="cannot be converted"):
         Conversions(run.clock, run.ids).plan(run.now, 10)
+
+
+def test_the_usual_maintenance_leaves_out_what_the_version_does_not_allow(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s", format_version=3))
+    for number in range(3):
+        run.commit({1: f"v{number}", 10 + number: "once"})
+    subject = MaintainedTable(calve.connect(home=tmp_path).table(str(NAME)), CompactionScope(NAME))
+    results = {report.job: report.result for report in maintain(subject, USUAL, JobOptions())}
+    assert "became" in results[Job.COMPACT]
+    assert {results[job] for job in (Job.CONVERT, Job.MANIFESTS)} == {"not done: the table has format version 3"}
+    with pytest.raises(InvalidInput, match="cannot be converted"):
+        list(maintain(subject, [Job.CONVERT], JobOptions()))

@@ -167,7 +167,8 @@ class Conversions:
         """
         plan, name = found.plan, ".".join(table.name())
         head = head_of(table.metadata, self._branch)
-        if head is None or table.metadata.table_uuid != plan.table.metadata.table_uuid:
+        now, then = table.metadata, plan.table.metadata
+        if head is None or (now.table_uuid, now.format_version) != (then.table_uuid, then.format_version):
             return None
         base = base_of(table, head, self._manifests)
         there = _equality_deletes(base)

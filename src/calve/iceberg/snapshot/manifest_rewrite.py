@@ -136,7 +136,8 @@ def commit_manifests(written: WrittenManifests, table: Table, clock: Clock, ids:
     with trying(f'reading the manifest list of "{name}"'):
         lines = cache.lines_of(table.io, draft.parent)
     paths = {one.manifest_path for one in plan.replaced}
-    if not paths <= {line.manifest.manifest_path for line in lines}:
+    same_version = table.metadata.format_version == plan.table.metadata.format_version  # else rows would lose their ids
+    if not same_version or not paths <= {line.manifest.manifest_path for line in lines}:
         return None
     kept = tuple(line for line in lines if line.manifest.manifest_path not in paths)
     new = [ManifestLine(_of_snapshot(one, draft.snapshot_id, draft.sequence_number)) for one in written.manifests]
