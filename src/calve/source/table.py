@@ -63,6 +63,8 @@ MOVE_SECONDS = 60.0
 """A consumer's tag is moved at most this often: each move is a commit."""
 
 _BEGINNING = "first-place"
+_FILLED = "first-contents"
+"""There if a sink that starts over has read the rows of the table first, whatever its start is."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 CHANGE_FIELDS = [
     StructField(CHANGE_TYPE, StringType()),
@@ -165,6 +167,7 @@ class TableSource:
         self._ref = definition.table
         self._catalog = definition.table.lake.open()
         self._shape: TableShape | None = None
+        self._filled: bool | None = None
         self._unread = 0
         self._newest: int | None = None
         self._committed: TablePlace | None = None
@@ -199,6 +202,9 @@ class TableSource:
         self._newest = newest_place(table).sequence_number
         self._columns()
         place = place_from(start)
+        if place is None and whole and not self._with_contents:
+            self._store.put(_FILLED, b"")
+            self._filled = True
         if place is None and self._with_contents:
             end = newest_place(table) if whole or self._definition.start == SNAPSHOT else oldest_place(table)
             self._hold(table, end)
@@ -291,7 +297,10 @@ class TableSource:
 
     @property
     def _with_contents(self) -> bool:
-        return self._definition.start in {SNAPSHOT, EARLIEST}
+        """Whether the rows of the table come first, and not only its changes."""
+        if self._filled is None:
+            self._filled = self._definition.start in {SNAPSHOT, EARLIEST} or self._store.read(_FILLED) is not None
+        return self._filled
 
     def _differs(self, table: LoadedTable, step: TableStep) -> bool:
         """Whether a snapshot has other columns than this source, and is newer: older ones are read with its columns."""

@@ -84,6 +84,23 @@ def test_a_source_starts_where_it_is_told(made: EvolvingTable, tmp_path: Path) -
         opened(calve.table_changes(ref, start=17), tmp_path / "17").next_end(None)
 
 
+@pytest.mark.parametrize("start", ["latest", "first snapshot"])
+def test_a_sink_that_starts_over_reads_the_rows_of_the_table_whatever_its_start(
+    start: str, made: EvolvingTable, tmp_path: Path
+) -> None:
+    ids = snapshots(made.table.table)
+    definition = calve.table_changes(made.table.ref, start=ids[0] if start == "first snapshot" else start)
+    source = opened(definition, tmp_path)
+    end = source.next_end(None, whole=True)
+    assert snapshot_in(end) == ids[-1], "rows to fill the target with, which is emptied"
+    rows = opened(calve.table_changes(made.table.ref), tmp_path / "other").size(None, end)
+    for again in (source, opened(definition, tmp_path)):
+        assert again.size(None, end) == rows, "the rows, not changes; after a restart as well"
+        assert (again.begin(), again.next_end(end)) == (None, None)
+    made.batch()
+    assert snapshot_in(source.next_end(end)) == snapshots(made.table.table)[-1], "then changes"
+
+
 def test_snapshots_are_taken_together_and_never_split(made: EvolvingTable, tmp_path: Path) -> None:
     ids, ref = snapshots(made.table.table), made.table.ref
     source = opened(calve.table_changes(ref, start=ids[0]), tmp_path)
