@@ -307,7 +307,8 @@ class TableSource:
         shape = self._shape
         if shape is None or step.place.snapshot_id in shape.snapshots:
             return False
-        return shape_of(table, step.schema_id).columns != shape.columns
+        now = shape_of(table, step.schema_id)
+        return (now.columns, now.ids) != (shape.columns, shape.ids)
 
     def _load(self) -> LoadedTable:
         found = load_table_or_none(self._catalog, self._ref.name)

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 import calve
 from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError
@@ -19,6 +20,7 @@ from calve.model.spec import RetentionOptions
 from calve.source.table import MOVE_SECONDS, TableChanges, TableSource, place_from, with_reader
 from calve.storage.state import LocalState
 from tests.support.change_feed import apply_as_multiset, read_changes, states
+from tests.support.foreign import ForeignTable
 from tests.unit.changelog.test_random_changes import EvolvingTable, snapshots
 from tests.unit.iceberg.sample import SetClock
 from tests.unit.keylookup.test_random import SCHEMA
@@ -129,6 +131,25 @@ def test_a_change_of_columns_ends_a_checkpoint_and_the_run(made: EvolvingTable, 
         source.next_end(end)
     assert "ON SCHEMA CHANGE" in told.value.hint
     assert snapshot_in(opened(calve.table_changes(ref), tmp_path).next_end(end)) == snapshots(made.table.table)[-1]
+
+
+@pytest.mark.parametrize("path", [("v",), ("s", "v")], ids=".".join)
+def test_a_column_that_is_dropped_and_added_again_is_another_one(path: tuple[str, ...], tmp_path: Path) -> None:
+    inner = NestedField(3, "v", StringType(), required=False)
+    column = NestedField(2, "s", StructType(inner), required=False) if len(path) > 1 else inner
+    table = ForeignTable(tmp_path / "lake", Schema(NestedField(1, "id", LongType(), required=True), column))
+    table.commit(table.data([{"id": 1}]))
+    source = opened(calve.table_changes(table.ref), tmp_path)
+    start = source.next_end(None)
+    with table.table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column(path)
+    with table.table.update_schema() as update:
+        update.add_column(path, StringType())
+    table.commit(table.data([{"id": 2}]))
+    with pytest.raises(SourceChanged, match="the columns of table"):
+        source.next_end(start)
+    again = opened(calve.table_changes(table.ref), tmp_path)
+    assert snapshot_in(again.next_end(start)) == snapshots(table.table)[-1], "read by the ids of the new column"
 
 
 def roll_back(table: Table, snapshot_id: int) -> None:

@@ -9,7 +9,7 @@ import datetime as dt
 import json
 from dataclasses import dataclass
 
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -143,7 +143,9 @@ class TableShape:
 
     schema_id: int
     columns: str
-    """JSON of a Spark schema; equal texts are equal columns, by name and type, whatever their field ids."""
+    """JSON of a Spark schema; equal texts are equal columns by name and type."""
+    ids: tuple[tuple[str, int], ...]
+    """Every field, nested ones as well, with its id: a column that is dropped and added again is another one."""
     key: tuple[str, ...]
     snapshots: frozenset[int]
     """Those that the table had when it was loaded."""
@@ -156,4 +158,5 @@ def shape_of(table: Table, schema_id: int | None = None) -> TableShape:
     schema: Schema = current if schema_id is None else by_id.get(schema_id, current)
     key = tuple(f.name for f in schema.fields if f.field_id in schema.identifier_field_ids)
     there = frozenset(snapshot.snapshot_id for snapshot in table.metadata.snapshots)
-    return TableShape(schema.schema_id, json.dumps(spark_schema(schema)), key, there)
+    ids = tuple(sorted(index_by_name(schema).items()))
+    return TableShape(schema.schema_id, json.dumps(spark_schema(schema)), ids, key, there)
