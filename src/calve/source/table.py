@@ -30,6 +30,8 @@ from calve.iceberg.planning.change_range import ChangeRange
 from calve.iceberg.planning.change_steps import (
     TableShape,
     TableStep,
+    check_order,
+    check_version,
     newest_place,
     oldest_place,
     place_at,
@@ -193,6 +195,7 @@ class TableSource:
             found = load_table_or_none(self._catalog, self._ref.name)
             if found is None:
                 raise _missing(self._ref)
+            check_version(found)
             self._shape = shape_of(found)
         columns = StructType.fromJson(json.loads(self._shape.columns))
         return StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns if f.name != ORDER])
@@ -219,6 +222,8 @@ class TableSource:
                 break
             if taken and not whole and rows + step.rows > self._definition.max_rows:
                 break
+            if taken and step.place.sequence_number <= steps[taken - 1].place.sequence_number:
+                break  # from before format version 2: changes of both could not be ordered
             taken, rows = taken + 1, rows + step.rows
         self._unread = len(steps) - taken
         if steps and not taken:
@@ -314,6 +319,7 @@ class TableSource:
         found = load_table_or_none(self._catalog, self._ref.name)
         if found is None:
             raise SourceLost(f'table "{self._ref}" was dropped', hint="Restore it, or drop the sink that reads it.")
+        check_version(found)
         return found
 
     def _first(self, table: LoadedTable) -> TablePlace:
@@ -355,6 +361,7 @@ class TableSource:
 
     def _changes(self, spark: SparkSession, table: LoadedTable, since: TablePlace, until: TablePlace) -> DataFrame:
         found = ChangeRange.of(table, since.snapshot_id, until.snapshot_id, net=False).read_as(self._schema_id)
+        check_order(table, [snapshot for _, snapshot in found.pairs])
         key = self._definition.key or None
         request = ChangeRequest.of(found, key=key, columns=self._columns().names, net=False, before=True)
         return changes_frame(spark, request, None).frame.select(*self.schema(spark).names).to(self.schema(spark))

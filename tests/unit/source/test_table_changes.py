@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -11,10 +12,13 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 import calve
+from calve.catalog.connect import connect_embedded
 from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError
+from calve.iceberg.planning.change_steps import newest_place, place_at
 from calve.iceberg.snapshot.consumers import consumers_of
 from calve.iceberg.snapshot.expiry import expire
 from calve.iceberg.snapshot.retention import Policy
+from calve.lake import TableRef
 from calve.model.checkpoint import Offsets
 from calve.model.spec import RetentionOptions
 from calve.source.table import MOVE_SECONDS, TableChanges, TableSource, place_from, with_reader
@@ -150,6 +154,38 @@ def test_a_column_that_is_dropped_and_added_again_is_another_one(path: tuple[str
         source.next_end(start)
     again = opened(calve.table_changes(table.ref), tmp_path)
     assert snapshot_in(again.next_end(start)) == snapshots(table.table)[-1], "read by the ids of the new column"
+
+
+def old_format(home: Path) -> tuple[Table, TableRef]:
+    """A table of format version 1: the second snapshot inserts a row, and the third deletes it."""
+    catalog = connect_embedded(home)
+    catalog.create_namespace("shop")
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    table = catalog.create_table("shop.old", schema, properties={"format-version": "1"})
+    for number in (1, 2):
+        table.append(pa.table({"id": [number]}))
+    table.delete("id = 2")
+    return table, calve.connect(home=home).table("shop.old")
+
+
+def test_snapshots_without_sequence_numbers_are_not_read_together(tmp_path: Path) -> None:
+    table, ref = old_format(tmp_path / "lake")
+    source = opened(calve.table_changes(ref), tmp_path)
+    for ask in (lambda: source.next_end(None), lambda: source.schema(None)):  # type: ignore[arg-type]  # not asked
+        with pytest.raises(InvalidInput, match="has format version 1"):
+            ask()
+    with table.transaction() as change:
+        change.upgrade_table_version(2)
+    table.append(pa.table({"id": [3]}))
+    table.append(pa.table({"id": [4]}))
+    ids = snapshots(table)
+    source = opened(calve.table_changes(ref, start=ids[0]), tmp_path)
+    assert reading(source) == [ids[1], ids[4]], "the row that is inserted and deleted again, one after the other"
+    rows = opened(calve.table_changes(ref), tmp_path / "rows")
+    assert snapshot_in(rows.next_end(None)) == ids[4]
+    place = place_at(table, ids[0])
+    with pytest.raises(InvalidInput, match="the order of some changes"):
+        source._changes(None, table, place, newest_place(table))  # type: ignore[arg-type]  # not asked
 
 
 def roll_back(table: Table, snapshot_id: int) -> None:

@@ -7,7 +7,9 @@ snapshots expired that were not read yet. A reader must not continue then, since
 
 import datetime as dt
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table
@@ -21,6 +23,8 @@ from calve.iceberg.schema.readable import spark_schema
 from calve.iceberg.snapshot.history import head_of
 from calve.model.changelog import TablePlace
 
+_ORDERED = 2
+"""The first format version with sequence numbers."""
 _COUNTED = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
 _RESTART = "To read the table again from its rows: WITH (SNAPSHOT = true)."
 
@@ -135,6 +139,27 @@ def _step(table: Table, snapshot: Snapshot) -> TableStep:
     rows = sum(int(text) for text in counted if text.isdigit())
     schema_id = table.metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
     return TableStep(place_of(table, snapshot), schema_id, rows)
+
+
+def check_order(table: Table, snapshots: Iterable[Snapshot]) -> None:
+    """Raise InvalidInput if changes of these snapshots, which follow each other, cannot be ordered by their version."""
+    numbers = [snapshot.sequence_number or 0 for snapshot in snapshots]
+    if any(later <= earlier for earlier, later in pairwise(numbers)):
+        raise InvalidInput(
+            f'the order of some changes of table "{".".join(table.name())}" is not known',
+            detail="Several of the snapshots are from before its format version was 2, and have no sequence numbers.",
+            hint="Start after the first snapshot of version 2, or with the rows of the table: START = 'snapshot'.",
+        )
+
+
+def check_version(table: Table) -> None:
+    """Raise InvalidInput if the snapshots of a table have no sequence numbers."""
+    if table.metadata.format_version < _ORDERED:
+        raise InvalidInput(
+            f'table "{".".join(table.name())}" has format version {table.metadata.format_version}',
+            detail="Its snapshots have no sequence numbers, which order the changes of a key.",
+            hint="Upgrade it: ALTER TABLE ... SET TBLPROPERTIES ('format-version' = '2').",
+        )
 
 
 @dataclass(frozen=True)
