@@ -33,6 +33,7 @@ from calve.iceberg.planning.change_steps import (
     check_order,
     check_version,
     newest_place,
+    oldest_on_main,
     oldest_place,
     place_at,
     rows_at,
@@ -334,14 +335,20 @@ class TableSource:
         return chosen
 
     def _hold(self, table: LoadedTable, place: TablePlace) -> None:
-        """Put the tag on a place. The first time it has to succeed; later it is tried again with another poll."""
-        if self._tag is None or place.snapshot_id is None:
+        """Put the tag on a place, or on the oldest snapshot if nothing of the table was read.
+
+        The first time it has to succeed; later it is tried again with another poll.
+        """
+        if self._tag is None:
+            return
+        kept = oldest_on_main(table) if place.snapshot_id is None else place.snapshot_id
+        if kept is None:
             return
         now = self._clock.monotonic()
         if self._moved_at is not None and now - self._moved_at < MOVE_SECONDS:
             return
         try:
-            self._tag.hold(table, place.snapshot_id)
+            self._tag.hold(table, kept)
         except TransientError as error:
             if self._moved_at is None:
                 raise

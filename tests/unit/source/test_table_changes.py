@@ -264,6 +264,31 @@ def test_a_consumer_keeps_what_it_has_not_committed(made: EvolvingTable, tmp_pat
     made.table.close()
 
 
+def test_a_consumer_that_has_read_nothing_keeps_the_first_snapshot(made: EvolvingTable, tmp_path: Path) -> None:
+    ids, clock = snapshots(made.table.table), SetClock()
+    definition = calve.table_changes(made.table.ref, start="earliest", consumer="copy")
+    source = opened(definition, tmp_path, clock)
+    start = source.next_end(None)
+    assert snapshot_in(start) is None, "the table began empty"
+    assert expire_all_but_the_newest(made.table.table, clock.now) == set(ids)
+    assert snapshot_in(source.next_end(start)) == ids[-1]
+    made.table.close()
+
+
+def test_a_consumer_of_an_empty_table_keeps_its_first_snapshot(tmp_path: Path) -> None:
+    table, clock = ForeignTable(tmp_path / "lake", SCHEMA), SetClock()
+    source = opened(calve.table_changes(table.ref, start="latest", consumer="copy"), tmp_path, clock)
+    assert source.next_end(None) is None
+    assert not list(consumers_of(table.table)), "there is nothing to keep"
+    first = table.commit()
+    source.next_end(None)
+    (held,) = consumers_of(table.table)
+    assert held.snapshot_id == first
+    table.commit()
+    assert first in expire_all_but_the_newest(table.table, clock.now)
+    table.close()
+
+
 def test_a_consumer_without_progress_loses_its_tag_after_its_hold(made: EvolvingTable, tmp_path: Path) -> None:
     ids, ref, clock = snapshots(made.table.table), made.table.ref, SetClock()
     definition = calve.table_changes(ref, start=ids[1], consumer="copy")

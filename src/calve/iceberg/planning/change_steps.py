@@ -52,13 +52,21 @@ def newest_place(table: Table) -> TablePlace:
     return place_of(table, head_of(table.metadata))
 
 
+def oldest_on_main(table: Table) -> int | None:
+    """The id of the oldest ancestor of the head; None if the table has no snapshot."""
+    oldest = _oldest(table)
+    return None if oldest is None else oldest.snapshot_id
+
+
+def _oldest(table: Table) -> Snapshot | None:
+    head = head_of(table.metadata)
+    return None if head is None else walk(table.metadata, head, None).path[-1]
+
+
 def oldest_place(table: Table) -> TablePlace:
     """The oldest ancestor of the head, or the start of the table if that is known to be empty."""
-    head = head_of(table.metadata)
-    if head is None:
-        return place_of(table, None)
-    oldest = walk(table.metadata, head, None).path[-1]
-    return place_of(table, None if _starts_empty(table, oldest) else oldest)
+    oldest = _oldest(table)
+    return place_of(table, None if oldest is None or _starts_empty(table, oldest) else oldest)
 
 
 def place_at(table: Table, point: Point) -> TablePlace:
