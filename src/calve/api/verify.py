@@ -142,6 +142,12 @@ class _Comparison:
         progress = stated_progress(table.properties, spec.sink_id)
         if progress is None:
             raise InvalidInput(f'sink "{spec.name}" has not committed anything yet', hint="Run it first: calve run.")
+        if progress.generation < spec.generation:
+            raise InvalidInput(
+                f'sink "{spec.name}" has not filled its table again yet',
+                detail="The rows of its table are of the source that it read before.",
+                hint="Run it first: calve run.",
+            )
         if progress.adopted is not None or progress.adopting is not None:
             raise InvalidInput(
                 f'sink "{spec.name}" adopted a table with rows',

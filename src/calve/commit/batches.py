@@ -69,7 +69,7 @@ class Batches:
                 batch=batch,
                 query_id=last.query_id if last else committed.query_id if committed else "",
                 checkpoint=last.batch_id if last else committed.checkpoint if committed else -1,
-                offsets=last.end if last else committed.offsets if committed else None,
+                offsets=last.end if last else self._state.committed_offsets,
                 manifests=written.manifests,
                 totals=written.totals,
                 generation=self._spec.generation,

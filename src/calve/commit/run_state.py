@@ -177,9 +177,13 @@ class RunState:
 
     @property
     def committed_offsets(self) -> Offsets:
-        """Offsets of the last commit: nothing before them is read again."""
+        """Offsets of the last commit: nothing before them is read again.
+
+        None until a new generation has its first commit: those of the one before may belong to another source.
+        """
         with self.memory:
-            return self.position.committed.offsets if self.position.committed else None
+            committed = self.position.committed
+            return committed.offsets if committed and not self._replacing else None
 
     @property
     def last_query_id(self) -> str:

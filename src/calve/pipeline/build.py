@@ -13,10 +13,10 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import InvalidInput
 from calve.lake import TableRef
-from calve.model.connection import AwsConnection, CatalogConnection, KafkaConnection
+from calve.model.connection import CatalogConnection, KafkaConnection
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
 from calve.model.spec import Envelope, EpochUnit, NoEnvelope
-from calve.pipeline.lakes import lake_of, revealing, store_of_sinks
+from calve.pipeline.lakes import lake_of, revealing, store_of_input, store_of_sinks
 from calve.pipeline.sink import Sink
 from calve.pipeline.views import view_over
 from calve.plan.connections import plan_connection
@@ -99,12 +99,6 @@ def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) 
     return Sink(source, lake, spec, view=over, record_key=plan.source.relation.key)
 
 
-def _store_of(found: TableInput, definitions: Definitions) -> AwsConnection | None:
-    """The credentials for the files of a table that a source reads: those of the sinks of the same connection."""
-    connection = definitions.find(Identifier.exact(found.connection), ObjectKind.CONNECTION)
-    return None if connection is None else store_of_sinks(connection, definitions)
-
-
 def with_key(plan: SinkPlan, key: tuple[str, ...]) -> SinkPlan:
     """The plan of a sink whose source has the key of a table."""
     if not key and not plan.spec.key and not plan.spec.append:
@@ -142,7 +136,7 @@ def source_of(home: Path, plan: SourcePlan, definitions: Definitions, vault: Vau
         case KafkaInput() as found:
             return topic_of(found, plan.envelope or NoEnvelope(), revealing(definitions, vault))
         case TableInput() as found:
-            lake = lake_of(home, found.catalog, _store_of(found, definitions), definitions, vault)
+            lake = lake_of(home, found.catalog, store_of_input(found, definitions), definitions, vault)
             made = table_changes(
                 TableRef(lake, found.table),
                 start=found.start,

@@ -10,6 +10,7 @@ from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput
 from calve.lake import Lake
 from calve.model.connection import AwsConnection, CatalogConnection, SecretRef
+from calve.model.relation import TableInput
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required_connection
 from calve.plan.sinks import plan_target
@@ -58,3 +59,9 @@ def store_of_sinks(connection: Definition, definitions: Definitions) -> AwsConne
     sinks = [d for d in definitions.of(ObjectKind.SINK) if connection.uid in d.uses]
     stores = [plan_target(d.statement, definitions)[1] for d in sinks if isinstance(d.statement, CreateSink)]
     return stores[0] if stores and all(store == stores[0] for store in stores) else None
+
+
+def store_of_input(read: TableInput, definitions: Definitions) -> AwsConnection | None:
+    """Return the credentials for the files of a table that a source reads: those of the sinks of its connection."""
+    connection = definitions.find(Identifier.exact(read.connection), ObjectKind.CONNECTION)
+    return None if connection is None else store_of_sinks(connection, definitions)

@@ -30,7 +30,10 @@ from calve.iceberg.planning.change_range import ChangeRange
 from calve.iceberg.planning.change_steps import (
     TableShape,
     TableStep,
+    check_order,
+    check_version,
     newest_place,
+    oldest_on_main,
     oldest_place,
     place_at,
     rows_at,
@@ -63,6 +66,8 @@ MOVE_SECONDS = 60.0
 """A consumer's tag is moved at most this often: each move is a commit."""
 
 _BEGINNING = "first-place"
+_FILLED = "first-contents"
+"""There if a sink that starts over has read the rows of the table first, whatever its start is."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 CHANGE_FIELDS = [
     StructField(CHANGE_TYPE, StringType()),
@@ -165,6 +170,7 @@ class TableSource:
         self._ref = definition.table
         self._catalog = definition.table.lake.open()
         self._shape: TableShape | None = None
+        self._filled: bool | None = None
         self._unread = 0
         self._newest: int | None = None
         self._committed: TablePlace | None = None
@@ -190,6 +196,7 @@ class TableSource:
             found = load_table_or_none(self._catalog, self._ref.name)
             if found is None:
                 raise _missing(self._ref)
+            check_version(found)
             self._shape = shape_of(found)
         columns = StructType.fromJson(json.loads(self._shape.columns))
         return StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns if f.name != ORDER])
@@ -199,6 +206,9 @@ class TableSource:
         self._newest = newest_place(table).sequence_number
         self._columns()
         place = place_from(start)
+        if place is None and whole and not self._with_contents:
+            self._store.put(_FILLED, b"")
+            self._filled = True
         if place is None and self._with_contents:
             end = newest_place(table) if whole or self._definition.start == SNAPSHOT else oldest_place(table)
             self._hold(table, end)
@@ -213,6 +223,8 @@ class TableSource:
                 break
             if taken and not whole and rows + step.rows > self._definition.max_rows:
                 break
+            if taken and step.place.sequence_number <= steps[taken - 1].place.sequence_number:
+                break  # from before format version 2: changes of both could not be ordered
             taken, rows = taken + 1, rows + step.rows
         self._unread = len(steps) - taken
         if steps and not taken:
@@ -291,19 +303,24 @@ class TableSource:
 
     @property
     def _with_contents(self) -> bool:
-        return self._definition.start in {SNAPSHOT, EARLIEST}
+        """Whether the rows of the table come first, and not only its changes."""
+        if self._filled is None:
+            self._filled = self._definition.start in {SNAPSHOT, EARLIEST} or self._store.read(_FILLED) is not None
+        return self._filled
 
     def _differs(self, table: LoadedTable, step: TableStep) -> bool:
         """Whether a snapshot has other columns than this source, and is newer: older ones are read with its columns."""
         shape = self._shape
         if shape is None or step.place.snapshot_id in shape.snapshots:
             return False
-        return shape_of(table, step.schema_id).columns != shape.columns
+        now = shape_of(table, step.schema_id)
+        return (now.columns, now.ids) != (shape.columns, shape.ids)
 
     def _load(self) -> LoadedTable:
         found = load_table_or_none(self._catalog, self._ref.name)
         if found is None:
             raise SourceLost(f'table "{self._ref}" was dropped', hint="Restore it, or drop the sink that reads it.")
+        check_version(found)
         return found
 
     def _first(self, table: LoadedTable) -> TablePlace:
@@ -318,14 +335,20 @@ class TableSource:
         return chosen
 
     def _hold(self, table: LoadedTable, place: TablePlace) -> None:
-        """Put the tag on a place. The first time it has to succeed; later it is tried again with another poll."""
-        if self._tag is None or place.snapshot_id is None:
+        """Put the tag on a place, or on the oldest snapshot if nothing of the table was read.
+
+        The first time it has to succeed; later it is tried again with another poll.
+        """
+        if self._tag is None:
+            return
+        kept = oldest_on_main(table) if place.snapshot_id is None else place.snapshot_id
+        if kept is None:
             return
         now = self._clock.monotonic()
         if self._moved_at is not None and now - self._moved_at < MOVE_SECONDS:
             return
         try:
-            self._tag.hold(table, place.snapshot_id)
+            self._tag.hold(table, kept)
         except TransientError as error:
             if self._moved_at is None:
                 raise
@@ -345,6 +368,7 @@ class TableSource:
 
     def _changes(self, spark: SparkSession, table: LoadedTable, since: TablePlace, until: TablePlace) -> DataFrame:
         found = ChangeRange.of(table, since.snapshot_id, until.snapshot_id, net=False).read_as(self._schema_id)
+        check_order(table, [snapshot for _, snapshot in found.pairs])
         key = self._definition.key or None
         request = ChangeRequest.of(found, key=key, columns=self._columns().names, net=False, before=True)
         return changes_frame(spark, request, None).frame.select(*self.schema(spark).names).to(self.schema(spark))

@@ -14,7 +14,7 @@ from calve.iceberg.snapshot.consumers import consumers_of
 from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.relation import TableInput
 from calve.model.spec import TableName
-from calve.pipeline.lakes import lake_of
+from calve.pipeline.lakes import lake_of, store_of_input
 from calve.plan.sinks import plan_sink
 from calve.plan.sources import plan_source
 from calve.sql import statements as st
@@ -45,7 +45,7 @@ def _tables(definitions: Definitions) -> dict[tuple[CatalogConnection, TableName
             if isinstance(definition.statement, st.CreateSource):
                 read = plan_source(definition.statement, definitions).input
                 if isinstance(read, TableInput):
-                    found.setdefault((read.catalog, read.table), None)
+                    found.setdefault((read.catalog, read.table), store_of_input(read, definitions))
             else:
                 plan = plan_sink(definition, definitions)
                 found[plan.catalog, plan.spec.table] = plan.store

@@ -4,21 +4,27 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 import calve
+from calve.catalog.connect import connect_embedded
 from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError
+from calve.iceberg.planning.change_steps import newest_place, place_at
 from calve.iceberg.snapshot.consumers import consumers_of
 from calve.iceberg.snapshot.expiry import expire
 from calve.iceberg.snapshot.retention import Policy
+from calve.lake import TableRef
 from calve.model.checkpoint import Offsets
 from calve.model.spec import RetentionOptions
 from calve.source.table import MOVE_SECONDS, TableChanges, TableSource, place_from, with_reader
 from calve.storage.state import LocalState
 from tests.support.change_feed import apply_as_multiset, read_changes, states
+from tests.support.foreign import ForeignTable
 from tests.unit.changelog.test_random_changes import EvolvingTable, snapshots
 from tests.unit.iceberg.sample import SetClock
 from tests.unit.keylookup.test_random import SCHEMA
@@ -84,6 +90,23 @@ def test_a_source_starts_where_it_is_told(made: EvolvingTable, tmp_path: Path) -
         opened(calve.table_changes(ref, start=17), tmp_path / "17").next_end(None)
 
 
+@pytest.mark.parametrize("start", ["latest", "first snapshot"])
+def test_a_sink_that_starts_over_reads_the_rows_of_the_table_whatever_its_start(
+    start: str, made: EvolvingTable, tmp_path: Path
+) -> None:
+    ids = snapshots(made.table.table)
+    definition = calve.table_changes(made.table.ref, start=ids[0] if start == "first snapshot" else start)
+    source = opened(definition, tmp_path)
+    end = source.next_end(None, whole=True)
+    assert snapshot_in(end) == ids[-1], "rows to fill the target with, which is emptied"
+    rows = opened(calve.table_changes(made.table.ref), tmp_path / "other").size(None, end)
+    for again in (source, opened(definition, tmp_path)):
+        assert again.size(None, end) == rows, "the rows, not changes; after a restart as well"
+        assert (again.begin(), again.next_end(end)) == (None, None)
+    made.batch()
+    assert snapshot_in(source.next_end(end)) == snapshots(made.table.table)[-1], "then changes"
+
+
 def test_snapshots_are_taken_together_and_never_split(made: EvolvingTable, tmp_path: Path) -> None:
     ids, ref = snapshots(made.table.table), made.table.ref
     source = opened(calve.table_changes(ref, start=ids[0]), tmp_path)
@@ -112,6 +135,57 @@ def test_a_change_of_columns_ends_a_checkpoint_and_the_run(made: EvolvingTable, 
         source.next_end(end)
     assert "ON SCHEMA CHANGE" in told.value.hint
     assert snapshot_in(opened(calve.table_changes(ref), tmp_path).next_end(end)) == snapshots(made.table.table)[-1]
+
+
+@pytest.mark.parametrize("path", [("v",), ("s", "v")], ids=".".join)
+def test_a_column_that_is_dropped_and_added_again_is_another_one(path: tuple[str, ...], tmp_path: Path) -> None:
+    inner = NestedField(3, "v", StringType(), required=False)
+    column = NestedField(2, "s", StructType(inner), required=False) if len(path) > 1 else inner
+    table = ForeignTable(tmp_path / "lake", Schema(NestedField(1, "id", LongType(), required=True), column))
+    table.commit(table.data([{"id": 1}]))
+    source = opened(calve.table_changes(table.ref), tmp_path)
+    start = source.next_end(None)
+    with table.table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column(path)
+    with table.table.update_schema() as update:
+        update.add_column(path, StringType())
+    table.commit(table.data([{"id": 2}]))
+    with pytest.raises(SourceChanged, match="the columns of table"):
+        source.next_end(start)
+    again = opened(calve.table_changes(table.ref), tmp_path)
+    assert snapshot_in(again.next_end(start)) == snapshots(table.table)[-1], "read by the ids of the new column"
+
+
+def old_format(home: Path) -> tuple[Table, TableRef]:
+    """A table of format version 1: the second snapshot inserts a row, and the third deletes it."""
+    catalog = connect_embedded(home)
+    catalog.create_namespace("shop")
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    table = catalog.create_table("shop.old", schema, properties={"format-version": "1"})
+    for number in (1, 2):
+        table.append(pa.table({"id": [number]}))
+    table.delete("id = 2")
+    return table, calve.connect(home=home).table("shop.old")
+
+
+def test_snapshots_without_sequence_numbers_are_not_read_together(tmp_path: Path) -> None:
+    table, ref = old_format(tmp_path / "lake")
+    source = opened(calve.table_changes(ref), tmp_path)
+    for ask in (lambda: source.next_end(None), lambda: source.schema(None)):  # type: ignore[arg-type]  # not asked
+        with pytest.raises(InvalidInput, match="has format version 1"):
+            ask()
+    with table.transaction() as change:
+        change.upgrade_table_version(2)
+    table.append(pa.table({"id": [3]}))
+    table.append(pa.table({"id": [4]}))
+    ids = snapshots(table)
+    source = opened(calve.table_changes(ref, start=ids[0]), tmp_path)
+    assert reading(source) == [ids[1], ids[4]], "the row that is inserted and deleted again, one after the other"
+    rows = opened(calve.table_changes(ref), tmp_path / "rows")
+    assert snapshot_in(rows.next_end(None)) == ids[4]
+    place = place_at(table, ids[0])
+    with pytest.raises(InvalidInput, match="the order of some changes"):
+        source._changes(None, table, place, newest_place(table))  # type: ignore[arg-type]  # not asked
 
 
 def roll_back(table: Table, snapshot_id: int) -> None:
@@ -188,6 +262,31 @@ def test_a_consumer_keeps_what_it_has_not_committed(made: EvolvingTable, tmp_pat
     (held,) = consumers_of(made.table.table)
     assert held.snapshot_id == ids[2]
     made.table.close()
+
+
+def test_a_consumer_that_has_read_nothing_keeps_the_first_snapshot(made: EvolvingTable, tmp_path: Path) -> None:
+    ids, clock = snapshots(made.table.table), SetClock()
+    definition = calve.table_changes(made.table.ref, start="earliest", consumer="copy")
+    source = opened(definition, tmp_path, clock)
+    start = source.next_end(None)
+    assert snapshot_in(start) is None, "the table began empty"
+    assert expire_all_but_the_newest(made.table.table, clock.now) == set(ids)
+    assert snapshot_in(source.next_end(start)) == ids[-1]
+    made.table.close()
+
+
+def test_a_consumer_of_an_empty_table_keeps_its_first_snapshot(tmp_path: Path) -> None:
+    table, clock = ForeignTable(tmp_path / "lake", SCHEMA), SetClock()
+    source = opened(calve.table_changes(table.ref, start="latest", consumer="copy"), tmp_path, clock)
+    assert source.next_end(None) is None
+    assert not list(consumers_of(table.table)), "there is nothing to keep"
+    first = table.commit()
+    source.next_end(None)
+    (held,) = consumers_of(table.table)
+    assert held.snapshot_id == first
+    table.commit()
+    assert first in expire_all_but_the_newest(table.table, clock.now)
+    table.close()
 
 
 def test_a_consumer_without_progress_loses_its_tag_after_its_hold(made: EvolvingTable, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import shutil
 import stat
 import threading
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from pyiceberg.schema import Schema
@@ -17,7 +17,10 @@ from calve.catalog.connect import connect_embedded
 from calve.definitions.objects import ConcurrentEdit
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import CalveError, InvalidInput
+from calve.lake import Lake
+from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.progress import Fence, Progress
+from calve.pipeline.lakes import lake_of
 from calve.sql.parser import parse
 from calve.sql.statements import CreateSink, ObjectKind
 from calve.statements.answers import Outcome, QueryAnswer, TextAnswer
@@ -187,6 +190,27 @@ def test_a_sink_that_is_dropped_and_created_again_needs_to_be_told_how_to_begin(
     assert anew.standing.generation == 1
     assert isinstance(anew.statement, CreateSink)
     assert table.name() == ("shop", "orders")
+
+
+def test_consumers_are_looked_up_with_the_credentials_of_the_sinks(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(
+        place,
+        """
+        CREATE SINK s FROM orders TO ICEBERG CATALOG lake USING AWS CONNECTION aws NAMESPACE shop TABLE written;
+        CREATE SOURCE c FROM ICEBERG TABLE lake.shop.read;
+        """,
+    )
+    used: list[AwsConnection | None] = []
+
+    def noting(home: Path, catalog: CatalogConnection, store: AwsConnection | None, *others: Any) -> Lake:
+        used.append(store)
+        return lake_of(home, catalog, store, *others)
+
+    monkeypatch.setattr("calve.statements.consumers.lake_of", noting)
+    assert run(place, "SHOW CONSUMERS") == ["consumer | sink | table | snapshot | behind | since | kept until"]
+    assert [store and store.access_key_id for store in used] == ["AKIA", "AKIA"], "of the table that is only read, too"
 
 
 def test_a_sink_asks_for_no_other_format_version_than_that_of_its_table(place: Workplace) -> None:

@@ -7,9 +7,11 @@ snapshots expired that were not read yet. A reader must not continue then, since
 
 import datetime as dt
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -21,6 +23,8 @@ from calve.iceberg.schema.readable import spark_schema
 from calve.iceberg.snapshot.history import head_of
 from calve.model.changelog import TablePlace
 
+_ORDERED = 2
+"""The first format version with sequence numbers."""
 _COUNTED = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
 _RESTART = "To read the table again from its rows: WITH (SNAPSHOT = true)."
 
@@ -48,13 +52,21 @@ def newest_place(table: Table) -> TablePlace:
     return place_of(table, head_of(table.metadata))
 
 
+def oldest_on_main(table: Table) -> int | None:
+    """The id of the oldest ancestor of the head; None if the table has no snapshot."""
+    oldest = _oldest(table)
+    return None if oldest is None else oldest.snapshot_id
+
+
+def _oldest(table: Table) -> Snapshot | None:
+    head = head_of(table.metadata)
+    return None if head is None else walk(table.metadata, head, None).path[-1]
+
+
 def oldest_place(table: Table) -> TablePlace:
     """The oldest ancestor of the head, or the start of the table if that is known to be empty."""
-    head = head_of(table.metadata)
-    if head is None:
-        return place_of(table, None)
-    oldest = walk(table.metadata, head, None).path[-1]
-    return place_of(table, None if _starts_empty(table, oldest) else oldest)
+    oldest = _oldest(table)
+    return place_of(table, None if oldest is None or _starts_empty(table, oldest) else oldest)
 
 
 def place_at(table: Table, point: Point) -> TablePlace:
@@ -137,13 +149,36 @@ def _step(table: Table, snapshot: Snapshot) -> TableStep:
     return TableStep(place_of(table, snapshot), schema_id, rows)
 
 
+def check_order(table: Table, snapshots: Iterable[Snapshot]) -> None:
+    """Raise InvalidInput if changes of these snapshots, which follow each other, cannot be ordered by their version."""
+    numbers = [snapshot.sequence_number or 0 for snapshot in snapshots]
+    if any(later <= earlier for earlier, later in pairwise(numbers)):
+        raise InvalidInput(
+            f'the order of some changes of table "{".".join(table.name())}" is not known',
+            detail="Several of the snapshots are from before its format version was 2, and have no sequence numbers.",
+            hint="Start after the first snapshot of version 2, or with the rows of the table: START = 'snapshot'.",
+        )
+
+
+def check_version(table: Table) -> None:
+    """Raise InvalidInput if the snapshots of a table have no sequence numbers."""
+    if table.metadata.format_version < _ORDERED:
+        raise InvalidInput(
+            f'table "{".".join(table.name())}" has format version {table.metadata.format_version}',
+            detail="Its snapshots have no sequence numbers, which order the changes of a key.",
+            hint="Upgrade it: ALTER TABLE ... SET TBLPROPERTIES ('format-version' = '2').",
+        )
+
+
 @dataclass(frozen=True)
 class TableShape:
     """The columns of a table, as Spark reads them, and its key."""
 
     schema_id: int
     columns: str
-    """JSON of a Spark schema; equal texts are equal columns, by name and type, whatever their field ids."""
+    """JSON of a Spark schema; equal texts are equal columns by name and type."""
+    ids: tuple[tuple[str, int], ...]
+    """Every field, nested ones as well, with its id: a column that is dropped and added again is another one."""
     key: tuple[str, ...]
     snapshots: frozenset[int]
     """Those that the table had when it was loaded."""
@@ -156,4 +191,5 @@ def shape_of(table: Table, schema_id: int | None = None) -> TableShape:
     schema: Schema = current if schema_id is None else by_id.get(schema_id, current)
     key = tuple(f.name for f in schema.fields if f.field_id in schema.identifier_field_ids)
     there = frozenset(snapshot.snapshot_id for snapshot in table.metadata.snapshots)
-    return TableShape(schema.schema_id, json.dumps(spark_schema(schema)), key, there)
+    ids = tuple(sorted(index_by_name(schema).items()))
+    return TableShape(schema.schema_id, json.dumps(spark_schema(schema)), ids, key, there)
