@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 import calve
 from calve.catalog.connect import connect_embedded
 from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError
-from calve.iceberg.planning.change_steps import newest_place, place_at
+from calve.iceberg.planning.change_steps import newest_place, place_at, steps_after
 from calve.iceberg.snapshot.consumers import consumers_of
 from calve.iceberg.snapshot.expiry import expire
 from calve.iceberg.snapshot.retention import Policy
@@ -25,6 +25,7 @@ from calve.source.table import MOVE_SECONDS, TableChanges, TableSource, place_fr
 from calve.storage.state import LocalState
 from tests.support.change_feed import apply_as_multiset, read_changes, states
 from tests.support.foreign import ForeignTable
+from tests.support.runs import Run, spec_of
 from tests.unit.changelog.test_random_changes import EvolvingTable, snapshots
 from tests.unit.iceberg.sample import SetClock
 from tests.unit.keylookup.test_random import SCHEMA
@@ -367,3 +368,12 @@ def test_wrong_definitions_are_refused() -> None:
         calve.table_changes("shop.orders")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="at least 1"):
         calve.table_changes(ref, max_rows_per_checkpoint=0)
+
+
+def test_a_snapshot_counts_what_it_changes_not_all_that_its_vectors_contain(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s", format_version=3))
+    run.commit(dict.fromkeys(range(100), "a"))
+    first = newest_place(run.now)
+    for number in range(40):
+        run.commit({number: "b"})
+    assert [step.rows for step in steps_after(run.now, first)] == [2] * 40

@@ -22,6 +22,7 @@ from calve.iceberg.planning.change_range import Point, moment_at_point, starts_e
 from calve.iceberg.schema.readable import spark_schema
 from calve.iceberg.snapshot.history import head_of
 from calve.model.changelog import TablePlace
+from calve.model.numbers import whole_number
 
 _ORDERED = 2
 """The first format version with sequence numbers."""
@@ -143,10 +144,10 @@ def _changed(name: str, place: TablePlace, detail: str) -> SourceLost:
 
 def _step(table: Table, snapshot: Snapshot) -> TableStep:
     summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-    counted = [summary.get(name, "0") for name in _COUNTED]
-    rows = sum(int(text) for text in counted if text.isdigit())
+    rows = sum(whole_number(summary.get(name, "0")) or 0 for name in _COUNTED)
+    again = whole_number(summary.get("removed-position-deletes", "0")) or 0  # new files and vectors contain these
     schema_id = table.metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
-    return TableStep(place_of(table, snapshot), schema_id, rows)
+    return TableStep(place_of(table, snapshot), schema_id, max(0, rows - again))
 
 
 def check_order(table: Table, snapshots: Iterable[Snapshot]) -> None:
