@@ -7,7 +7,7 @@ before it leave. Only what replaces a sink asks the catalog (`TableLook`): a tab
 is changed: `statements/reconcile.py` executes the plan.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
@@ -45,8 +45,8 @@ class TableState:
     """What a catalog says about the table of a sink."""
 
     exists: bool
-    sinks: frozenset[str]
-    """Uids of the sinks whose progress it holds."""
+    sinks: Mapping[str, int]
+    """Uids of the sinks whose progress it holds, each with its generation."""
 
 
 TableLook = Callable[[st.CreateSink, Definitions], TableState]
@@ -297,7 +297,8 @@ class _Planning:
             )
         if sink.uid not in state.sinks:
             return replace(wanted, if_not_exists=False)
-        return replace(bare, options=bare.options.updated(_RESUME if keeps_positions else _SNAPSHOT))
+        refills = sink.standing.generation > state.sinks[sink.uid]  # it was asked for, and has not happened yet
+        return replace(bare, options=bare.options.updated(_RESUME if keeps_positions and not refills else _SNAPSHOT))
 
     def _keeps_positions(self, changed: Definition, new: st.Create) -> bool:
         """Whether positions in the former source are positions in the new one."""

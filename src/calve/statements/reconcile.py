@@ -133,5 +133,5 @@ def _look(place: Workplace, sink: st.CreateSink, definitions: Definitions) -> Ta
     catalog, store = plan_target(sink, definitions)
     opened = lake_of(place.home, catalog, store, definitions, place.vault).open()
     table = TableName(sink.target.namespace, sink.target.table)
-    progress = frozenset(sinks_of_table(opened, table))
+    progress = {uid: one.generation for uid, one in sinks_of_table(opened, table).items()}
     return TableState(exists=Occupied.of(opened, table, "main") is not None, sinks=progress)

@@ -106,7 +106,10 @@ CREATE SOURCE x (id BIGINT NOT NULL, PRIMARY KEY (id) NOT ENFORCED)
 CREATE SINK s FROM o TO ICEBERG CATALOG lake NAMESPACE shop TABLE o;
 CREATE SINK t FROM x TO ICEBERG CATALOG lake NAMESPACE shop TABLE t;
 """
-"""Applied with another envelope of o, and with t over o."""
+CHANGED = REPLACED.replace("BY seq);\nCREATE SOURCE x", "BY seq, DELETE WHEN d);\nCREATE SOURCE x").replace(
+    "SINK t FROM x", "SINK t FROM o"
+)
+"""Another envelope of o, and another source of t."""
 
 
 def replacing(place: Workplace) -> ChangePlan:
@@ -119,8 +122,7 @@ def replacing(place: Workplace) -> ChangePlan:
         execute(place, parse_one(text))
     write_progress(place, "s")
     write_progress(place, "other")
-    changed = REPLACED.replace("BY seq);\nCREATE SOURCE x", "BY seq, DELETE WHEN d);\nCREATE SOURCE x")
-    return plan(place, list(parse(changed.replace("SINK t FROM x", "SINK t FROM o"))))
+    return plan(place, list(parse(CHANGED)))
 
 
 def stored(place: Workplace) -> dict[str, tuple[object, ...]]:
@@ -146,6 +148,22 @@ def test_a_plan_that_ends_early_restores_what_it_dropped_to_create_it_again(tmp_
         assert all(d.version >= versions[d.uid] for d in place.definitions())
         known = {d.uid for d in place.definitions()}
         assert all(known.issuperset(d.uses) for d in place.definitions())
+
+
+@pytest.mark.parametrize(("generation", "continued"), [(3, True), (0, False)])
+def test_a_sink_that_is_created_again_keeps_its_generation(tmp_path: Path, generation: int, *, continued: bool) -> None:
+    place = at(tmp_path / "home")
+    replacing(place)
+    execute(place, parse_one("ALTER SINK s SET FROM o WITH (SNAPSHOT = true)"))
+    (before,) = (d for d in place.definitions() if d.name == "s")
+    assert before.standing.generation == 3
+    write_progress(place, "s", generation=generation)  # 0: the table has not been refilled yet
+    list(apply(place, plan(place, list(parse(CHANGED)))))
+    (after,) = (d for d in place.definitions() if d.name == "s")
+    if continued:
+        assert (after.uid, after.standing) == (before.uid, before.standing)
+    else:
+        assert (after.uid == before.uid, after.standing.generation) == (False, 1)
 
 
 def test_a_statement_that_fails_after_a_drop_says_that_the_objects_are_restored(tmp_path: Path) -> None:
