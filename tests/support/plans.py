@@ -7,8 +7,9 @@
     ----
     the printed plan, without blank lines
 
-Both files start with `PRELUDE`. Directives: `!wrote SINK` gives the sink a table that holds its progress, `!sql ...`
-executes statements by hand between the two files, `!prune` plans with --prune. `{home}` is the home folder.
+Both files start with `PRELUDE`. Directives: `!wrote SINK` gives the sink a table that holds its progress, `!dropped
+SINK` adds that of a dropped one, `!sql ...` executes statements by hand between the two files, `!prune` plans with
+--prune. `{home}` is the home folder.
 """
 
 import shutil
@@ -70,6 +71,8 @@ class Planned:
         for line in before.splitlines():
             if line.startswith("!wrote "):
                 write_progress(place, line.removeprefix("!wrote "))
+            elif line.startswith("!dropped "):
+                write_progress(place, line.removeprefix("!dropped "), uid="dropped")
             elif line.startswith("!sql "):
                 for statement in parse(line.removeprefix("!sql ")):
                     execute(place, statement)

@@ -17,6 +17,7 @@ from calve.definitions.vault import Vault
 from calve.errors import CalveError
 from calve.model.names import check_name
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
+from calve.plan import catalogue
 from calve.plan.alterations import ALTERED, altered
 from calve.plan.catalogue import KafkaSourceOptions, SinkOptions
 from calve.plan.connections import plan_connection, uses_of_connection
@@ -254,7 +255,7 @@ class _Planning:
             if isinstance(statement, st.CreateSink):
                 changed = {d.what for d in (*found, *self._comparison.differences(one, statement))}
                 keeps = existing.kind is st.ObjectKind.SINK or self._keeps_positions(existing, wanted)
-                way = self._sink_again(one, statement, changed, keeps_positions=keeps)
+                way = self._sink_again(one, statement, changed, {d.uid for d in again}, keeps_positions=keeps)
                 if isinstance(way, str):
                     self._block(existing, texts, way)
                     return
@@ -274,7 +275,7 @@ class _Planning:
                 self._steps.append(Step(one.kind, one.name, pause, (), (Effect(f"sink {one.name} stays paused"),)))
 
     def _sink_again(
-        self, sink: Definition, wanted: st.CreateSink, changed: set[str], *, keeps_positions: bool
+        self, sink: Definition, wanted: st.CreateSink, changed: set[str], dropped: set[str], *, keeps_positions: bool
     ) -> st.CreateSink | str:
         """The statement that creates a sink again after its DROP; a text if there is none, with what to do instead."""
         bare = replace(wanted, options=wanted.options.without(START_OPTIONS), if_not_exists=False)
@@ -298,7 +299,10 @@ class _Planning:
         if sink.uid not in state.sinks:
             return replace(wanted, if_not_exists=False)
         refills = sink.standing.generation > state.sinks[sink.uid]  # it was asked for, and has not happened yet
-        return replace(bare, options=bare.options.updated(_RESUME if keeps_positions and not refills else _SNAPSHOT))
+        if not keeps_positions or refills:
+            return replace(bare, options=bare.options.updated(_SNAPSHOT))
+        free = state.sinks.keys() - ({d.uid for d in self._definitions} - dropped)
+        return _resumed(sink, wanted, alone=len(free) == 1)
 
     def _keeps_positions(self, changed: Definition, new: st.Create) -> bool:
         """Whether positions in the former source are positions in the new one."""
@@ -361,6 +365,19 @@ class _Planning:
 
 _SNAPSHOT = Options((Option(SinkOptions.SNAPSHOT.name, value=True),))
 _RESUME = Options((Option(SinkOptions.RESUME.name, value=True),))
+
+
+def _resumed(sink: Definition, wanted: st.CreateSink, *, alone: bool) -> st.CreateSink | str:
+    """The sink that continues where it was dropped; a text if its table has other dropped sinks, so that it cannot."""
+    bare = replace(wanted, options=wanted.options.without(START_OPTIONS), if_not_exists=False)
+    if alone:
+        return replace(bare, options=bare.options.updated(_RESUME))
+    if catalogue.SINK.check(wanted.options, None).get(SinkOptions.SNAPSHOT):
+        return replace(bare, options=bare.options.updated(_SNAPSHOT))
+    return (
+        f"Table {table_of(wanted)} holds the progress of several dropped sinks then, so that sink {sink.name} could "
+        "not continue. Say SNAPSHOT = true in its CREATE SINK to refill the table, or leave this as it is."
+    )
 
 
 def _declared(statements: Sequence[st.Statement]) -> list[st.Create]:
