@@ -5,11 +5,13 @@ The file is a proposal. Nothing is created, and no sink is started: `calve run` 
 
 import re
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Self
 
 from pyspark.sql import types as T  # noqa: N812
 
+from calve.definitions.store import Definitions
 from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput, TransientError
 from calve.infer.columns import Inferred, columns_of_sample, fields_of, inferred
@@ -23,6 +25,7 @@ from calve.model.connection import KafkaConnection
 from calve.model.relation import KnownColumn
 from calve.model.spec import Debezium, NoEnvelope
 from calve.pipeline.lakes import revealing
+from calve.plan.catalogue import KafkaOptions
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required_connection
 from calve.source.kafka.access import access_of
@@ -30,11 +33,12 @@ from calve.source.kafka.avro import Avro, RegisteredSchema, RegistryClient
 from calve.source.kafka.brokers import Access
 from calve.spark.on_demand import spark_on_demand
 from calve.sql.names import Identifier, quoted_name, quoted_text
-from calve.sql.statements import ConnectionKind, CreateConnection
+from calve.sql.statements import ConnectionKind, Create, CreateConnection, ObjectKind
 from calve.storage.listing import absolute, check_there
 
 NAMESPACE = "raw"
 """Namespace of proposed tables."""
+_CONNECTION = "kafka"
 _GUESS = "-- guess: "
 
 
@@ -144,6 +148,22 @@ def defined_access(home: Path, connection: str) -> Access:
     return access_of(planned, revealing(definitions, place.vault))
 
 
+def connection_to_create(home: Path, brokers: str) -> str:
+    """A name for a connection to these brokers: `calve run` would change an object that has the name already."""
+    definitions = workplace(home, spark_on_demand(home)).definitions() if home.exists() else Definitions(())
+    taken = {found.name.lower(): found.statement for found in definitions.of(ObjectKind.CONNECTION)}
+    names = chain((_CONNECTION,), (f"{_CONNECTION}_{number}" for number in count(2)))
+    return next(name for name in names if name not in taken or _leads_to(taken[name], brokers))
+
+
+def _leads_to(connection: Create, brokers: str) -> bool:
+    """Whether a connection is as the pipeline would create it."""
+    if not isinstance(connection, CreateConnection):
+        return False
+    said = [(option.name, option.value) for option in connection.options]
+    return connection.kind is ConnectionKind.KAFKA and said == [(KafkaOptions.BROKER.name, brokers)]
+
+
 def _describes_changes(registered: RegisteredSchema) -> bool:
     return registered.kind == "AVRO" and avro_image(registered.schema) is not None
 
@@ -210,7 +230,7 @@ class _Writer:
         statements = [*(connections or []), "", *self._source(source), "", *self._sink()]
         found = self._found
         head = [
-            f"-- Written by `{_one_line(self._command)}`, which looked at {found.looked}.",
+            f"-- Written by `{_one_line(self._command)}`, which looked at {_one_line(found.looked)}.",
             "-- Look at what is marked as a guess, correct it, and run it:",
             "--",
             "--     calve run pipeline.sql --until-caught-up",

@@ -9,6 +9,7 @@ from calve.api.init import (
     Proposal,
     RegistryLogin,
     TopicPlace,
+    connection_to_create,
     defined_access,
     propose_for_folder,
     propose_for_topic,
@@ -19,7 +20,6 @@ from calve.source.kafka.avro import RegistryClient
 from calve.source.kafka.brokers import Access
 
 PASSWORD = "CALVE_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
-_CONNECTION = "kafka"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def _proposal(options: InitOptions, home: Path) -> Proposal:
     if options.connection is not None:
         place = TopicPlace(options.subject, defined_access(home, options.connection), options.connection, created=False)
     else:
-        place = TopicPlace(options.subject, Access(options.broker or ""), _CONNECTION, created=True)
+        broker = options.broker or ""
+        place = TopicPlace(options.subject, Access(broker), connection_to_create(home, broker), created=True)
     return propose_for_topic(place.with_registry(client, login))
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import orc
 from typer.testing import CliRunner, Result
 
-from calve.api.init import propose_for_folder
+from calve.api.init import connection_to_create, propose_for_folder
 from calve.cli.main import app
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import InvalidInput
@@ -247,3 +247,13 @@ def test_a_folder_that_does_not_exist_may_be_a_topic(tmp_path: Path, monkeypatch
     with pytest.raises(InvalidInput, match="ordres does not exist") as caught:
         propose_for_folder("ordres")
     assert caught.value.hint == 'Did you mean "orders"? A topic needs --broker host:port, or --connection name.'
+
+
+def test_a_proposed_connection_never_redirects_one_that_exists(place: Workplace, tmp_path: Path) -> None:
+    assert connection_to_create(tmp_path / "none", "b:1") == "kafka"
+    assert not (tmp_path / "none").exists()
+    run(place, "CREATE CONNECTION Kafka TO KAFKA (BROKER = 'a:1') WITH (VALIDATE = false)")
+    assert connection_to_create(place.home, "a:1") == "kafka"
+    assert connection_to_create(place.home, "b:1") == "kafka_2"
+    run(place, "CREATE CONNECTION kafka_2 TO AWS (REGION = 'r')")
+    assert connection_to_create(place.home, "b:1") == "kafka_3"
