@@ -16,10 +16,10 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import CalveError
 from calve.model.names import check_name
-from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
+from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput, folder_of
 from calve.plan import catalogue
 from calve.plan.alterations import ALTERED, altered
-from calve.plan.catalogue import KafkaSourceOptions, SinkOptions
+from calve.plan.catalogue import FilesOptions, KafkaSourceOptions, SinkOptions
 from calve.plan.connections import plan_connection, uses_of_connection
 from calve.plan.declared import (
     START_OPTIONS,
@@ -130,7 +130,7 @@ class _Planning:
         self._replaced: set[str] = set()
         """Uids of objects that are dropped and created again."""
         self._moved: set[str] = set()
-        """Uids of sources that read another topic."""
+        """Uids of sources that read another topic or folder."""
 
     def plan(self, statements: Sequence[st.Statement], *, prune: bool) -> ChangePlan:
         declared = _declared(statements)
@@ -183,7 +183,7 @@ class _Planning:
         after = altered(existing.statement, alter)
         effects += effects_of_alter(existing.statement, after, alter, existing, self._definitions)
         self._steps.append(Step(existing.kind, existing.name, alter, tuple(texts), tuple(effects)))
-        if _changes_topic(alter):
+        if _moves(existing.statement, alter):
             self._moved.add(existing.uid)
 
     def _set_from(self, existing: Definition, wanted: st.CreateSink) -> tuple[st.AlterSink, list[Effect]]:
@@ -206,7 +206,7 @@ class _Planning:
         return alter, [continues] if same else [Effect(stay, dangerous=True)]
 
     def _refill(self) -> None:
-        """Let sinks of another topic start over: their positions mean nothing in it."""
+        """Let sinks of another topic or folder start over: their positions mean nothing in it."""
         moved = {step.name for step in self._steps if _starts_from(step.statement)}
         for sink in self._definitions.of(st.ObjectKind.SINK):
             statement, below = sink.statement, {d.uid for d in _below(sink, self._definitions)}
@@ -214,8 +214,9 @@ class _Planning:
                 continue
             if below & self._moved:
                 alter = st.AlterSink(name=statement.name, action=st.SetFrom(statement.source, _SNAPSHOT))
+                table = table_of(statement)
                 replaced = (
-                    f"all rows of table {table_of(statement)} are replaced by those of the topic, in one snapshot"
+                    f"all rows of table {table} are replaced by those of {statement.source.name}, in one snapshot"
                 )
                 effects = effects_of_alter(statement, statement, alter, sink, self._definitions)
                 step = Step(sink.kind, sink.name, alter, (), (Effect(replaced, dangerous=True), *effects))
@@ -440,9 +441,15 @@ def _by_alter(differences: list[Difference]) -> list[list[Difference]]:
     return list(found.values())
 
 
-def _changes_topic(alter: st.Alter) -> bool:
+def _moves(before: st.Create, alter: st.Alter) -> bool:
+    """Whether a source reads another topic or folder after an ALTER."""
     action = alter.action if isinstance(alter, st.AlterSource) else None
-    return isinstance(action, st.SetOptions) and action.options.find(KafkaSourceOptions.TOPIC.name) is not None
+    if not isinstance(action, st.SetOptions) or not isinstance(before, st.CreateSource):
+        return False
+    if action.options.find(KafkaSourceOptions.TOPIC.name) is not None:
+        return True
+    was, now = (str(one.value(FilesOptions.PATH.name) or "") for one in (before.input.options, action.options))
+    return bool(now) and folder_of(was) != folder_of(now)
 
 
 def _starts_from(statement: st.Statement) -> bool:
@@ -459,7 +466,7 @@ def _place(source: SourcePlan) -> object:
     """What positions of a source refer to."""
     match source.input:
         case FilesInput(path=path):
-            return path
+            return folder_of(path)
         case KafkaInput(connection=connection, topic=topic):
             return connection, topic
         case GeneratorInput(rows=rows, changes=changes, seed=seed):

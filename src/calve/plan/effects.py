@@ -12,6 +12,7 @@ from typing import Any, Final
 from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
 from calve.model.changelog import MAX_HOLD_MS
+from calve.model.relation import folder_of
 from calve.model.spec import LateRows, OnSchemaChange, ThinSnapshots
 from calve.model.types import decimal_of, leaves
 from calve.plan import catalogue
@@ -194,7 +195,10 @@ def _elsewhere(sink: Definition, connection: Definition, definitions: Definition
 def _of_source_options(before: st.CreateSource, after: st.CreateSource, names: set[str]) -> Iterator[Effect]:
     """What other options of an input do to the sinks that read it."""
     if FilesOptions.PATH.name in names:
-        yield Effect("all files of the new folder are read; rows of the old one stay in the table", dangerous=True)
+        folders = [folder_of(str(one.input.options.value(FilesOptions.PATH.name))) for one in (before, after)]
+        other = "which files of the old folder were read means nothing in the new one"
+        same = "files of the folder that it matches now are read; rows of other files stay in the table"
+        yield Effect(same if folders[0] == folders[1] else other, dangerous=True)
     if KafkaSourceOptions.TOPIC.name in names:
         yield Effect("positions in the old topic mean nothing in the new one", dangerous=True)
     if (changed := ", ".join(sorted(names & _READING))) and not isinstance(before.input, parts.GeneratorClause):
