@@ -29,12 +29,14 @@ from calve.plan.declared import (
     hide_literals,
     normalise,
     start_options,
+    with_inferred,
     words_of,
 )
 from calve.plan.effects import Effect, effects_of_alter, effects_of_create, effects_of_drop, table_of
 from calve.plan.lookup import required
 from calve.plan.sinks import plan_sink, resolve_source, uses_of_sink
 from calve.plan.sources import plan_source, uses_of_source
+from calve.sql import parts
 from calve.sql import statements as st
 from calve.sql.errors import SqlError
 from calve.sql.names import Identifier
@@ -253,6 +255,8 @@ class _Planning:
         made: list[st.Create] = []
         for one in again:
             statement = by_uid.get(one.uid, one.statement)
+            if isinstance(statement, st.CreateSource) and isinstance(one.statement, st.CreateSource):
+                statement = _with_known_columns(one.statement, statement, found)
             if isinstance(statement, st.CreateSink):
                 changed = {d.what for d in (*found, *self._comparison.differences(one, statement))}
                 keeps = existing.kind is st.ObjectKind.SINK or self._keeps_positions(existing, wanted)
@@ -450,6 +454,23 @@ def _moves(before: st.Create, alter: st.Alter) -> bool:
         return True
     was, now = (str(one.value(FilesOptions.PATH.name) or "") for one in (before.input.options, action.options))
     return bool(now) and folder_of(was) != folder_of(now)
+
+
+def _with_known_columns(
+    there: st.CreateSource, wanted: st.CreateSource, differences: list[Difference]
+) -> st.CreateSource:
+    """The source with the columns that were inferred for it, if it still has the same records in the same shape."""
+
+    def records(source: st.CreateSource) -> list[object]:
+        options = source.input.options
+        named = (FilesOptions.PATH.name, FilesOptions.FORMAT.name, KafkaSourceOptions.TOPIC.name)
+        shaped = source.envelope if isinstance(source.envelope, parts.DiffEnvelope) else None
+        return [isinstance(source.envelope, parts.DebeziumEnvelope), shaped, *(options.value(name) for name in named)]
+
+    others = not {"input", "format"}.isdisjoint(one.what for one in differences)
+    if not wanted.infer or others or records(there) != records(normalise(wanted)):
+        return wanted
+    return with_inferred(there, wanted)
 
 
 def _starts_from(statement: st.Statement) -> bool:

@@ -257,3 +257,24 @@ def test_a_proposed_connection_never_redirects_one_that_exists(place: Workplace,
     assert connection_to_create(place.home, "b:1") == "kafka_2"
     run(place, "CREATE CONNECTION kafka_2 TO AWS (REGION = 'r')")
     assert connection_to_create(place.home, "b:1") == "kafka_3"
+
+
+def test_a_source_that_is_created_again_keeps_its_inferred_columns(place: Workplace, tmp_path: Path) -> None:
+    path = folder(tmp_path, "orders", [{"id": 1, "seq": 1, "op": "u"}])
+    text = f"CREATE SOURCE s (PRIMARY KEY (id) NOT ENFORCED) FROM FILES (PATH = '{path}', FORMAT = 'json') "
+    run(place, text + "ENVELOPE UPSERT (ORDER BY seq) INFER")
+    (path / "later.json").write_text('{"id": 2, "seq": 2, "op": "u", "later": true}\n')
+    changed = text + "ENVELOPE UPSERT (ORDER BY seq, DELETE WHEN op = 'd') INFER"
+    planned = plan(place, parse(changed))
+    assert [step.action for step in planned.steps] == ["drop", "create"]
+    run(place, changed)
+    assert columns(place) == ["id", "op", "seq"]
+    assert plan(place, parse(changed)).empty
+    other = folder(tmp_path, "other", [{"id": 1, "seq": 1, "another": 1}])
+    run(place, changed.replace(str(path), str(other)).replace(", DELETE WHEN op = 'd'", ""))
+    assert columns(place) == ["another", "id", "seq"], "another folder has other columns"
+
+
+def columns(place: Workplace) -> list[str]:
+    (source,) = (d.statement for d in place.definitions() if isinstance(d.statement, CreateSource))
+    return sorted(column.name.name for column in source.columns)
