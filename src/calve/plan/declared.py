@@ -312,7 +312,9 @@ def _input(statement: st.CreateSource) -> dict[str, str]:
         included = ", ".join(f"{i.metadata.value} AS {i.name or i.metadata.value.lower()}" for i in used.include)
         found["include"] = f"INCLUDE {included}" if included else ""
     if isinstance(used, parts.TableClause):
-        found["input"] = f"FROM ICEBERG TABLE {used.table.to_sql()}"
+        connection, *name = (part.name for part in used.table.parts)
+        listed = ".".join(Identifier.shortest(part).to_sql() for part in (connection.lower(), *name))
+        found["input"] = f"FROM ICEBERG TABLE {listed}"
     return found
 
 
