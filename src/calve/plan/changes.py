@@ -19,7 +19,7 @@ from calve.model.names import check_name
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput, folder_of
 from calve.plan import catalogue
 from calve.plan.alterations import ALTERED, altered
-from calve.plan.catalogue import FilesOptions, KafkaSourceOptions, SinkOptions
+from calve.plan.catalogue import ConnectionStatementOptions, FilesOptions, KafkaSourceOptions, SinkOptions
 from calve.plan.connections import plan_connection, uses_of_connection
 from calve.plan.declared import (
     START_OPTIONS,
@@ -151,7 +151,9 @@ class _Planning:
                 others.append(statement)
         dropped = self._prune(listed) if prune else set[str]()
         unlisted = [d for d in self._definitions if d.uid not in listed | dropped | self._gone() and not d.owner]
-        steps = [] if self._blocked else _in_order(self._steps, self._definitions)
+        if not self._blocked:
+            self._block_without_order()
+        steps = [] if self._blocked else _tested_last(_in_order(self._steps, self._definitions))
         blocked, notes = tuple(self._blocked), tuple(self._notes)
         return ChangePlan(tuple(steps), blocked, tuple(unlisted), tuple(others), notes, pruned=prune)
 
@@ -320,6 +322,33 @@ class _Planning:
         self._replaced.add(existing.uid)
         self._blocked.append(Blocked(existing.kind, existing.name, tuple(texts), way))
 
+    def _block_without_order(self) -> None:
+        """Refuse options that are valid together, but neither if they are set first nor if others are reset first."""
+        done, world, error = _schedule(self._steps, self._definitions)
+        if error is None:
+            return
+        pairs: dict[str, list[Step]] = {}
+        for step in self._steps:
+            action = getattr(step.statement, "action", None)
+            if isinstance(action, st.SetOptions | st.ResetOptions) and not any(step is one for one in done):
+                pairs.setdefault(f"{step.kind} {step.name}", []).append(step)
+        for pair in pairs.values():
+            existing = world.find(Identifier.exact(pair[0].name), pair[0].kind)
+            if existing is None or len(pair) == 1:
+                continue
+            changed = existing.statement
+            for step in pair:
+                changed = altered(changed, step.statement) if isinstance(step.statement, st.Alter) else changed
+            try:
+                _checked(replace(existing, statement=normalise(changed)), world, columns=False)
+            except CalveError:
+                continue  # not valid together either: that error is reported
+            way = (
+                "These options need or exclude each other, so that no order of SET and RESET is valid. Give the new "
+                f"{existing.kind.value.lower()} another name in the file."
+            )
+            self._block(existing, [text for step in pair for text in step.differences], way)
+
     # -- ALTER and DROP in the file, objects that are not in it
 
     def _as_written(self, statement: st.Alter | st.Drop, declared: list[st.Create]) -> None:
@@ -369,6 +398,7 @@ class _Planning:
 
 
 _SNAPSHOT = Options((Option(SinkOptions.SNAPSHOT.name, value=True),))
+_UNTESTED = Options((Option(ConnectionStatementOptions.VALIDATE.name, value=False),))
 _RESUME = Options((Option(SinkOptions.RESUME.name, value=True),))
 
 
@@ -507,6 +537,18 @@ def _in_order(steps: Sequence[Step], definitions: Definitions) -> list[Step]:
     found, _, error = _schedule(steps, definitions)
     if error is not None:
         raise error
+    return found
+
+
+def _tested_last(steps: list[Step]) -> list[Step]:
+    """The steps, where only the last ALTER of a connection tests it: before, it may lack its login."""
+    found: list[Step] = []
+    for number, step in enumerate(steps):
+        later = {one.name for one in steps[number + 1 :] if isinstance(one.statement, st.AlterConnection)}
+        if isinstance(step.statement, st.AlterConnection) and step.name in later:
+            found.append(replace(step, statement=replace(step.statement, settings=_UNTESTED)))
+        else:
+            found.append(step)
     return found
 
 

@@ -177,6 +177,17 @@ def test_a_statement_that_fails_after_a_drop_says_that_the_objects_are_restored(
     assert stored(place) == before
 
 
+def test_a_connection_is_tested_when_all_of_its_options_are_as_the_file_says(tmp_path: Path) -> None:
+    place = at(tmp_path / "home")
+    text = "CREATE CONNECTION far TO ICEBERG CATALOG (TYPE = 'rest', URI = 'http://localhost:1', "
+    applied(place, text + "USER = 'a', PASSWORD = 'wolfram') WITH (VALIDATE = false)")
+    steps = plan(place, list(parse(text + "TOKEN = 'tantal')"))).steps
+    assert [step.statement.to_sql() for step in steps] == [
+        "ALTER CONNECTION far RESET (PASSWORD, USER) WITH (VALIDATE = false)",
+        "ALTER CONNECTION far SET (TOKEN = <hidden>)",
+    ]
+
+
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "calve", *arguments], capture_output=True, text=True, check=False)
 
