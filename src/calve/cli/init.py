@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calve.api.init import (
+    PIPELINE,
     Proposal,
     RegistryLogin,
     TopicPlace,
@@ -52,19 +53,20 @@ def run_init(options: InitOptions, home: Path) -> None:
 
 
 def _proposal(options: InitOptions, home: Path) -> Proposal:
+    file = PIPELINE if str(options.output) == "-" else str(options.output)
     if options.broker and options.connection:
         raise InvalidInput("--broker and --connection exclude each other")
     if options.broker is None and options.connection is None:
         if options.registry or options.registry_user:
             raise InvalidInput("--registry is for topics", hint="Give --broker or --connection as well.")
-        return propose_for_folder(options.subject)
+        return propose_for_folder(options.subject, file)
     client, login = _registry(options)
     if options.connection is not None:
         place = TopicPlace(options.subject, defined_access(home, options.connection), options.connection, created=False)
     else:
         broker = options.broker or ""
         place = TopicPlace(options.subject, Access(broker), connection_to_create(home, broker), created=True)
-    return propose_for_topic(place.with_registry(client, login))
+    return propose_for_topic(place.with_registry(client, login), file)
 
 
 def _registry(options: InitOptions) -> tuple[RegistryClient | None, RegistryLogin | None]:

@@ -4,7 +4,7 @@ A statement that fails ends it: those before it were applied, and the next plan 
 order to be created again is restored first (`_Replacement`), since the next plan would not know it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,8 +40,8 @@ def plan(place: Workplace, statements: Sequence[st.Statement], *, prune: bool = 
     return plan_changes(statements, place.definitions(), place.vault, look, prune=prune)
 
 
-def apply(place: Workplace, planned: ChangePlan) -> Iterator[Outcome]:
-    """Execute a plan, statement by statement; then the statements of the file that define nothing."""
+def apply(place: Workplace, planned: ChangePlan) -> Generator[Outcome, None, None]:
+    """Execute a plan, statement by statement; then the statements of the file that define nothing. Close it."""
     unfinished: list[_Replacement] = []
     try:
         for number, step in enumerate(planned.steps):

@@ -249,6 +249,14 @@ def test_a_folder_that_does_not_exist_may_be_a_topic(tmp_path: Path, monkeypatch
     assert caught.value.hint == 'Did you mean "orders"? A topic needs --broker host:port, or --connection name.'
 
 
+def test_a_proposal_names_its_own_file(tmp_path: Path) -> None:
+    path = folder(tmp_path, "orders", [{"id": 1}])
+    written = tmp_path / "my orders.sql"
+    assert CliRunner().invoke(app, ["init", str(path), "-o", str(written)]).exit_code == 0
+    assert f"--     calve run '{written}' --until-caught-up\n" in written.read_text()
+    assert "--     calve run pipeline.sql " in propose_for_folder(str(path)).text
+
+
 def test_a_proposed_connection_never_redirects_one_that_exists(place: Workplace, tmp_path: Path) -> None:
     assert connection_to_create(tmp_path / "none", "b:1") == "kafka"
     assert not (tmp_path / "none").exists()
