@@ -7,8 +7,9 @@
     ----
     the printed plan, without blank lines
 
-Both files start with `PRELUDE`. Directives: `!wrote SINK` gives the sink a table that holds its progress, `!sql ...`
-executes statements by hand between the two files, `!prune` plans with --prune. `{home}` is the home folder.
+Both files start with `PRELUDE`. Directives: `!wrote SINK` gives the sink a table that holds its progress, `!dropped
+SINK` adds that of a dropped one, `!sql ...` executes statements by hand between the two files, `!prune` plans with
+--prune. `{home}` is the home folder.
 """
 
 import shutil
@@ -70,6 +71,8 @@ class Planned:
         for line in before.splitlines():
             if line.startswith("!wrote "):
                 write_progress(place, line.removeprefix("!wrote "))
+            elif line.startswith("!dropped "):
+                write_progress(place, line.removeprefix("!dropped "), uid="dropped")
             elif line.startswith("!sql "):
                 for statement in parse(line.removeprefix("!sql ")):
                     execute(place, statement)
@@ -113,19 +116,20 @@ def _text(statement: Create) -> str:
     return stored.to_sql()
 
 
-def write_progress(place: Workplace, name: str) -> None:
-    """Create the table of a sink as if the sink had committed to it."""
+def write_progress(place: Workplace, name: str, *, uid: str = "", generation: int = 0) -> None:
+    """Let the table of a sink say that this sink, or the one with this uid, has committed to it."""
     (sink,) = (d for d in place.definitions().of(ObjectKind.SINK) if d.name == name)
     assert isinstance(sink.statement, CreateSink)
     catalog = connect_embedded(place.home)
     target = sink.statement.target
     catalog.create_namespace_if_not_exists(target.namespace)
-    progress = Progress.fresh(sink.uid, Fence(sink.version, 1, "run")).to_property()
-    catalog.create_table(
+    table = catalog.create_table_if_not_exists(
         (*target.namespace, target.table),
         Schema(NestedField(1, "id", LongType(), required=True), identifier_field_ids=[1]),
-        properties={f"calve.sink.{sink.uid}": progress},
     )
+    progress = replace(Progress.fresh(uid or sink.uid, Fence(sink.version, 1, "run")), generation=generation)
+    with table.transaction() as transaction:
+        transaction.set_properties({f"calve.sink.{progress.sink_id}": progress.to_property()})
 
 
 def _statements(text: str) -> str:

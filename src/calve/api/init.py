@@ -4,12 +4,15 @@ The file is a proposal. Nothing is created, and no sink is started: `calve run` 
 """
 
 import re
+import shlex
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Self
 
 from pyspark.sql import types as T  # noqa: N812
 
+from calve.definitions.store import Definitions
 from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput, TransientError
 from calve.infer.columns import Inferred, columns_of_sample, fields_of, inferred
@@ -23,6 +26,7 @@ from calve.model.connection import KafkaConnection
 from calve.model.relation import KnownColumn
 from calve.model.spec import Debezium, NoEnvelope
 from calve.pipeline.lakes import revealing
+from calve.plan.catalogue import KafkaOptions
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required_connection
 from calve.source.kafka.access import access_of
@@ -30,11 +34,14 @@ from calve.source.kafka.avro import Avro, RegisteredSchema, RegistryClient
 from calve.source.kafka.brokers import Access
 from calve.spark.on_demand import spark_on_demand
 from calve.sql.names import Identifier, quoted_name, quoted_text
-from calve.sql.statements import ConnectionKind, CreateConnection
+from calve.sql.statements import ConnectionKind, Create, CreateConnection, ObjectKind
 from calve.storage.listing import absolute, check_there
 
+PIPELINE = "pipeline.sql"
+"""File of a proposal, unless the user names another one."""
 NAMESPACE = "raw"
 """Namespace of proposed tables."""
+_CONNECTION = "kafka"
 _GUESS = "-- guess: "
 
 
@@ -74,8 +81,8 @@ class Proposal:
     """Lines that are marked."""
 
 
-def propose_for_folder(location: str) -> Proposal:
-    """Propose a pipeline for the files of a folder. Raises InvalidInput and TransientError."""
+def propose_for_folder(location: str, file: str = PIPELINE) -> Proposal:
+    """Propose a pipeline for the files of a folder, to be written to `file`. Raises InvalidInput and TransientError."""
     _check_folder(location)
     form, options = detect_format(absolute(location))
     notes = Notes()
@@ -91,7 +98,7 @@ def propose_for_folder(location: str) -> Proposal:
     if form == "csv":
         settings |= {"HEADER": options["header"], **({"DELIMITER": options["sep"]} if "sep" in options else {})}
     listed = ", ".join(f"{word} = {_option(word, value)}" for word, value in settings.items())
-    return _Writer(name, found, guesses, f"calve init {location}").proposal([f"FROM FILES ({listed})"])
+    return _Writer(name, found, guesses, f"calve init {location}", file).proposal([f"FROM FILES ({listed})"])
 
 
 def _check_folder(location: str) -> None:
@@ -103,8 +110,8 @@ def _check_folder(location: str) -> None:
         raise InvalidInput(primary, detail=error.detail, hint=f"{error.hint}{topic}") from error
 
 
-def propose_for_topic(place: TopicPlace) -> Proposal:
-    """Propose a pipeline for a topic. Raises InvalidInput and TransientError."""
+def propose_for_topic(place: TopicPlace, file: str = PIPELINE) -> Proposal:
+    """Propose a pipeline for a topic, to be written to `file`. Raises InvalidInput and TransientError."""
     registered = schema_of_values(place.registry, place.topic) if place.registry else None
     avro = Avro(registry=place.registry) if registered and registered.kind == "AVRO" else None
     notes = Notes()
@@ -127,7 +134,7 @@ def propose_for_topic(place: TopicPlace) -> Proposal:
     fields = {**{n: kind for n, kind in key_fields.items() if n in guesses.key}, **fields}
     fields = {n: kind for n, kind in fields.items() if n != guesses.delete_field}
     found = inferred(sample, fields, (), envelope, notes)
-    writer = _Writer(name, found, guesses, f"calve init {place.topic}")
+    writer = _Writer(name, found, guesses, f"calve init {place.topic}", file)
     form = "FORMAT JSON" if avro is None else f"FORMAT AVRO USING SCHEMA REGISTRY ({_registry_options(place)})"
     source = [f"FROM KAFKA CONNECTION {_name(place.connection)} (TOPIC = {quoted_text(place.topic)})", form]
     return writer.proposal(source, _kafka_connection(place, uses_registry=avro is not None))
@@ -142,6 +149,22 @@ def defined_access(home: Path, connection: str) -> Access:
     if not isinstance(planned, KafkaConnection):
         raise TypeError("not a connection to Kafka")
     return access_of(planned, revealing(definitions, place.vault))
+
+
+def connection_to_create(home: Path, brokers: str) -> str:
+    """A name for a connection to these brokers: `calve run` would change an object that has the name already."""
+    definitions = workplace(home, spark_on_demand(home)).definitions() if home.exists() else Definitions(())
+    taken = {found.name.lower(): found.statement for found in definitions.of(ObjectKind.CONNECTION)}
+    names = chain((_CONNECTION,), (f"{_CONNECTION}_{number}" for number in count(2)))
+    return next(name for name in names if name not in taken or _leads_to(taken[name], brokers))
+
+
+def _leads_to(connection: Create, brokers: str) -> bool:
+    """Whether a connection is as the pipeline would create it."""
+    if not isinstance(connection, CreateConnection):
+        return False
+    said = [(option.name, option.value) for option in connection.options]
+    return connection.kind is ConnectionKind.KAFKA and said == [(KafkaOptions.BROKER.name, brokers)]
 
 
 def _describes_changes(registered: RegisteredSchema) -> bool:
@@ -201,8 +224,8 @@ def _name_of(location: str) -> str:
 class _Writer:
     """Writes the file."""
 
-    def __init__(self, name: str, found: Inferred, guesses: Guesses, command: str) -> None:
-        self._name, self._found, self._guesses, self._command = name, found, guesses, command
+    def __init__(self, name: str, found: Inferred, guesses: Guesses, command: str, file: str) -> None:
+        self._name, self._found, self._guesses, self._command, self._file = name, found, guesses, command, file
         self._marked = 0
 
     def proposal(self, source: list[str], connections: list[str] | None = None) -> Proposal:
@@ -210,10 +233,10 @@ class _Writer:
         statements = [*(connections or []), "", *self._source(source), "", *self._sink()]
         found = self._found
         head = [
-            f"-- Written by `{_one_line(self._command)}`, which looked at {found.looked}.",
+            f"-- Written by `{_one_line(self._command)}`, which looked at {_one_line(found.looked)}.",
             "-- Look at what is marked as a guess, correct it, and run it:",
             "--",
-            "--     calve run pipeline.sql --until-caught-up",
+            f"--     calve run {_one_line(shlex.quote(self._file))} --until-caught-up",
             f"--     calve read {NAMESPACE}.{self._name}",
         ]
         if found.problems:

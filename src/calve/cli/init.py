@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calve.api.init import (
+    PIPELINE,
     Proposal,
     RegistryLogin,
     TopicPlace,
+    connection_to_create,
     defined_access,
     propose_for_folder,
     propose_for_topic,
@@ -19,7 +21,6 @@ from calve.source.kafka.avro import RegistryClient
 from calve.source.kafka.brokers import Access
 
 PASSWORD = "CALVE_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
-_CONNECTION = "kafka"
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,20 @@ def run_init(options: InitOptions, home: Path) -> None:
 
 
 def _proposal(options: InitOptions, home: Path) -> Proposal:
+    file = PIPELINE if str(options.output) == "-" else str(options.output)
     if options.broker and options.connection:
         raise InvalidInput("--broker and --connection exclude each other")
     if options.broker is None and options.connection is None:
         if options.registry or options.registry_user:
             raise InvalidInput("--registry is for topics", hint="Give --broker or --connection as well.")
-        return propose_for_folder(options.subject)
+        return propose_for_folder(options.subject, file)
     client, login = _registry(options)
     if options.connection is not None:
         place = TopicPlace(options.subject, defined_access(home, options.connection), options.connection, created=False)
     else:
-        place = TopicPlace(options.subject, Access(options.broker or ""), _CONNECTION, created=True)
-    return propose_for_topic(place.with_registry(client, login))
+        broker = options.broker or ""
+        place = TopicPlace(options.subject, Access(broker), connection_to_create(home, broker), created=True)
+    return propose_for_topic(place.with_registry(client, login), file)
 
 
 def _registry(options: InitOptions) -> tuple[RegistryClient | None, RegistryLogin | None]:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,11 @@ def apply_files(console: Console, place: Workplace, files: list[Path], *, prune:
                 detail=f"{counted(len(steps), 'change')} must be agreed to.",
                 hint="Read the plan. Then add --yes, or say yes at a terminal.",
             )
-    for outcome in apply(place, planned):
-        from calve.cli.sql import show_outcome
+    with closing(apply(place, planned)) as outcomes:  # what cannot be shown ends it as well
+        for outcome in outcomes:
+            from calve.cli.sql import show_outcome
 
-        show_outcome(console, outcome)
+            show_outcome(console, outcome)
 
 
 def _agrees() -> bool:

@@ -1,6 +1,7 @@
 """The prompt of `calve sql`: history without secrets, and completion by context."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -29,7 +30,7 @@ _HELP = frozenset({"help", "?", "\\?", "\\h"})
 
 HELP = """\
 CREATE | ALTER | DROP   SECRET, CONNECTION, SOURCE, VIEW, SINK
-SHOW                    SECRETS, CONNECTIONS, SOURCES, VIEWS, SINKS, TABLES, OPTIONS [LIKE 'pattern']
+SHOW                    SECRETS, CONNECTIONS, SOURCES, VIEWS, SINKS, TABLES, CONSUMERS, OPTIONS [LIKE 'pattern']
 SHOW CREATE kind name   the statement that creates an object
 SHOW SNAPSHOTS FROM t   the history of a table, with times and frontiers
 DESCRIBE t              the columns of a table, source or view
@@ -59,7 +60,8 @@ _REST = {
     "SECRET": ("AS", "FROM ENV", "FROM FILE"),
     "CONNECTION": ("TO AWS", "TO ICEBERG CATALOG", "TO KAFKA", "SET", "RESET", "WITH"),
     "SOURCE": (
-        *("FROM FILES", "FROM KAFKA CONNECTION", "FROM LOAD GENERATOR orders", "FORMAT JSON", "FORMAT AVRO"),
+        *("FROM FILES", "FROM ICEBERG TABLE", "FROM KAFKA CONNECTION", "FROM LOAD GENERATOR orders"),
+        *("FORMAT JSON", "FORMAT AVRO"),
         *("ENVELOPE NONE", "ENVELOPE UPSERT", "ENVELOPE DEBEZIUM", "ENVELOPE DIFF", "ORDER BY", "DELETE WHEN"),
         *("PRIMARY KEY", "NOT ENFORCED", "INFER", "SET", "RESET"),
     ),
@@ -226,7 +228,7 @@ class StatementCompleter(Completer):
             return [*self._names(*_kinds(kind)), "IF EXISTS"]
         if last == "FROM" and kind in {"SINK", "VIEW"}:
             return self._names(ObjectKind.SOURCE, ObjectKind.VIEW)
-        if last in {"CATALOG", "CONNECTION"} and kind != "CONNECTION":
+        if (last in {"CATALOG", "CONNECTION"} and kind != "CONNECTION") or words[-2:] == ["ICEBERG", "TABLE"]:
             return self._names(ObjectKind.CONNECTION)
         if words[0] == "DROP":
             return ("CASCADE",)
@@ -237,6 +239,8 @@ class StatementCompleter(Completer):
         for words, group in _OPTIONS:
             if _ends_with(before, words):
                 return [*(setting.name for setting in group.settings), *self._secrets()]
+        if ("ICEBERG", "TABLE") in pairwise(before):
+            return [setting.name for setting in catalogue.TABLE_SOURCE.settings]
         maintaining = _MAINTAINING.get(before[0]) if before else None
         if maintaining and before[-1] == "WITH":
             return [setting.name for setting in _MAINTENANCE[maintaining].settings]

@@ -278,16 +278,16 @@ def _fields_of(schema: Schema, spec: PartitionSpec) -> list[str]:
     return [f"{field.transform} of {schema.find_column_name(field.source_id)}" for field in kept]
 
 
-def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, int]:
-    """Ids and versions of the sinks whose progress the table holds; empty if the table does not exist."""
+def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, Progress]:
+    """The progress of the sinks that are not retired, by their ids; empty if the table does not exist."""
     with trying(f'loading table "{name}"'):
         try:
             properties = catalog.load_table(name.identifier).properties
         except NoSuchTableError:
             return {}
     stated = {sink_id: properties[property_key(sink_id)] for sink_id in sinks_named(properties)}
-    fences = {sink_id: Progress.from_property(text).fence for sink_id, text in stated.items()}
-    return {sink_id: fence.version for sink_id, fence in fences.items() if not fence.retired}
+    found = {sink_id: Progress.from_property(text) for sink_id, text in stated.items()}
+    return {sink_id: progress for sink_id, progress in found.items() if not progress.fence.retired}
 
 
 @dataclass(frozen=True)

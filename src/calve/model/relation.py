@@ -25,6 +25,12 @@ class Relation:
     """Its declared key; empty if there is none."""
 
 
+def folder_of(location: str) -> str:
+    """The folder that is listed for a location: its own path, or what stands before the first `*` of a pattern."""
+    before, star, _ = location.partition("*")
+    return before.rpartition("/")[0] if star else location
+
+
 @dataclass(frozen=True)
 class FilesInput:
     """Files of a folder. `schema` is None if the envelope, or the files, determine the columns."""

@@ -7,7 +7,7 @@ before it leave. Only what replaces a sink asks the catalog (`TableLook`): a tab
 is changed: `statements/reconcile.py` executes the plan.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
@@ -16,9 +16,10 @@ from calve.definitions.store import Definitions
 from calve.definitions.vault import Vault
 from calve.errors import CalveError
 from calve.model.names import check_name
-from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
+from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput, folder_of
+from calve.plan import catalogue
 from calve.plan.alterations import ALTERED, altered
-from calve.plan.catalogue import KafkaSourceOptions, SinkOptions
+from calve.plan.catalogue import ConnectionStatementOptions, FilesOptions, KafkaSourceOptions, SinkOptions
 from calve.plan.connections import plan_connection, uses_of_connection
 from calve.plan.declared import (
     START_OPTIONS,
@@ -28,12 +29,14 @@ from calve.plan.declared import (
     hide_literals,
     normalise,
     start_options,
+    with_inferred,
     words_of,
 )
 from calve.plan.effects import Effect, effects_of_alter, effects_of_create, effects_of_drop, table_of
 from calve.plan.lookup import required
 from calve.plan.sinks import plan_sink, resolve_source, uses_of_sink
 from calve.plan.sources import plan_source, uses_of_source
+from calve.sql import parts
 from calve.sql import statements as st
 from calve.sql.errors import SqlError
 from calve.sql.names import Identifier
@@ -45,8 +48,8 @@ class TableState:
     """What a catalog says about the table of a sink."""
 
     exists: bool
-    sinks: frozenset[str]
-    """Uids of the sinks whose progress it holds."""
+    sinks: Mapping[str, int]
+    """Uids of the sinks whose progress it holds, each with its generation."""
 
 
 TableLook = Callable[[st.CreateSink, Definitions], TableState]
@@ -129,7 +132,7 @@ class _Planning:
         self._replaced: set[str] = set()
         """Uids of objects that are dropped and created again."""
         self._moved: set[str] = set()
-        """Uids of sources that read another topic."""
+        """Uids of sources that read another topic or folder."""
 
     def plan(self, statements: Sequence[st.Statement], *, prune: bool) -> ChangePlan:
         declared = _declared(statements)
@@ -148,7 +151,9 @@ class _Planning:
                 others.append(statement)
         dropped = self._prune(listed) if prune else set[str]()
         unlisted = [d for d in self._definitions if d.uid not in listed | dropped | self._gone() and not d.owner]
-        steps = [] if self._blocked else _in_order(self._steps, self._definitions)
+        if not self._blocked:
+            self._block_without_order()
+        steps = [] if self._blocked else _tested_last(_in_order(self._steps, self._definitions))
         blocked, notes = tuple(self._blocked), tuple(self._notes)
         return ChangePlan(tuple(steps), blocked, tuple(unlisted), tuple(others), notes, pruned=prune)
 
@@ -182,7 +187,7 @@ class _Planning:
         after = altered(existing.statement, alter)
         effects += effects_of_alter(existing.statement, after, alter, existing, self._definitions)
         self._steps.append(Step(existing.kind, existing.name, alter, tuple(texts), tuple(effects)))
-        if _changes_topic(alter):
+        if _moves(existing.statement, alter):
             self._moved.add(existing.uid)
 
     def _set_from(self, existing: Definition, wanted: st.CreateSink) -> tuple[st.AlterSink, list[Effect]]:
@@ -205,7 +210,7 @@ class _Planning:
         return alter, [continues] if same else [Effect(stay, dangerous=True)]
 
     def _refill(self) -> None:
-        """Let sinks of another topic start over: their positions mean nothing in it."""
+        """Let sinks of another topic or folder start over: their positions mean nothing in it."""
         moved = {step.name for step in self._steps if _starts_from(step.statement)}
         for sink in self._definitions.of(st.ObjectKind.SINK):
             statement, below = sink.statement, {d.uid for d in _below(sink, self._definitions)}
@@ -213,8 +218,9 @@ class _Planning:
                 continue
             if below & self._moved:
                 alter = st.AlterSink(name=statement.name, action=st.SetFrom(statement.source, _SNAPSHOT))
+                table = table_of(statement)
                 replaced = (
-                    f"all rows of table {table_of(statement)} are replaced by those of the topic, in one snapshot"
+                    f"all rows of table {table} are replaced by those of {statement.source.name}, in one snapshot"
                 )
                 effects = effects_of_alter(statement, statement, alter, sink, self._definitions)
                 step = Step(sink.kind, sink.name, alter, (), (Effect(replaced, dangerous=True), *effects))
@@ -251,10 +257,12 @@ class _Planning:
         made: list[st.Create] = []
         for one in again:
             statement = by_uid.get(one.uid, one.statement)
+            if isinstance(statement, st.CreateSource) and isinstance(one.statement, st.CreateSource):
+                statement = _with_known_columns(one.statement, statement, found)
             if isinstance(statement, st.CreateSink):
                 changed = {d.what for d in (*found, *self._comparison.differences(one, statement))}
                 keeps = existing.kind is st.ObjectKind.SINK or self._keeps_positions(existing, wanted)
-                way = self._sink_again(one, statement, changed, keeps_positions=keeps)
+                way = self._sink_again(one, statement, changed, {d.uid for d in again}, keeps_positions=keeps)
                 if isinstance(way, str):
                     self._block(existing, texts, way)
                     return
@@ -274,7 +282,7 @@ class _Planning:
                 self._steps.append(Step(one.kind, one.name, pause, (), (Effect(f"sink {one.name} stays paused"),)))
 
     def _sink_again(
-        self, sink: Definition, wanted: st.CreateSink, changed: set[str], *, keeps_positions: bool
+        self, sink: Definition, wanted: st.CreateSink, changed: set[str], dropped: set[str], *, keeps_positions: bool
     ) -> st.CreateSink | str:
         """The statement that creates a sink again after its DROP; a text if there is none, with what to do instead."""
         bare = replace(wanted, options=wanted.options.without(START_OPTIONS), if_not_exists=False)
@@ -297,7 +305,11 @@ class _Planning:
             )
         if sink.uid not in state.sinks:
             return replace(wanted, if_not_exists=False)
-        return replace(bare, options=bare.options.updated(_RESUME if keeps_positions else _SNAPSHOT))
+        refills = sink.standing.generation > state.sinks[sink.uid]  # it was asked for, and has not happened yet
+        if not keeps_positions or refills:
+            return replace(bare, options=bare.options.updated(_SNAPSHOT))
+        free = state.sinks.keys() - ({d.uid for d in self._definitions} - dropped)
+        return _resumed(sink, wanted, alone=len(free) == 1)
 
     def _keeps_positions(self, changed: Definition, new: st.Create) -> bool:
         """Whether positions in the former source are positions in the new one."""
@@ -309,6 +321,33 @@ class _Planning:
     def _block(self, existing: Definition, texts: list[str], way: str) -> None:
         self._replaced.add(existing.uid)
         self._blocked.append(Blocked(existing.kind, existing.name, tuple(texts), way))
+
+    def _block_without_order(self) -> None:
+        """Refuse options that are valid together, but neither if they are set first nor if others are reset first."""
+        done, world, error = _schedule(self._steps, self._definitions)
+        if error is None:
+            return
+        pairs: dict[str, list[Step]] = {}
+        for step in self._steps:
+            action = getattr(step.statement, "action", None)
+            if isinstance(action, st.SetOptions | st.ResetOptions) and not any(step is one for one in done):
+                pairs.setdefault(f"{step.kind} {step.name}", []).append(step)
+        for pair in pairs.values():
+            existing = world.find(Identifier.exact(pair[0].name), pair[0].kind)
+            if existing is None or len(pair) == 1:
+                continue
+            changed = existing.statement
+            for step in pair:
+                changed = altered(changed, step.statement) if isinstance(step.statement, st.Alter) else changed
+            try:
+                _checked(replace(existing, statement=normalise(changed)), world, columns=False)
+            except CalveError:
+                continue  # not valid together either: that error is reported
+            way = (
+                "These options need or exclude each other, so that no order of SET and RESET is valid. Give the new "
+                f"{existing.kind.value.lower()} another name in the file."
+            )
+            self._block(existing, [text for step in pair for text in step.differences], way)
 
     # -- ALTER and DROP in the file, objects that are not in it
 
@@ -359,7 +398,21 @@ class _Planning:
 
 
 _SNAPSHOT = Options((Option(SinkOptions.SNAPSHOT.name, value=True),))
+_UNTESTED = Options((Option(ConnectionStatementOptions.VALIDATE.name, value=False),))
 _RESUME = Options((Option(SinkOptions.RESUME.name, value=True),))
+
+
+def _resumed(sink: Definition, wanted: st.CreateSink, *, alone: bool) -> st.CreateSink | str:
+    """The sink that continues where it was dropped; a text if its table has other dropped sinks, so that it cannot."""
+    bare = replace(wanted, options=wanted.options.without(START_OPTIONS), if_not_exists=False)
+    if alone:
+        return replace(bare, options=bare.options.updated(_RESUME))
+    if catalogue.SINK.check(wanted.options, None).get(SinkOptions.SNAPSHOT):
+        return replace(bare, options=bare.options.updated(_SNAPSHOT))
+    return (
+        f"Table {table_of(wanted)} holds the progress of several dropped sinks then, so that sink {sink.name} could "
+        "not continue. Say SNAPSHOT = true in its CREATE SINK to refill the table, or leave this as it is."
+    )
 
 
 def _declared(statements: Sequence[st.Statement]) -> list[st.Create]:
@@ -422,9 +475,32 @@ def _by_alter(differences: list[Difference]) -> list[list[Difference]]:
     return list(found.values())
 
 
-def _changes_topic(alter: st.Alter) -> bool:
+def _moves(before: st.Create, alter: st.Alter) -> bool:
+    """Whether a source reads another topic or folder after an ALTER."""
     action = alter.action if isinstance(alter, st.AlterSource) else None
-    return isinstance(action, st.SetOptions) and action.options.find(KafkaSourceOptions.TOPIC.name) is not None
+    if not isinstance(action, st.SetOptions) or not isinstance(before, st.CreateSource):
+        return False
+    if action.options.find(KafkaSourceOptions.TOPIC.name) is not None:
+        return True
+    was, now = (str(one.value(FilesOptions.PATH.name) or "") for one in (before.input.options, action.options))
+    return bool(now) and folder_of(was) != folder_of(now)
+
+
+def _with_known_columns(
+    there: st.CreateSource, wanted: st.CreateSource, differences: list[Difference]
+) -> st.CreateSource:
+    """The source with the columns that were inferred for it, if it still has the same records in the same shape."""
+
+    def records(source: st.CreateSource) -> list[object]:
+        options = source.input.options
+        named = (FilesOptions.PATH.name, FilesOptions.FORMAT.name, KafkaSourceOptions.TOPIC.name)
+        shaped = source.envelope if isinstance(source.envelope, parts.DiffEnvelope) else None
+        return [isinstance(source.envelope, parts.DebeziumEnvelope), shaped, *(options.value(name) for name in named)]
+
+    others = not {"input", "format"}.isdisjoint(one.what for one in differences)
+    if not wanted.infer or others or records(there) != records(normalise(wanted)):
+        return wanted
+    return with_inferred(there, wanted)
 
 
 def _starts_from(statement: st.Statement) -> bool:
@@ -441,7 +517,7 @@ def _place(source: SourcePlan) -> object:
     """What positions of a source refer to."""
     match source.input:
         case FilesInput(path=path):
-            return path
+            return folder_of(path)
         case KafkaInput(connection=connection, topic=topic):
             return connection, topic
         case GeneratorInput(rows=rows, changes=changes, seed=seed):
@@ -461,6 +537,18 @@ def _in_order(steps: Sequence[Step], definitions: Definitions) -> list[Step]:
     found, _, error = _schedule(steps, definitions)
     if error is not None:
         raise error
+    return found
+
+
+def _tested_last(steps: list[Step]) -> list[Step]:
+    """The steps, where only the last ALTER of a connection tests it: before, it may lack its login."""
+    found: list[Step] = []
+    for number, step in enumerate(steps):
+        later = {one.name for one in steps[number + 1 :] if isinstance(one.statement, st.AlterConnection)}
+        if isinstance(step.statement, st.AlterConnection) and step.name in later:
+            found.append(replace(step, statement=replace(step.statement, settings=_UNTESTED)))
+        else:
+            found.append(step)
     return found
 
 

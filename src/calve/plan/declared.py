@@ -101,7 +101,7 @@ class Comparison:
             case st.CreateConnection(), st.CreateConnection():
                 return self._connection(existing, there, wanted)
             case st.CreateSource(), st.CreateSource():
-                return self._source(there, _with_inferred(there, wanted))
+                return self._source(there, with_inferred(there, wanted))
             case st.CreateView(), st.CreateView():
                 if words_of(there.query) == words_of(wanted.query):
                     return []
@@ -312,11 +312,13 @@ def _input(statement: st.CreateSource) -> dict[str, str]:
         included = ", ".join(f"{i.metadata.value} AS {i.name or i.metadata.value.lower()}" for i in used.include)
         found["include"] = f"INCLUDE {included}" if included else ""
     if isinstance(used, parts.TableClause):
-        found["input"] = f"FROM ICEBERG TABLE {used.table.to_sql()}"
+        connection, *name = (part.name for part in used.table.parts)
+        listed = ".".join(Identifier.shortest(part).to_sql() for part in (connection.lower(), *name))
+        found["input"] = f"FROM ICEBERG TABLE {listed}"
     return found
 
 
-def _with_inferred(there: st.CreateSource, wanted: st.CreateSource) -> st.CreateSource:
+def with_inferred(there: st.CreateSource, wanted: st.CreateSource) -> st.CreateSource:
     """The wanted source with the columns that were inferred for it: they stay, unless the file declares them."""
     if not wanted.infer:
         return wanted

@@ -6,11 +6,14 @@ them, or if a sink stops because of it. `calve run` applies dangerous changes on
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
-from calve.definitions.objects import Definition
+from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
-from calve.model.spec import LateRows, OnSchemaChange
+from calve.model.changelog import MAX_HOLD_MS
+from calve.model.relation import folder_of
+from calve.model.spec import LateRows, OnSchemaChange, ThinSnapshots
 from calve.model.types import decimal_of, leaves
 from calve.plan import catalogue
 from calve.plan.catalogue import (
@@ -18,13 +21,16 @@ from calve.plan.catalogue import (
     CatalogOptions,
     FilesOptions,
     GeneratorOptions,
+    KafkaOptions,
     KafkaSourceOptions,
     SinkOptions,
+    TableSourceOptions,
 )
 from calve.plan.declared import ColumnChange, column_changes
-from calve.plan.settings import AnySetting
+from calve.plan.settings import AnySetting, CheckedOptions
 from calve.sql import parts
 from calve.sql import statements as st
+from calve.sql.options import SecretName
 
 
 @dataclass(frozen=True)
@@ -48,12 +54,26 @@ _ELSEWHERE: Final = {
     AwsOptions.ENDPOINT.name,
 }
 """Options of connections that may lead to other tables."""
+_BROKERS: Final = {KafkaOptions.BROKER.name, KafkaOptions.BROKERS.name}
+_READING: Final = {
+    FilesOptions.FORMAT.name,
+    FilesOptions.EPOCH_UNIT.name,
+    FilesOptions.HEADER.name,
+    FilesOptions.DELIMITER.name,
+    FilesOptions.NULL_VALUE.name,
+}
+"""Options of inputs that say what a record means."""
 _OTHER_ROWS: Final = {
     GeneratorOptions.ROWS.name,
     GeneratorOptions.SEED.name,
     GeneratorOptions.UPDATES.name,
 }
-_STARTS: Final = {KafkaSourceOptions.START_OFFSET.name, KafkaSourceOptions.START_OFFSETS.name}
+_STARTS: Final = {
+    KafkaSourceOptions.START_OFFSET.name,
+    KafkaSourceOptions.START_OFFSETS.name,
+    TableSourceOptions.START.name,
+}
+_MAX_HOLD: Final = timedelta(milliseconds=MAX_HOLD_MS)
 _RETENTION: Final[tuple[AnySetting, ...]] = (
     SinkOptions.SNAPSHOT_RETENTION,
     SinkOptions.MIN_SNAPSHOTS,
@@ -74,11 +94,12 @@ def effects_of_alter(
     effects: list[Effect] = []
     match before, after, alteration:
         case st.CreateConnection(), _, st.AlterConnection(action=action):
-            effects += _of_connection(_names(action), sinks)
+            effects += _of_connection(found, action, definitions)
         case st.CreateSource(), st.CreateSource(), st.AlterSource(action=st.SetColumns()):
             effects += _of_columns(before, after, found, definitions)
-        case st.CreateSource(), _, st.AlterSource(action=action) if isinstance(action, st.SetOptions | st.ResetOptions):
-            effects += _of_source_options(before, _names(action), sinks)
+        case st.CreateSource(), st.CreateSource(), st.AlterSource(action=st.SetOptions() | st.ResetOptions() as action):
+            if sinks:
+                effects += _of_source_options(before, after, _names(action))
         case st.CreateView(), _, st.AlterView():
             effects += [_stays(sink) for sink in sinks]
         case st.CreateSink(), st.CreateSink(), st.AlterSink(action=sink_action):
@@ -140,27 +161,65 @@ def _source(statement: st.Create) -> str:
     return statement.source.to_sql() if isinstance(statement, st.CreateSink) else ""
 
 
-def _of_connection(names: set[str], sinks: list[Definition]) -> Iterator[Effect]:
+def _of_connection(found: Definition, action: st.OptionsAction, definitions: Definitions) -> Iterator[Effect]:
+    names = _names(action)
     if names & _ELSEWHERE:
-        for sink in sinks:
-            if isinstance(sink.statement, st.CreateSink):
-                table = table_of(sink.statement)
-                yield Effect(f"sink {sink.name} looks for table {table} at another place", dangerous=True)
+        for sink in _sinks_of(found, definitions):
+            yield from _elsewhere(sink, found, definitions)
+    if names & _BROKERS:
+        for source in definitions.dependents(found.uid):
+            if source.kind is st.ObjectKind.SOURCE:
+                text = f"source {source.name} reads its topic from other brokers"
+                yield Effect(f"{text}: in another cluster, the positions of its sinks mean nothing", dangerous=True)
+    if isinstance(action, st.ResetOptions) and isinstance(found.statement, st.CreateConnection):
+        for option in found.statement.options:
+            value = option.value
+            kept = isinstance(value, SecretName) and definitions.find(value.name, st.ObjectKind.SECRET)
+            if option.name in names and kept and kept.owner == found.uid:
+                yield Effect(f"the stored value of {option.name} is gone", dangerous=True)
 
 
-def _of_source_options(before: st.CreateSource, names: set[str], sinks: list[Definition]) -> Iterator[Effect]:
-    if not sinks:
+def _elsewhere(sink: Definition, connection: Definition, definitions: Definitions) -> Iterator[Effect]:
+    """What it means to a sink that a connection leads to another catalog or store."""
+    if not isinstance(sink.statement, st.CreateSink):
         return
+    used = [d for uid in sink.uses if (d := definitions.by_uid(uid))]
+    over = {d.kind for d in used if connection.uid in dict(definitions.fingerprint(d))}
+    if st.ObjectKind.CONNECTION in over:
+        table = table_of(sink.statement)
+        yield Effect(f"sink {sink.name} looks for table {table} at another place", dangerous=True)
+    if over & RELATIONS:
+        yield Effect(f"sink {sink.name} reads {sink.statement.source.name} from another place", dangerous=True)
+
+
+def _of_source_options(before: st.CreateSource, after: st.CreateSource, names: set[str]) -> Iterator[Effect]:
+    """What other options of an input do to the sinks that read it."""
     if FilesOptions.PATH.name in names:
-        yield Effect("all files of the new folder are read; rows of the old one stay in the table", dangerous=True)
+        folders = [folder_of(str(one.input.options.value(FilesOptions.PATH.name))) for one in (before, after)]
+        other = "which files of the old folder were read means nothing in the new one"
+        same = "files of the folder that it matches now are read; rows of other files stay in the table"
+        yield Effect(same if folders[0] == folders[1] else other, dangerous=True)
     if KafkaSourceOptions.TOPIC.name in names:
         yield Effect("positions in the old topic mean nothing in the new one", dangerous=True)
-    if FilesOptions.FORMAT.name in names and isinstance(before.input, parts.FilesClause):
-        yield Effect("files that were not read yet must have the new format", dangerous=True)
+    if (changed := ", ".join(sorted(names & _READING))) and not isinstance(before.input, parts.GeneratorClause):
+        what = "files" if isinstance(before.input, parts.FilesClause) else "records"
+        yield Effect(f"{what} that were not read yet are read with the new {changed}; rows stay", dangerous=True)
     if names & _OTHER_ROWS:
         yield Effect("the generator makes other rows; those in the table stay", dangerous=True)
+    if isinstance(before.input, parts.TableClause) and isinstance(after.input, parts.TableClause):
+        yield from _of_consumer(before.input, after.input)
     if names & _STARTS:
         yield Effect("it applies to new sinks: those that run continue where they are")
+
+
+def _of_consumer(before: parts.TableClause, after: parts.TableClause) -> Iterator[Effect]:
+    was, now = (catalogue.TABLE_SOURCE.check(one.options, None) for one in (before, after))
+    if TableSourceOptions.CONSUMER not in was:
+        return
+    if TableSourceOptions.CONSUMER not in now:
+        yield Effect("nothing keeps snapshots from expiring before they are read", dangerous=True)
+    elif now.get(TableSourceOptions.MAX_HOLD, _MAX_HOLD) < was.get(TableSourceOptions.MAX_HOLD, _MAX_HOLD):
+        yield Effect("snapshots that were not read yet may expire sooner", dangerous=True)
 
 
 # -------------------------------------------------------------------------------------------------------------- columns
@@ -264,8 +323,20 @@ def _of_sink_options(before: st.CreateSink, after: st.CreateSink, names: set[str
         yield Effect("it is refused while rows wait for their time", dangerous=True)
     if SinkOptions.LATE_ROWS.name in names and now.get(SinkOptions.LATE_ROWS) is LateRows.DROP:
         yield Effect("late rows are lost from now on", dangerous=True)
+    if now.get(SinkOptions.LATE_ROWS) is LateRows.DROP and _closes_sooner(was, now):
+        yield Effect("more rows are late, and late rows are lost", dangerous=True)
+    thins = [one.get(SinkOptions.THIN_SNAPSHOTS, ThinSnapshots.HOURLY) is ThinSnapshots.HOURLY for one in (was, now)]
+    if thins == [False, True]:
+        yield Effect(f"of older snapshots of table {table}, only one per hour is kept", dangerous=True)
     if any(setting.name in names and _is_shorter(was.get(setting), now.get(setting)) for setting in _RETENTION):
         yield Effect(f"older snapshots of table {table} may expire sooner", dangerous=True)
+
+
+def _closes_sooner(was: CheckedOptions, now: CheckedOptions) -> bool:
+    """Whether a logical time may be closed sooner than before."""
+    delays = [one.get(SinkOptions.WATERMARK_DELAY, timedelta(0)) for one in (was, now)]
+    idle = [one.get(SinkOptions.IDLE_TIMEOUT, timedelta.max) for one in (was, now)]
+    return delays[1] < delays[0] or idle[1] < idle[0]
 
 
 def _is_shorter(before: Any, after: Any) -> bool:

@@ -201,8 +201,8 @@ def _kafka(statement: CreateSource, used: parts.KafkaClause, definitions: Defini
 
 def _table(statement: CreateSource, used: parts.TableClause, definitions: Definitions) -> SourcePlan:
     given = catalogue.TABLE_SOURCE.check(used.options, statement.where)
-    if statement.columns or statement.envelope:
-        what = "columns" if statement.columns else "envelope"
+    if statement.columns or statement.infer or statement.envelope:
+        what = "columns" if statement.columns or statement.infer else "envelope"
         raise SqlError.at(statement.where, f"an Iceberg table has its own {what}", hint="Leave them out.")
     connection, *name = used.table.parts
     if len(name) < _LEAST_NAME:

@@ -65,7 +65,7 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
         check_apart(plan.state, place_of_table)
     stopped = sinks_of_table(catalog, table)
     defined = {d.uid for d in definitions.of(st.ObjectKind.SINK)}
-    free = {uid: version for uid, version in stopped.items() if uid not in defined}
+    free = {uid: progress for uid, progress in stopped.items() if uid not in defined}
     found = Occupied.of(catalog, table, plan.spec.branch)
     if found is not None:
         check_format(found.format_version, plan.spec.format_version, table)
@@ -78,8 +78,9 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
                 detail=f"Sinks with progress in it: {', '.join(sorted(free))}." if free else "",
                 hint="Leave out RESUME." if not free else "Use SNAPSHOT = true to start over.",
             )
-        ((uid, version),) = free.items()
-        return replace(definition, uid=uid, version=version + 1)
+        ((uid, progress),) = free.items()
+        standing = SinkState(generation=progress.generation)
+        return replace(definition, uid=uid, version=progress.fence.version + 1, standing=standing)
     if plan.spec.adopts:
         from calve.pipeline.build import sink_of
         from calve.pipeline.existing_rows import check_adoption

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from pyarrow import fs
 
 from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.model.relation import folder_of
 from calve.storage import aws
 from calve.storage.filesystems import filesystem_of, properties_for
 from calve.suggest import suggestion
@@ -95,8 +96,7 @@ class FileListing:
     @classmethod
     def of(cls, location: str) -> "FileListing":
         """Open a location. Raises InvalidInput."""
-        folder, star, _ = location.partition("*")
-        top = folder.rpartition("/")[0] if star else location
+        top = folder_of(location)
         scheme = urlsplit(location).scheme
         try:
             store, base = fs.FileSystem.from_uri(top) if scheme else (fs.LocalFileSystem(), top)
@@ -104,7 +104,7 @@ class FileListing:
             raise InvalidInput(f"the location {location} cannot be opened", detail=str(error)) from error
         rest = location.removeprefix(top).strip("/")
         base = base.rstrip("/") or "/"
-        return cls(top, store, base, _pattern(rest) if star else None, scheme, _authority(location, base))
+        return cls(top, store, base, _pattern(rest) if "*" in location else None, scheme, _authority(location, base))
 
     def files(self) -> list[KnownFile]:
         """All files that exist now, in no particular order. Raises TransientError."""

@@ -34,7 +34,7 @@ def completer() -> StatementCompleter:
     [
         ("", "", {"CREATE", "SELECT", "help", "exit"}, {"shop_sink"}),
         ("CRE", "CRE", {"CREATE"}, set()),
-        ("SHOW ", "", {"SINKS", "SNAPSHOTS FROM", "CREATE"}, {"lake"}),
+        ("SHOW ", "", {"SINKS", "CONSUMERS", "SNAPSHOTS FROM", "CREATE"}, {"lake"}),
         ("SHOW SNAPSHOTS FROM ", "", {"shop_sink", "shop.Orders"}, {"orders", "lake"}),
         ("DESCRIBE ", "", {"shop_sink", "orders", '"Big Orders"'}, {"lake", "k"}),
         ("SHOW CREATE CONNECTION ", "", {"lake"}, {"orders", "shop_sink"}),
@@ -46,6 +46,9 @@ def completer() -> StatementCompleter:
         ("ALTER SINK shop_sink SET (COM", "COM", {"COMMIT INTERVAL"}, {"URI", "SINK"}),
         ("CREATE CONNECTION c TO ICEBERG CATALOG (", "", {"URI", "TYPE", "SECRET k"}, {"COMMIT INTERVAL"}),
         ("CREATE SOURCE s FROM FILES (", "", {"PATH", "FORMAT"}, {"URI"}),
+        ("CREATE SOURCE s ", "", {"FROM FILES", "FROM ICEBERG TABLE"}, {"lake"}),
+        ("CREATE SOURCE s FROM ICEBERG TABLE ", "", {"lake"}, {"orders"}),
+        ("CREATE SOURCE s FROM ICEBERG TABLE lake.shop.o (", "", {"START", "CONSUMER"}, {"URI", "PATH"}),
         ("CREATE SINK s\nFROM orders TO ICEBERG CATALOG lake\nWITH (", "", {"COMMIT INTERVAL"}, {"PATH"}),
         ("REM", "REM", {"REMOVE ORPHAN FILES"}, set()),
         ("REMOVE ORPHAN ", "", {"FILES"}, {"shop_sink"}),

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import orc
 from typer.testing import CliRunner, Result
 
-from calve.api.init import propose_for_folder
+from calve.api.init import connection_to_create, propose_for_folder
 from calve.cli.main import app
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import InvalidInput
@@ -247,3 +247,42 @@ def test_a_folder_that_does_not_exist_may_be_a_topic(tmp_path: Path, monkeypatch
     with pytest.raises(InvalidInput, match="ordres does not exist") as caught:
         propose_for_folder("ordres")
     assert caught.value.hint == 'Did you mean "orders"? A topic needs --broker host:port, or --connection name.'
+
+
+def test_a_proposal_names_its_own_file(tmp_path: Path) -> None:
+    path = folder(tmp_path, "orders", [{"id": 1}])
+    written = tmp_path / "my orders.sql"
+    assert CliRunner().invoke(app, ["init", str(path), "-o", str(written)]).exit_code == 0
+    assert f"--     calve run '{written}' --until-caught-up\n" in written.read_text()
+    assert "--     calve run pipeline.sql " in propose_for_folder(str(path)).text
+
+
+def test_a_proposed_connection_never_redirects_one_that_exists(place: Workplace, tmp_path: Path) -> None:
+    assert connection_to_create(tmp_path / "none", "b:1") == "kafka"
+    assert not (tmp_path / "none").exists()
+    run(place, "CREATE CONNECTION Kafka TO KAFKA (BROKER = 'a:1') WITH (VALIDATE = false)")
+    assert connection_to_create(place.home, "a:1") == "kafka"
+    assert connection_to_create(place.home, "b:1") == "kafka_2"
+    run(place, "CREATE CONNECTION kafka_2 TO AWS (REGION = 'r')")
+    assert connection_to_create(place.home, "b:1") == "kafka_3"
+
+
+def test_a_source_that_is_created_again_keeps_its_inferred_columns(place: Workplace, tmp_path: Path) -> None:
+    path = folder(tmp_path, "orders", [{"id": 1, "seq": 1, "op": "u"}])
+    text = f"CREATE SOURCE s (PRIMARY KEY (id) NOT ENFORCED) FROM FILES (PATH = '{path}', FORMAT = 'json') "
+    run(place, text + "ENVELOPE UPSERT (ORDER BY seq) INFER")
+    (path / "later.json").write_text('{"id": 2, "seq": 2, "op": "u", "later": true}\n')
+    changed = text + "ENVELOPE UPSERT (ORDER BY seq, DELETE WHEN op = 'd') INFER"
+    planned = plan(place, parse(changed))
+    assert [step.action for step in planned.steps] == ["drop", "create"]
+    run(place, changed)
+    assert columns(place) == ["id", "op", "seq"]
+    assert plan(place, parse(changed)).empty
+    other = folder(tmp_path, "other", [{"id": 1, "seq": 1, "another": 1}])
+    run(place, changed.replace(str(path), str(other)).replace(", DELETE WHEN op = 'd'", ""))
+    assert columns(place) == ["another", "id", "seq"], "another folder has other columns"
+
+
+def columns(place: Workplace) -> list[str]:
+    (source,) = (d.statement for d in place.definitions() if isinstance(d.statement, CreateSource))
+    return sorted(column.name.name for column in source.columns)

@@ -13,10 +13,12 @@ from calve.cli.plan import apply_files
 from calve.cli.show import console
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import InvalidInput
-from calve.sql.parser import parse
-from calve.statements.reconcile import plan, read_files
+from calve.plan.changes import ChangePlan
+from calve.sql.parser import parse, parse_one
+from calve.statements.execute import execute
+from calve.statements.reconcile import apply, plan, read_files
 from tests.support.golden import cases_of, check
-from tests.support.plans import Planned
+from tests.support.plans import Planned, write_progress
 
 CASES = [path for path in cases_of("plan") if path.stem != "views"]
 """Views need Spark: tests/e2e/test_plan.py."""
@@ -93,6 +95,97 @@ def test_what_cannot_change_stops_the_file_even_with_yes(tmp_path: Path, capsys:
     assert "connection c" in caught.value.detail
     assert place.store.revision == revision
     assert "another name" in capsys.readouterr().err
+
+
+REPLACED = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SOURCE o (id BIGINT NOT NULL, PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '/in/o', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq);
+CREATE SOURCE x (id BIGINT NOT NULL, PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = '/in/x', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq);
+CREATE SINK s FROM o TO ICEBERG CATALOG lake NAMESPACE shop TABLE o;
+CREATE SINK t FROM x TO ICEBERG CATALOG lake NAMESPACE shop TABLE t;
+"""
+CHANGED = REPLACED.replace("BY seq);\nCREATE SOURCE x", "BY seq, DELETE WHEN d);\nCREATE SOURCE x").replace(
+    "SINK t FROM x", "SINK t FROM o"
+)
+"""Another envelope of o, and another source of t."""
+
+
+def replacing(place: Workplace) -> ChangePlan:
+    """The plan that drops a source with the sinks s and other, and creates them again."""
+    applied(place, REPLACED)
+    for text in (
+        "CREATE SINK other FROM o TO ICEBERG CATALOG lake NAMESPACE shop TABLE other",
+        "ALTER SINK s PAUSE",
+    ):
+        execute(place, parse_one(text))
+    write_progress(place, "s")
+    write_progress(place, "other")
+    return plan(place, list(parse(CHANGED)))
+
+
+def stored(place: Workplace) -> dict[str, tuple[object, ...]]:
+    return {d.label: (d.uid, d.statement.to_sql(), d.uses, d.standing) for d in place.definitions()}
+
+
+def test_a_plan_that_ends_early_restores_what_it_dropped_to_create_it_again(tmp_path: Path) -> None:
+    planned = replacing(at(tmp_path / "0"))
+    kept = {'source "o"', 'sink "s"', 'sink "other"'}
+    last = max(number for number, step in enumerate(planned.steps) if step.name in {"o", "s", "other"})
+    assert last == 4
+    for executed in range(1, last + 1):
+        place = at(tmp_path / f"{executed}")
+        planned = replacing(place)
+        before, versions = stored(place), {d.uid: d.version for d in place.definitions()}
+        applying = apply(place, planned)
+        for _ in range(executed):
+            next(applying)
+        applying.close()
+        after = stored(place)
+        assert {label: after[label] for label in kept} == {label: before[label] for label in kept}, executed
+        assert after.keys() == before.keys()
+        assert all(d.version >= versions[d.uid] for d in place.definitions())
+        known = {d.uid for d in place.definitions()}
+        assert all(known.issuperset(d.uses) for d in place.definitions())
+
+
+@pytest.mark.parametrize(("generation", "continued"), [(3, True), (0, False)])
+def test_a_sink_that_is_created_again_keeps_its_generation(tmp_path: Path, generation: int, *, continued: bool) -> None:
+    place = at(tmp_path / "home")
+    replacing(place)
+    execute(place, parse_one("ALTER SINK s SET FROM o WITH (SNAPSHOT = true)"))
+    (before,) = (d for d in place.definitions() if d.name == "s")
+    assert before.standing.generation == 3
+    write_progress(place, "s", generation=generation)  # 0: the table has not been refilled yet
+    list(apply(place, plan(place, list(parse(CHANGED)))))
+    (after,) = (d for d in place.definitions() if d.name == "s")
+    if continued:
+        assert (after.uid, after.standing) == (before.uid, before.standing)
+    else:
+        assert (after.uid == before.uid, after.standing.generation) == (False, 1)
+
+
+def test_a_statement_that_fails_after_a_drop_says_that_the_objects_are_restored(tmp_path: Path) -> None:
+    place = at(tmp_path / "home")
+    planned = replacing(place)
+    before = stored(place)
+    write_progress(place, "s", uid="another")  # meanwhile: RESUME is refused
+    with pytest.raises(InvalidInput, match="more than one dropped sink") as caught:
+        list(apply(place, planned))
+    assert 'Restored as before: source "o"' in caught.value.detail
+    assert stored(place) == before
+
+
+def test_a_connection_is_tested_when_all_of_its_options_are_as_the_file_says(tmp_path: Path) -> None:
+    place = at(tmp_path / "home")
+    text = "CREATE CONNECTION far TO ICEBERG CATALOG (TYPE = 'rest', URI = 'http://localhost:1', "
+    applied(place, text + "USER = 'a', PASSWORD = 'wolfram') WITH (VALIDATE = false)")
+    steps = plan(place, list(parse(text + "TOKEN = 'tantal')"))).steps
+    assert [step.statement.to_sql() for step in steps] == [
+        "ALTER CONNECTION far RESET (PASSWORD, USER) WITH (VALIDATE = false)",
+        "ALTER CONNECTION far SET (TOKEN = <hidden>)",
+    ]
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
