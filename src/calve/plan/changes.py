@@ -137,7 +137,8 @@ class _Planning:
     def plan(self, statements: Sequence[st.Statement], *, prune: bool) -> ChangePlan:
         declared = _declared(statements)
         listed = {found.uid for one in declared if (found := self._existing(one))}
-        replacing = [one for one in declared if self._is_replaced(one)]
+        kinds = list(st.ObjectKind)  # what is below is dropped with everything over it: once
+        replacing = sorted(filter(self._is_replaced, declared), key=lambda one: kinds.index(kind_of(one)))
         for one in replacing:
             self._replace(one, declared)
         for one in declared:
