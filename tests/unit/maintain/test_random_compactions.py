@@ -49,10 +49,13 @@ def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_c
     table = KeyedTable(tmp_path, SCHEMA, key, spec, version=version)
     waiting: list[tuple[Compactor, RewrittenFiles]] = []
     committed = 0
-    for _ in range(10):
+    steps = 10
+    while steps > 0 or not committed:  # every step may be unlucky: others took the files of all that waited
+        steps -= 1
+        assert steps > -50, "no compaction was ever committed"
         if rng.random() < 0.5:
             table.resolver = table.new_resolver(rng.choice([KeyIndexUse.ON, KeyIndexUse.OFF]))
-        change(table, rng, equality=seed == 1 and rng.random() < 0.4)
+        change(table, rng, equality=version == 2 and seed % 4 == 0 and rng.random() < 0.4)
         if rng.random() < 0.7:
             one = compactor(table, rng)
             plan = one.plan(rng.choice(POLICIES))
@@ -67,7 +70,6 @@ def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_c
             assert in_order(table.rows()) == in_order(table.contents.values())
         if version == 3:
             check_vectors(table)
-    assert committed, "or nothing was tested"
     change(table, rng, equality=False)
     assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
     table.close()
