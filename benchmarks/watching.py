@@ -12,7 +12,8 @@ One sink reads generated orders without an end. Every few commits it is watched 
 So all three share one JVM and one table, and alternate (on, off, nothing, nothing, off, on, ...): what changes slowly,
 like the size of the table, affects them alike. A ratio is the median of those of the rounds. The bar is 0.98 for
 on/off; off/nothing says what everybody pays. The client is a process of its own: it costs the sink its requests, and on
-two cores its own time.
+two cores its own time. A page stays open for days: its start, with that of the client, is not part of a measurement,
+which begins when the client was told a few states.
 """
 
 import argparse
@@ -47,6 +48,8 @@ WARM_COMMITS = 15
 """Commits before the first measurement: a fresh JVM is slow."""
 PATIENCE = 120.0
 """Seconds that a commit may take."""
+STATES = 3
+"""States that the client is told before a measurement."""
 
 CLIENT = """
 import http.client, json, sys, threading, time
@@ -107,18 +110,20 @@ class Commits:
 @contextmanager
 def watched(home: Path) -> Iterator[None]:
     """Serve the page, with a client. Fails if the client did: then nothing was measured."""
-    with tempfile.TemporaryFile("w+") as said, page_at(home) as port:
-        client = subprocess.Popen([sys.executable, "-c", CLIENT, str(port)], stdout=said)
+    with (
+        page_at(home) as port,
+        subprocess.Popen([sys.executable, "-c", CLIENT, str(port)], stdout=subprocess.PIPE, text=True) as client,
+    ):
+        assert client.stdout is not None  # it is a pipe
         try:
+            told = [client.stdout.readline() for _ in range(STATES)]
             yield
-            if client.poll() is not None:
+            if not told[-1] or client.poll() is not None:
                 raise RuntimeError("the client of the page ended")
         finally:
             client.kill()
-            client.wait()
-        said.seek(0)
-        if not said.read():
-            raise RuntimeError("the client of the page was told nothing")
+        if not client.stdout.read():
+            raise RuntimeError("the client of the page was told nothing while it was measured")
 
 
 @contextmanager

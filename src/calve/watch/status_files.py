@@ -17,7 +17,7 @@ import types
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -137,10 +137,16 @@ def _commits_of(file: Path, limit: int | None = None) -> list[CommitReport]:
     found = []
     for line in lines:
         try:
-            found.append(_decode(CommitReport, json.loads(line)))
+            found.append(_commit_of(line))
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
     return found
+
+
+@lru_cache(maxsize=4 * COMMITS_KEPT)
+def _commit_of(line: str) -> CommitReport:
+    """Decode one line. A page reads the same commits every second: most are known."""
+    return _decode(CommitReport, json.loads(line))
 
 
 # ---- writing
@@ -151,7 +157,7 @@ def write_status(file: Path, status: Status) -> str:
     part = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}.part")  # others may write at once
     try:
         make_private(file.parent)
-        part.write_text(json.dumps(asdict(status)), encoding="utf-8")
+        part.write_text(_encode(status), encoding="utf-8")
         part.replace(file)
     except OSError as error:
         with suppress(OSError):
@@ -165,7 +171,7 @@ def append_commit(file: Path, report: CommitReport) -> None:
     try:
         make_private(file.parent)
         with file.open("a", encoding="utf-8") as log:
-            log.write(json.dumps(asdict(report)) + "\n")
+            log.write(_encode(report) + "\n")
     except OSError as error:
         _log.debug("the log of commits %s could not be written: %s", file, error)
 
@@ -177,7 +183,7 @@ def shorten_commits(file: Path) -> int:
         return len(found)
     part = file.with_suffix(f".{os.getpid()}-part")
     try:
-        part.write_text("".join(json.dumps(asdict(r)) + "\n" for r in found[-COMMITS_KEPT:]), encoding="utf-8")
+        part.write_text("".join(_encode(r) + "\n" for r in found[-COMMITS_KEPT:]), encoding="utf-8")
         part.replace(file)
     except OSError as error:
         _log.debug("the log of commits %s could not be shortened: %s", file, error)
@@ -193,7 +199,12 @@ def forget_status(home: Path, sink: str) -> None:
         _log.warning("the status of sink %s could not be removed: %s", sink, error)
 
 
-# ---- JSON to values
+# ---- values to JSON and back
+
+
+def _encode(value: Status | CommitReport) -> str:
+    """JSON of a dataclass. Written at every commit: `asdict` would copy all of it first."""
+    return json.dumps(value, default=vars)
 
 
 def _decode(kind: type[T], body: object) -> T:

@@ -113,7 +113,7 @@ def _table_name(known: Known) -> str:
 def _numbers(status: Status) -> Json:
     """What a status says, without the histories."""
     left_out = {"sink", "table", "states", "maintenance", "table_health", "source", "process"}
-    body = {name: value for name, value in asdict(status).items() if name not in left_out}
+    body = {name: value for name, value in vars(status).items() if name not in left_out}
     body["last_snapshot_id"] = _text(status.last_snapshot_id)
     return body | _clipped(body)
 
@@ -167,9 +167,9 @@ def _commit_log(known: Known, commits: Sequence[CommitReport]) -> list[Json]:
     """Commits by their reports and by the table, oldest first: either may have some that the other lacks."""
     found = {commit["snapshot"]: commit for commit in _snapshots(known)}
     for report in commits:
-        body: Json = {key: value for key, value in asdict(report).items() if key != "snapshot_id"}
         name = str(report.snapshot_id)
-        body |= {"kind": "batch", "phases": [list(phase) for phase in report.phases], "snapshot": name}
+        body: Json = {**vars(report), "kind": "batch", "snapshot": name}
+        del body["snapshot_id"]
         if not report.at_ms and name in found:
             body["at_ms"] = found[name]["at_ms"]
         found[name] = {**found.get(name, {}), **body}

@@ -8,7 +8,7 @@ former. Manifests are therefore written here, with the right Avro schema.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -228,7 +228,7 @@ def _write_added(place: ManifestPlace, files: Sequence[WrittenFile], sequence_nu
 def data_file(file: WrittenFile) -> DataFile:
     """The manifest's representation of a file."""
     vector = file.vector
-    metrics = {name: None if vector else values for name, values in asdict(file.metrics).items()}
+    metrics = {name: None if vector else values for name, values in vars(file.metrics).items()}
     made = DataFile.from_args(
         _table_format_version=3,
         content=DataFileContent(file.content),
