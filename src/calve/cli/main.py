@@ -8,6 +8,7 @@ wait for Spark, Iceberg or Arrow. A module that is imported at the top must be l
 
 import os
 import sys
+from contextlib import suppress
 from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
@@ -54,13 +55,14 @@ _COMPLETE = "_CALVE_COMPLETE"
 
 def _names_of_sinks(context: typer.Context, incomplete: str) -> list[str]:
     """For the shell's completion."""
-    from calve.definitions.copies import read_copy
+    from calve.definitions.store import HomeDefinitions
     from calve.sql.statements import ObjectKind
     from calve.watch.status_files import read_statuses
 
     home = _folder(context.params.get("home"))
-    copy = read_copy(home, os.environ)
-    defined = {d.name for d in copy.definitions if d.kind is ObjectKind.SINK} if copy else set()
+    defined = set[str]()
+    with suppress(CalveError):  # nobody wants to see it here
+        defined = {d.name for d in HomeDefinitions(home).copied() or () if d.kind is ObjectKind.SINK}
     known = {status.sink for status in read_statuses(home)} | defined
     return sorted(name for name in known if name.startswith(incomplete))
 

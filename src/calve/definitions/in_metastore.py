@@ -1,22 +1,24 @@
 """Definitions in the metastore of a home folder.
 
-An edit reads all definitions, plans its changes, and applies them atomically to all components that it touches, if none
-of the five changed in between; otherwise it starts over. Watchers compare `revision` to notice edits.
+An edit reads all definitions, with the pending edits, plans its changes, and applies them atomically to all components
+that they touch, if none of the five changed in between; otherwise it starts over. Then nothing is pending.
 """
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from calve.catalog.failures import trying
 from calve.clock import SystemClock
-from calve.definitions.copies import NAMESPACE, DefinitionsCopy
-from calve.definitions.objects import COMPONENTS, ConcurrentEdit, Definition, spaces
+from calve.definitions.copies import DefinitionsCopy
+from calve.definitions.edits import Steps, created, dropped, replaced
+from calve.definitions.objects import COMPONENTS, Definition
+from calve.definitions.pending import NAMESPACE, Moment, PendingEdits
 from calve.definitions.units import DefinitionUnit, Placed, calve_views, partition_of
-from calve.errors import CommitConflict, InvalidInput, TransientError
+from calve.errors import CommitConflict, TransientError
 from calve.iceberg.small_tables.partition_files import TableVersion
 from calve.metastore.component import Component, see_together
 from calve.metastore.config import MetastoreConfig
@@ -29,74 +31,49 @@ from calve.sql.statements import ObjectKind
 ATTEMPTS = 100
 """Of reads and edits that conflict with others."""
 
+Plan = Callable[[Sequence[Definition]], list[Definition]]
+"""What the definitions become."""
+
 
 @dataclass(frozen=True)
 class _Look:
     """All definitions at one moment."""
 
     seen: Mapping[ObjectKind, TableVersion]
-    found: tuple[Placed, ...]
+    stored: tuple[Placed, ...]
+    """Those of the metastore."""
+    pending: Moment
 
-    def by_uid(self, uid: str) -> Placed | None:
-        return next((one for one in self.found if one.definition.uid == uid), None)
+    @property
+    def copy(self) -> DefinitionsCopy:
+        metadata = {COMPONENTS[kind]: seen.moment for kind, seen in self.seen.items()}
+        return DefinitionsCopy(metadata, tuple(one.definition for one in self.stored))
 
+    @property
+    def definitions(self) -> list[Definition]:
+        return self.pending.applied([one.definition for one in self.stored])
 
-class _Edit:
-    """The changes of one edit, checked as they are added."""
+    def store(self, after: Sequence[Definition], components: Mapping[ObjectKind, Component[Any]], now_ms: int) -> None:
+        """Store what the definitions have become. Raises CommitConflict if anything changed in between."""
+        changes: dict[ObjectKind, Modify[Any]] = {}
 
-    def __init__(self, look: _Look, components: Mapping[ObjectKind, Component[Any]], now_ms: int) -> None:
-        self._look = look
-        self._known = list(look.found)
-        self._components = components
-        self._now_ms = now_ms
-        self._changes: dict[ObjectKind, Modify[Any]] = {}
+        def change(kind: ObjectKind) -> Modify[Any]:
+            if kind not in changes:
+                changes[kind] = components[kind].modify().expecting(self.seen[kind])
+            return changes[kind]
 
-    def insert(self, definition: Definition) -> None:
-        """Raises InvalidInput if the name is taken."""
-        wanted, kinds = definition.statement.name, spaces(definition.kind)
-        for one in self._known:
-            there = one.definition
-            if there.kind in kinds and (wanted.matches(there.name) or there.name.lower() == wanted.name.lower()):
-                kind = there.kind.value
-                raise InvalidInput(
-                    f'{kind.lower()} "{there.name}" already exists', hint=f"Use ALTER {kind}, or another name."
-                )
-        self._put(Placed(definition, max((one.position for one in self._known), default=0) + 1))
-
-    def update(self, changed: Definition, following: Definition) -> None:
-        """Raises ConcurrentEdit if the definition changed since it was read."""
-        there = self._as_read(changed)
-        self._remove(there)
-        self._put(Placed(following, there.position))
-
-    def delete(self, definition: Definition) -> None:
-        """Raises ConcurrentEdit if the definition changed since it was read."""
-        self._remove(self._as_read(definition))
-
-    def execute(self) -> None:
-        """Raises CommitConflict if anything changed in between."""
-        if self._changes:
-            others = [seen for kind, seen in self._look.seen.items() if kind not in self._changes]
-            execute_together(list(self._changes.values()), unchanged=others)
-
-    def _as_read(self, definition: Definition) -> Placed:
-        there = self._look.by_uid(definition.uid)
-        if there is None or there.definition.version != definition.version:
-            raise _edited(definition)
-        return there
-
-    def _put(self, placed: Placed) -> None:
-        self._known.append(placed)
-        self._change(placed.definition.kind).overwrite(placed.to_unit(self._now_ms))
-
-    def _remove(self, placed: Placed) -> None:
-        self._known.remove(placed)
-        self._change(placed.definition.kind).delete(partition_of(placed.definition))
-
-    def _change(self, kind: ObjectKind) -> Modify[Any]:
-        if kind not in self._changes:
-            self._changes[kind] = self._components[kind].modify().expecting(self._look.seen[kind])
-        return self._changes[kind]
+        places = {one.definition.uid: one for one in self.stored}
+        following = max((one.position for one in self.stored), default=0) + 1
+        steps = Steps.between([one.definition for one in self.stored], after)
+        gone = {*steps.removed, *(one.uid for one in steps.put if one.uid in places)}
+        for one in (places[uid].definition for uid in places if uid in gone):
+            change(one.kind).delete(partition_of(one))
+        for number, one in enumerate(steps.put, following):
+            position = places[one.uid].position if one.uid in places else number
+            change(one.kind).overwrite(Placed(one, position).to_unit(now_ms))
+        if changes:
+            others = [seen for kind, seen in self.seen.items() if kind not in changes]
+            execute_together(list(changes.values()), unchanged=others)
 
 
 class MetastoreDefinitions:
@@ -108,72 +85,71 @@ class MetastoreDefinitions:
         self._clock = SystemClock()
         self._opening = threading.Lock()
         self._opened: Mapping[ObjectKind, Component[Any]] | None = None
+        self._pending = PendingEdits(home, self._environment)
 
     @property
-    def revision(self) -> int:
-        return sum(seen.version for seen in see_together(list(self._components().values())))
+    def revision(self) -> str:
+        return self._pending.read().revision
 
     def all(self) -> list[Definition]:
-        return list(self.copy().definitions)
+        return self._look(self._components()).definitions
 
-    def copy(self) -> DefinitionsCopy:
-        """All definitions at one moment, with what identifies it."""
+    def copy_for(self, home: Path) -> list[Definition]:
+        """All definitions; those of the metastore are copied, to read them faster the next time."""
         look = self._look(self._components())
-        moments = {COMPONENTS[kind]: seen.moment for kind, seen in look.seen.items()}
-        return DefinitionsCopy(moments, tuple(one.definition for one in look.found))
+        look.copy.write(home)
+        return look.definitions
 
     def create(self, definitions: Iterable[Definition]) -> None:
         given = list(definitions)
-
-        def plan(edit: _Edit) -> None:
-            for definition in given:
-                edit.insert(definition)
-
-        self._edit(plan, self._components())
+        self.edit(lambda known: created(known, given))
 
     def replace(self, changed: Definition, added: Iterable[Definition] = ()) -> Definition:
-        following, given = replace(changed, version=changed.version + 1), list(added)
-
-        def plan(edit: _Edit) -> None:
-            for definition in given:
-                edit.insert(definition)
-            edit.update(changed, following)
-
-        self._edit(plan, self._components())
-        return following
+        given = list(added)
+        self.edit(lambda known: replaced(known, changed, given))
+        return replace(changed, version=changed.version + 1)
 
     def drop(self, definitions: Iterable[Definition]) -> None:
         given = list(definitions)
+        self.edit(lambda known: dropped(known, given))
 
-        def plan(edit: _Edit) -> None:
-            for definition in given:
-                edit.delete(definition)
+    def settle(self) -> None:
+        if self._pending.read().edits:
+            self.edit(list)
 
-        self._edit(plan, self._components())
+    def edit(self, plan: Plan) -> None:
+        """Apply an edit, and everything that is pending."""
+        components = self._components()
 
-    def _edit(self, plan: Callable[[_Edit], None], components: Mapping[ObjectKind, Component[Any]]) -> None:
-        def attempt() -> None:
-            edit = _Edit(self._look(components), components, self._clock.now_ms())
-            plan(edit)
-            edit.execute()
+        def attempt() -> _Look:
+            look = self._look(components)
+            look.store(plan(look.definitions), components, self._clock.now_ms())
+            return look
 
-        try:
-            retry_on(CommitConflict, ATTEMPTS, attempt)
-        except CommitConflict as error:
-            raise _overtaken("changed") from error
+        with self._pending.editing():
+            try:
+                look = retry_on(CommitConflict, ATTEMPTS, attempt)
+            except CommitConflict as error:
+                raise _overtaken("changed") from error
+            if look.pending.edits:
+                self._pending.remove(look.pending.last)
 
     def _look(self, components: Mapping[ObjectKind, Component[Any]]) -> _Look:
         """Read all components at one moment."""
 
         def attempt() -> _Look:
+            pending = self._pending.read()
             seen = dict(zip(components, see_together(list(components.values())), strict=True))
             units = [unit for kind, one in components.items() for unit in _read(kind, one, seen[kind])]
-            return _Look(seen, tuple(sorted((Placed.of(unit) for unit in units), key=lambda one: one.position)))
+            if self._pending.read().numbers != pending.numbers:
+                raise _Moved
+            placed = sorted((Placed.of(unit) for unit in units), key=lambda one: one.position)
+            return _Look(seen, tuple(placed), pending)
 
         with trying("reading the definitions"):
             try:  # a version may expire before it is read
-                return retry_on(FileNotFoundError, ATTEMPTS, attempt)
-            except FileNotFoundError as error:
+                return retry_on((FileNotFoundError, _Moved), ATTEMPTS, attempt)
+            except (FileNotFoundError, _Moved) as error:
                 raise _overtaken("read") from error
 
     def _components(self) -> Mapping[ObjectKind, Component[Any]]:
@@ -189,6 +165,10 @@ class MetastoreDefinitions:
             return self._opened
 
 
+class _Moved(Exception):
+    """Pending edits were added, or moved to the metastore, during a read."""
+
+
 def _read(kind: ObjectKind, component: Component[Any], seen: TableVersion) -> list[Any]:
     return component.read_at(seen, where=calve_views() if kind is ObjectKind.VIEW else None)
 
@@ -198,12 +178,4 @@ def _overtaken(what: str) -> TransientError:
         f"the definitions could not be {what}",
         detail=f"Other processes changed them {ATTEMPTS} times in between.",
         hint="Retry.",
-    )
-
-
-def _edited(definition: Definition) -> ConcurrentEdit:
-    return ConcurrentEdit(
-        f"another process changed {definition.label}",
-        detail=f"This one read version {definition.version}.",
-        hint="Check it with SHOW CREATE, and retry.",
     )

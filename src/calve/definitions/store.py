@@ -1,13 +1,16 @@
 """The definitions of a home folder: their store, behind an interface that allows other ones, and one read of it."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from calve.definitions.copies import read_copy
+from calve.definitions.edits import Steps, created, dropped, replaced
 from calve.definitions.objects import Definition
+from calve.definitions.pending import MOST, Moment, PendingEdits
 from calve.errors import CalveError
 from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
@@ -20,8 +23,8 @@ class DefinitionStore(Protocol):
     """Stores definitions."""
 
     @property
-    def revision(self) -> int:
-        """Grows with every edit."""
+    def revision(self) -> str:
+        """Differs after every edit."""
         ...
 
     def all(self) -> list[Definition]:
@@ -43,9 +46,16 @@ class DefinitionStore(Protocol):
         """Remove these, all or none. Raises ConcurrentEdit if one changed since it was read."""
         ...
 
+    def settle(self) -> None:
+        """Move what is pending to the metastore, where other engines read it."""
+        ...
+
 
 class HomeDefinitions:
-    """The store of a home folder: its metastore, and a copy that is read while it is current."""
+    """The store of a home folder: its metastore, a copy that is read while it is current, and pending edits.
+
+    With a current copy, definitions are read and changed without Iceberg.
+    """
 
     def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
         self._home = home
@@ -53,35 +63,56 @@ class HomeDefinitions:
         self._opened: MetastoreDefinitions | None = None
 
     @property
-    def revision(self) -> int:
-        return self._metastore().revision
+    def revision(self) -> str:
+        return self._pending().read().revision
 
     def all(self) -> list[Definition]:
-        copy = read_copy(self._home, self._environment)
-        return self._copied() if copy is None else list(copy.definitions)
+        return self._metastore().copy_for(self._home) if (known := self.copied()) is None else known
+
+    def copied(self) -> list[Definition] | None:
+        """Every definition, if the copy is current: without it, reading them takes seconds."""
+        return self._applied(self._pending().read())
 
     def create(self, definitions: Iterable[Definition]) -> None:
-        self._metastore().create(definitions)
-        self._copy_again()
+        given = list(definitions)
+        self._edit(lambda known: created(known, given))
 
     def replace(self, changed: Definition, added: Iterable[Definition] = ()) -> Definition:
-        following = self._metastore().replace(changed, added)
-        self._copy_again()
-        return following
+        given = list(added)
+        self._edit(lambda known: replaced(known, changed, given))
+        return replace(changed, version=changed.version + 1)
 
     def drop(self, definitions: Iterable[Definition]) -> None:
-        self._metastore().drop(definitions)
+        given = list(definitions)
+        self._edit(lambda known: dropped(known, given))
+
+    def settle(self) -> None:
+        if self._pending().read().edits:
+            self._metastore().settle()
+            self._copy_again()
+
+    def _edit(self, plan: Callable[[Sequence[Definition]], list[Definition]]) -> None:
+        pending = self._pending()
+        with pending.editing():
+            moment = pending.read()
+            known = self._applied(moment)
+            if known is not None and len(moment.edits) < MOST:
+                pending.add(Steps.between(known, plan(known)))
+                return
+        self._metastore().edit(plan)
         self._copy_again()
+
+    def _applied(self, moment: Moment) -> list[Definition] | None:
+        known = read_copy(self._home, moment)
+        return None if known is None else moment.applied(known)
 
     def _copy_again(self) -> None:
         """Renew the copy after an edit. The edit is done: without a copy, the next read is slower, and that is all."""
         with suppress(CalveError):
-            self._copied()
+            self._metastore().copy_for(self._home)
 
-    def _copied(self) -> list[Definition]:
-        copy = self._metastore().copy()
-        copy.write(self._home)
-        return list(copy.definitions)
+    def _pending(self) -> PendingEdits:
+        return PendingEdits(self._home, self._environment)
 
     def _metastore(self) -> "MetastoreDefinitions":
         if self._opened is None:

@@ -9,12 +9,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from calve.definitions.objects import Definition, SinkState, kind_of, read_statement
-from calve.errors import InvalidInput
 from calve.metastore.filters import Filter, all_of, eq
 from calve.metastore.units import Role, unit_field
 from calve.metastore.views import ViewType, ViewUnit
-from calve.sql.parts import FromLiteral
-from calve.sql.statements import CreateSecret, ObjectKind
+from calve.sql.statements import ObjectKind
 
 PLUGIN, WORKSPACE = "calve", "default"
 """Identify calve's own views among the views of the component."""
@@ -59,14 +57,9 @@ class Placed:
     position: int
 
     def to_unit(self, now_ms: int) -> AnyUnit:
-        """The unit to store. Raises InvalidInput for a secret that contains its text."""
+        """The unit to store."""
         found = self.definition
         statement = found.statement
-        if isinstance(statement, CreateSecret) and isinstance(statement.origin, FromLiteral):
-            raise InvalidInput(
-                f"the text of {found.label} cannot be stored here",
-                detail="Definitions contain only references to secrets.",
-            )
         if found.kind is ObjectKind.VIEW:
             return ViewUnit(
                 storage_plugin=PLUGIN,

@@ -287,7 +287,7 @@ class Supervisor:
 
     def run(self) -> list[SinkResult]:
         """Run until every sink has ended or a stop is requested; returns how they ended."""
-        revision = -1
+        revision = ""
         waiting = 0
         while not self._stop.is_set():
             try:
@@ -295,6 +295,7 @@ class Supervisor:
                 if now != revision:
                     waiting = self._reconcile(self._place.definitions())
                     revision = now
+                    self._place.store.settle()
             except TransientError as error:
                 _log.warning("the definitions could not be read: %s", error)
             if not any(runner.alive for runner in self._runners.values()) and (not waiting or self._failed):
