@@ -7,6 +7,7 @@
     rest           the client of REST catalogs: logins, signatures, time-outs
     glue, hive     the clients of Glue and of Hive's metastore
     embedded       the SQLite catalog of one machine
+    home_tables    asks that of a home folder without pyiceberg
     outcome        sends commits: applied, not applied, or unknown
     discard        removes files of tables
     failures       errors for a failing catalog or store

@@ -110,7 +110,7 @@ class PendingEdits:
             make_private(self._home)
             file = (self._home / "definitions.lock").open("a")
         except OSError as error:
-            raise TransientError("the definitions cannot be changed", detail=f"{error}.") from error
+            raise _unwritable(error) from error
         with file:
             _wait_for(file.fileno())
             yield
@@ -127,10 +127,16 @@ class PendingEdits:
                         "CREATE TABLE IF NOT EXISTS calve_edits (number INTEGER PRIMARY KEY AUTOINCREMENT, steps TEXT)"
                     )
         except OSError as error:
-            raise TransientError("the definitions cannot be changed", detail=f"{error}.") from error
+            raise _unwritable(error) from error
 
     def _connect(self, mode: str = "rw") -> sqlite3.Connection:
         return sqlite3.connect(f"{self._database.as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS)
+
+
+def _unwritable(error: OSError) -> TransientError:
+    from calve.catalog.failures import transient  # noqa: PLC0415 - slow to import
+
+    return transient("changing the definitions failed", error)
 
 
 def _wait_for(file: int) -> None:

@@ -26,10 +26,8 @@ class Vault:
         self._environment = environment
 
     def keep(self, uid: str, text: str) -> None:
-        """Store or replace a literal secret."""
-        from calve.catalog.failures import trying  # noqa: PLC0415 - slow to import
-
-        with trying("storing a secret in the home folder"):
+        """Store or replace a literal secret. Raises TransientError if that fails."""
+        try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             part = self._folder / f".{uid}.{os.getpid()}"
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -39,6 +37,10 @@ class Vault:
                 os.fsync(file.fileno())
             part.replace(self._folder / uid)
             durable.sync_folder(self._folder)
+        except OSError as error:
+            from calve.catalog.failures import transient  # noqa: PLC0415 - slow to import
+
+            raise transient("storing a secret in the home folder failed", error) from error
 
     def forget(self, uid: str) -> None:
         """Remove a stored secret, if there is one."""

@@ -10,17 +10,19 @@ The texts of secrets are stored in the vault before a definition refers to them,
 from dataclasses import replace
 from pathlib import Path
 
-from calve.definitions.objects import Definition, kind_of, spaces
+from calve.catalog.home_tables import is_in_order, is_new
+from calve.definitions.objects import Definition, SinkState, kind_of, spaces
 from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT
 from calve.definitions.workplace import Workplace
+from calve.model.connection import CatalogConnection, CatalogType, Connection
 from calve.model.names import check_name
 from calve.model.relation import FilesInput, KafkaInput
 from calve.model.spec import NoEnvelope
 from calve.plan.connections import plan_connection, uses_of_connection, wants_validation
 from calve.plan.declared import hide_literals, normalise
 from calve.plan.lookup import required
-from calve.plan.sinks import plan_sink, uses_of_sink
+from calve.plan.sinks import OnOldProgress, SinkPlan, plan_sink, uses_of_sink
 from calve.plan.sources import plan_source, uses_of_source
 from calve.sql import parts
 from calve.sql import statements as st
@@ -149,14 +151,20 @@ class _Creation:
             for uid, text in texts.items():
                 vault.keep(uid, text)
             if tried is not None:
-                from calve.statements.probing import try_connection
-
-                try_connection(self._place, tried, Definitions([*self._definitions, *definitions]))
+                self._try(tried, Definitions([*self._definitions, *definitions]))
             self._store(*definitions)
         except BaseException:
             for uid in texts:
                 vault.forget(uid)
             raise
+
+    def _try(self, statement: st.CreateConnection, definitions: Definitions) -> None:
+        planned = plan_connection(statement, definitions)
+        if _is_embedded(planned) and is_in_order(self._place.home):
+            return
+        from calve.statements.probing import try_connection
+
+        try_connection(self._place, statement, definitions)
 
     def _sink(self, statement: st.CreateSink) -> None:
         uses = uses_of_sink(statement, self._definitions)
@@ -168,6 +176,18 @@ class _Creation:
             from calve.statements.views import check_sinks_view
 
             check_sinks_view(self._place, plan)
+        self._store(self._started(definition, plan))
+
+    def _started(self, definition: Definition, plan: SinkPlan) -> Definition:
+        """The definition with the state in which the sink starts."""
+        finds_nothing = _is_embedded(plan.catalog) and plan.state is None and is_new(self._place.home, plan.spec.table)
+        if finds_nothing and not plan.spec.adopts and plan.beginning is not OnOldProgress.RESUME:
+            started = plan.beginning is OnOldProgress.SNAPSHOT
+            return replace(definition, standing=SinkState(generation=1)) if started else definition
         from calve.statements.probing import decide_start
 
-        self._store(decide_start(self._place, definition, plan, self._definitions))
+        return decide_start(self._place, definition, plan, self._definitions)
+
+
+def _is_embedded(connection: Connection) -> bool:
+    return isinstance(connection, CatalogConnection) and connection.type is CatalogType.EMBEDDED

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"numpy", "pandas", "py4j", "pyarrow", "pyiceberg", "pyspark", "requests", "sqlalchemy"}
-SPARK = {"py4j", "pyspark"}
-"""pyarrow imports pandas by itself where it is installed."""
+from calve.definitions.in_metastore import MetastoreDefinitions
+from calve.definitions.objects import Definition, read_statement
+from calve.definitions.store import HomeDefinitions
 
+HEAVY = {"numpy", "pandas", "py4j", "pyarrow", "pyiceberg", "pyspark", "requests", "sqlalchemy"}
 PROBE = """
 import sys
 from contextlib import suppress
@@ -43,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     printed, imported = run("sql", statements, home=folder)
     assert "created sink shop" in printed
-    assert imported & SPARK == set(), "CREATE statements without views need no Spark"
+    assert imported & HEAVY == set(), "CREATE statements without views need neither Spark nor Iceberg"
     return folder
 
 
@@ -74,6 +75,7 @@ def test_status_imports_nothing_heavy(home: Path) -> None:
         ("SHOW OPTIONS LIKE 'COMMIT%'", "COMMIT INTERVAL"),
         ("CREATE SECRET IF NOT EXISTS password AS 'other'", "already exists"),
         ("CREATE SINK IF NOT EXISTS shop FROM orders TO ICEBERG CATALOG lake NAMESPACE a TABLE b", "already exists"),
+        ("CREATE SECRET fresh FROM ENV 'X'; ALTER SECRET fresh FROM ENV 'Y'; DROP SECRET fresh", "dropped secret"),
         ("EXPLAIN CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE a TABLE b MODE UPSERT", "json files"),
     ],
 )
@@ -93,19 +95,19 @@ def test_a_plan_imports_nothing_heavy(home: Path, tmp_path: Path) -> None:
 
 
 def test_the_copy_of_the_definitions_is_not_used_once_they_changed(tmp_path: Path) -> None:
-    folder = tmp_path / "home"
-    run("sql", "CREATE SECRET a AS 'x'", home=folder)
-    before = (folder / "definitions.copy").read_bytes()
-    assert "x" not in {part.strip() for part in before.decode().split('"')}
-    run("sql", "CREATE SECRET b AS 'y'", home=folder)
-    (folder / "definitions.copy").write_bytes(before)
-    printed, imported = run("sql", "SHOW SECRETS", home=folder)
+    store = MetastoreDefinitions(tmp_path, {})
+    store.create([Definition("a", 1, read_statement("CREATE SECRET a FROM ENV 'A'"))])
+    HomeDefinitions(tmp_path, {}).all()
+    before = (tmp_path / "definitions.copy").read_bytes()
+    assert run("sql", "SHOW SECRETS", home=tmp_path)[1] & HEAVY == set()
+    store.create([Definition("b", 1, read_statement("CREATE SECRET b FROM ENV 'B'"))])
+    printed, imported = run("sql", "SHOW SECRETS", home=tmp_path)
     assert "a " in printed
     assert "b " in printed
     assert "pyiceberg" in imported
-    for damage in (b"", b"{", b'{"format": 0}', b"[]"):
-        (folder / "definitions.copy").write_bytes(damage)
-        assert "b " in run("sql", "SHOW SECRETS", home=folder)[0]
+    for damage in (before, b"", b"{", b'{"format": 0}', b"[]"):
+        (tmp_path / "definitions.copy").write_bytes(damage)
+        assert [one.name for one in HomeDefinitions(tmp_path, {}).all()] == ["a", "b"]
 
 
 def test_python_m_calve_is_the_command() -> None:

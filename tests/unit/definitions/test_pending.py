@@ -12,7 +12,7 @@ from calve.definitions import pending, store
 from calve.definitions.in_metastore import MetastoreDefinitions
 from calve.definitions.objects import ConcurrentEdit, Definition, read_statement
 from calve.definitions.pending import PendingEdits
-from calve.definitions.store import HomeDefinitions
+from calve.definitions.store import DefinitionStore, HomeDefinitions
 from calve.errors import InvalidInput, TerminalError, TransientError
 from tests.unit.definitions.test_store import ALL, SECRET, SINK, SOURCE, VIEW
 
@@ -113,7 +113,7 @@ def test_random_edits_of_both_kinds_are_those_of_a_list(tmp_path: Path, seed: in
     model: list[Definition] = []
     revisions = set()
     for number in range(12):
-        home = rng.choice([light, light, heavy])(tmp_path)
+        home: DefinitionStore = heavy(tmp_path) if rng.random() < 0.3 else light(tmp_path)
         match rng.choice(["create", "create", "replace", "drop", "settle"]):
             case "replace" if model:
                 at = rng.randrange(len(model))

@@ -1,0 +1,35 @@
+"""The catalog of a home folder, asked through its SQLite file alone: the import of Iceberg would take a second.
+
+An answer is `True` only if it is certain; otherwise ask the catalog itself.
+"""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from calve.model.spec import TableName
+
+_WAIT_SECONDS = 2.0
+
+
+def is_in_order(home: Path) -> bool:
+    """Whether the catalog can be read, or is yet to be created."""
+    return _tables(home) is not None
+
+
+def is_new(home: Path, table: TableName) -> bool:
+    """Whether there is no such table."""
+    found = _tables(home)
+    return found is not None and (".".join(table.namespace), table.name) not in found
+
+
+def _tables(home: Path) -> set[tuple[str, str]] | None:
+    """Namespace and name of all tables, whatever the catalog's name; None if the file cannot be read."""
+    file = home.absolute() / "catalog.db"
+    if not file.exists():
+        return set()
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS)) as connection:
+            return set(connection.execute("SELECT table_namespace, table_name FROM iceberg_tables"))
+    except sqlite3.Error:
+        return None
