@@ -26,7 +26,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test versions lowest docs wheel demo soak bench constraints clean
+.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test slowest versions lowest docs wheel demo soak bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -105,6 +105,9 @@ e2e: $(INSTALLED) $(JAR) $(CLASSES) servers browser ## run whole pipelines, read
 test: $(INSTALLED) ## check everything: lint, the wheel, all tests
 	@$(MAKE) --no-print-directory -j 2 lint wheel $(JAR) $(CLASSES) servers browser
 	@$(PYTEST) --durations=10 tests
+
+slowest: $(INSTALLED) $(JAR) $(CLASSES) servers browser ## run the tests of `make test` and show which take the most CPU
+	@$(PYTEST) -p tests.support.cpu tests
 
 versions: $(INSTALLED) ## run a few whole pipelines with Spark 3.5, 4.0 and 4.3
 	@$(PY) scripts/spark_versions.py .cache/spark
