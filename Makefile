@@ -71,13 +71,7 @@ lint: $(INSTALLED) ## check style, format, types, layers and the links of the si
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy $(CODE)
 	@$(VENV)/bin/lint-imports
-	@$(PY) scripts/options_page.py --check
-	@$(PY) scripts/engines_page.py --check
-	@$(PY) scripts/metrics_page.py --check
-	@$(PY) scripts/types_page.py --check
-	@$(PY) scripts/errors_page.py --check
-	@$(PY) scripts/python_page.py --check
-	@$(PY) scripts/licences_page.py --check
+	@$(PY) scripts/all_pages.py --check
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 
 fmt: $(INSTALLED) ## format and mend what ruff can mend
@@ -116,13 +110,7 @@ lowest: $(INSTALLED) ## run tests with the lowest versions of packages that pypr
 	@$(PY) scripts/lowest_versions.py .cache/lowest
 
 docs: $(INSTALLED) ## write the pages that are made out of the code, and build the site into build/site
-	@$(PY) scripts/options_page.py
-	@$(PY) scripts/engines_page.py
-	@$(PY) scripts/metrics_page.py
-	@$(PY) scripts/types_page.py
-	@$(PY) scripts/errors_page.py
-	@$(PY) scripts/python_page.py
-	@$(PY) scripts/licences_page.py
+	@$(PY) scripts/all_pages.py
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 	@echo "build/site/index.html; with search: $(PY) -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
