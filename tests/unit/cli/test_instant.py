@@ -6,6 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from calve.definitions.workplace import workplace
+from calve.sql.parser import parse
+from calve.sql.statements import ObjectKind
+from calve.statements.execute import execute
+from tests.support.keyed import no_session
+
+pytestmark = pytest.mark.long
+
 HEAVY = {"numpy", "pandas", "py4j", "pyarrow", "pyiceberg", "pyspark", "requests", "sqlalchemy"}
 SPARK = {"py4j", "pyspark"}
 """pyarrow imports pandas by itself where it is installed."""
@@ -94,18 +102,25 @@ def test_a_plan_imports_nothing_heavy(home: Path, tmp_path: Path) -> None:
 
 def test_the_copy_of_the_definitions_is_not_used_once_they_changed(tmp_path: Path) -> None:
     folder = tmp_path / "home"
-    run("sql", "CREATE SECRET a AS 'x'", home=folder)
-    before = (folder / "definitions.copy").read_bytes()
+    copy = folder / "definitions.copy"
+
+    def create(statement: str) -> None:
+        (parsed,) = parse(statement)
+        execute(workplace(folder, no_session, {}), parsed)
+
+    create("CREATE SECRET a AS 'x'")
+    before = copy.read_bytes()
     assert "x" not in {part.strip() for part in before.decode().split('"')}
-    run("sql", "CREATE SECRET b AS 'y'", home=folder)
-    (folder / "definitions.copy").write_bytes(before)
+    create("CREATE SECRET b AS 'y'")
+    copy.write_bytes(before)
     printed, imported = run("sql", "SHOW SECRETS", home=folder)
     assert "a " in printed
     assert "b " in printed
     assert "pyiceberg" in imported
     for damage in (b"", b"{", b'{"format": 0}', b"[]"):
-        (folder / "definitions.copy").write_bytes(damage)
-        assert "b " in run("sql", "SHOW SECRETS", home=folder)[0]
+        copy.write_bytes(damage)
+        found = workplace(folder, no_session, {}).definitions().of(ObjectKind.SECRET)
+        assert [definition.name for definition in found] == ["a", "b"]
 
 
 def test_python_m_calve_is_the_command() -> None:

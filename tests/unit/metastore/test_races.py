@@ -24,7 +24,9 @@ def write(folder: Path, me: str, seconds: float) -> dict[str, Any]:
     """Change two partitions at once, now and then delete both; tells what the last success left there."""
     with metastore_at(folder, common=KEEPING_FEW) as metastore:
         tables = open_tables(metastore)
-        end, done, versions, last = time.monotonic() + seconds, 0, [], None
+        end, done = time.monotonic() + seconds, 0
+        versions: list[int] = []
+        last: int | None = None
         while time.monotonic() < end or done < 10:
             done += 1
             mine = f.one_of("metadata_key", [f"{me}-left", f"{me}-right"])
