@@ -50,13 +50,17 @@ def together(*calls: Callable[[], T]) -> list[T]:
         process.start()
         theirs.close()
     answers: list[T] = []
-    for ours, _ in pipes:
-        with ours:
-            if not ours.poll(_ANSWER_SECONDS):
-                raise TimeoutError("a process did not answer")
-            answers.append(ours.recv())  # EOFError: it failed, and printed why
-    for process in processes:
-        process.join()
+    try:
+        for ours, _ in pipes:
+            with ours:
+                if not ours.poll(_ANSWER_SECONDS):
+                    raise TimeoutError("a process did not answer")
+                answers.append(ours.recv())  # EOFError: it failed, and printed why
+        for process in processes:
+            process.join()
+    finally:
+        for process in processes:
+            process.kill()
     return answers
 
 
