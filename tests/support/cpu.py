@@ -5,7 +5,7 @@ during which it worked, whichever started it: the first test of a session pays f
 """
 
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class CpuTimes:
 
     def __init__(self) -> None:
         self._before = cpu_seconds(os.getpid())
-        self.tests: Counter[str] = Counter()
+        self.tests = defaultdict[str, float](float)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -56,13 +56,13 @@ class CpuTimes:
         )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        files: Counter[str] = Counter()
+        files = defaultdict[str, float](float)
         for test, seconds in self.tests.items():
             files[test.partition("::")[0]] += seconds
         for title, times in (("files", files), ("tests", self.tests)):
             terminalreporter.section(f"CPU seconds of {title}, {sum(times.values()):,.0f} in all")
-            for name, seconds in times.most_common(_SHOWN):
-                terminalreporter.write_line(f"{seconds:8.1f} {name}")
+            for name in sorted(times, key=times.__getitem__, reverse=True)[:_SHOWN]:
+                terminalreporter.write_line(f"{times[name]:8.1f} {name}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
