@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def millis(day: int, hour: int, minute: int = 0) -> int:
     return int(utc(day, hour, minute).timestamp() * 1000)
 
 
+@cache
 def generated() -> list[tuple[Any, ...]]:
     return sorted(expected_orders(orders(rows=20_000, changes=5_000), 25_000).values())
 
