@@ -26,7 +26,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test versions lowest docs wheel demo soak bench constraints clean
+.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test slowest versions lowest docs wheel demo soak bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -71,13 +71,7 @@ lint: $(INSTALLED) ## check style, format, types, layers and the links of the si
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy $(CODE)
 	@$(VENV)/bin/lint-imports
-	@$(PY) scripts/options_page.py --check
-	@$(PY) scripts/engines_page.py --check
-	@$(PY) scripts/metrics_page.py --check
-	@$(PY) scripts/types_page.py --check
-	@$(PY) scripts/errors_page.py --check
-	@$(PY) scripts/python_page.py --check
-	@$(PY) scripts/licences_page.py --check
+	@$(PY) scripts/all_pages.py --check
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 
 fmt: $(INSTALLED) ## format and mend what ruff can mend
@@ -106,6 +100,9 @@ test: $(INSTALLED) ## check everything: lint, the wheel, all tests
 	@$(MAKE) --no-print-directory -j 2 lint wheel $(JAR) $(CLASSES) servers browser
 	@$(PYTEST) --durations=10 tests
 
+slowest: $(INSTALLED) $(JAR) $(CLASSES) servers browser ## run the tests of `make test` and show which take the most CPU
+	@$(PYTEST) -p tests.support.cpu tests
+
 versions: $(INSTALLED) ## run a few whole pipelines with Spark 3.5, 4.0 and 4.3
 	@$(PY) scripts/spark_versions.py .cache/spark
 
@@ -113,13 +110,7 @@ lowest: $(INSTALLED) ## run tests with the lowest versions of packages that pypr
 	@$(PY) scripts/lowest_versions.py .cache/lowest
 
 docs: $(INSTALLED) ## write the pages that are made out of the code, and build the site into build/site
-	@$(PY) scripts/options_page.py
-	@$(PY) scripts/engines_page.py
-	@$(PY) scripts/metrics_page.py
-	@$(PY) scripts/types_page.py
-	@$(PY) scripts/errors_page.py
-	@$(PY) scripts/python_page.py
-	@$(PY) scripts/licences_page.py
+	@$(PY) scripts/all_pages.py
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 	@echo "build/site/index.html; with search: $(PY) -m http.server --bind 127.0.0.1 --directory build/site 8000"
 

@@ -115,7 +115,7 @@ def test_deletes_of_other_writers_stay_in_force(tmp_path: Path) -> None:
     foreign.close()
 
 
-@pytest.mark.parametrize("deletes", ["position", "equality"])
+@pytest.mark.parametrize("deletes", [pytest.param("position", marks=pytest.mark.soak), "equality"])
 def test_a_table_of_spark_with_position_deletes_is_taken_over(tmp_path: Path, deletes: str) -> None:
     theirs = SparkTable(tmp_path, f"adopted_{deletes}", "id BIGINT, v STRING", 2, "PARTITIONED BY (bucket(2, id))")
     theirs.run("INSERT INTO {t} VALUES (1, 'a'), (2, 'x'), (3, 'c'), (4, 'd'), (5, 'e')")

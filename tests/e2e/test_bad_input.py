@@ -25,6 +25,7 @@ from tests.support.readers import duckdb_rows
 
 KAFKA = "key STRING, value STRING, topic STRING, partition INT, offset BIGINT"
 UPSERT = Upsert(order_by=("seq",), delete_when="op = 'd'", columns="id, value")
+RECORDS = Debezium(columns="id BIGINT, value STRING")
 
 
 @pytest.fixture
@@ -77,16 +78,23 @@ def test_a_call_that_cannot_work_is_refused(lake: Lake, options: dict[str, Any],
     ("batch", "ddl", "envelope", "words"),
     [
         ([(None, "x", "u", 1)], "id BIGINT, value STRING, op STRING, seq BIGINT", UPSERT, "id"),
-        ([(1, "x", "u", None)], "id BIGINT, value STRING, op STRING, seq BIGINT", UPSERT, "seq"),
-        ([('{"id":1}', "{not json", "t", 0, 7)], KAFKA, Debezium(columns="id BIGINT, value STRING"), "7"),
-        ([('{"id":1}', '{"op":"x"}', "t", 0, 8)], KAFKA, Debezium(columns="id BIGINT, value STRING"), "8"),
-        (
+        pytest.param(
+            [(1, "x", "u", None)],
+            "id BIGINT, value STRING, op STRING, seq BIGINT",
+            UPSERT,
+            "seq",
+            marks=pytest.mark.soak,
+        ),
+        ([('{"id":1}', "{not json", "t", 0, 7)], KAFKA, RECORDS, "7"),
+        pytest.param([('{"id":1}', '{"op":"x"}', "t", 0, 8)], KAFKA, RECORDS, "8", marks=pytest.mark.soak),
+        pytest.param(
             [('{"id":1}', '{"op":"c","after":{"id":"abc","value":"v"}}', "t", 0, 9)],
             KAFKA,
-            Debezium(columns="id BIGINT, value STRING"),
+            RECORDS,
             "abc",
+            marks=pytest.mark.soak,
         ),
-        ([('{"id":1}', '{"op":"t"}', "t", 0, 10)], KAFKA, Debezium(columns="id BIGINT, value STRING"), "truncate"),
+        ([('{"id":1}', '{"op":"t"}', "t", 0, 10)], KAFKA, RECORDS, "truncate"),
     ],
     ids=["null-key", "null-order", "not-json", "unknown-op", "wrong-type", "truncate"],
 )

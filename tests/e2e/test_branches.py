@@ -14,7 +14,7 @@ Row = tuple[int, str | None, int]
 BATCHES: list[list[Row]] = [[(1, "a", 1), (2, "b", 2)], [(1, "c", 3), (3, "d", 4)], [(2, None, 5), (3, "e", 6)]]
 
 
-@pytest.mark.parametrize("deletes", ["position", "equality"])
+@pytest.mark.parametrize("deletes", ["position", pytest.param("equality", marks=pytest.mark.soak)])
 def test_changes_of_a_branch_are_those_of_the_branch_and_main_stays_empty(
     spark: SparkSession, tmp_path: Path, deletes: str
 ) -> None:

@@ -126,12 +126,23 @@ class Window:
         return [(json.loads(lower)[0], json.loads(upper)[0]) for lower, upper in dict.fromkeys(told) if lower != upper]
 
 
-@pytest.fixture(params=[False, True], ids=["by the clock", "own times"])
+BY_THE_CLOCK, OWN_TIMES = pytest.param(False, id="by the clock"), pytest.param(True, id="own times")
+
+
+def mostly(*kinds: Any) -> pytest.MarkDecorator:
+    """Windows of these kinds; of the others in `make soak`."""
+    others = (kind for kind in (BY_THE_CLOCK, OWN_TIMES) if kind not in kinds)
+    soaked = [pytest.param(*kind.values, id=kind.id, marks=pytest.mark.soak) for kind in others]
+    return pytest.mark.parametrize("window", [*kinds, *soaked], indirect=True)
+
+
+@pytest.fixture
 def window(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Window:
     del spark
     return Window(tmp_path / "home", own_times=request.param)
 
 
+@mostly(BY_THE_CLOCK, OWN_TIMES)
 def test_every_row_keeps_the_columns_that_it_was_read_with(window: Window) -> None:
     """Columns come, widen, go, come back and are renamed; structs grow; the order changes in number and type."""
     many = "tags ARRAY<STRUCT<n: INT, at: TIMESTAMP_NTZ>>"
@@ -182,6 +193,7 @@ def _at(second: int) -> Any:
     return dt.datetime(2026, 1, 1, 0, 0, second, tzinfo=dt.UTC)
 
 
+@mostly(BY_THE_CLOCK)
 def test_a_column_that_others_replace_in_the_middle_of_a_window_is_another_column(window: Window) -> None:
     window.phase("id INT NOT NULL, v STRING, n INT", "seq BIGINT", [{"id": 1, "v": "a", "n": 1, "seq": 1, "ts": 1}])
     catalog = window.lake.open()
@@ -192,6 +204,7 @@ def test_a_column_that_others_replace_in_the_middle_of_a_window_is_another_colum
     assert window.rows() == {1: {"called": "a"}, 2: {"called": "b", "n": "x"}}
 
 
+@mostly(OWN_TIMES)
 def test_not_null_comes_and_goes_in_the_middle_of_a_window(window: Window) -> None:
     """A column that the source left out once, or that others made optional, may be null; staged nulls stay."""
     order = "seq BIGINT"
@@ -212,6 +225,7 @@ def test_not_null_comes_and_goes_in_the_middle_of_a_window(window: Window) -> No
     }
 
 
+@mostly(BY_THE_CLOCK)
 def test_rows_that_an_older_version_staged_are_read_by_the_columns_of_their_files(
     window: Window, tmp_path: Path
 ) -> None:

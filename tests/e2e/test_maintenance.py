@@ -67,7 +67,7 @@ def replaced(ref: TableRef) -> int:
 def test_a_sink_that_never_rests_has_few_files_and_the_right_rows(
     ref: TableRef, deletes: str, key_index: str, partitions: tuple[str, ...]
 ) -> None:
-    stream = Stream(7, batches=30)
+    stream = Stream(7, batches=18)
     query = run(ref, stream, *partitions, deletes=deletes, key_index=key_index)
     table = ref.lake.open().load_table(ref.name.identifier)
     readers = [duckdb_rows, spark_iceberg_rows, *([datafusion_rows] if deletes == "position" else [])]
@@ -77,7 +77,7 @@ def test_a_sink_that_never_rests_has_few_files_and_the_right_rows(
         assert len(rows) == len(stream.contents), "no key is there twice"
     assert query.status().compactions == replaced(ref) >= 1
     assert " files with " in query.status().last_compaction
-    assert len(table.inspect.data_files()) < 30 * max(1, 2 * len(partitions)), "or nothing was joined"
+    assert len(table.inspect.data_files()) < 18 * max(1, 2 * len(partitions)), "or nothing was joined"
 
 
 def test_maintenance_that_fails_is_no_failure_of_the_sink(ref: TableRef) -> None:

@@ -85,7 +85,7 @@ def table_of(rows: list[dict[str, Any]]) -> dict[int, str]:
     return {row["id"]: row["value"] for row in rows}
 
 
-@pytest.mark.parametrize("examples", [5, pytest.param(150, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [3, pytest.param(150, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("make", [upsert, debezium, inserts], ids=lambda f: f.__name__)
 def test_the_table_equals_the_stream_whatever_dies_on_the_way(
     make: Any, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, examples: int

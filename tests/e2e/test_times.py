@@ -20,6 +20,7 @@ from calve.envelope.fields import LATEST_MS
 from calve.errors import TransientError
 from calve.pipeline.supervisor import Ending
 from calve.watch.status_files import read_statuses
+from tests.support.combinations import seeds
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import spark_iceberg_rows
 
@@ -190,9 +191,9 @@ def test_the_last_progress_row_seals_the_table_and_a_restart_does_nothing(items:
     "rows",
     [
         [(1, "a", 10, 1), (1, "b", 10, 1)],
-        [(1, "a", 10, 2)],
         [(1, "a", 10, 1), (1, "b", 20, 1)],
-        [(1, "a", 10, -1), (1, "b", 20, -1)],
+        pytest.param([(1, "a", 10, 2)], marks=pytest.mark.soak),
+        pytest.param([(1, "a", 10, -1), (1, "b", 20, -1)], marks=pytest.mark.soak),
     ],
 )
 def test_rows_that_break_the_key_stop_the_sink(items: Items, rows: Sequence[tuple[int, str, int, int]]) -> None:
@@ -254,9 +255,9 @@ def change(number: int, time: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("envelope", "field", "record", "mode"),
     [
-        (UPSERT, "ts", upsert, ""),
+        pytest.param(UPSERT, "ts", upsert, "", marks=pytest.mark.soak),
         (UPSERT, "ts", upsert, ", COMMIT INTERVAL = '1s'"),
-        ("DEBEZIUM (ORDER BY source.ts)", "'source.ts'", change, ""),
+        pytest.param("DEBEZIUM (ORDER BY source.ts)", "'source.ts'", change, "", marks=pytest.mark.soak),
         ("DEBEZIUM (ORDER BY source.ts)", "'source.ts'", change, " MODE APPEND"),
     ],
     ids=["upsert", "windows", "debezium", "log"],
@@ -324,7 +325,7 @@ def history(rng: random.Random, times: int) -> tuple[list[Change], dict[int, dic
     return changes, known
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 5))])
+@seeds(5)
 @pytest.mark.usefixtures("no_faults")
 def test_every_snapshot_is_the_collection_at_its_frontier_whatever_order_rows_come_in(items: Items, seed: int) -> None:
     """Rows come out of order, some ahead of their time; steps fail at random; each part is read by another run."""

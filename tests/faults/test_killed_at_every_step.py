@@ -92,15 +92,15 @@ def survives(request: pytest.FixtureRequest) -> Survives:
 
 
 @pytest.mark.parametrize(
-    ("steps", "deletes"),
-    [(START, BOTH), (COMMIT, BOTH[:1])],
+    ("steps", "deletes", "changes"),
+    [(START, BOTH, 1600), (COMMIT, BOTH[:1], 2600)],
     ids=["start and first checkpoint", "commit"],
 )
 @pytest.mark.positions
 def test_a_sink_survives_deaths_around_its(
-    survives: Survives, steps: list[str], deletes: Sequence[str], make_sink: MakeSink
+    survives: Survives, steps: list[str], deletes: Sequence[str], changes: int, make_sink: MakeSink
 ) -> None:
-    survives(make_sink("orders", changes=4600), steps, deletes)
+    survives(make_sink("orders", changes=changes), steps, deletes)
 
 
 @pytest.mark.positions

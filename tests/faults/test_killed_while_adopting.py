@@ -23,7 +23,8 @@ CREATE SOURCE changes (id BIGINT NOT NULL, v STRING{key})
   FROM KAFKA CONNECTION k (TOPIC = '{topic}', START OFFSETS = '{start}', MAX OFFSETS PER CHECKPOINT = 40)
   FORMAT JSON ENVELOPE {envelope};
 """
-STEPS = ["claim.after", "rows.after", "commit.after:2", "commit.after:2"]
+SHORT = ["claim.after", "commit.after:2"]
+LONG = ["claim.after", "rows.after", "commit.after:2", "commit.after:2"]
 """The second commit of a run says that the rows are right, if they were not checked before; else it is a batch."""
 PARTITIONS = (0, 1)
 
@@ -83,8 +84,9 @@ def changes(chance: random.Random, rows: dict[int, str], number: int) -> list[Me
 
 
 @pytest.mark.positions
+@pytest.mark.parametrize("steps", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"])
 def test_a_sink_that_takes_over_a_table_survives_kills_and_begins_where_it_first_claimed(
-    command: Command, kafka: Kafka
+    command: Command, kafka: Kafka, steps: list[str]
 ) -> None:
     chance, topic = random.Random(17), kafka.topic(partitions=2)
     rows = dict.fromkeys(range(40), "loaded")
@@ -100,7 +102,7 @@ def test_a_sink_that_takes_over_a_table_survives_kills_and_begins_where_it_first
         brokers=kafka.brokers, topic=topic, start="latest", key=", PRIMARY KEY (id) NOT ENFORCED", envelope="UPSERT"
     )
     command.write(command.where.connections, source, command.where.sink("changes", TABLE, "ADOPT = true"))
-    for _ in survives(command, STEPS):  # from the claim on nothing is passed over
+    for _ in survives(command, steps):  # from the claim on nothing is passed over
         more()
     assert {row["id"]: row["v"] for row in command.rows()} == rows
     assert len(command.rows()) == len(rows), "no key is there twice"

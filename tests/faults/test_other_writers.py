@@ -61,7 +61,7 @@ def completed(query: Query) -> None:
 
 
 @pytest.mark.representative
-@pytest.mark.parametrize("nth", [4, 5])
+@pytest.mark.parametrize("nth", [4, pytest.param(5, marks=pytest.mark.soak)])
 def test_a_rewrite_between_load_and_commit_is_a_conflict_that_is_retried(
     lake: Lake, where: Where, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +112,7 @@ def forge(lake: Lake, **values: object) -> None:
 
 
 @pytest.mark.representative
-@pytest.mark.parametrize("nth", [2, 4])
+@pytest.mark.parametrize("nth", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_a_newer_epoch_in_the_table_fences_the_run_at_once(lake: Lake, where: Where, nth: int) -> None:
     at("commit.before", nth, lambda: forge(lake, fence=Fence(1, 99, "newer")))
     query = definition(lake, where).start()

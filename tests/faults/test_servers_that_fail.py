@@ -199,7 +199,9 @@ def test_tokens_that_expire_during_a_run_are_replaced(
 
 
 @pytest.mark.positions
-@pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (405, "MethodNotAllowed")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(403, "AccessDenied"), pytest.param(405, "MethodNotAllowed", marks=pytest.mark.soak)]
+)
 def test_a_store_that_lets_nobody_delete_is_asked_once(
     lake: Lake, where: Where, lakehouse: Lakehouse, caplog: pytest.LogCaptureFixture, status: int, code: str
 ) -> None:

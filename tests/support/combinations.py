@@ -1,4 +1,4 @@
-"""Tests over several dimensions: `make test` runs a diagonal with every value in it, `make soak` all combinations."""
+"""Tests over several dimensions or seeds: `make test` runs some with every value in it, `make soak` all of them."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -23,3 +23,9 @@ def diagonal(**dimensions: Iterable[Any]) -> pytest.MarkDecorator:
         for places in product(*(range(len(dimension)) for dimension in values))
     ]
     return pytest.mark.parametrize(tuple(dimensions), combinations)
+
+
+def seeds(count: int) -> pytest.MarkDecorator:
+    """Parametrize a random test over seeds: `make test` runs the first one, `make soak` the others as well."""
+    others = (pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, count))
+    return pytest.mark.parametrize("seed", [0, *others])

@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkContext
@@ -31,6 +32,43 @@ from tests.support.jvm import QUICK
 _FORKS = multiprocessing.get_context("forkserver")
 _PRELOADED = ["tests.faults.process", "calve.cli.main", "calve.pipeline.supervisor", "tests.support.warm"]
 _GATEWAY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+_ANSWER_SECONDS = 180
+
+T = TypeVar("T")
+
+
+def together(*calls: Callable[[], T]) -> list[T]:
+    """What calls return that begin at the same moment, each in a process of its own. They are pickled."""
+    _FORKS.set_forkserver_preload(_PRELOADED)
+    start = _FORKS.Barrier(len(calls))
+    pipes = [_FORKS.Pipe(duplex=False) for _ in calls]
+    processes = [
+        _FORKS.Process(target=_answer, args=(call, start, theirs), daemon=True)
+        for call, (_, theirs) in zip(calls, pipes, strict=True)
+    ]
+    for process, (_, theirs) in zip(processes, pipes, strict=True):
+        process.start()
+        theirs.close()
+    answers: list[T] = []
+    try:
+        for ours, _ in pipes:
+            with ours:
+                if not ours.poll(_ANSWER_SECONDS):
+                    raise TimeoutError("a process did not answer")
+                answers.append(ours.recv())  # EOFError: it failed, and printed why
+        for process in processes:
+            process.join()
+    finally:
+        for process in processes:
+            process.kill()
+    return answers
+
+
+def _answer(call: Callable[[], T], start: Any, answer: "Connection[T, Any]") -> None:
+    """In the forked process."""
+    with answer:
+        start.wait(_ANSWER_SECONDS)
+        answer.send(call())
 
 
 class WarmJvm:

@@ -34,19 +34,20 @@ REMOVERS = {
 
 
 @cache
-def nodes() -> list[tuple[str, ast.AST]]:
-    """The syntax of all of calve, each part with its file."""
+def all_calls() -> list[tuple[str, ast.Call]]:
+    """Every call in calve's code, with its file."""
     return [
         (str(path.relative_to(SOURCES)), node)
         for path in sorted(SOURCES.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
     ]
 
 
 def calls() -> Iterator[tuple[str, int, ast.Attribute]]:
     """Every call of a method: the file, the line, and what is called."""
-    for file, node in nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    for file, node in all_calls():
+        if isinstance(node.func, ast.Attribute):
             yield file, node.lineno, node.func
 
 
@@ -82,9 +83,7 @@ def test_files_of_tables_are_removed_by_one_module_alone() -> None:
 def test_a_conflict_is_raised_by_those_who_know_that_nothing_was_applied() -> None:
     """Everybody else would have files removed by guessing."""
     raising = {
-        file
-        for file, node in nodes()
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "CommitConflict"
+        file for file, node in all_calls() if isinstance(node.func, ast.Name) and node.func.id == "CommitConflict"
     }
     assert raising == {
         "catalog/outcome.py",  # the answer of a catalog

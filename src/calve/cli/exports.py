@@ -1,7 +1,6 @@
 """Where the metrics of a run go: an endpoint for Prometheus, a file for node_exporter, OpenTelemetry."""
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from prometheus_client import start_http_server, write_to_textfile
 
+from calve.cli.repeating import repeating
 from calve.errors import InvalidInput
 from calve.metrics import REGISTRY
 
@@ -56,19 +56,10 @@ def write_metrics(file: Path, every: float = FILE_SECONDS) -> Iterator[None]:
             f'the metrics file "{file}" does not end in .prom', hint="node_exporter reads no other files."
         )
     _write(file, required=True)
-    ended = threading.Event()
-
-    def main() -> None:
-        while not ended.wait(every):
-            _write(file)
-
-    thread = threading.Thread(target=main, name="calve-metrics", daemon=True)
-    thread.start()
     try:
-        yield
+        with repeating(lambda: _write(file), every, "calve-metrics"):
+            yield
     finally:
-        ended.set()
-        thread.join()
         _write(file)
 
 

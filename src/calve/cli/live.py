@@ -1,6 +1,5 @@
 """What `calve run` shows while it works: a live table on a terminal, lines elsewhere."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -9,6 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from calve.cli.repeating import repeating
 from calve.cli.show import counted, format_age, health_text, pending_text, styled
 from calve.clock import Clock, SystemClock
 from calve.model.health import Health, Status
@@ -81,21 +81,14 @@ def live_table(statuses: Sequence[Status], now_ms: int) -> Group:
 
 @contextmanager
 def _lines(console: Console, statuses: Statuses, clock: Clock, every: float) -> Iterator[None]:
-    ended = threading.Event()
     lines = StatusLines(clock, every)
 
     def show() -> None:
-        while not ended.wait(REFRESH_SECONDS):
-            for line in lines.due(statuses()):
-                console.print(line, soft_wrap=True)
+        for line in lines.due(statuses()):
+            console.print(line, soft_wrap=True)
 
-    thread = threading.Thread(target=show, name="calve-progress", daemon=True)
-    thread.start()
-    try:
+    with repeating(show, REFRESH_SECONDS, "calve-progress"):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 class StatusLines:

@@ -11,12 +11,13 @@ from tests.integration.reader.tables import check, in_order, rows_of
 from tests.integration.write.frames import frame_of
 from tests.integration.write.test_read_back import NAME, Everything
 from tests.integration.write.test_writers import EVERY_TYPE, FAST, rows_of_every_type
+from tests.support.combinations import seeds
 from tests.support.foreign import ForeignTable
 from tests.support.readers import spark_iceberg_rows
 from tests.support.regions import SCHEMA, random_commit, random_row, table_of_regions
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(3)
 def test_equality_deletes_read_as_the_runtime_does(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     table = table_of_regions(tmp_path)

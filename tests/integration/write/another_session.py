@@ -1,7 +1,5 @@
 """A Spark whose settings a running session cannot change: tasks are tried twice, and the driver takes little.
 
-    python -m tests.integration.write.another_session <folder>
-
 Writes one batch by tasks whose first attempts fail in the middle of a file, and one that is too large for the driver.
 The pickled results go to <folder>/results.
 """
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, SparkSession
 
 from calve import faults
@@ -51,7 +50,7 @@ def changes(spark: SparkSession) -> DataFrame:
     )
 
 
-def main(folder: Path) -> dict[str, WriteResult]:
+def results(folder: Path) -> dict[str, WriteResult]:
     settings = {**QUICK, "spark.driver.maxResultSize": "100k"}
     spark = embedded_session(folder / "home", master="local[2,2]", conf=settings)
     frame, ids = changes(spark), RandomIds()
@@ -65,6 +64,9 @@ def main(folder: Path) -> dict[str, WriteResult]:
     return {"large": large, "retried": retried}
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """The command: the argument is the folder."""
+    register_pickle_by_value(sys.modules[__name__])  # tasks need not import the tests
     here = Path(sys.argv[1])
-    (here / "results").write_bytes(pickle.dumps(main(here)))
+    (here / "results").write_bytes(pickle.dumps(results(here)))
+    return 0

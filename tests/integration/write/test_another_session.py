@@ -1,8 +1,6 @@
 """Tasks that are tried again, and batches that Spark does not let the driver take."""
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,14 +8,16 @@ import pytest
 
 from calve.model.files import WriteResult
 from tests.integration.write.another_session import ROWS
-from tests.support.readers import ROOT
+from tests.support.warm import WarmProcess
 from tests.unit.write.sample import local, rows_of
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("another")
-    subprocess.run([sys.executable, "-m", "tests.integration.write.another_session", folder], cwd=ROOT, check=True)
+    process = WarmProcess("tests.integration.write.another_session", [str(folder)], {})
+    _, printed = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
     return folder
 
 

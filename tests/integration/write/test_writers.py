@@ -224,7 +224,7 @@ def test_an_operation_that_may_vary_is_not_taken_for_a_constant(spark: SparkSess
     assert constant_of(frame_of(spark, ORDERS, [(1, "NEW", 1.0, 2, UPSERT, 0, None)]), OP) is None
 
 
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("writer", [pytest.param(w, marks=[] if w in FAST else pytest.mark.soak) for w in WRITERS])
 def test_every_writer_writes_no_file_without_changes(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     frame = frame_of(spark, ORDERS, [])
     assert write(WRITERS[writer], frame, target_for(frame, ["id"], tmp_path)) == WriteResult((), 0)
@@ -322,11 +322,12 @@ def test_every_writer_puts_the_last_change_of_every_key_into_its_partition(
         assert keys == sorted(keys)
 
 
-@pytest.mark.parametrize("writer", PARTITIONING)
-def test_every_writer_partitions_every_type(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+@diagonal(writer=PARTITIONING, first=[0, 1])
+def test_every_writer_partitions_every_type(spark: SparkSession, tmp_path: Path, writer: str, first: int) -> None:
+    """Every other type; the other half of them by the other writer."""
     rows = [(*row, UPSERT, number, None) for number, row in enumerate(random_rows(random.Random(7), 60))]
     frame = frame_of(spark, COLUMNS, rows)
-    for number, (column, _) in enumerate(frame.dtypes[1:16]):
+    for number, (column, _) in enumerate(frame.dtypes[1 + first : 16 : 2]):
         target = partitioned_target(frame, ["id"], tmp_path / str(number), column)
         result = write(PARTITIONING[writer], frame, target)
         assert sorted(row["id"] for row in rows_of(result.data_files)) == list(range(60))

@@ -22,6 +22,8 @@ from tests.support.servers.proxy import Act, Fault, Proxy, commits, lost, refuse
 from tests.support.servers.tables import GlueTables, RestTables
 from tests.unit.iceberg.sample import NAME, Sample
 
+pytestmark = pytest.mark.long
+
 Forward = Callable[[Request], Answer]
 STORE_IO = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}"}
 GLUE_LOGIN = {"client.region": "r", "client.access-key-id": "k", "client.secret-access-key": "s"}
@@ -108,9 +110,21 @@ def glue_place(home: Path, ending: ExitStack) -> Place:
 
 
 PLACES = {"rest": (rest_place, REST), "glue": (glue_place, GLUE)}
-WIRE = [(kind, answer, "compaction") for kind, (_, answers) in PLACES.items() for answer in answers]
-WIRE += [(kind, "lost", sender) for kind in PLACES for sender in SENDERS if sender != "compaction"]
-WIRE += [(kind, "repeated on the way", sender) for kind in PLACES for sender in ("batch", "conversion", "dead_letters")]
+WIRE = [
+    *(pytest.param(kind, answer, "compaction") for kind, (_, answers) in PLACES.items() for answer in answers),
+    *(
+        pytest.param(kind, "lost", sender, marks=() if (at + number) % 2 == 0 else pytest.mark.soak)
+        for at, kind in enumerate(PLACES)
+        for number, sender in enumerate(SENDERS)
+        if sender != "compaction"
+    ),
+    *(
+        pytest.param(kind, "repeated on the way", sender)
+        for kind in PLACES
+        for sender in ("batch", "conversion", "dead_letters")
+    ),
+]
+"""Every answer to one sender, and of every sender a lost answer, with one of the catalogs."""
 
 
 @pytest.mark.parametrize(("kind", "answer", "sender"), WIRE)

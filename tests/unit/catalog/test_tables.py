@@ -1,7 +1,6 @@
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,9 @@ from pyiceberg.types import (
 from calve.catalog.connect import connect_embedded
 from calve.errors import InvalidInput, TransientError
 from calve.iceberg.loading import check_adoptable, check_found_by_all, load_or_create_table, unpartitioned_spec_id
+from calve.iceberg.schema.creation import iceberg_schema
 from calve.model.spec import TableName
+from tests.support.warm import together
 from tests.unit.catalog.rights import as_an_ordinary_user
 
 NAME = TableName.parse("shop.eu.orders")
@@ -217,41 +218,21 @@ def test_a_warehouse_that_cannot_be_written_says_so(catalog: Catalog, tmp_path: 
     load_or_create_table(catalog, NAME, schema(), ["id"])
 
 
-RACER = """
-import sys
-from pathlib import Path
-from calve.catalog.connect import connect_embedded
-from calve.iceberg.loading import load_or_create_table
-from calve.iceberg.schema.creation import iceberg_schema
-from calve.model.spec import TableName
-columns = '{"type": "struct", "fields": [{"name": "id", "type": "long"}]}'
-schema = iceberg_schema(columns, ["id"])
-print("ready", flush=True)
-sys.stdin.readline()
-for number in range(5):
-    catalog = connect_embedded(Path(sys.argv[1]) / str(number))
-    print(load_or_create_table(catalog, TableName.parse("a.b.t"), schema, ["id"]).metadata.table_uuid)
-    catalog.close()
-"""
+def create_five(home: Path) -> list[str]:
+    """The ids of tables that others create as well."""
+    columns = '{"type": "struct", "fields": [{"name": "id", "type": "long"}]}'
+    wanted, found = iceberg_schema(columns, ["id"]), []
+    for number in range(5):
+        catalog = connect_embedded(home / str(number))
+        table = load_or_create_table(catalog, TableName.parse("a.b.t"), wanted, ["id"])
+        found.append(str(table.metadata.table_uuid))
+        catalog.close()
+    return found
 
 
 @pytest.mark.long
 def test_processes_that_create_the_same_table_at_once_get_the_same_table(tmp_path: Path) -> None:
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
-    for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    answers = [racer.communicate(timeout=60)[0].split() for racer in racers]
-    assert [racer.returncode for racer in racers] == [0, 0, 0]
+    answers = together(*[partial(create_five, tmp_path)] * 3)
     assert len(answers[0]) == 5
     assert answers[0] == answers[1] == answers[2]
 

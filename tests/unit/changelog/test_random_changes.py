@@ -18,6 +18,7 @@ from calve.maintain.convert import ConversionTools
 from calve.model.files import WrittenFile
 from calve.model.spec import TableName, WriteOptions
 from tests.support.change_feed import apply_as_multiset, check_keyed, read_changes, states
+from tests.support.combinations import seeds
 from tests.support.foreign import NAME, ForeignTable, Row
 from tests.support.keyed import KeyedTable, no_session
 from tests.support.regions import random_commit, table_of_regions
@@ -189,7 +190,7 @@ class EvolvingTable:
                 spec.remove_field("by_id")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(3)
 def test_changes_lead_from_one_snapshot_to_another_while_columns_and_partitions_change(
     seed: int, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_the_prompt_completes_what_fits_at_the_cursor(
     assert not unexpected & set(choices)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
 def test_bash_completes_commands_options_and_names_of_sinks(tmp_path: Path) -> None:
     command = tmp_path / "bin" / "calve"
@@ -93,6 +94,7 @@ def test_bash_completes_commands_options_and_names_of_sinks(tmp_path: Path) -> N
     assert done.stdout.split("\n")[:4] == ["status", "--json", "remarkable", "duckdb"], done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_get_a_script(shell: str) -> None:
     done = subprocess.run(

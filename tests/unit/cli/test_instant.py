@@ -10,6 +10,8 @@ from calve.definitions.in_metastore import MetastoreDefinitions
 from calve.definitions.objects import Definition, read_statement
 from calve.definitions.store import HomeDefinitions
 
+pytestmark = pytest.mark.long
+
 HEAVY = {"numpy", "pandas", "py4j", "pyarrow", "pyiceberg", "pyspark", "requests", "sqlalchemy"}
 PROBE = """
 import sys

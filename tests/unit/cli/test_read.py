@@ -81,6 +81,7 @@ def test_time_travel_on_the_command_line(sample: Sample) -> None:
         printed(sample, "--snapshot", "1", "--as-of-frontier", "1")
 
 
+@pytest.mark.long
 def test_a_reader_that_closes_the_pipe_ends_it_quietly(tmp_path: Path) -> None:
     sample = Sample(tmp_path)
     sample.commit({n: f"value {n}" for n in range(HUGE)})

@@ -28,6 +28,7 @@ def test_a_page_that_other_machines_reach_is_not_started_without_a_token(tmp_pat
     assert refused.value.exit_code == 2
 
 
+@pytest.mark.long
 def test_the_command_serves_page_metrics_and_health_and_ends_well(tmp_path: Path) -> None:
     write(tmp_path, status_of("orders", Health.RUNNING, rows=7), status_of("refunds", Health.HALTED, cause="so"))
     command = [sys.executable, "-m", "calve.cli.main", "serve", "--port", "0", "--home", str(tmp_path)]

@@ -100,6 +100,7 @@ def test_nothing_but_the_one_console_prints() -> None:
     assert found == []
 
 
+@pytest.mark.long
 def test_a_terminal_that_lacks_a_character_gets_an_escape(tmp_path: Path) -> None:
     status = replace(Status.unknown("s", 1), cause="the name is ü, 表 or \ud800")
     write_status(status_file(tmp_path, "s"), status)

@@ -21,15 +21,19 @@ from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_c
 from calve.iceberg.snapshot.expiry import expire
 from calve.iceberg.snapshot.history import new_summary
 from calve.iceberg.snapshot.holds import HOLD_MS, PREFIX, Hold, HoldPlace
-from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL, Policy
+from calve.iceberg.snapshot.retention import Policy
 from calve.model.progress import tag_name
 from calve.model.spec import OnForeignCommit, RetentionOptions
 from calve.model.table import Proposal
+from tests.support.expiring import BATCH, KEPT, MANY, expire_early
 from tests.support.readers import duckdb_rows
 from tests.support.runs import Run, spec_of
 from tests.unit.iceberg.sample import NAME, SINK, Sample
 
-MANY = KEEP_ALL + 2 * BATCH
+
+@pytest.fixture(autouse=True)
+def _early(monkeypatch: pytest.MonkeyPatch) -> None:
+    expire_early(monkeypatch)
 
 
 def at_removal(monkeypatch: pytest.MonkeyPatch, catalog: Catalog, act: Callable[[int], None]) -> list[int]:
@@ -81,7 +85,7 @@ def test_a_tag_made_while_its_snapshot_expires_survives(any_sample: Sample, monk
 
 def test_a_tag_made_while_a_batch_is_committed_survives(sample: Sample) -> None:
     """Between the load that a batch builds on and its commit."""
-    for _ in range(KEEP_ALL + BATCH):
+    for _ in range(KEPT + BATCH):
         sample.commit({})
     old = sorted(sample.table.snapshots(), key=lambda s: s.sequence_number or 0)[3].snapshot_id
 
@@ -98,21 +102,21 @@ def test_a_tag_made_while_a_batch_is_committed_survives(sample: Sample) -> None:
         faults.install(None)
     assert sample.table.metadata.refs["audit"].snapshot_id == old
     assert sample.table.snapshot_by_id(old) is not None
-    assert len(sample.table.snapshots()) < KEEP_ALL + 2 * BATCH
+    assert len(sample.table.snapshots()) < KEPT + 2 * BATCH
 
 
 def test_a_failed_expiry_is_no_failed_commit_and_is_made_up_for(sample: Sample) -> None:
-    for _ in range(KEEP_ALL + BATCH):
+    for _ in range(KEPT + BATCH):
         sample.commit({})
     faults.install(faults.parse("expiry.before=error"))
     try:
         landed = sample.commit({})
-        assert len(sample.table.snapshots()) == KEEP_ALL + BATCH + 1
+        assert len(sample.table.snapshots()) == KEPT + BATCH + 1
         assert sample.iceberg.load().head == landed.snapshot_id
         sample.commit({})
     finally:
         faults.install(None)
-    assert len(sample.table.snapshots()) < KEEP_ALL + BATCH
+    assert len(sample.table.snapshots()) < KEPT + BATCH
 
 
 def test_tags_with_an_end_go_when_it_is_over_and_a_sinks_tag_has_none(sample: Sample) -> None:
@@ -155,7 +159,7 @@ def test_a_hold_keeps_its_snapshot_and_all_that_follow_it(sample: Sample) -> Non
     assert not [name for name in sample.table.metadata.refs if name.startswith(PREFIX)]
     for _ in range(BATCH):
         sample.commit({})
-    assert len(sample.table.snapshots()) <= KEEP_ALL + BATCH + 1
+    assert len(sample.table.snapshots()) <= KEPT + BATCH + 1
 
 
 def test_a_hold_that_moves_along_keeps_what_follows_its_new_place_only(sample: Sample) -> None:
@@ -184,7 +188,7 @@ def test_a_hold_of_a_process_that_died_ends_a_day_later(sample: Sample) -> None:
     for _ in range(2 * BATCH):
         sample.commit({})
     assert not [name for name in sample.table.metadata.refs if name.startswith(PREFIX)]
-    assert len(sample.iceberg.load().ancestors) <= KEEP_ALL + 2 * BATCH
+    assert len(sample.iceberg.load().ancestors) <= KEPT + 2 * BATCH
 
 
 def test_what_is_held_has_a_limit(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +238,7 @@ def contents(run: Run, branch: str = "main") -> dict[int, str]:
 
 def test_a_sink_at_rest_can_prove_its_progress_after_compactions_and_expiry_by_hand(tmp_path: Path) -> None:
     resting = Run(tmp_path, spec_of("resting"))
-    for number in range(KEEP_ALL + BATCH):
+    for number in range(KEPT + BATCH):
         resting.commit({number % 5: f"r{number}"})
     for _ in range(MANY):
         replace_nothing(resting)
@@ -242,9 +246,9 @@ def test_a_sink_at_rest_can_prove_its_progress_after_compactions_and_expiry_by_h
     assert expire(resting.now, policy) is not None, "what came before its newest snapshot goes"
     assert expire(resting.now, policy) is None
     again = Run(tmp_path, spec_of("resting"))
-    assert again.run.state.end == str(KEEP_ALL + BATCH - 1), "it stands where it stopped"
+    assert again.run.state.end == str(KEPT + BATCH - 1), "it stands where it stopped"
     again.commit({1: "again", 50: "new"})
-    rows = {number % 5: f"r{number}" for number in range(KEEP_ALL + BATCH)}
+    rows = {number % 5: f"r{number}" for number in range(KEPT + BATCH)}
     assert contents(again) == rows | {1: "again", 50: "new"}
 
 
@@ -270,14 +274,14 @@ def test_a_sink_at_rest_on_a_branch_goes_on_after_compactions_and_commits_to_mai
         resting.commit({number: "r"})
     busy = Run(tmp_path, spec_of("busy"))
     assert calve.compact(calve.connect(home=tmp_path).table("shop.orders"), branch="audit") is not None
-    for number in range(MANY):
+    for number in range(3 * MANY):
         busy.commit({100: f"b{number}"})
-    assert len(busy.now.snapshots()) < MANY
+    assert len(busy.now.snapshots()) < 3 * MANY
     again = Run(tmp_path, spec_of("resting", branch="audit"))
     assert again.run.state.end == "11"
     again.commit({1: "again"})
     assert contents(again, "audit") == dict.fromkeys(range(12), "r") | {1: "again"}
-    assert contents(again) == {100: f"b{MANY - 1}"}
+    assert contents(again) == {100: f"b{3 * MANY - 1}"}
 
 
 def test_a_sink_that_lost_its_table_keeps_no_history(tmp_path: Path) -> None:
@@ -290,7 +294,7 @@ def test_a_sink_that_lost_its_table_keeps_no_history(tmp_path: Path) -> None:
     now.iceberg.commit(state, Proposal(now.progress(), retired=tuple(other.retire() for other in state.others)))
     for _ in range(2 * MANY):
         now.commit({})
-    assert len(now.iceberg.load().ancestors) <= KEEP_ALL + 2 * BATCH
+    assert len(now.iceberg.load().ancestors) <= KEPT + 2 * BATCH
     for sample in (gone, now):
         sample.close()
 

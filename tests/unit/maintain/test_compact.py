@@ -15,6 +15,7 @@ from calve.iceberg.planning.compaction_groups import BY_HAND
 from calve.maintain.compact import CompactionScope, Compactor
 from calve.maintain.convert import ConversionTools
 from calve.model.files import Content
+from tests.support.combinations import seeds
 from tests.support.foreign import ForeignTable, in_order
 from tests.support.keyed import no_session
 from tests.support.readers import duckdb_rows
@@ -30,7 +31,7 @@ def stored(table: ForeignTable) -> set[str]:
     return {path.name for path in Path(table.table.location().removeprefix("file://")).rglob("*.parquet")}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(3)
 def test_a_compacted_table_has_the_same_rows_for_every_reader(table: ForeignTable, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(5):

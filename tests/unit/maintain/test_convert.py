@@ -15,13 +15,14 @@ from calve.iceberg.sink_table import IcebergTable
 from calve.maintain.convert import ConversionTools, Converted, convert_deletes
 from calve.model.files import Content
 from calve.model.spec import OnForeignCommit, TableName
+from tests.support.combinations import seeds
 from tests.support.foreign import NAME, SINK, ForeignTable, in_order
 from tests.support.keyed import no_session
 from tests.support.readers import duckdb_rows
 from tests.support.regions import SCHEMA, random_commit, row
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(3)
 def test_a_converted_table_has_the_same_rows_for_every_reader(table: ForeignTable, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(5):
@@ -107,7 +108,7 @@ def equality_files(table: ForeignTable) -> int:
     return sum(file["content"] == Content.EQUALITY_DELETES for file in table.table.inspect.files().to_pylist())
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(3)
 def test_portions_change_no_row_in_any_snapshot(table: ForeignTable, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(4):

@@ -12,14 +12,18 @@ from calve import faults
 from calve.clock import RandomIds, SystemClock
 from calve.iceberg.planning.compaction_groups import AUTOMATIC
 from calve.iceberg.snapshot.holds import PREFIX, Hold
-from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL
 from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles, compact
 from calve.maintain.convert import ConversionTools
+from tests.support.expiring import BATCH, MANY, expire_early
 from tests.support.keyed import KeyedTable, no_session
 from tests.support.readers import duckdb_rows
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "v", LongType()))
-MANY = KEEP_ALL + 2 * BATCH
+
+
+@pytest.fixture(autouse=True)
+def _early(monkeypatch: pytest.MonkeyPatch) -> None:
+    expire_early(monkeypatch)
 
 
 class Stream:
@@ -66,7 +70,6 @@ def rewritten(compactor: Compactor) -> RewrittenFiles:
     return compactor.rewrite(plan, lambda: None)
 
 
-@pytest.mark.long
 def test_a_compaction_outlives_more_commits_than_are_kept(stream: Stream) -> None:
     stream.commits(12)
     compactor = stream.compactor()
@@ -83,7 +86,6 @@ def test_a_compaction_outlives_more_commits_than_are_kept(stream: Stream) -> Non
     assert len(stream.table.table.snapshots()) <= MANY
 
 
-@pytest.mark.long
 def test_a_long_compaction_moves_its_hold_along(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """So it keeps the history of a minute and not of hours."""
     stream.commits(12)

@@ -15,6 +15,7 @@ from calve.iceberg.planning.travel import AsOf
 from calve.maintain.manifests import RewrittenManifests, rewrite_manifests
 from calve.model.scan import ColumnComparison, ComparisonOperator
 from calve.model.spec import TableName
+from tests.support.combinations import seeds
 from tests.support.foreign import NAME, ForeignTable, in_order
 from tests.support.readers import duckdb_rows
 from tests.support.regions import BY_REGION, SCHEMA, random_commit, row
@@ -76,7 +77,7 @@ def test_only_manifests_with_other_files_are_rewritten_the_next_time(regions: Fo
     assert manifests_read(regions) == 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(3)
 def test_deletes_apply_as_before_whatever_their_kind(table: ForeignTable, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(6):

@@ -211,6 +211,7 @@ def test_every_state_put_may_fail(sample: Sample) -> None:
 KILLED_STEPS = ["removal.files", "removal.lists"]
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_at_any_step_is_made_up_for(sample: Sample) -> None:
     states = old_and_new(sample)
     expire(sample)
@@ -517,6 +518,7 @@ def live_bytes(sample: Sample) -> int:
     return sum(Path(path.removeprefix("file://")).stat().st_size for path in named(sample))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("commits", [200, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.slow])])
 def test_files_snapshots_and_metadata_stay_as_they_were(tmp_path: Path, commits: int) -> None:
     """Uniform updates: one commit a minute, retention and grace an hour, a compaction now and then."""

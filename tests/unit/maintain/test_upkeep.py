@@ -12,16 +12,20 @@ from calve.errors import FencedError, TerminalError, TransientError
 from calve.iceberg.snapshot.compaction import CompactionOwner
 from calve.iceberg.snapshot.history import stated_progress
 from calve.iceberg.snapshot.holds import PREFIX
-from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL
 from calve.maintain import compact
 from calve.maintain.rewrite import rewrite
 from calve.model.progress import property_key
 from calve.pipeline.upkeep import Upkeep
+from tests.support.expiring import MANY, expire_early
 from tests.support.readers import duckdb_rows
 from tests.support.runs import Run, spec_of
 
-MANY = KEEP_ALL + 2 * BATCH
 PATIENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _early(monkeypatch: pytest.MonkeyPatch) -> None:
+    expire_early(monkeypatch)
 
 
 def operations(run: Run) -> list[str]:

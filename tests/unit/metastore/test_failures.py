@@ -105,36 +105,46 @@ def test_metadata_that_is_lost_is_an_error(tmp_path: Path) -> None:
         open_tables(other).read()
 
 
-MODIFIES = """
-import sys
+KEEPING_ONE = {DELETE_AFTER_COMMIT: "true", VERSIONS_MAX: "1"}
+KILLS = ("metastore.files", "metastore.before", "metastore.after", "metastore.expiry")
+MODIFY = """
+import os, sys
 from pathlib import Path
+from calve import faults
 from calve.metastore.tables import open_tables
 from tests.unit.metastore.sample import GENERAL, SEGMENT, metastore_at
 from tests.unit.metastore.test_failures import KEEPING_ONE
-with metastore_at(Path(sys.argv[1]), common=KEEPING_ONE) as metastore:
-    open_tables(metastore).modify().overwrite(GENERAL, SEGMENT).execute()
+for point in sys.argv[2:]:
+    process = os.fork()
+    if process == 0:
+        faults.install(faults.parse(f"{point}=kill"))
+        with metastore_at(Path(sys.argv[1], point), common=KEEPING_ONE) as metastore:
+            open_tables(metastore).modify().overwrite(GENERAL, SEGMENT).execute()
+        os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
 """
-KEEPING_ONE = {DELETE_AFTER_COMMIT: "true", VERSIONS_MAX: "1"}
 
 
-@pytest.mark.parametrize("point", ["metastore.files", "metastore.before", "metastore.after", "metastore.expiry"])
-def test_a_process_that_is_killed_did_all_or_nothing_and_its_files_can_be_found(tmp_path: Path, point: str) -> None:
-    with metastore_at(tmp_path, common=KEEPING_ONE) as one:
-        open_tables(one).modify().overwrite(segment("dir0"), SEGMENT).execute()
-    environment = {"CALVE_FAULTS": f"{point}=kill", "PYTHONPATH": ":".join(sys.path)}
-    killed = subprocess.run([sys.executable, "-c", MODIFIES, str(tmp_path)], cwd=ROOT, env=environment, check=False)
-    assert killed.returncode == -9
-    with metastore_at(tmp_path, clock=SetClock(2**42), common=KEEPING_ONE) as other:
-        tables = open_tables(other)
-        applied = point in {"metastore.after", "metastore.expiry"}
-        keys = {unit.metadata_key for unit in tables.read()}
-        assert keys == {"dir0", "DEFAULT_SEGMENT"} | ({"GENERAL_INFO"} if applied else set())
-        assert there(tmp_path) > referred(tables)
-        orphans = tables.remove_orphans()
-        assert orphans
-        assert there(tmp_path) == referred(tables)
-        assert {unit.metadata_key for unit in tables.read()} == keys
-        assert tables.remove_orphans() == []
+@pytest.mark.long
+def test_a_process_that_is_killed_did_all_or_nothing_and_its_files_can_be_found(tmp_path: Path) -> None:
+    for point in KILLS:
+        with metastore_at(tmp_path / point, common=KEEPING_ONE) as one:
+            open_tables(one).modify().overwrite(segment("dir0"), SEGMENT).execute()
+    command = [sys.executable, "-c", MODIFY, str(tmp_path), *KILLS]
+    killed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert killed.stdout.split() == ["-9"] * len(KILLS), killed.stderr
+    for point in KILLS:
+        with metastore_at(tmp_path / point, clock=SetClock(2**42), common=KEEPING_ONE) as other:
+            tables = open_tables(other)
+            applied = point in {"metastore.after", "metastore.expiry"}
+            keys = {unit.metadata_key for unit in tables.read()}
+            assert keys == {"dir0", "DEFAULT_SEGMENT"} | ({"GENERAL_INFO"} if applied else set()), point
+            assert there(tmp_path / point) > referred(tables)
+            orphans = tables.remove_orphans()
+            assert orphans
+            assert there(tmp_path / point) == referred(tables)
+            assert {unit.metadata_key for unit in tables.read()} == keys
+            assert tables.remove_orphans() == []
 
 
 def test_young_files_are_no_orphans_yet(tables: Tables, tmp_path: Path) -> None:

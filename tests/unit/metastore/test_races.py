@@ -1,70 +1,57 @@
 """Several processes on one component."""
 
-import json
-import subprocess
-import sys
+import time
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from calve.metastore.component import Component
-from calve.metastore.tables import TableUnit, open_tables
-from tests.unit.metastore.sample import DELETE_AFTER_COMMIT, VERSIONS_MAX, metastore_at
-from tests.unit.metastore.test_expiry import referred, there
-
-ROOT = Path(__file__).parents[3]
-KEEPING_FEW = {DELETE_AFTER_COMMIT: "true", VERSIONS_MAX: "2"}
-
-# A writer changes two partitions at once, now and then deletes both, and knows what its last success left there.
-WRITER = """
-import json, sys, time
-from dataclasses import replace
-from pathlib import Path
 from calve.metastore import filters as f
 from calve.metastore.component import Component
 from calve.metastore.tables import TableUnit, open_tables
-from tests.unit.metastore.sample import metastore_at, segment
-from tests.unit.metastore.test_races import KEEPING_FEW
-folder, me, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-with metastore_at(folder, common=KEEPING_FEW) as metastore:
-    tables = open_tables(metastore)
-    tables.metadata()
-    print("ready", flush=True)
-    sys.stdin.readline()
-    end, done, versions, last = time.monotonic() + seconds, 0, [], None
-    while time.monotonic() < end or done < 10:
-        done += 1
-        mine = f.one_of("metadata_key", [f"{me}-left", f"{me}-right"])
-        if done % 10 == 0:
-            versions.append(tables.modify().delete(mine).execute())
-            last = None
-        else:
-            units = [replace(segment(f"{me}-{side}"), last_modified_time=done) for side in ("left", "right")]
-            both = replace(segment("contested"), last_modified_time=done, path=me)
-            versions.append(tables.modify().overwrite(*units, both).execute())
-            last = done
-print(json.dumps({"versions": versions, "last": last}))
-"""
+from tests.support.warm import together
+from tests.unit.metastore.sample import DELETE_AFTER_COMMIT, VERSIONS_MAX, metastore_at, segment
+from tests.unit.metastore.test_expiry import referred, there
 
-READER = """
-import json, sys
-from pathlib import Path
-from calve.metastore.component import Component
-from calve.metastore.tables import TableUnit, open_tables
-from tests.unit.metastore.sample import metastore_at
-from tests.unit.metastore.test_races import KEEPING_FEW, check_whole
-folder = Path(sys.argv[1])
-reads = 0
-with metastore_at(folder, common=KEEPING_FEW) as metastore:
-    print("ready", flush=True)
-    while not (folder / "stop").exists():
+KEEPING_FEW = {DELETE_AFTER_COMMIT: "true", VERSIONS_MAX: "2"}
+WRITERS = ("one", "two")
+
+
+def write(folder: Path, me: str, seconds: float) -> dict[str, Any]:
+    """Change two partitions at once, now and then delete both; tells what the last success left there."""
+    with metastore_at(folder, common=KEEPING_FEW) as metastore:
+        tables = open_tables(metastore)
+        end, done = time.monotonic() + seconds, 0
+        versions: list[int] = []
+        last: int | None = None
+        while time.monotonic() < end or done < 10:
+            done += 1
+            mine = f.one_of("metadata_key", [f"{me}-left", f"{me}-right"])
+            if done % 10 == 0:
+                versions.append(tables.modify().delete(mine).execute())
+                last = None
+            else:
+                units = [replace(segment(f"{me}-{side}"), last_modified_time=done) for side in ("left", "right")]
+                both = replace(segment("contested"), last_modified_time=done, path=me)
+                versions.append(tables.modify().overwrite(*units, both).execute())
+                last = done
+    (folder / f"{me} is done").touch()
+    return {"versions": versions, "last": last}
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Read until the writers are done, and once more."""
+    reads = 0
+    with metastore_at(folder, common=KEEPING_FEW) as metastore:
+        while not all((folder / f"{name} is done").exists() for name in WRITERS):
+            check_whole(open_tables(metastore))
+            reads += 1
+    with metastore_at(folder, common=KEEPING_FEW) as metastore:
         check_whole(open_tables(metastore))
-        reads += 1
-with metastore_at(folder, common=KEEPING_FEW) as metastore:
-    check_whole(open_tables(metastore))
-print(json.dumps({"reads": reads}))
-"""
+    return {"reads": reads}
 
 
 def check_whole(tables: Component[TableUnit]) -> dict[str, int | None]:
@@ -77,28 +64,12 @@ def check_whole(tables: Component[TableUnit]) -> dict[str, int | None]:
     return units
 
 
-def started(program: str, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", program, *arguments]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
 def hammer(folder: Path, seconds: float) -> None:
     with metastore_at(folder, common=KEEPING_FEW) as metastore:
         open_tables(metastore).metadata()
-    reader = started(READER, str(folder))
-    writers = {name: started(WRITER, str(folder), name, str(seconds)) for name in ("one", "two")}
-    for writer in writers.values():
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    answers = {name: json.loads(writer.communicate(timeout=seconds + 120)[0]) for name, writer in writers.items()}
-    (folder / "stop").touch()
-    read = json.loads(reader.communicate(timeout=60)[0])
-    assert [process.returncode for process in (reader, *writers.values())] == [0, 0, 0]
-    assert read["reads"] > 0
+    *written, seen = together(*(partial(write, folder, name, seconds) for name in WRITERS), partial(read, folder))
+    answers = dict(zip(WRITERS, written, strict=True))
+    assert seen["reads"] > 0
     with metastore_at(folder, common=KEEPING_FEW) as metastore:
         tables = open_tables(metastore)
         expected = {

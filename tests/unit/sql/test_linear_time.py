@@ -8,6 +8,8 @@ import pytest
 from calve.sql.errors import SqlSyntaxError
 from calve.sql.parser import parse, split_complete
 
+pytestmark = pytest.mark.long
+
 SHAPES: dict[str, Callable[[int], str]] = {
     "open parentheses": lambda n: "SELECT " + "(" * n,
     "closed parentheses": lambda n: "SELECT " + "(" * (n // 2) + ")" * (n // 2),

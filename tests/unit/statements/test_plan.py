@@ -192,6 +192,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "calve", *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_the_command_prints_a_plan_for_people_and_programs_without_iceberg(tmp_path: Path) -> None:
     home, file = tmp_path / "home", tmp_path / "p.sql"
     applied(at(home), SCRIPT)
@@ -224,6 +225,7 @@ apply_files(console(quiet=True), workplace(Path(sys.argv[1]), None, {}), [Path(s
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("said", "agreed"), [("y\n", True), ("\n", False)])
 def test_at_a_terminal_the_user_is_asked(tmp_path: Path, said: str, *, agreed: bool) -> None:
     place, file = at(tmp_path / "home"), tmp_path / "after.sql"

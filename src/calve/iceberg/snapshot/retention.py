@@ -122,7 +122,7 @@ class Retention:
 
     max_age_ms: int = MAX_AGE_MS
     min_keep: int = 1
-    keep_all: int = KEEP_ALL
+    keep_all: int = field(default_factory=lambda: KEEP_ALL)
     thin: bool = True
 
     @classmethod
@@ -167,7 +167,7 @@ class Policy:
     options: RetentionOptions
     branch: str
     now_ms: int
-    batch: int = BATCH
+    batch: int = field(default_factory=lambda: BATCH)
     """Fewer snapshots than this do not expire."""
     force: bool = False
 
