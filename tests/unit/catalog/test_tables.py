@@ -162,7 +162,7 @@ def test_a_table_has_the_format_version_that_the_sink_asks_for(catalog: Catalog)
         assert load_or_create_table(catalog, later, schema(), ["id"], format_version=version).format_version == 3
     load_or_create_table(catalog, plain, schema(), ["id"], format_version=2)
     for name, wanted, found in ((later, 2, 3), (plain, 3, 2)):
-        with pytest.raises(InvalidInput, match="has another format version") as raised:
+        with pytest.raises(InvalidInput, match=r"has (another|a later) format version") as raised:
             load_or_create_table(catalog, name, schema(), ["id"], format_version=wanted)
         assert f"It has version {found}" in raised.value.detail
 
