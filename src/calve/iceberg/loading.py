@@ -214,7 +214,7 @@ def check_format(table: Table, wanted: int | None, name: TableName, sink_id: str
 
 def check_upgradable(metadata: TableMetadata, name: str) -> None:
     """Check that the columns of a table allow format version 3. Raises InvalidInput."""
-    taken = [field.name for field in metadata.schema().fields if field.name.lower() in _LINEAGE_COLUMNS]
+    taken = reserved_columns(metadata)
     if taken:
         raise InvalidInput(
             f'table "{name}" cannot be upgraded to format version 3',
@@ -225,11 +225,18 @@ def check_upgradable(metadata: TableMetadata, name: str) -> None:
 
 def check_adoptable(table: Table, name: TableName, sink_id: str) -> None:
     """Check whether a sink that has not claimed the table yet can adopt its rows. Raises InvalidInput."""
-    if property_key(sink_id) not in table.properties and table.format_version != NEW_VERSION:
+    taken = reserved_columns(table.metadata) if table.format_version >= LATEST_FORMAT else []
+    if taken and property_key(sink_id) not in table.properties:
         raise InvalidInput(
             f'table "{name}" cannot be adopted',
-            detail=f"It has format version {table.format_version}; calve adopts tables of version {NEW_VERSION}.",
+            detail=f'It has format version 3, which uses the name of its column "{taken[0]}" for the ids of rows.',
+            hint="Rename or drop the column first.",
         )
+
+
+def reserved_columns(metadata: TableMetadata) -> list[str]:
+    """The columns of a table whose names format version 3 reserves; other tools may upgrade a table that has some."""
+    return [field.name for field in metadata.schema().fields if field.name.lower() in _LINEAGE_COLUMNS]
 
 
 def _check_lineage_columns(schema: Schema, name: TableName, version: int) -> None:
@@ -325,10 +332,9 @@ class Occupied:
     """Whether the branch has a snapshot, or will start at a snapshot of main."""
     rows: bool
     """False only if the branch certainly has no rows."""
-    format_version: int
 
     @classmethod
     def of(cls, table: Table, branch: str) -> Self:
         """Look at a branch of a loaded table."""
         head = head_of(table.metadata, branch)
-        return cls(head is not None, has_data(head), table.metadata.format_version)
+        return cls(head is not None, has_data(head))

@@ -10,8 +10,8 @@ from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput, TransientError
 from calve.iceberg.loading import (
-    NEW_VERSION,
     Occupied,
+    check_adoptable,
     check_format,
     load_table_or_none,
     planned_location,
@@ -94,7 +94,12 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
         from calve.pipeline.existing_rows import check_adoption
 
         check_adoption(sink_of(place.home, plan, definitions, place.vault))
-        _check_adopted(found, table)
+        if loaded is None:
+            raise InvalidInput(
+                f"there is no table {table} to adopt",
+                hint="Leave out ADOPT: a sink creates the table that it writes to.",
+            )
+        check_adoptable(loaded, table, definition.uid)
         return definition
     if free:
         raise InvalidInput(
@@ -109,15 +114,3 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
             hint="WITH (ADOPT = true) adopts it, WITH (SNAPSHOT = true) replaces its rows.",
         )
     return definition
-
-
-def _check_adopted(found: Occupied | None, table: TableName) -> None:
-    if found is None:
-        raise InvalidInput(
-            f"there is no table {table} to adopt", hint="Leave out ADOPT: a sink creates the table that it writes to."
-        )
-    if found.format_version != NEW_VERSION:
-        raise InvalidInput(
-            f"table {table} cannot be adopted",
-            detail=f"It has format version {found.format_version}; calve adopts tables of version {NEW_VERSION}.",
-        )
