@@ -452,7 +452,8 @@ class SinkSpec:
     retention: RetentionOptions = field(default_factory=RetentionOptions)
 
     def __post_init__(self) -> None:
-        if self.deletes is Deletes.VECTOR and self.table_format != LATEST_FORMAT:
+        needed = self.table_format  # raises InvalidInput if readers exclude every version
+        if self.deletes is Deletes.VECTOR and needed != LATEST_FORMAT:
             raise InvalidInput(
                 "deletion vectors need format version 3",
                 detail="Tables of format version 2 have position deletes instead.",

@@ -9,9 +9,10 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType
 
 from calve import faults
-from calve.catalog.outcome import send
+from calve.catalog.lineage import UPGRADE
+from calve.catalog.outcome import TableChange, send
 from calve.clock import RandomIds, SystemClock
-from calve.errors import InvalidInput
+from calve.errors import InvalidInput, TransientError
 from calve.iceberg.files.content import content_id, first_row_id, first_row_id_of
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.loading import check_upgradable
@@ -173,6 +174,26 @@ def test_an_upgrade_that_another_commit_overtook_is_made_on_top_of_it(tmp_path: 
     lists = {Path(one.manifest_list).name for one in after.now.snapshots()}
     folder = Path(after.now.location().removeprefix("file://")) / "metadata"
     assert {path.name for path in folder.glob("*snap-*.avro")} == lists, "that of the first attempt is gone"
+
+
+def test_deletes_looked_up_before_another_tool_upgraded_the_table_are_looked_up_again(tmp_path: Path) -> None:
+    run = Run(tmp_path, old())
+    run.commit({1: "a", 2: "b"})
+    head = run.now.current_snapshot()
+
+    def upgraded_by_others() -> None:
+        send(TableChange(run.now, (), (UPGRADE,), done=lambda now: now.format_version == 3), "an upgrade")
+        raise TransientError("the catalog is out of reach")
+
+    at("commit.before", upgraded_by_others)
+    assert run.commit({1: "A"})
+    assert head is not None
+    assert run.now.metadata.snapshots[-1].parent_snapshot_id == head.snapshot_id, "the upgrade added no snapshot"
+    check(run, {1: "A", 2: "b"})
+    cache, table = ManifestCache(), run.now
+    lines = cache.lines_of(table.io, table.current_snapshot())
+    deletes = [e.data_file for e in cache.entries_of(table.io, *(one.manifest for one in lines)) if e.data_file.content]
+    assert [file.file_format for file in deletes] == [FileFormat.PUFFIN]
 
 
 def test_another_branch_gets_its_ids_with_its_next_snapshot(tmp_path: Path) -> None:
