@@ -8,6 +8,7 @@ from pages import finish
 from calve.api.engines import ReadableTable, Recipe, recipes
 from calve.model.connection import AwsConnection, CatalogConnection, CatalogType, SecretRef
 from calve.model.engine import ReadingEngine
+from calve.model.readers import READERS, Encoding, Support
 from calve.model.spec import TableName
 
 PAGE = Path(__file__).parents[1] / "docs" / "engines.md"
@@ -23,13 +24,34 @@ Polars and Spark on a table of the embedded catalog. `make docs` generates this 
 
 What to know:
 
-- Deletes by position, calve's default, are read by all of these engines. Equality deletes (`DELETES = 'equality'`) are
-  not read by pyiceberg and Polars; `calve maintain TABLE --only convert` replaces them.
+- Deletes by position, calve's default, are read by all of these engines, and [by others](#what-each-engine-reads).
+  Equality deletes (`DELETES = 'equality'`) are not read by pyiceberg and Polars; `calve maintain TABLE --only convert`
+  replaces them.
 - The embedded catalog is a SQLite file in the home folder. calve keeps a `version-hint.text` beside the metadata files
   of its tables, so that DuckDB finds the newest snapshot in the table's folder. Tables of other catalogs get none:
   others may commit there, and would leave it behind.
 - A SQL catalog stores the name of the catalog with each table, and shows only tables under its own name: `calve`,
   unless the connection says `CATALOG NAME = '...'`. Give other tools the same name.
+"""
+MATRIX = """## What each engine reads
+
+No encoding of deletes is read everywhere. Tables of format version 2 have position deletes, or equality deletes
+(`DELETES = 'equality'`), those of [version 3](tables.md#format-version-3) deletion vectors. `READERS` says who reads
+the table, with a version if it is not a current one:
+
+    CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE a WITH (READERS = 'databricks, snowflake');
+    CREATE SINK t FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE b WITH (READERS = 'athena, trino 476');
+
+The first table gets version 3, the second one version 2. If all readers read both, an existing table keeps its version,
+and a new one gets version 2. If they read neither, or not what `FORMAT VERSION` and `DELETES` ask for, the statement is
+refused, and says who does not read what; `EXPLAIN CREATE SINK` shows what each of them reads. An existing table is
+checked, too, and never upgraded because of `READERS`: `ALTER SINK s SET (FORMAT VERSION = 3)`
+[does that](tables.md#upgrading-a-table).
+
+*tested* means: read in calve's tests, with DuckDB 1.5.5, Spark 4.1 and the Iceberg runtime 1.12.0, pyiceberg 0.12.0,
+Polars and, in `make soak`, Trino. Others are what the linked pages state; they were not tried. An empty field means
+that nothing is known, which counts as not read.
+
 """
 NAMES = {
     ReadingEngine.DUCKDB: "DuckDB",
@@ -64,12 +86,29 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
+            MATRIX + _matrix(),
             "## A table of the embedded catalog\n",
             *(_section(one) for one in recipes(EMBEDDED)),
             "## A table of a REST catalog, with files in S3\n",
             *(_section(one) for one in recipes(REST)),
         ]
     )
+
+
+def _matrix() -> str:
+    """The table of engines, out of the one that `READERS` decides by."""
+    head = ["in `READERS`", "engine", *(encoding.value for encoding in Encoding)]
+    rows = [[f"`{one.name}`", one.title, *(_support(one.support(e)) for e in Encoding)] for one in READERS]
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def _support(support: Support) -> str:
+    if support.reads is None:
+        return ""
+    since = f" since {support.since}" if support.since else ""
+    text = f"yes{since}" if support.reads else "no"
+    return f"[{text}]({support.source})" if support.source else f"{text}, tested"
 
 
 def _section(recipe: Recipe) -> str:

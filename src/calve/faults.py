@@ -36,6 +36,8 @@ POINTS = frozenset(
         "spark-commit.before",  # foreachBatch returns: Spark writes its commit log next
         "schema.before",  # columns or partitions of the table are about to change
         "schema.after",  # they changed, nothing uses them yet
+        "upgrade.before",  # the format version of the table is about to be raised
+        "upgrade.after",  # the table has the new version, and a snapshot that assigns row ids
         "claim.before",
         "claim.after",
         "rows.before",  # claimed, the rows that the sink adopts are about to be checked

@@ -115,15 +115,19 @@ def test_deletes_of_other_writers_stay_in_force(tmp_path: Path) -> None:
     foreign.close()
 
 
-@pytest.mark.parametrize("deletes", [pytest.param("position", marks=pytest.mark.soak), "equality"])
-def test_a_table_of_spark_with_position_deletes_is_taken_over(tmp_path: Path, deletes: str) -> None:
-    theirs = SparkTable(tmp_path, f"adopted_{deletes}", "id BIGINT, v STRING", 2, "PARTITIONED BY (bucket(2, id))")
+@pytest.mark.parametrize(
+    ("deletes", "version"), [pytest.param("position", 2, marks=pytest.mark.soak), ("equality", 2), ("vector", 3)]
+)
+def test_a_table_of_spark_with_deletes_is_taken_over(tmp_path: Path, deletes: str, version: int) -> None:
+    parts = "PARTITIONED BY (bucket(2, id))"
+    theirs = SparkTable(tmp_path, f"adopted_{deletes}", "id BIGINT, v STRING", version, parts)
     theirs.run("INSERT INTO {t} VALUES (1, 'a'), (2, 'x'), (3, 'c'), (4, 'd'), (5, 'e')")
     theirs.run("UPDATE {t} SET v = 'b' WHERE id = 2")
     theirs.run("DELETE FROM {t} WHERE id = 5")
     into = theirs.ref
     source = Batches(CHANGES, "id BIGINT, v STRING, seq BIGINT", ENVELOPE)
-    done(calve.sink(source, name="s", into=into, key=["id"]).options(adopt=True, deletes=deletes).start())
+    made = calve.sink(source, name="s", into=into, key=["id"])
+    done(made.options(adopt=True, deletes=deletes, format_version=version).start())
     assert read_back(connect_embedded(tmp_path).load_table(str(into))) == AFTER
 
 

@@ -64,8 +64,16 @@ class Run:
         self.home, self.clock, self.spec = home, clock, spec
         self.catalog = catalog or connect_embedded(home)
         schema = iceberg_schema(COLUMNS, ["id"])
-        made = load_or_create_table(self.catalog, NAME, schema, ["id"], format_version=spec.format_version)
-        shape = Shape(made.schema(), branch=spec.branch)
+        made = load_or_create_table(
+            self.catalog,
+            NAME,
+            schema,
+            ["id"],
+            known_to=spec.sink_id,
+            format_version=spec.table_format,
+            upgrades=spec.format_version is not None,
+        )
+        shape = Shape(made.schema(), branch=spec.branch, format_version=spec.format_version)
         self.removals = RemovalJournal(LocalState(home / "state"))
         self.table = IcebergTable(
             made,
@@ -101,6 +109,8 @@ class Run:
     def record(self, rows: Mapping[int, str]) -> None:
         """Make one checkpoint durable; its offsets count checkpoints."""
         self.run.claims.claim()
+        while self.table.behind:
+            self.run.claims.between_batches(self.table.evolve)
         number = self.checkpoint
         self.checkpoint += 1
         files = self._files(rows)

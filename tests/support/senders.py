@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
 
+from calve.catalog.lineage import next_row_id
 from calve.clock import RandomIds, SystemClock
 from calve.errors import BadRow
 from calve.iceberg.files.manifest_cache import ManifestCache, references
@@ -77,6 +78,22 @@ def schema_change(sample: Sample, _: Catalog) -> Act:
         assert not iceberg.behind
 
     return Act(make, rows=1, snapshots=0)
+
+
+def upgrade(sample: Sample, _: Catalog) -> Act:
+    sample.commit({1: "a"})
+    sample.commit({1: "A", 2: "b"}, deletes=[1])
+    table = sample.table
+    shape = Shape(table.schema(), format_version=3)
+    iceberg = IcebergTable(table, SINK, ["id"], sample.clock, sample.ids, shape=shape)
+
+    def make() -> None:
+        iceberg.evolve(iceberg.load())
+        assert not iceberg.behind
+        now = sample.table.metadata
+        assert (now.format_version, next_row_id(now)) == (3, 3)
+
+    return Act(make, rows=2)
 
 
 def manifest_merge(sample: Sample, _: Catalog) -> Act:
@@ -167,7 +184,7 @@ def spec_for_deletes(sample: Sample, maker: Catalog) -> Act:
 SENDERS: dict[str, Callable[[Sample, Catalog], Act]] = {
     one.__name__: one
     for one in (
-        *(batch, claim, schema_change, manifest_merge, compaction, conversion, hold, expiry),
+        *(batch, claim, schema_change, upgrade, manifest_merge, compaction, conversion, hold, expiry),
         *(dead_letters, declared_table, spec_for_deletes),
     )
 }

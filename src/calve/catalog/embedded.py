@@ -32,7 +32,7 @@ from sqlalchemy import event
 from calve.catalog.checked import Checked, NotSent
 from calve.catalog.discard import discard
 from calve.catalog.guarded import Guarded, with_log_entry
-from calve.catalog.lineage import check_snapshots, check_writable, metadata_text
+from calve.catalog.lineage import check_snapshots, check_writable, metadata_text, with_upgrade
 
 _GROWING = {"snapshots", "snapshot_log", "metadata_log"}
 
@@ -267,9 +267,9 @@ def _prepare(connection: Any, _record: Any) -> None:
 
 def _updated(base: TableMetadata, updates: tuple[TableUpdate, ...], location: str) -> TableMetadata:
     """Like pyiceberg's `update_table_metadata`, without its deep copy, which takes longer with every snapshot."""
-    check_snapshots(base, updates)
+    metadata, others = with_upgrade(base, updates)
+    check_snapshots(metadata, others)
     context = _TableMetadataUpdateContext()
-    metadata = base
-    for change in updates:
+    for change in others:
         metadata = _apply_table_update(change, metadata, context)
     return with_log_entry(metadata, location, base.last_updated_ms)

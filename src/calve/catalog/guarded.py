@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from calve.catalog.lineage import check_snapshots, check_writable, write_metadata
+from calve.catalog.lineage import check_snapshots, check_writable, with_upgrade, write_metadata
 from calve.model.names import path_segment
 from calve.model.numbers import number_property
 from calve.storage.filesystems import NO_LOCAL_FILES, is_local_location
@@ -112,10 +112,10 @@ class Guarded(_Base):
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
         for requirement in requirements:
             requirement.validate(current_table.metadata)
-        base = current_table.metadata
         check_writable(current_table)
-        check_snapshots(base, updates)
-        metadata = update_table_metadata(base, updates)
+        base, others = with_upgrade(current_table.metadata, updates)
+        check_snapshots(base, others)
+        metadata = update_table_metadata(base, others)
         metadata = with_log_entry(metadata, current_table.metadata_location, base.last_updated_ms)
         # pyiceberg uses the clock of this machine; Java rejects metadata that is older than its predecessor
         if metadata.last_updated_ms < (before := current_table.metadata.last_updated_ms):

@@ -6,20 +6,37 @@ the table: two rows would get the same id.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import Compressor, ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
-from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate, UpgradeFormatVersionUpdate
 from pyiceberg.typedef import IcebergBaseModel
 
 from calve.errors import InvalidInput
 
 LINEAGE_VERSION = 3
 """The format version from which on rows have ids."""
+
+
+UPGRADE = UpgradeFormatVersionUpdate.model_validate({"format-version": LINEAGE_VERSION})
+"""Raises the format version of a table, so that its rows get ids."""
+
+
+def with_upgrade(base: TableMetadata, updates: Sequence[TableUpdate]) -> tuple[TableMetadata, tuple[TableUpdate, ...]]:
+    """Apply an upgrade to format version 3, if the first update is one; pyiceberg refuses it. Returns the other ones.
+
+    No snapshot that the table has gets ids for its rows: a later one assigns them.
+    """
+    if not updates or updates[0] != UPGRADE:
+        return base, tuple(updates)
+    if base.format_version < LINEAGE_VERSION:
+        fields = json.loads(base.model_dump_json(exclude_none=True))
+        base = TableMetadataV3.model_validate(fields | {"format-version": LINEAGE_VERSION, "next-row-id": 0})
+    return base, tuple(updates[1:])
 
 
 def next_row_id(metadata: TableMetadata) -> int | None:

@@ -63,11 +63,11 @@ class BatchWork(Protocol[C]):
 
     @property
     def table_behind(self) -> bool:
-        """Whether the table lacks columns or partition fields of the input."""
+        """Whether the table lacks columns or partition fields of the input, or has an older format version."""
         ...
 
     def evolve_table(self, state: TableState) -> None:
-        """Add them; staged rows keep their columns."""
+        """Change one of that; staged rows keep their columns."""
         ...
 
     def refuse_rows(self, checkpoint: C) -> None:
@@ -131,7 +131,7 @@ class Choreography(Generic[C]):
             return decision
         run.checkpoints.reads(checkpoint.identity, checkpoint.batch_ms, checkpoint.unread)
         run.checkpoints.await_room()
-        if self._work.table_behind:
+        while self._work.table_behind:
             run.claims.between_batches(self._work.evolve_table)
         while True:
             try:

@@ -18,6 +18,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortDirection, SortField, SortOrder
 from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
 from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransform
@@ -64,10 +65,12 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
     known_to: str | None = None,
     evolves: bool = False,
     format_version: int | None = None,
+    upgrades: bool = False,
 ) -> Table:
     """Load the table `name`, or create it with `schema`. Safe while other processes do the same.
 
-    With `format_version`, the table must have it. Without, a new table gets `NEW_VERSION`.
+    With `format_version`, the table must have it. With `upgrades`, a table that holds the progress of the sink
+    `known_to` may also have an older one. Without a version, a new table gets `NEW_VERSION`.
 
     Raises InvalidInput when the table exists and cannot take rows of `schema` identified by `key`, or when its
     partitions differ from those of `spec`, if `spec` has any. A table that holds the progress of the sink `known_to`
@@ -82,7 +85,9 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
             version = {} if format_version is None else {"format-version": str(format_version)}
             table = _create(catalog, name, schema, spec, {**PROPERTIES, **(properties or {}), **version})
     known = known_to is not None and property_key(known_to) in table.properties
-    _check_version(table, name, schema, format_version)
+    check_format(table, format_version, name, known_to if upgrades else None)
+    _check_lineage_columns(schema, name, max(table.format_version, format_version or NEW_VERSION))
+    _check_defaults(table, name)
     _check(table, name, schema, key, evolves=evolves and known)
     _check_partitions(table, name, schema, spec, evolves=known)
     return _with_unpartitioned_spec(table, name)
@@ -169,14 +174,7 @@ def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
         return table.catalog.load_table(name.identifier)
 
 
-def _check_version(table: Table, name: TableName, schema: Schema, wanted: int | None) -> None:
-    version = table.format_version
-    if version not in FORMAT_VERSIONS:
-        raise InvalidInput(
-            f'table "{name}" has an unsupported format version', detail=f"Got {version}, expected 2 or 3."
-        )
-    check_format(version, wanted, name)
-    _check_lineage_columns(schema, name, version)
+def _check_defaults(table: Table, name: TableName) -> None:
     defaults = [field.name for field in table.schema().fields if _has_default(field)]
     if defaults:
         raise InvalidInput(
@@ -186,23 +184,59 @@ def _check_version(table: Table, name: TableName, schema: Schema, wanted: int | 
         )
 
 
-def check_format(version: int, wanted: int | None, name: TableName) -> None:
-    """Check that a table has the format version that a sink asks for, if it asks for one. Raises InvalidInput."""
-    if wanted is not None and version != wanted:
+def check_format(table: Table, wanted: int | None, name: TableName, sink_id: str | None) -> None:
+    """Check that a table has the format version that a sink needs, or can be upgraded to it. Raises InvalidInput.
+
+    Only the sink `sink_id` upgrades a table, and only if it has written to it.
+    """
+    version = table.format_version
+    if version not in FORMAT_VERSIONS:
+        raise InvalidInput(
+            f'table "{name}" has an unsupported format version', detail=f"Got {version}, expected 2 or 3."
+        )
+    if wanted is None or version == wanted:
+        return
+    if version > wanted:
+        raise InvalidInput(
+            f'table "{name}" has a later format version',
+            detail=f"It has version {version}, the sink needs {wanted}; tables cannot be downgraded.",
+            hint="Leave out FORMAT VERSION and READERS to write to the table as it is, or write to another table.",
+        )
+    if sink_id is None or property_key(sink_id) not in table.properties:
         raise InvalidInput(
             f'table "{name}" has another format version',
-            detail=f"It has version {version}, the sink asks for {wanted}; calve does not change it.",
-            hint="Leave out FORMAT VERSION to write to the table as it is, or write to another table.",
+            detail=f"It has version {version}, the sink needs {wanted}.",
+            hint="Leave out FORMAT VERSION and READERS to write to the table as it is. A sink that has written to it "
+            f"upgrades it: ALTER SINK ... SET (FORMAT VERSION = {wanted}).",
+        )
+    check_upgradable(table.metadata, str(name))
+
+
+def check_upgradable(metadata: TableMetadata, name: str) -> None:
+    """Check that the columns of a table allow format version 3. Raises InvalidInput."""
+    taken = reserved_columns(metadata)
+    if taken:
+        raise InvalidInput(
+            f'table "{name}" cannot be upgraded to format version 3',
+            detail=f'Its column "{taken[0]}" has a name that version 3 uses for the ids of rows.',
+            hint="Rename or drop the column first.",
         )
 
 
 def check_adoptable(table: Table, name: TableName, sink_id: str) -> None:
     """Check whether a sink that has not claimed the table yet can adopt its rows. Raises InvalidInput."""
-    if property_key(sink_id) not in table.properties and table.format_version != NEW_VERSION:
+    taken = reserved_columns(table.metadata) if table.format_version >= LATEST_FORMAT else []
+    if taken and property_key(sink_id) not in table.properties:
         raise InvalidInput(
             f'table "{name}" cannot be adopted',
-            detail=f"It has format version {table.format_version}; calve adopts tables of version {NEW_VERSION}.",
+            detail=f'It has format version 3, which uses the name of its column "{taken[0]}" for the ids of rows.',
+            hint="Rename or drop the column first.",
         )
+
+
+def reserved_columns(metadata: TableMetadata) -> list[str]:
+    """The columns of a table whose names format version 3 reserves; other tools may upgrade a table that has some."""
+    return [field.name for field in metadata.schema().fields if field.name.lower() in _LINEAGE_COLUMNS]
 
 
 def _check_lineage_columns(schema: Schema, name: TableName, version: int) -> None:
@@ -298,15 +332,9 @@ class Occupied:
     """Whether the branch has a snapshot, or will start at a snapshot of main."""
     rows: bool
     """False only if the branch certainly has no rows."""
-    format_version: int
 
     @classmethod
-    def of(cls, catalog: Catalog, name: TableName, branch: str) -> Self | None:
-        """Load the table; None if it does not exist. Raises TransientError."""
-        with trying(f'loading table "{name}"'):
-            try:
-                metadata = catalog.load_table(name.identifier).metadata
-            except NoSuchTableError:
-                return None
-        head = head_of(metadata, branch)
-        return cls(head is not None, has_data(head), metadata.format_version)
+    def of(cls, table: Table, branch: str) -> Self:
+        """Look at a branch of a loaded table."""
+        head = head_of(table.metadata, branch)
+        return cls(head is not None, has_data(head))

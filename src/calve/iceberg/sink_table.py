@@ -37,7 +37,7 @@ from calve.iceberg.files.manifests import manifest_file, manifest_place, write_e
 from calve.iceberg.files.names import table_mark
 from calve.iceberg.files.options import file_options
 from calve.iceberg.files.store import absent, io_properties_of
-from calve.iceberg.loading import unpartitioned_spec_id
+from calve.iceberg.loading import check_upgradable, unpartitioned_spec_id
 from calve.iceberg.planning.facts import TableSummary, standing_of
 from calve.iceberg.planning.key_scan import KeyScan, KeyScans
 from calve.iceberg.planning.table_details import table_health
@@ -276,13 +276,24 @@ class IcebergTable:
     @property
     def behind(self) -> bool:
         """Whether the table must be changed before it can take rows. Raises InvalidInput if no change helps."""
-        return bool(self._lacks(self._latest.metadata))
+        metadata = self._latest.metadata
+        return bool(self._lacks(metadata)) or self._needs_upgrade(metadata)
+
+    def _needs_upgrade(self, metadata: TableMetadata) -> bool:
+        wanted = self._shape.format_version if self._shape else None
+        if wanted is None or metadata.format_version >= wanted:
+            return False
+        check_upgradable(metadata, self._name)
+        return True
 
     def _lacks(self, metadata: TableMetadata) -> tuple[TableUpdate, ...]:
         return evolution(metadata, self._shape, self._sink_id) if self._shape else ()
 
     def evolve(self, state: TableState) -> None:
-        """Change the table's schema and partitions to match the sink, on exactly `state`. Raises like `commit`."""
+        """Change the table's schema and partitions, or then its format version, on exactly `state`.
+
+        Call it until the table is no longer `behind`. Raises like `commit`.
+        """
         table: Table = state.handle
         updates = self._lacks(table.metadata)
         if updates:
@@ -290,7 +301,18 @@ class IcebergTable:
             change = TableChange(table, needed, updates, done=lambda now: not self._lacks(now.metadata))
             send(change, f'a change of the schema of "{self._name}"', "schema")
             log.info("the schema of table %s was changed", self._name)
+        elif self._needs_upgrade(table.metadata):
+            self._upgrade(table)
         self.load()
+
+    def _upgrade(self, table: Table) -> None:
+        """Raise the format version, and give all rows ids, in one commit. No manifest is written again for it."""
+        draft = new_draft(table, self._clock, self._ids, self._branch, upgrades=True)
+        lines = self._lines_of(table, draft.parent)
+        summary = new_summary(Operation.REPLACE, {}, draft.parent, {})
+        change = snapshot_change(draft, SnapshotContents(lines, shared=lines, summary=summary), self._manifests)
+        self._metadata = send(change, f'the upgrade of "{self._name}" to format version 3', "upgrade")
+        log.info("table %s was upgraded to format version 3", self._name)
 
     def merge_manifests(self, state: TableState) -> bool:
         """Rewrite many small manifests into few, in a `replace` snapshot on top of `state`; False if not needed.

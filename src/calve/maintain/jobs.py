@@ -20,7 +20,7 @@ from calve.errors import InvalidInput
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
-from calve.iceberg.snapshot.conversion import equality_deletes
+from calve.iceberg.snapshot.conversion import convertible_deletes
 from calve.iceberg.snapshot.history import TableTotals, totals_of
 from calve.lake import TableRef
 from calve.maintain.compact import CompactionScope, compact, due
@@ -107,20 +107,8 @@ def maintain(
     for job in Job:
         if job in jobs:
             began = time.monotonic()
-            passed = _passed_over(subject, job) if frozenset(jobs) == frozenset(USUAL) else None
-            if passed is not None:
-                yield passed
-                continue
             report = _RUNS[job](subject, options, lambda text, job=job: say(f"{job}: {text}"))  # type: ignore[misc]
             yield replace(report, seconds=time.monotonic() - began)
-
-
-def _passed_over(subject: MaintainedTable, job: Job) -> JobReport | None:
-    """The report of a usual job that the table's format version does not allow; named alone, the job refuses it."""
-    version = load_table(subject.table.lake.open(), subject.table.name).metadata.format_version
-    if job is Job.COMPACT or version == 2:
-        return None
-    return JobReport(job, f"not done: the table has format version {version}")
 
 
 def _totals(subject: MaintainedTable) -> TableTotals:
@@ -180,16 +168,19 @@ def _tells_apart(condition: Condition) -> bool:
 def _convert(subject: MaintainedTable, options: JobOptions, say: Say) -> JobReport:
     catalog, before = subject.table.lake.open(), _totals(subject)
     if options.dry_run:
-        files = equality_deletes(load_table(catalog, subject.table.name), subject.scope.branch)
-        text = f"{files:,} files of equality deletes would be converted" if files else "nothing to do"
+        files = convertible_deletes(load_table(catalog, subject.table.name), subject.scope.branch)
+        text = f"{files:,} files of deletes would be converted" if files else "nothing to do"
         return JobReport(Job.CONVERT, text, before, None if files else before)
     done = convert_deletes(catalog, subject.table.name, subject.tools, branch=subject.scope.branch, say=say)
     if done is None:
         return JobReport(Job.CONVERT, "nothing to do", before, before)
-    text = (
-        f"{done.equality_delete_files:,} files of equality deletes became {done.position_delete_files:,} of "
-        f"{done.position_deletes:,} position deletes, snapshot {done.snapshot_id}"
-    )
+    before_them = f"{done.equality_delete_files:,} files of equality deletes"
+    if done.old_position_delete_files:
+        before_them += f" and {done.old_position_delete_files:,} of position deletes"
+    after_them = f"{done.position_delete_files:,} of {done.position_deletes:,} position deletes"
+    if done.vectors:
+        after_them = f"{done.vectors:,} deletion vectors of {done.position_deletes:,} rows"
+    text = f"{before_them} became {after_them}, snapshot {done.snapshot_id}"
     return JobReport(Job.CONVERT, text, before, _totals(subject))
 
 

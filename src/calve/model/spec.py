@@ -10,6 +10,7 @@ from typing import Final
 
 from calve.errors import InvalidInput
 from calve.model.names import check_name
+from calve.model.readers import Reader, layouts, version_for
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,16 @@ class Deletes(StrEnum):
     """By files of keys that readers compare every row with: cheap for the writer, expensive for every reader."""
     VECTOR = "vector"
     """By their positions, in deletion vectors. Tables of format version 3 have no other positions."""
+
+
+def format_for(
+    readers: tuple[Reader, ...], deletes: Deletes, format_version: int | None, *, append: bool
+) -> int | None:
+    """The format version that a sink asks for, or that all its readers read. Raises InvalidInput if there is none."""
+    if not readers:
+        return format_version
+    asked = LATEST_FORMAT if format_version is None and deletes is Deletes.VECTOR else format_version
+    return version_for(readers, layouts(by_key=deletes is Deletes.EQUALITY, keeps_all=append), asked)
 
 
 class KeyIndexUse(StrEnum):
@@ -406,7 +417,9 @@ class SinkSpec:
     """A snapshot that the user accepted: foreign changes up to it do not halt the sink."""
     deletes: Deletes = Deletes.POSITION
     format_version: int | None = None
-    """Of the table. None: an existing table keeps its own, a new one has version 2."""
+    """Of the table, which is upgraded if it has an older one. None: see `table_format`."""
+    readers: tuple[Reader, ...] = ()
+    """Engines that have to be able to read the table."""
     key_index: KeyIndexUse = KeyIndexUse.AUTO
     partition_by: tuple[PartitionBy, ...] = ()
     """Partition fields of the table. Empty: an existing table keeps its own, a new one is not partitioned."""
@@ -439,7 +452,8 @@ class SinkSpec:
     retention: RetentionOptions = field(default_factory=RetentionOptions)
 
     def __post_init__(self) -> None:
-        if self.deletes is Deletes.VECTOR and self.format_version != LATEST_FORMAT:
+        needed = self.table_format  # raises InvalidInput if readers exclude every version
+        if self.deletes is Deletes.VECTOR and needed != LATEST_FORMAT:
             raise InvalidInput(
                 "deletion vectors need format version 3",
                 detail="Tables of format version 2 have position deletes instead.",
@@ -469,6 +483,14 @@ class SinkSpec:
                     detail=reason,
                     hint="Leave GLOBAL (across_checkpoints) out, or MODE APPEND, TIME COLUMN and DELETES = 'equality'.",
                 )
+
+    @property
+    def table_format(self) -> int | None:
+        """The format version that the table must have: the one asked for, or the only one that all readers read.
+
+        None: an existing table keeps its own, a new one has version 2.
+        """
+        return format_for(self.readers, self.deletes, self.format_version, append=self.append)
 
     @property
     def adopts(self) -> bool:

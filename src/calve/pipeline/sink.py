@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from calve.clock import sink_id_of
 from calve.errors import InvalidInput, TransientError
 from calve.lake import Lake, TableRef
+from calve.model.readers import parse_readers
 from calve.model.spec import (
     HEARTBEAT_MS,
     Diff,
@@ -204,6 +205,7 @@ class Sink:
         bloom_filter: bool | None = None,
         deletes: str | None = None,
         format_version: int | None = None,
+        readers: str | None = None,
         on_bad_row: str | None = None,
         key_index: str | None = None,
         maintenance: str | None = None,
@@ -218,7 +220,8 @@ class Sink:
         """Return this sink with other options. Dead letters go to the table `<table>_dead_letters`.
 
         `adopt=True` adopts the rows of an existing table: the sink builds on them, after a check that no key is null
-        or duplicated; `adopt="trust"` skips the check.
+        or duplicated; `adopt="trust"` skips the check. `readers="databricks, trino 480"` names engines that have to be
+        able to read the table: they determine the format version of a new one.
         """
         if branch == "":
             raise InvalidInput("branch is empty", hint="Leave it out for main.")
@@ -243,11 +246,12 @@ class Sink:
         if on_foreign_commit is not None:
             policy = _parse_choice(SinkOptions.ON_FOREIGN_COMMIT, on_foreign_commit)
             spec = replace(spec, on_foreign_commit=policy)
-        if deletes is not None or format_version is not None:
+        if deletes is not None or format_version is not None or readers is not None:
             spec = replace(
                 spec,
                 deletes=spec.deletes if deletes is None else _parse_choice(SinkOptions.DELETES, deletes),
                 format_version=_format_version(format_version) or spec.format_version,
+                readers=spec.readers if readers is None else parse_readers(readers),
             )
         if on_bad_row is not None:
             spec = replace(spec, dead_letters=_dead_letters(spec.table, on_bad_row))

@@ -197,7 +197,8 @@ class Start:
             spec=partitions,
             known_to=spec.sink_id,
             evolves=evolves,
-            format_version=spec.format_version,
+            format_version=spec.table_format,
+            upgrades=spec.format_version is not None,
         )
         if spec.adopts:
             check_adoptable(iceberg, spec.table, spec.sink_id)
@@ -206,7 +207,7 @@ class Start:
         if spec.deletes is Deletes.EQUALITY:
             check_found_by_all(iceberg, spec.key)
         asked = spec.partition_by if spec.partition_by or spec.unpartitioned else None
-        shape = Shape(schema, asked, evolves, spec.branch, order)
+        shape = Shape(schema, asked, evolves, spec.branch, order, spec.format_version)
         table = IcebergTable(
             iceberg,
             spec.sink_id,

@@ -71,10 +71,16 @@ class SinkOptions:
         default="'auto'",
     )
     FORMAT_VERSION = integer(
-        "Version of the Iceberg format. Tables of version 3 have deletion vectors and row ids.",
+        "Version of the Iceberg format. Tables of version 3 have deletion vectors and row ids. `ALTER SINK ... SET "
+        "(FORMAT VERSION = 3)` upgrades the sink's table, for good.",
         default="the table's, else 2",
         low=2,
         high=LATEST_FORMAT,
+    )
+    READERS = text(
+        "Engines that read the table, such as `'databricks, trino 480'`. They determine the format version of a new "
+        "table, or it is refused: [what each engine reads](engines.md#what-each-engine-reads).",
+        default="any",
     )
     TARGET_FILE_SIZE = size(
         "Approximate size at which a file is closed.",

@@ -1,7 +1,8 @@
 """What a change of a definition does to running sinks and their tables.
 
 An effect is dangerous if rows, snapshots or progress may be lost, if rows of the table stay as an older definition made
-them, or if a sink stops because of it. `calve run` applies dangerous changes only if the user says so.
+them, if a sink stops because of it, or if there is no way back. `calve run` applies dangerous changes only if the user
+says so.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
 from calve.model.changelog import MAX_HOLD_MS
 from calve.model.relation import folder_of
-from calve.model.spec import LateRows, OnSchemaChange, ThinSnapshots
+from calve.model.spec import LATEST_FORMAT, LateRows, OnSchemaChange, ThinSnapshots
 from calve.model.types import decimal_of, leaves
 from calve.plan import catalogue
 from calve.plan.catalogue import (
@@ -319,6 +320,12 @@ def _of_sink_options(before: st.CreateSink, after: st.CreateSink, names: set[str
         yield Effect("what waits in the old state location is read from the source again", dangerous=True)
     if SinkOptions.BRANCH.name in names:
         yield Effect(f"the branch that table {table} had so far gets no more changes", dangerous=True)
+    versions = [one.get(SinkOptions.FORMAT_VERSION) for one in (was, now)]
+    if versions[1] == LATEST_FORMAT != versions[0]:
+        text = (
+            f"the next batch upgrades table {table} to format version 3, if it has version 2, and there is no way back"
+        )
+        yield Effect(f"{text}: engines that do not know version 3 cannot read it any more", dangerous=True)
     if SinkOptions.TIME_COLUMN.name in names:
         yield Effect("it is refused while rows wait for their time", dangerous=True)
     if SinkOptions.LATE_ROWS.name in names and now.get(SinkOptions.LATE_ROWS) is LateRows.DROP:

@@ -12,6 +12,7 @@ from calve.definitions.objects import RELATIONS, Definition
 from calve.definitions.store import Definitions
 from calve.errors import InvalidInput
 from calve.model.connection import AwsConnection, CatalogConnection
+from calve.model.readers import Reader, parse_readers
 from calve.model.relation import KnownColumn, Relation, SourcePlan, TableInput
 from calve.model.spec import (
     HEARTBEAT_MS,
@@ -31,6 +32,7 @@ from calve.model.spec import (
     TableName,
     ThinSnapshots,
     WriteOptions,
+    format_for,
 )
 from calve.model.types import TYPES, ColumnType, declared_type, leaves
 from calve.plan.catalogue import SINK, SinkOptions
@@ -198,7 +200,10 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
     _check_staged(given, staged=staged)
     given.exclude(SinkOptions.RESUME, SinkOptions.SNAPSHOT, SinkOptions.ADOPT)
     given.exclude(SinkOptions.SNAPSHOT, SinkOptions.ADOPT)
-    if given.get(SinkOptions.DELETES) is Deletes.VECTOR and given.get(SinkOptions.FORMAT_VERSION) != LATEST_FORMAT:
+    readers = _readers(given, append=append)
+    version = given.get(SinkOptions.FORMAT_VERSION)
+    vectors = given.get(SinkOptions.DELETES) is Deletes.VECTOR
+    if vectors and version != LATEST_FORMAT and (version is not None or not readers):
         raise given.error(
             SinkOptions.DELETES,
             "deletion vectors need format version 3",
@@ -220,7 +225,8 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         generation=definition.standing.generation,
         accepted_snapshot=definition.standing.accepted_snapshot,
         deletes=given.get(SinkOptions.DELETES, SinkSpec.deletes),
-        format_version=given.get(SinkOptions.FORMAT_VERSION),
+        format_version=version,
+        readers=readers,
         key_index=given.get(SinkOptions.KEY_INDEX, SinkSpec.key_index),
         maintenance=given.get(SinkOptions.MAINTENANCE, SinkSpec.maintenance),
         partition_by=plan_partitions(statement.partition_by, relation),
@@ -394,6 +400,19 @@ def _with_policies(envelope: Envelope | None, given: CheckedOptions) -> Envelope
         on_truncate=given.get(SinkOptions.ON_TRUNCATE, Debezium.on_truncate),
         on_unavailable_value=given.get(SinkOptions.ON_UNAVAILABLE_VALUE, Debezium.on_unavailable_value),
     )
+
+
+def _readers(given: CheckedOptions, *, append: bool) -> tuple[Reader, ...]:
+    """The readers of the table, which can all read it. Raises SqlError at the place of the option."""
+    text = given.get(SinkOptions.READERS)
+    try:
+        readers = () if text is None else parse_readers(text)
+        deletes = given.get(SinkOptions.DELETES, SinkSpec.deletes)
+        format_for(readers, deletes, given.get(SinkOptions.FORMAT_VERSION), append=append)
+    except InvalidInput as error:
+        hint = f"{error.detail} {error.hint}".strip()
+        raise given.error(SinkOptions.READERS, f"READERS: {error.primary}", hint) from error
+    return readers
 
 
 def _dead_letters(given: CheckedOptions, statement: CreateSink) -> TableName | None:

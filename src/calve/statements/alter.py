@@ -240,17 +240,17 @@ class _Sink:
         check_change(records, was, now, self._found.name)
 
     def _check_format(self, plan: SinkPlan) -> None:
-        """Refuse another format version than that of the table."""
-        wanted = plan.spec.format_version
-        if wanted is None or wanted == plan_sink(self._found, self._definitions).spec.format_version:
+        """Refuse a format version that the table neither has nor can be upgraded to."""
+        spec, before = plan.spec, plan_sink(self._found, self._definitions).spec
+        if (spec.table_format, spec.format_version) in {(None, None), (before.table_format, before.format_version)}:
             return
-        from calve.iceberg.loading import Occupied, check_format
+        from calve.iceberg.loading import check_format, load_table_or_none
         from calve.pipeline.lakes import lake_of
 
         lake = lake_of(self._place.home, plan.catalog, plan.store, self._definitions, self._place.vault)
-        table = Occupied.of(lake.open(), plan.spec.table, plan.spec.branch)
+        table = load_table_or_none(lake.open(), spec.table)
         if table is not None:
-            check_format(table.format_version, wanted, plan.spec.table)
+            check_format(table, spec.table_format, spec.table, self._found.uid if spec.format_version else None)
 
     def _from(self, action: statements.SetFrom) -> Definition:
         found = self._found

@@ -9,7 +9,14 @@ from calve.definitions.objects import Definition, SinkState
 from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput, TransientError
-from calve.iceberg.loading import NEW_VERSION, Occupied, check_format, planned_location, sinks_of_table
+from calve.iceberg.loading import (
+    Occupied,
+    check_adoptable,
+    check_format,
+    load_table_or_none,
+    planned_location,
+    sinks_of_table,
+)
 from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.spec import TableName
 from calve.pipeline.lakes import lake_of, revealing
@@ -66,9 +73,10 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
     stopped = sinks_of_table(catalog, table)
     defined = {d.uid for d in definitions.of(st.ObjectKind.SINK)}
     free = {uid: progress for uid, progress in stopped.items() if uid not in defined}
-    found = Occupied.of(catalog, table, plan.spec.branch)
-    if found is not None:
-        check_format(found.format_version, plan.spec.format_version, table)
+    loaded = load_table_or_none(catalog, table)
+    if loaded is not None:
+        check_format(loaded, plan.spec.table_format, table, None)
+    found = None if loaded is None else Occupied.of(loaded, plan.spec.branch)
     if plan.beginning is OnOldProgress.SNAPSHOT:
         return replace(definition, standing=SinkState(generation=1))
     if plan.beginning is OnOldProgress.RESUME:
@@ -86,7 +94,12 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
         from calve.pipeline.existing_rows import check_adoption
 
         check_adoption(sink_of(place.home, plan, definitions, place.vault))
-        _check_adopted(found, table)
+        if loaded is None:
+            raise InvalidInput(
+                f"there is no table {table} to adopt",
+                hint="Leave out ADOPT: a sink creates the table that it writes to.",
+            )
+        check_adoptable(loaded, table, definition.uid)
         return definition
     if free:
         raise InvalidInput(
@@ -101,15 +114,3 @@ def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, defin
             hint="WITH (ADOPT = true) adopts it, WITH (SNAPSHOT = true) replaces its rows.",
         )
     return definition
-
-
-def _check_adopted(found: Occupied | None, table: TableName) -> None:
-    if found is None:
-        raise InvalidInput(
-            f"there is no table {table} to adopt", hint="Leave out ADOPT: a sink creates the table that it writes to."
-        )
-    if found.format_version != NEW_VERSION:
-        raise InvalidInput(
-            f"table {table} cannot be adopted",
-            detail=f"It has format version {found.format_version}; calve adopts tables of version {NEW_VERSION}.",
-        )

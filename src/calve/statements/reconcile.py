@@ -125,7 +125,7 @@ class _Replacement:
 
 def _look(place: Workplace, sink: st.CreateSink, definitions: Definitions) -> TableState:
     """Ask the catalog about the table of a sink. Raises TransientError if it does not answer."""
-    from calve.iceberg.loading import Occupied, sinks_of_table
+    from calve.iceberg.loading import load_table_or_none, sinks_of_table
     from calve.model.spec import TableName
     from calve.pipeline.lakes import lake_of
     from calve.plan.sinks import plan_target
@@ -134,4 +134,4 @@ def _look(place: Workplace, sink: st.CreateSink, definitions: Definitions) -> Ta
     opened = lake_of(place.home, catalog, store, definitions, place.vault).open()
     table = TableName(sink.target.namespace, sink.target.table)
     progress = {uid: one.generation for uid, one in sinks_of_table(opened, table).items()}
-    return TableState(exists=Occupied.of(opened, table, "main") is not None, sinks=progress)
+    return TableState(exists=load_table_or_none(opened, table) is not None, sinks=progress)

@@ -11,7 +11,15 @@ from calve.definitions.workplace import Workplace
 from calve.model.connection import CatalogConnection
 from calve.model.health import Health, Status
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
-from calve.model.spec import Envelope, Maintenance, RetentionOptions, WriteOptions
+from calve.model.spec import (
+    LATEST_FORMAT,
+    Deletes,
+    Envelope,
+    Maintenance,
+    RetentionOptions,
+    SinkSpec,
+    WriteOptions,
+)
 from calve.plan import catalogue
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required
@@ -226,7 +234,9 @@ def _describe_plan(plan: SinkPlan) -> list[tuple[str, str]]:
         ("key", ", ".join(spec.key) or ("that of the view" if plan.views else "that of the source's table")),
         ("table", f"{spec.table} in a catalog of type {plan.catalog.type.value}"),
         *([("partitions", ", ".join(map(str, spec.partition_by)))] if spec.partition_by else []),
-        *([] if spec.append else [("deletes", spec.deletes.value), ("key index", spec.key_index.value)]),
+        *([] if spec.append else [("deletes", _deletes(spec)), ("key index", spec.key_index.value)]),
+        *([("format version", str(spec.table_format))] if spec.table_format else []),
+        *((f"reader {reader}", reader.describe()) for reader in spec.readers),
         ("checkpoints", every),
         ("commits", commits),
         ("files", _files(spec.write)),
@@ -237,6 +247,12 @@ def _describe_plan(plan: SinkPlan) -> list[tuple[str, str]]:
         ("state", plan.state or "below the home folder"),
         ("begins", plan.beginning.value if plan.beginning.value != "refuse" else "with the source's first change"),
     ]
+
+
+def _deletes(spec: SinkSpec) -> str:
+    """How rows are deleted, in the only format version that the sink allows."""
+    by_position = spec.deletes is Deletes.POSITION and spec.table_format == LATEST_FORMAT
+    return Deletes.VECTOR.value if by_position else spec.deletes.value
 
 
 def _retention(given: RetentionOptions) -> str:

@@ -37,3 +37,24 @@ def test_a_server_accepts_vectors_and_row_ids(
     for rows in readers:
         assert len(rows) == len(expected)
         assert {row["id"]: row["v"] for row in rows} == expected
+
+
+def test_a_server_upgrades_a_table_between_two_batches(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    where = Where.of(lakehouse)
+    catalog = where.lake(Path()).open()
+    run = Run(tmp_path, spec_of("s"), catalog)
+    run.commit({1: "a", 2: "b", 3: "c"})
+    run.commit({1: "A"})
+    after = Run(tmp_path, spec_of("s", version=2, format_version=3), catalog)
+    after.commit({2: "B", 4: "d"})
+    metadata = after.now.metadata
+    assert metadata.format_version == 3
+    assert [(s.first_row_id, s.added_rows) for s in metadata.snapshots if s.first_row_id is not None] == [
+        (0, 4),
+        (4, 2),
+    ]
+    assert metadata.next_row_id == 6
+    readers = (duckdb_rows(after.now.metadata_location, s3=where.duckdb), after.now.scan().to_arrow().to_pylist())
+    for rows in readers:
+        assert len(rows) == 4
+        assert {row["id"]: row["v"] for row in rows} == {1: "A", 2: "B", 3: "c", 4: "d"}

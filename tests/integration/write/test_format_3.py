@@ -16,6 +16,7 @@ from tests.integration.reader.tables import SparkTable
 from tests.support.foreign import NAME, Row, in_order, live_entries_of
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows, spark_iceberg_rows, spark_iceberg_sql
+from tests.support.runs import Run, spec_of
 
 COLUMNS = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "v", StringType()))
 MERGE = (
@@ -118,3 +119,25 @@ def test_spark_and_calve_change_a_table_in_turns(shared: SharedTable) -> None:
         shared.to_spark()
         (ids,) = spark_iceberg_sql(f"SELECT count(*) n, count(DISTINCT _row_id) ids FROM {shared.spark.name}")
         assert ids == {"n": len(expected), "ids": len(expected)}
+
+
+def test_spark_reads_an_upgraded_table_and_the_ids_of_its_rows(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    run.commit(dict.fromkeys(range(20), "first"))
+    run.commit(dict.fromkeys(range(5, 10), "second"))
+    after = Run(tmp_path, spec_of("s", version=2, format_version=3))
+    after.run.claims.claim()
+    after.run.claims.between_batches(after.table.evolve)
+    columns = ["id", "v", "_row_id", "_last_updated_sequence_number"]
+    upgraded = {row["id"]: row for row in spark_iceberg_rows(after.now.metadata_location, columns)}
+    assert len(upgraded) == 20
+    assert sorted(row["_row_id"] for row in upgraded.values()) == [*range(5), *range(5, 10), *range(15, 25)]
+    after.commit({0: "third", 5: "third"})
+    found = spark_iceberg_rows(after.now.metadata_location, columns)
+    assert len(found) == len({row["_row_id"] for row in found}) == 20
+    expected = {number: "second" if 5 <= number < 10 else "first" for number in range(20)} | {0: "third", 5: "third"}
+    assert {row["id"]: row["v"] for row in found} == expected
+    assert {row["id"]: row["v"] for row in duckdb_rows(after.now.metadata_location)} == expected
+    for row in found:
+        if row["v"] != "third":
+            assert row == upgraded[row["id"]], "rows that no batch changed keep their ids"

@@ -12,6 +12,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from calve.catalog.connect import connect_embedded
+from calve.catalog.lineage import metadata_text
 from tests.support.servers.listening import Answer, Listening, Request
 
 _TABLE = re.compile(r"/v1/namespaces/(?P<namespace>[^/]+)/tables/(?P<table>[^/?]+)")
@@ -48,7 +49,7 @@ class RestTables:
             except CommitFailedException as error:
                 return Answer.of_json(409, {"error": {"message": str(error), "type": "Conflict", "code": 409}})
         table = self._catalog.load_table(name)
-        metadata = json.loads(table.metadata.model_dump_json())
+        metadata = json.loads(metadata_text(table.metadata))
         answer = {"metadata-location": table.metadata_location, "metadata": metadata, "config": self._table_config}
         return Answer.of_json(200, answer)
 

@@ -37,6 +37,9 @@ def test_vectors_need_format_version_3(sink: Sink) -> None:
         sink.options(deletes="vector")
     assert sink.options(deletes="vector", format_version=3).spec.deletes is Deletes.VECTOR
     assert sink.options(format_version=3).options(deletes="vector").spec.format_version == 3
+    assert sink.options(deletes="vector", readers="databricks").spec.table_format == 3
+    with pytest.raises(InvalidInput, match="could not be read by all of them"):
+        sink.options(readers="databricks").options(format_version=2)
     with pytest.raises(InvalidInput, match="invalid format_version 4"):
         sink.options(format_version=4)
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 from pyiceberg.schema import Schema
+from pyiceberg.types import LongType
 
 from calve.catalog.connect import connect_embedded
 from calve.definitions.objects import ConcurrentEdit
@@ -19,7 +20,7 @@ from calve.definitions.workplace import Workplace, workplace
 from calve.errors import CalveError, InvalidInput
 from calve.lake import Lake
 from calve.model.connection import AwsConnection, CatalogConnection
-from calve.model.progress import Fence, Progress
+from calve.model.progress import Fence, Progress, property_key
 from calve.pipeline.lakes import lake_of
 from calve.sql.parser import parse
 from calve.sql.statements import CreateSink, ObjectKind
@@ -213,7 +214,7 @@ def test_consumers_are_looked_up_with_the_credentials_of_the_sinks(
     assert [store and store.access_key_id for store in used] == ["AKIA", "AKIA"], "of the table that is only read, too"
 
 
-def test_a_sink_asks_for_no_other_format_version_than_that_of_its_table(place: Workplace) -> None:
+def test_a_sink_upgrades_only_a_table_that_it_has_written_to(place: Workplace) -> None:
     create = "CREATE SINK s FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders"
     run(place, create)
     run(place, "ALTER SINK s SET (FORMAT VERSION = 3, DELETES = 'vector')")
@@ -228,6 +229,17 @@ def test_a_sink_asks_for_no_other_format_version_than_that_of_its_table(place: W
     with pytest.raises(InvalidInput, match="has another format version") as caught:
         run(place, create + " WITH (FORMAT VERSION = 3)")
     assert "Leave out FORMAT VERSION" in caught.value.hint
+    run(place, create)
+    sink = next(d for d in place.definitions() if d.name == "s")
+    with catalog.load_table("shop.orders").transaction() as change:
+        change.set_properties({property_key(sink.uid): stated(sink.uid)})
+    run(place, "ALTER SINK s SET (FORMAT VERSION = 3)")
+    assert catalog.load_table("shop.orders").format_version == 2, "its next batch upgrades it"
+    with catalog.load_table("shop.orders").update_schema() as update:
+        update.add_column("_last_updated_sequence_number", LongType())
+    run(place, "ALTER SINK s RESET (FORMAT VERSION)")
+    with pytest.raises(InvalidInput, match="cannot be upgraded to format version 3"):
+        run(place, "ALTER SINK s SET (FORMAT VERSION = 3)")
 
 
 def stated(sink_id: str) -> str:

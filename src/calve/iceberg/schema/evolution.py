@@ -53,6 +53,8 @@ class Shape:
     """The branch it commits to."""
     order: "StoredOrder | None" = None
     """The order that the table stores for each row, if any."""
+    format_version: int | None = None
+    """The format version of the table; an older one is upgraded. None keeps the table's."""
 
 
 @dataclass(frozen=True)

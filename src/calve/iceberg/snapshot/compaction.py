@@ -33,6 +33,7 @@ from calve.iceberg.files.manifests import added_entries, manifest_file, write_ma
 from calve.iceberg.files.options import file_options
 from calve.iceberg.files.position_deletes import DeletePlace
 from calve.iceberg.files.store import io_properties_of
+from calve.iceberg.loading import reserved_columns
 from calve.iceberg.planning.compaction_groups import Groups, Policy, due_groups
 from calve.iceberg.planning.delete_index import DeleteIndex
 from calve.iceberg.planning.key_scan import place_of
@@ -46,7 +47,7 @@ from calve.iceberg.snapshot.removal import remove_named
 from calve.model.files import FileTotals, WriteResult, WriteTarget, WrittenFile
 from calve.model.progress import Fence
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteFile, DeleteKind, ScanFile
-from calve.model.spec import WriteOptions
+from calve.model.spec import LATEST_FORMAT, WriteOptions
 
 
 @dataclass(frozen=True)
@@ -322,4 +323,11 @@ def _check_version(table: Table) -> None:
         raise InvalidInput(
             f'table "{".".join(table.name())}" cannot be compacted',
             detail=f"It has format version {version}; calve compacts tables of versions 2 and 3.",
+        )
+    taken = reserved_columns(table.metadata) if version >= LATEST_FORMAT else []
+    if taken:
+        raise InvalidInput(
+            f'table "{".".join(table.name())}" cannot be compacted',
+            detail=f'Its column "{taken[0]}" has a name that format version 3 uses for the ids of rows.',
+            hint="Rename the column.",
         )

@@ -1,4 +1,4 @@
-"""Replaces equality deletes of a table, from any writer, with position deletes of the same rows, in portions.
+"""Replaces equality deletes of a table, from any writer, with deletes of the same rows by position, in portions.
 
     plan ──► the oldest data files with equality deletes ──► positions (elsewhere) ──► head ──► one snapshot
      └──────────────────────────────────── the next portion ◄────────────────────────────────────────┘
@@ -8,7 +8,11 @@ deletes hide, and removes the equality deletes that no longer apply to any other
 positions stay right whatever others commit meanwhile, as long as the data files and the equality deletes are still in
 the table. So a busy writer delays a commit and never invalidates the work.
 
-A conversion replaces the equality deletes that exist when it begins; those that come later are left to the next one.
+In tables of format version 3 positions become deletion vectors, one for each data file, and older position delete files
+are converted, too. A vector has everything that is deleted in its file by position, so every attempt writes the vectors
+for the head that it builds on, and removes those that they replace.
+
+A conversion replaces the deletes that exist when it begins; those that come later are left to the next one.
 
 The operation of a snapshot that adds position deletes is `delete` and not `replace`. Compactions of Iceberg's own
 library look for new deletes of the files they replace in `delete` and `overwrite` snapshots only. One that was planned
@@ -17,10 +21,10 @@ is gone, the positions refer to old files, and deleted rows come back. The mark 
 changed.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFileContent, ManifestEntry
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
@@ -34,15 +38,17 @@ from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import manifest_file, write_manifests
 from calve.iceberg.files.position_deletes import DeletePlace
+from calve.iceberg.loading import FORMAT_VERSIONS
 from calve.iceberg.planning.key_scan import key_target, place_of
 from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.schema.readable import ReadTarget
 from calve.iceberg.snapshot.compaction import CompactionBase, base_of
-from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
+from calve.iceberg.snapshot.draft import Draft, SnapshotContents, new_draft, snapshot_change, unsent_files
 from calve.iceberg.snapshot.history import added_counts, head_of, new_summary
 from calve.iceberg.snapshot.removal import remove_deletes
 from calve.model.files import FileTotals, Manifest, WriteResult, WrittenFile
 from calve.model.scan import ContentId, DeleteKind, ScanFile
+from calve.model.spec import LATEST_FORMAT
 from calve.model.table import SAME_ROWS
 
 
@@ -56,9 +62,7 @@ class ConversionPlan:
     known: frozenset[str]
     """All data files of the planned snapshot."""
     blocked: frozenset[ContentId]
-    """Equality deletes that still apply to files of later portions."""
-    equality: int
-    """Equality delete files that the conversion has yet to remove."""
+    """Deletes that still apply to files of later portions."""
     target: ReadTarget
     place: DeletePlace
     left: int
@@ -70,12 +74,23 @@ class ConversionPlan:
         return sum(file.rows for file in self.files)
 
 
+@dataclass(frozen=True)
+class NewVectors:
+    """Deletion vectors of one attempt, and the deletes that they replace."""
+
+    files: tuple[WrittenFile, ...]
+    replaced: tuple[ContentId, ...]
+
+
 @dataclass
 class FoundDeletes:
-    """Position deletes of one portion that are not committed yet."""
+    """Deletes by position of one portion that are not committed yet."""
 
     plan: ConversionPlan
-    files: tuple[WrittenFile, ...]
+    files: tuple[WrittenFile, ...] = ()
+    """Position delete files; none in tables of format version 3."""
+    vectors: Callable[[Sequence[ScanFile], str], NewVectors] | None = None
+    """Writes vectors of the found rows for data files with the deletes that they have now, under a unique name."""
     manifests: tuple[Manifest, ...] = ()
     unknown: bool = False
     """Whether a commit of them failed without a conflict: then they may be in the table."""
@@ -92,8 +107,12 @@ class CommittedPortion:
     """A snapshot of a conversion."""
 
     snapshot_id: int
-    equality_delete_files: int
+    equality_delete_files: int = 0
     """Equality delete files that it removed."""
+    position_delete_files: int = 0
+    """Position delete files that it removed."""
+    files: tuple[WrittenFile, ...] = ()
+    """What it added."""
     snapshots: int = 1
 
 
@@ -104,7 +123,7 @@ class Conversions:
         self._clock, self._ids, self._branch = clock, ids, branch
         self._manifests = ManifestCache()
         self._targets: frozenset[ContentId] | None = None
-        """The equality delete files to convert."""
+        """The delete files to convert."""
         self._converted: set[str] = set()
         """Data files whose rows have been searched for all of them."""
 
@@ -118,11 +137,11 @@ class Conversions:
         if head is None:
             return None
         base = base_of(table, head, self._manifests)
-        there = _equality_deletes(base)
+        there = _convertible(base)
         if self._targets is None:
             self._targets = frozenset(there)
-        equality = {known: entry for known, entry in there.items() if known in self._targets}
-        if not equality:
+        left_over = [entry.data_file for known, entry in there.items() if known in self._targets]
+        if not left_over:
             return None
         chosen: list[ScanFile] = []
         blocked: set[ContentId] = set()
@@ -133,17 +152,16 @@ class Conversions:
                 continue
             if rows and rows + file.rows > most_rows:
                 left += file.rows
-                blocked |= {delete.id for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
+                blocked |= {delete.id for delete in file.deletes if delete.id in self._targets}
             else:
                 rows += file.rows
                 chosen.append(file)
-        ids = {number for entry in equality.values() for number in entry.data_file.equality_ids or ()}
+        ids = {number for file in left_over for number in file.equality_ids or ()}
         return ConversionPlan(
             table=table,
             files=tuple(chosen),
             known=frozenset(base.data),
             blocked=frozenset(blocked),
-            equality=len(equality),
             target=key_target(table, ids),
             place=place_of(table),
             left=left,
@@ -171,27 +189,36 @@ class Conversions:
         if head is None or (now.table_uuid, now.format_version) != (then.table_uuid, then.format_version):
             return None
         base = base_of(table, head, self._manifests)
-        there = _equality_deletes(base)
+        there = _convertible(base)
         used = {delete.id for file in plan.files for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
         if not (used <= there.keys() and base.has(plan.files)):
             return None
-        gone = self._spent(plan, base, there.keys())
-        if not (found.files or gone):  # bounds met the keys, rows did not: there is nothing to commit
-            self._converted |= {file.path for file in plan.files}
-            return CommittedPortion(head.snapshot_id, 0, snapshots=0)
         draft = new_draft(table, self._clock, self._ids, self._branch)
-        with trying(f'writing manifests of "{name}"'):
-            if found.files and not found.manifests:
-                found.manifests = write_manifests(table, found.files, f"{draft.snapshot_id}-positions")
-            own = (draft.snapshot_id, draft.sequence_number)
-            new = [ManifestLine(manifest_file(manifest, *own)) for manifest in found.manifests]
+        vectors = self._new_vectors(found, base, draft)
+        files = found.files if vectors is None else vectors.files
+        gone = self._spent(plan, base, there.keys()) | frozenset(() if vectors is None else vectors.replaced)
+        if not (files or gone):  # bounds met the keys, rows did not: there is nothing to commit
+            self._converted |= {file.path for file in plan.files}
+            return CommittedPortion(head.snapshot_id, snapshots=0)
+        made = [file.path for file in files] if vectors else []
+        with unsent_files(table) as unsent, trying(f'writing manifests of "{name}"'):
+            unsent.extend(made)
+            if files and not found.manifests:
+                manifests = write_manifests(table, files, f"{draft.snapshot_id}-positions")
+                if vectors is None:
+                    found.manifests = manifests  # for later attempts, too
+            else:
+                manifests = found.manifests
+            new = [ManifestLine(manifest_file(one, draft.snapshot_id, draft.sequence_number)) for one in manifests]
+            unsent.extend(one.path for one in manifests if vectors)
             removal = remove_deletes(draft, base.lines, gone, self._manifests)
-        operation = Operation.DELETE if found.files else Operation.REPLACE  # see above
-        counts = added_counts(FileTotals.of(WriteResult(found.files, 0)))
+        operation = Operation.DELETE if files else Operation.REPLACE  # see above
+        counts = added_counts(FileTotals.of(WriteResult(files, 0)))
         contents = SnapshotContents(
             lines=(*new, *removal.lines),
-            shared=(*new, *base.lines),
+            shared=base.lines if vectors else (*new, *base.lines),
             summary=new_summary(operation, counts, draft.parent, {SAME_ROWS: "true"}, removed=removal.counts),
+            files=tuple(made),
         )
         change = snapshot_change(draft, contents, self._manifests)
         before, found.unknown = found.unknown, True
@@ -201,10 +228,27 @@ class Conversions:
             found.unknown = before
             raise
         self._converted |= {file.path for file in plan.files}
-        return CommittedPortion(draft.snapshot_id, len(gone))
+        removed = removal.counts
+        return CommittedPortion(
+            draft.snapshot_id,
+            removed.get("removed-equality-delete-files", 0),
+            removed.get("removed-position-delete-files", 0),
+            files,
+        )
+
+    def _new_vectors(self, found: FoundDeletes, base: CompactionBase, draft: Draft) -> NewVectors | None:
+        """Write the vectors of an attempt; None if the table has position delete files instead."""
+        if found.vectors is None:
+            return None
+        now = []
+        for file in found.plan.files:
+            entry = base.data[file.path]
+            deletes = tuple(d for d in base.index.of(entry) if d.kind is not DeleteKind.EQUALITY)
+            now.append(scan_file(entry, deletes, base.table.specs()[entry.data_file.spec_id]))
+        return found.vectors(now, f"{draft.snapshot_id}")
 
     def _spent(self, plan: ConversionPlan, base: CompactionBase, there: Collection[ContentId]) -> frozenset[ContentId]:
-        """The equality deletes that apply to nothing any more once this portion is committed.
+        """The deletes that apply to nothing any more once this portion is committed.
 
         A compaction may have added files to which they apply since the plan.
         """
@@ -213,21 +257,29 @@ class Conversions:
         return frozenset((self._targets or frozenset()) & frozenset(there)) - plan.blocked - needed
 
 
-def equality_deletes(table: Table, branch: str = MAIN_BRANCH) -> int:
-    """How many equality delete files a branch has. Raises TransientError, InvalidInput."""
+def convertible_deletes(table: Table, branch: str = MAIN_BRANCH) -> int:
+    """How many delete files of a branch a conversion would replace. Raises TransientError, InvalidInput."""
     _check_version(table)
     head = head_of(table.metadata, branch)
-    return 0 if head is None else len(_equality_deletes(base_of(table, head, ManifestCache())))
+    return 0 if head is None else len(_convertible(base_of(table, head, ManifestCache())))
 
 
-def _equality_deletes(base: CompactionBase) -> dict[ContentId, ManifestEntry]:
-    equality = DataFileContent.EQUALITY_DELETES
-    return {content_id(e.data_file): e for e in base.deletes if e.data_file.content is equality}
+def _convertible(base: CompactionBase) -> dict[ContentId, ManifestEntry]:
+    """Equality deletes and, in tables of format version 3, position delete files."""
+    kinds = {DataFileContent.EQUALITY_DELETES}
+    if base.table.metadata.format_version >= LATEST_FORMAT:
+        kinds.add(DataFileContent.POSITION_DELETES)
+    return {
+        content_id(e.data_file): e
+        for e in base.deletes
+        if e.data_file.content in kinds and e.data_file.file_format is not FileFormat.PUFFIN
+    }
 
 
 def _check_version(table: Table) -> None:
-    if table.metadata.format_version != 2:
+    version = table.metadata.format_version
+    if version not in FORMAT_VERSIONS:
         raise InvalidInput(
             f'deletes of table "{".".join(table.name())}" cannot be converted to positions',
-            detail=f"It has format version {table.metadata.format_version}; calve converts tables of version 2.",
+            detail=f"It has format version {version}; calve converts tables of versions 2 and 3.",
         )

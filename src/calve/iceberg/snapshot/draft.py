@@ -36,7 +36,7 @@ from pyiceberg.table.update import (
 from calve.catalog.discard import discard
 from calve.catalog.failures import trying
 from calve.catalog.guarded import locations_of
-from calve.catalog.lineage import next_row_id
+from calve.catalog.lineage import UPGRADE, next_row_id
 from calve.catalog.outcome import TableChange
 from calve.clock import Clock, IdSource
 from calve.iceberg.files.manifest_cache import ListHeader, ManifestCache, ManifestLine
@@ -60,6 +60,8 @@ class Draft:
     timestamp_ms: int
     list_location: str
     branch: str = MAIN_BRANCH
+    upgrades: bool = False
+    """Whether the same commit raises the table's format version from 2 to 3: the snapshot gives all its rows ids."""
 
     @property
     def metadata(self) -> TableMetadata:
@@ -72,11 +74,16 @@ class Draft:
         return head_of(self.metadata, self.branch)
 
     @property
+    def first_row_id(self) -> int | None:
+        """The first row id that its manifest list may assign; None if its rows have no ids."""
+        return 0 if self.upgrades else next_row_id(self.metadata)
+
+    @property
     def list_header(self) -> ListHeader:
         """The header of its manifest list."""
         parent = self.parent
         return ListHeader(
-            self.snapshot_id, parent.snapshot_id if parent else None, self.sequence_number, next_row_id(self.metadata)
+            self.snapshot_id, parent.snapshot_id if parent else None, self.sequence_number, self.first_row_id
         )
 
     @property
@@ -105,7 +112,7 @@ class SnapshotContents:
         return (*(path for path in paths if path not in shared), *self.files)
 
 
-def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRANCH) -> Draft:
+def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRANCH, *, upgrades: bool = False) -> Draft:
     """A draft with a fresh id. Its time is never before the table's last change: time travel needs ordered times."""
     metadata = table.metadata
     taken = {snapshot.snapshot_id for snapshot in metadata.snapshots}
@@ -123,6 +130,7 @@ def new_draft(table: Table, clock: Clock, ids: IdSource, branch: str = MAIN_BRAN
             list_name(table_mark(metadata.table_uuid), snapshot_id, unique)
         ),
         branch=branch,
+        upgrades=upgrades,
     )
 
 
@@ -171,14 +179,14 @@ def snapshot_change(
     return TableChange(
         draft.table,
         requirements(draft.metadata, draft.branch),
-        _snapshot_updates(draft, contents.summary, added_rows) + updates,
+        ((UPGRADE,) if draft.upgrades else ()) + _snapshot_updates(draft, contents.summary, added_rows) + updates,
         (draft.list_location, *contents.own_files),
     )
 
 
 def _snapshot_updates(draft: Draft, summary: Summary, added_rows: int) -> tuple[TableUpdate, ...]:
     """Add the snapshot and make it the head of its branch."""
-    parent, first_row_id = draft.parent, next_row_id(draft.metadata)
+    parent, first_row_id = draft.parent, draft.first_row_id
     lineage = {} if first_row_id is None else {"first-row-id": first_row_id, "added-rows": added_rows}
     snapshot = Snapshot.model_validate(
         {

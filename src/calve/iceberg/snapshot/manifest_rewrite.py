@@ -2,7 +2,8 @@
 
     plan ──► entries of all manifests, by spec and partition ──► new manifests ──► head ──► one `replace` snapshot
 
-Entries keep their snapshot ids and sequence numbers, so that deletes apply as before. New manifests are written once;
+Entries keep their snapshot ids and sequence numbers, so that deletes apply as before, and state the first row ids that
+they inherited, so that rows keep theirs. New manifests are written once;
 every attempt to commit adds its own snapshot id to them. Commits of others in between do not matter as long as the
 replaced manifests are still in the table: what they added stays in their own manifests.
 """
@@ -22,13 +23,15 @@ from calve.catalog.failures import trying
 from calve.catalog.outcome import send
 from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict, InvalidInput
-from calve.iceberg.files.content import content_id
+from calve.iceberg.files.content import content_id, first_row_id_of
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import TARGET_BYTES, manifest_place, write_existing
+from calve.iceberg.loading import FORMAT_VERSIONS
 from calve.iceberg.planning.delete_index import partition_of
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.history import head_of, new_summary
 from calve.model.scan import ContentId
+from calve.model.spec import LATEST_FORMAT
 
 ENOUGH = 500
 """Entries from which on a manifest ends with its last partition: opening many small ones costs more than it saves."""
@@ -80,10 +83,11 @@ class WrittenManifests:
 def plan_manifests(table: Table, branch: str = MAIN_BRANCH, enough: int = ENOUGH) -> ManifestPlan | None:
     """Plan a rewrite; None if the manifests are as they should be. Raises TransientError, InvalidInput."""
     name = ".".join(table.name())
-    if table.metadata.format_version != 2:
+    version = table.metadata.format_version
+    if version not in FORMAT_VERSIONS:
         raise InvalidInput(
             f'manifests of table "{name}" cannot be rewritten',
-            detail=f"It has format version {table.metadata.format_version}; calve rewrites those of version 2.",
+            detail=f"It has format version {version}; calve rewrites those of versions 2 and 3.",
         )
     cache = ManifestCache()
     with trying(f'reading the manifests of "{name}"'):
@@ -94,7 +98,7 @@ def plan_manifests(table: Table, branch: str = MAIN_BRANCH, enough: int = ENOUGH
     kept = 0
     for content, spec_id in dict.fromkeys((_content(m), m.partition_spec_id) for m, _ in read):
         members = [(m, es) for m, es in read if (_content(m), m.partition_spec_id) == (content, spec_id)]
-        fixed = [m for m, entries in members if any(map(_is_special, entries))]
+        fixed = [m for m, entries in members if version < LATEST_FORMAT and any(map(_is_special, entries))]
         open_ones = [(m, entries) for m, entries in members if m not in fixed]
         total = sum(m.manifest_length for m, _ in open_ones)
         count = sum(len(entries) for _, entries in open_ones)
@@ -135,11 +139,11 @@ def commit_manifests(written: WrittenManifests, table: Table, clock: Clock, ids:
     draft = new_draft(table, clock, ids, plan.branch)
     with trying(f'reading the manifest list of "{name}"'):
         lines = cache.lines_of(table.io, draft.parent)
-    paths = {one.manifest_path for one in plan.replaced}
+    replaced = {_with_row_ids(one) for one in plan.replaced}
     same_version = table.metadata.format_version == plan.table.metadata.format_version  # else rows would lose their ids
-    if not same_version or not paths <= {line.manifest.manifest_path for line in lines}:
+    if not same_version or not replaced <= {_with_row_ids(line.manifest) for line in lines}:
         return None
-    kept = tuple(line for line in lines if line.manifest.manifest_path not in paths)
+    kept = tuple(line for line in lines if _with_row_ids(line.manifest) not in replaced)
     new = [ManifestLine(_of_snapshot(one, draft.snapshot_id, draft.sequence_number)) for one in written.manifests]
     counts = {
         "manifests-created": str(len(new)),
@@ -187,8 +191,13 @@ def _identity(entries: Sequence[ManifestEntry]) -> frozenset[ContentId]:
     return frozenset(content_id(entry.data_file) for entry in entries)
 
 
+def _with_row_ids(manifest: ManifestFile) -> tuple[str, int | None]:
+    """A manifest, and the first row id that its entries inherit: after an upgrade the next snapshot assigns it."""
+    return manifest.manifest_path, first_row_id_of(manifest)
+
+
 def _is_special(entry: ManifestEntry) -> bool:
-    """Whether an entry has a field that a rewritten manifest would lose."""
+    """Whether an entry has a field that a rewritten manifest of version 2 would lose."""
     file = entry.data_file
     return any(file[place] is not None for place in _LATER_FIELDS if place < len(file))
 
