@@ -137,13 +137,13 @@ class Attempts:
         if progress is None:
             raise ProgressUnprovable("the table shows no commit of this sink, although this run claimed it")
         landed = self._has_landed(committable, progress)
+        only = self._resolution.may_be_in_table and not self._doubtful
         if landed:  # whatever the response was, the deletes of one attempt are in the table
-            known = self._resolution
-            known.applied = known.may_be_in_table and known.commit_id == committable.commit_id and not self._doubtful
             self._doubtful.clear()
-            known.may_be_in_table = True
+            self._resolution.may_be_in_table = True
         self._check_owner(progress, landed=landed)
-        if landed:
+        if landed:  # by this run
+            self._resolution.applied = only
             return progress
         if not self._resolution.fits(committable, state):
             self.discard_unused_deletes()

@@ -23,7 +23,7 @@ from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
 from calve.keylookup.resolver import files_matching_keys, propose_deletes, propose_with_ids
-from calve.keylookup.row_ids import IdWriting, RowWriter
+from calve.keylookup.row_ids import IdReading, IdWriting, RowWriter
 from calve.keylookup.search import search_here, write_deletes
 from calve.model.files import Manifest, ResolvedDeletes, WrittenFile
 from calve.model.table import TableState
@@ -49,7 +49,8 @@ class OrderedResolver:
         found = last_in_order(scan, search_here(files_matching_keys(scan, finder), finder), finder)
         name = f"{commit_id}/{self._ids.new_id()}"
         if scan.place.vectors:
-            return propose_with_ids(state, scan, found, IdWriting(self._table, self._rows, KeyMemory()), name)
+            writing = IdWriting(self._table, self._rows, IdReading(KeyMemory()))
+            return propose_with_ids(state, scan, found, writing, name)
         return propose_deletes(self._table, scan, write_deletes(scan.place, found, name), name)
 
     def look_ahead(self) -> None:

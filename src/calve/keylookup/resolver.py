@@ -11,7 +11,7 @@ from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
 from calve.keylookup.indexed import IndexedSearch, IndexRequest
-from calve.keylookup.row_ids import IdWriting, RowWriter, keep_ids
+from calve.keylookup.row_ids import IdReading, IdWriting, RowWriter, keep_ids
 from calve.keylookup.search import (
     Search,
     SparkJobs,
@@ -82,7 +82,8 @@ class PositionResolver:
         name = f"{commit_id}/{self._ids.new_id()}"
         if scan.place.vectors:
             found = self._find(answer.rest, answer.found, name)
-            proposed = propose_with_ids(state, scan, found, IdWriting(self._table, self._rows, self._remembered), name)
+            writing = IdWriting(self._table, self._rows, IdReading(self._remembered, answer.keys))
+            proposed = propose_with_ids(state, scan, found, writing, name)
         else:
             proposed = propose_deletes(self._table, scan, self._search(answer.rest, answer.found, name), name)
         return replace(proposed, key_index=answer.reference)

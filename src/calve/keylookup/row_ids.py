@@ -29,7 +29,7 @@ from calve.model.files import FileTotals, RowsWithIds, WrittenFile
 from calve.model.scan import ScanFile
 from calve.model.table import TableState
 from calve.reader.deletes import TaskDeletes
-from calve.reader.key_positions import KeyMemory, key_columns_at, keys_and_ids_at
+from calve.reader.key_positions import KeyMemory, ids_at, key_columns_at, keys_and_ids_at
 from calve.reader.key_sets import KeySet
 from calve.reader.rows import live_rows
 
@@ -68,13 +68,8 @@ class KeptIds:
     rows: RowsWithIds
     files: dict[str, WrittenFile]
     """The new files by the location of the file that they replace."""
-    added_bytes: int
-    """How much larger than the others they are."""
-
-    @property
-    def totals(self) -> FileTotals:
-        """What they add to the totals of the batch."""
-        return FileTotals(data_bytes=self.added_bytes)
+    totals: FileTotals
+    """What they add to the totals of the batch: they are larger than the files that they replace."""
 
     def moved(self, found: Sequence[RowPositions]) -> list[RowPositions]:
         """The same rows, at the same positions of the new files."""
@@ -86,14 +81,32 @@ class KeptIds:
         ]
 
 
+@dataclass(frozen=True)
+class IdReading:
+    """How to get the keys and ids of rows."""
+
+    remembered: KeyMemory
+    keys: tuple[pa.ChunkedArray, ...] = ()
+    """The key columns of the batch, if the key index found some of the rows: then their own need not be read."""
+
+
+@dataclass(frozen=True)
+class IdWriting:
+    """What writing files with ids needs besides the lookup itself."""
+
+    table: IcebergTable
+    writer: RowWriter
+    reading: IdReading
+
+
 def keep_ids(
-    state: TableState, scan: KeyScan, found: Sequence[RowPositions], writing: "IdWriting", name: str
+    state: TableState, scan: KeyScan, found: Sequence[RowPositions], writing: IdWriting, name: str
 ) -> KeptIds | None:
     """Write the rows of a batch again that replace `found`; None if no row keeps an id.
 
     `name` is unique and begins with the id of the commit. Raises TransientError.
     """
-    works = list(kept_ids(scan, found, writing.remembered))
+    works = list(kept_ids(scan, found, writing.reading))
     if not works:
         return None
     written = writing.writer.write(state, works, f"{name}/ids")
@@ -110,32 +123,20 @@ def keep_ids(
     except BaseException:
         writing.table.discard_files(made, "their lookup failed")
         raise
-    sizes = {a.file.path: a.file.size for a in scan.added}
-    return KeptIds(
-        RowsWithIds(manifests, tuple(made), (*files, *scan.added_manifests)),
-        files,
-        sum(file.size - sizes[path] for path, file in files.items()),
-    )
-
-
-@dataclass(frozen=True)
-class IdWriting:
-    """What writing files with ids needs besides the lookup itself."""
-
-    table: IcebergTable
-    writer: RowWriter
-    remembered: KeyMemory
+    growth = sum(file.size - work.file.size for work, file in zip(works, written, strict=True))
+    rows = RowsWithIds(manifests, tuple(made), (*files, *scan.added_manifests))
+    return KeptIds(rows, files, FileTotals(data_bytes=growth))
 
 
 def kept_ids(
-    scan: KeyScan, found: Sequence[RowPositions], remembered: KeyMemory, round_rows: int = ROUND_ROWS
+    scan: KeyScan, found: Sequence[RowPositions], how: IdReading, round_rows: int = ROUND_ROWS
 ) -> Iterator[FileIds]:
     """The files of a batch with rows that replace some of the found rows. Raises TransientError."""
     replaced = [one for one in _live(scan, found) if one.file.first_row_id is not None and len(one.positions)]
     added = {one.file.path: one for one in scan.added} if replaced else {}
     ids: dict[str, Numbers] = {}
     for part in _rounds(replaced, round_rows):
-        keys, smallest = _smallest_ids(scan, part, remembered)
+        keys, smallest = _smallest_ids(scan, part, how)
         for path, one in added.items():
             if _may_hold(one, keys):
                 everywhere = RowPositions(one.file, np.arange(one.file.rows))
@@ -161,7 +162,7 @@ def _live(scan: KeyScan, found: Sequence[RowPositions]) -> Iterator[RowPositions
         file = replace(one.file, deletes=erasing)
         with reading("equality deletes of the table"):
             left = live_rows(file, scan.target, TaskDeletes(scan.target, [file])).positions
-        yield replace(one, positions=np.intersect1d(one.positions, left))
+        yield one.taken(np.flatnonzero(np.isin(one.positions, left)))
 
 
 def _rounds(found: Sequence[RowPositions], most: int) -> Iterator[list[RowPositions]]:
@@ -171,9 +172,9 @@ def _rounds(found: Sequence[RowPositions], most: int) -> Iterator[list[RowPositi
     for one in found:
         start = 0
         while start < len(one.positions):
-            piece = one.positions[start : start + room]
-            group.append(replace(one, positions=piece))
-            start, room = start + len(piece), room - len(piece)
+            piece = one.taken(slice(start, start + room))
+            group.append(piece)
+            start, room = start + len(piece.positions), room - len(piece.positions)
             if not room:
                 yield group
                 group, room = [], most
@@ -181,13 +182,20 @@ def _rounds(found: Sequence[RowPositions], most: int) -> Iterator[list[RowPositi
         yield group
 
 
-def _smallest_ids(scan: KeyScan, found: Sequence[RowPositions], remembered: KeyMemory) -> tuple[KeySet, Numbers]:
+def _smallest_ids(scan: KeyScan, found: Sequence[RowPositions], how: IdReading) -> tuple[KeySet, Numbers]:
     """The keys of some rows, and the smallest id of each."""
+
+    def read(one: RowPositions) -> tuple[list[pa.ChunkedArray], Numbers]:
+        if one.keys is None:
+            return keys_and_ids_at(scan.target, one, scan.key_ids, how.remembered)
+        keys = [column.take(pa.array(one.keys)) for column in how.keys]
+        return keys, ids_at(scan.target, one, scan.key_ids, how.remembered)
+
     with ThreadPoolExecutor(THREADS) as pool:
-        read = list(pool.map(lambda one: keys_and_ids_at(scan.target, one, scan.key_ids, remembered), found))
+        parts = list(pool.map(read, found))
     width = len(scan.key_ids)
-    columns = [pa.chunked_array([chunk for part, _ in read for chunk in part[at].chunks]) for at in range(width)]
-    ids = np.concatenate([of_rows for _, of_rows in read])
+    columns = [pa.chunked_array([chunk for part, _ in parts for chunk in part[at].chunks]) for at in range(width)]
+    ids = np.concatenate([of_rows for _, of_rows in parts])
     keys = KeySet(columns, np.zeros(len(ids), np.int64))
     smallest = np.full(len(keys), _NEW, np.int64)
     np.minimum.at(smallest, keys.numbers(columns), ids)

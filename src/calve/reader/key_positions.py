@@ -220,25 +220,34 @@ def key_columns_at(target: ReadTarget, found: RowPositions, ids: tuple[int, ...]
     return [pa.chunked_array([chunk for part in parts for chunk in part[at].chunks]) for at in range(len(ids))]
 
 
-def keys_and_ids_at(
-    target: ReadTarget, found: RowPositions, ids: tuple[int, ...], remembered: KeyMemory
-) -> tuple[list[pa.ChunkedArray], Positions]:
-    """The key columns at positions of a file of a table with row ids, and the ids of the rows. Raises TransientError.
-
-    The positions are ascending, and the file has at least one row id.
-    """
-    row_ids = found.positions + (found.file.first_row_id or 0)
-    parts, done = [], 0
+def ids_at(target: ReadTarget, found: RowPositions, key: tuple[int, ...], remembered: KeyMemory) -> Positions:
+    """The ids of rows at positions of a file, which are ascending, in a table with row ids. Raises TransientError."""
     with _searching(found.file), ExitStack() as stack:
-        groups = _FileGroups(target, found.file, [ids], remembered, stack)
-        for number, places in _by_group(groups, found.positions):
-            parts.append(_taken(groups, number, ids, places))
-            if groups.states_ids:
-                (stated,) = _taken(groups, number, (ROW_ID.field_id,), places)
-                known = np.flatnonzero(stated.is_valid().to_numpy())
-                row_ids[done + known] = stated.drop_null().to_numpy()
-            done += len(places)
-    return [pa.chunked_array([c for part in parts for c in part[at].chunks]) for at in range(len(ids))], row_ids
+        return _ids(_FileGroups(target, found.file, [key], remembered, stack), found)
+
+
+def keys_and_ids_at(
+    target: ReadTarget, found: RowPositions, key: tuple[int, ...], remembered: KeyMemory
+) -> tuple[list[pa.ChunkedArray], Positions]:
+    """As `ids_at`, with the key columns; there is at least one row. Raises TransientError."""
+    with _searching(found.file), ExitStack() as stack:
+        groups = _FileGroups(target, found.file, [key], remembered, stack)
+        parts = [_taken(groups, number, key, places) for number, places in _by_group(groups, found.positions)]
+        columns = [pa.chunked_array([chunk for part in parts for chunk in part[at].chunks]) for at in range(len(key))]
+        return columns, _ids(groups, found)
+
+
+def _ids(groups: "_FileGroups", found: RowPositions) -> Positions:
+    """The ids of rows: as their file states them, else by their position."""
+    ids = found.positions + (found.file.first_row_id or 0)
+    if not groups.states_ids:
+        return ids
+    done = 0
+    for number, places in _by_group(groups, found.positions):
+        (stated,) = _taken(groups, number, (ROW_ID.field_id,), places)
+        ids[done + np.flatnonzero(stated.is_valid().to_numpy())] = stated.drop_null().to_numpy()
+        done += len(places)
+    return ids
 
 
 def _by_group(groups: "_FileGroups", positions: Positions) -> Iterator[tuple[int, pa.Array]]:
