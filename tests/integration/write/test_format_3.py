@@ -168,13 +168,11 @@ class SharedSchedule(Schedule):
         to_spark(self.run.now, self.spark, self.metadata)
         low = self.rng.choice(KEYS)
         self.spark.run(MERGE % (low, low + 4))
-        free = [key for key in KEYS if key not in self.rows_of_spark()]
-        if free:
-            self.spark.run(f"UPDATE {{t}} SET id = {free[0]} WHERE id = (SELECT min(id) FROM {{t}})")
+        taken = {row["id"] for row in spark_iceberg_sql(f"SELECT id FROM {self.spark.name}")}
+        free = [key for key in KEYS if key not in taken]
+        if taken and free:
+            self.spark.run(f"UPDATE {{t}} SET id = {free[0]} WHERE id = {min(taken)}")
         to_calve(self.run.catalog, "shop.orders", self.metadata)
-
-    def rows_of_spark(self) -> set[int]:
-        return {row["id"] for row in spark_iceberg_sql(f"SELECT id FROM {self.spark.name}")}
 
 
 def test_updated_rows_keep_their_ids_while_spark_changes_the_table(tmp_path: Path) -> None:
