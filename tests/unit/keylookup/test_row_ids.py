@@ -147,7 +147,9 @@ def test_rounds_find_the_same_ids(table: KeyedTable) -> None:
         assert [one.ids.to_pylist() for one in kept_ids(scan, found, IdReading(KeyMemory()), most)] == expected
 
 
-def test_a_row_that_lost_by_order_leaves_the_id_to_the_newer_row(tmp_path: Path) -> None:
+def test_a_row_that_lost_by_order_leaves_the_id_to_the_newer_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     schema = Schema(*SCHEMA.fields, NestedField(3, ORDER, LongType()))
     table = KeyedTable(tmp_path, schema, ["id"], version=3)
     rows = [{**row(1), ORDER: 5}, {**row(2), ORDER: 5}]
@@ -162,7 +164,7 @@ def test_a_row_that_lost_by_order_leaves_the_id_to_the_newer_row(tmp_path: Path)
         manifests = table.iceberg.write_manifests([keys], f"{commit_id}-keys")
         return resolver.resolve(table.iceberg.load(), manifests, commit_id, added)
 
-    table.resolver.resolve = resolve  # type: ignore[method-assign]
+    monkeypatch.setattr(table.resolver, "resolve", resolve)
     table.apply([table.data(batch)], batch)
     upserts = {one["id"]: one for one in batch if one["v"] != "late"}
     check_batch(before, lineage_of(table.table), upserts, (), new_from)
