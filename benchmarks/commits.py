@@ -43,6 +43,7 @@ from calve.model.files import Content, FileTotals, WriteResult, WriteTarget, Wri
 from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
 from calve.pipeline.monitor import RunMonitor
 from calve.storage.state import LocalState
+from calve.write.row_ids import RowIdWriter
 
 AROUND = 10
 """Commits before and after the named one whose median is taken."""
@@ -78,7 +79,8 @@ def commit_times(home: Path, commits: int) -> list[float]:
     )
     monitor = RunMonitor(spec, clock, home / "status.json", signals.wake)
     index = IndexedSearch(KeyIndex(LocalState(home / "index"), ids), spec.key_index)
-    resolver = PositionResolver(table, SparkJobs(no_session, "bench"), ids, index)
+    jobs = SparkJobs(no_session, "bench")
+    resolver = PositionResolver(table, jobs, ids, index, RowIdWriter(table, spec.write, jobs))
     outside = RunPorts(clock, ids, monitor, signals, resolver)
     run = SinkRun(spec, table, Journal(LocalState(home / "state")), outside, lambda _: True)
     run.claims.boot()

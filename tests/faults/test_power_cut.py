@@ -30,6 +30,7 @@ from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
 from calve.pipeline.monitor import RunMonitor
 from calve.storage import durable
 from calve.storage.state import LocalState
+from calve.write.row_ids import RowIdWriter
 from tests.faults.conftest import MakeSink
 from tests.faults.harness import KILLED
 from tests.support.keyed import no_session
@@ -59,7 +60,8 @@ class Writer:
         found = load_or_create_table(connect_embedded(home), SPEC.table, SCHEMA, SPEC.key)
         self._table = IcebergTable(found, SPEC.sink_id, SPEC.key, clock, self._ids)
         index = IndexedSearch(KeyIndex(LocalState(home / "index"), self._ids), SPEC.key_index)
-        resolver = PositionResolver(self._table, SparkJobs(no_session, "cut"), self._ids, index)
+        jobs = SparkJobs(no_session, "cut")
+        resolver = PositionResolver(self._table, jobs, self._ids, index, RowIdWriter(self._table, SPEC.write, jobs))
         monitor = RunMonitor(SPEC, clock, home / "status" / "cut.json", signals.wake)
         ports = RunPorts(clock, self._ids, monitor, signals, resolver)
         self._run = SinkRun(SPEC, self._table, Journal(LocalState(home / "state")), ports, lambda _: True)

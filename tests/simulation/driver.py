@@ -203,6 +203,9 @@ class Simulated:
                 raise Violation("deletes of an attempt that was applied are removed")
             self._world.files.pop(manifest.path, None)
 
+    def discard_files(self, locations: Sequence[str], why: str) -> None:
+        raise AssertionError(f"rows of the simulation have no ids: {locations}, {why}")
+
     # rows that are there before the sink
     def begin(self) -> str | None:
         return str(self._world.begin) if self._world.begin else None

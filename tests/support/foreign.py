@@ -1,6 +1,6 @@
 """Tables of other writers: any schema and spec, equality deletes of several field sets, position deletes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from calve.model.checkpoint import offsets_digest
 from calve.model.files import Content, FileTotals, WriteResult, WrittenFile
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
+from calve.model.scan import ContentId
 from calve.model.table import Proposal
 from calve.reader.local import TimeTravel, read_here
 
@@ -135,18 +136,7 @@ class ForeignTable:
         self, gone: Iterable[WrittenFile], *files: WrittenFile, operation: Operation = Operation.OVERWRITE
     ) -> int:
         """Commit one snapshot that removes some files and adds others; returns its id."""
-        table = self.table
-        draft = new_draft(table, SystemClock(), self._ids)
-        manifests = ManifestCache()
-        before = manifests.all_lines_of(table.io, draft.parent)
-        removal = remove_named(draft, before, {file.id for file in gone}, manifests)
-        added = write_manifests(table, files, f"exchanged-{self._ids.new_id()}") if files else ()
-        lines = [ManifestLine(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
-        counts = added_counts(FileTotals.of(WriteResult(files, 0)))
-        summary = new_summary(operation, counts, draft.parent, {}, removed=removal.counts)
-        contents = SnapshotContents((*lines, *removal.lines), before, summary)
-        send(snapshot_change(draft, contents, manifests), "an exchange of files")
-        return draft.snapshot_id
+        return exchange_files(self.table, {file.id for file in gone}, files, operation)
 
     def rows(self, columns: Sequence[str] | None = None, **at: Any) -> Rows:
         """Read the table with calve, without Spark."""
@@ -156,6 +146,27 @@ class ForeignTable:
     def close(self) -> None:
         """Close the database."""
         self.catalog.close()
+
+
+def exchange_files(
+    table: Table,
+    gone: Collection[ContentId],
+    files: Sequence[WrittenFile],
+    operation: Operation = Operation.OVERWRITE,
+) -> int:
+    """Commit one snapshot that removes some files and adds others; returns its id."""
+    ids = RandomIds()
+    draft = new_draft(table, SystemClock(), ids)
+    manifests = ManifestCache()
+    before = manifests.all_lines_of(table.io, draft.parent)
+    removal = remove_named(draft, before, set(gone), manifests)
+    added = write_manifests(table, files, f"exchanged-{ids.new_id()}") if files else ()
+    lines = [ManifestLine(manifest_file(m, draft.snapshot_id, draft.sequence_number)) for m in added]
+    counts = added_counts(FileTotals.of(WriteResult(tuple(files), 0)))
+    summary = new_summary(operation, counts, draft.parent, {}, removed=removal.counts)
+    contents = SnapshotContents((*lines, *removal.lines), before, summary)
+    send(snapshot_change(draft, contents, manifests), "an exchange of files")
+    return draft.snapshot_id
 
 
 def live_entries_of(found: ForeignTable) -> list[ManifestEntry]:

@@ -22,9 +22,10 @@ from calve.model.checkpoint import offsets_digest
 from calve.model.files import FileTotals, Manifest, ResolvedDeletes, WriteResult, WrittenFile
 from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
-from calve.model.spec import KeyIndexUse
+from calve.model.spec import KeyIndexUse, WriteOptions
 from calve.model.table import Proposal
 from calve.storage.state import LocalState
+from calve.write.row_ids import RowIdWriter
 from tests.support.foreign import SINK, ForeignTable, Row
 
 Key = tuple[Any, ...]
@@ -68,7 +69,8 @@ class KeyedTable(ForeignTable):
     def new_resolver(self, use: KeyIndexUse | None = None, index_limits: IndexLimits = WORTHWHILE) -> PositionResolver:
         """Create the resolver of a new process, without the memory of the last one. Merges run at once."""
         index = IndexedSearch(KeyIndex(self.state, RandomIds(), inline=True), use or self._use, index_limits)
-        return PositionResolver(self.iceberg, self._jobs, RandomIds(), index, self._limits)
+        rows = RowIdWriter(self.iceberg, WriteOptions(), self._jobs)
+        return PositionResolver(self.iceberg, self._jobs, RandomIds(), index, rows, self._limits)
 
     def key_of(self, row: Row) -> Key:
         return tuple(row[name] for name in self.key)
@@ -82,8 +84,8 @@ class KeyedTable(ForeignTable):
         files = [self.equality(self.key, part, spec_id=everywhere) for part in parts]
         return self.iceberg.write_manifests(files, self._ids.new_id())
 
-    def resolved(self, rows: Sequence[Row]) -> ResolvedDeletes:
-        return self.resolver.resolve(self.iceberg.load(), self.keys(rows), self._ids.new_id())
+    def resolved(self, rows: Sequence[Row], added: Sequence[Manifest] = ()) -> ResolvedDeletes:
+        return self.resolver.resolve(self.iceberg.load(), self.keys(rows), self._ids.new_id(), added)
 
     def apply(
         self,
@@ -94,20 +96,22 @@ class KeyedTable(ForeignTable):
         equality: bool = False,
     ) -> None:
         """Commit one batch: `files` contain the rows of `upserts`. Keys are resolved, or committed as they are."""
+        number = self._commits
+        commit_id = f"commit-{number}"
+        manifests = self.iceberg.write_manifests(files, commit_id) if files else ()
         found = ResolvedDeletes()
         if equality:
             found = ResolvedDeletes(self.keys([*upserts, *deletes]))
             self.has_equality_deletes = True
         elif upserts or deletes:
-            found = self.resolved([*upserts, *deletes])
-        number = self._commits
+            found = self.resolved([*upserts, *deletes], manifests)
         self._commits += 1
         lower, upper = Frontier(10 * number), Frontier(10 * number + 10)
         progress = Progress(
-            SINK, Fence(1, 1, "run"), upper, lower, f"commit-{number}", "query", number, None, offsets_digest(None)
+            SINK, Fence(1, 1, "run"), upper, lower, commit_id, "query", number, None, offsets_digest(None)
         )
         progress = replace(progress, key_index=found.key_index or self.key_index)
-        manifests = self.iceberg.write_manifests(files, progress.commit_id) if files else ()
+        manifests = found.rows.manifests if found.rows else manifests
         totals = FileTotals.of(WriteResult(tuple(files), len(upserts))).plus(found.totals).plus(found.merged)
         proposal = Proposal(progress, manifests + found.manifests, totals, replaced_deletes=found.replaced)
         self.iceberg.commit(self.iceberg.load(), proposal)

@@ -1,6 +1,6 @@
 """Real runs of sinks without Spark: the test writes files of a few rows, everything after that is real."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from calve.pipeline.monitor import RunMonitor
 from calve.pipeline.upkeep import Upkeep
 from calve.storage.state import LocalState
 from calve.write.data_files import FileNames, data_files, key_files
+from calve.write.row_ids import RowIdWriter
 from tests.support.keyed import no_session
 
 NAME = TableName.parse("shop.orders")
@@ -90,7 +91,9 @@ class Run:
         self.monitor = RunMonitor(spec, clock, home / f"status-{spec.name}.json", self.signals.wake)
         state = LocalState(home / "state" / spec.sink_id)
         index = IndexedSearch(KeyIndex(state, self.ids, inline=True), spec.key_index)
-        self.resolver = PositionResolver(self.table, SparkJobs(no_session, spec.sink_id), self.ids, index)
+        jobs = SparkJobs(no_session, spec.sink_id)
+        rows = RowIdWriter(self.table, spec.write, jobs)
+        self.resolver = PositionResolver(self.table, jobs, self.ids, index, rows)
         ports = RunPorts(clock, self.ids, self.monitor, self.signals, self.resolver)
         self.run = SinkRun(spec, self.table, Journal(state), ports, lambda _: True)
         self.run.claims.boot()
@@ -101,25 +104,25 @@ class Run:
         """Load the table from the catalog."""
         return self.catalog.load_table(NAME.identifier)
 
-    def commit(self, rows: Mapping[int, str]) -> Receipt | None:
-        """Commit one batch that inserts or replaces these rows."""
-        self.record(rows)
+    def commit(self, rows: Mapping[int, str], deletes: Sequence[int] = ()) -> Receipt | None:
+        """Commit one batch that inserts or replaces these rows, and deletes others."""
+        self.record(rows, deletes)
         return self.run.commits.commit_next()
 
-    def record(self, rows: Mapping[int, str]) -> None:
+    def record(self, rows: Mapping[int, str], deletes: Sequence[int] = ()) -> None:
         """Make one checkpoint durable; its offsets count checkpoints."""
         self.run.claims.claim()
         while self.table.behind:
             self.run.claims.between_batches(self.table.evolve)
         number = self.checkpoint
         self.checkpoint += 1
-        files = self._files(rows)
+        files = self._files(rows, deletes)
         data = [file for file in files if file.content is Content.DATA]
         keys = [file for file in files if file.content is not Content.DATA]
         commit_id = self.ids.new_id()
         written = CheckpointFiles(
             commit_id,
-            self.table.write_manifests(data, commit_id),
+            self.table.write_manifests(data, commit_id) if data else (),
             FileTotals.of(WriteResult(tuple(data), len(rows))),
             self.table.write_manifests(keys, f"{commit_id}-keys"),
         )
@@ -139,14 +142,15 @@ class Run:
             self.signals.wake,
         )
 
-    def _files(self, rows: Mapping[int, str]) -> list[WrittenFile]:
+    def _files(self, rows: Mapping[int, str], deletes: Sequence[int]) -> list[WrittenFile]:
         target = self.table.write_target(WriteOptions())
         columns = arrow_schema(parse_schema(target.schema_json))
-        table = pa.Table.from_pylist([{"id": key, "v": value} for key, value in rows.items()], schema=columns)
+        upserts = [{"id": key, "v": value} for key, value in rows.items()]
+        keys = [*upserts, *({"id": key, "v": ""} for key in deletes)]
         names = FileNames(target, self.ids.new_id(), "run")
         files: list[WrittenFile] = []
-        for out in (data_files(target, names), key_files(target, names)):
+        for out, written in ((data_files(target, names), upserts), (key_files(target, names), keys)):
             with out:
-                out.write(table)
+                out.write(pa.Table.from_pylist(written, schema=columns))
             files += out.files
         return files

@@ -8,6 +8,10 @@ Position deletes are valid in one snapshot only. After a conflict they are remov
 that it loads has another head, still belongs to this run and does not contain the batch; on the same head they are
 reused. If the outcome of an attempt is unknown, its deletes stay until another attempt of the same batch is in the
 table, so that no earlier one can be applied any more. A run that stops or halts in between leaves them behind.
+
+If rows have ids, the ids that updated rows keep are valid in one snapshot only, too. The lookup therefore also returns
+the rows of the batch, written again with these ids (`RowsWithIds`); they share the fate of the deletes. Once they are
+in the table, the files of the batch that they replaced are removed with its key files.
 """
 
 from collections.abc import Sequence
@@ -40,6 +44,8 @@ class _Resolution:
     deletes: ResolvedDeletes
     may_be_in_table: bool = False
     """Whether an attempt with these deletes was applied, or has an unknown outcome."""
+    applied: bool = False
+    """Whether the table certainly contains these deletes."""
 
     def fits(self, committable: Committable, state: TableState) -> bool:
         """Whether it is valid for an attempt: positions are valid in one snapshot only, in one way to write them."""
@@ -131,11 +137,13 @@ class Attempts:
         if progress is None:
             raise ProgressUnprovable("the table shows no commit of this sink, although this run claimed it")
         landed = self._has_landed(committable, progress)
+        only = self._resolution.may_be_in_table and not self._doubtful
         if landed:  # whatever the response was, the deletes of one attempt are in the table
             self._doubtful.clear()
             self._resolution.may_be_in_table = True
         self._check_owner(progress, landed=landed)
-        if landed:
+        if landed:  # by this run
+            self._resolution.applied = only
             return progress
         if not self._resolution.fits(committable, state):
             self.discard_unused_deletes()
@@ -163,7 +171,7 @@ class Attempts:
                 changes=progress.changes + committable.totals.changes,
                 committed_ms=self._timed.clock.now_ms(),
             ),
-            committable.manifests + deletes.manifests,
+            (deletes.rows.manifests if deletes.rows else committable.manifests) + deletes.manifests,
             committable.totals.plus(deletes.totals).plus(deletes.merged),
             replaces=replaces,
             replaced_deletes=deletes.replaced,
@@ -180,6 +188,7 @@ class Attempts:
         except CommitConflict:
             used.may_be_in_table = before
             raise
+        used.applied = True
         self._discard(self._doubtful, "another attempt of their batch was applied")
         self._doubtful = []
         return progress
@@ -196,6 +205,8 @@ class Attempts:
         for deletes in lookups:
             if deletes.manifests:
                 self._table.discard_deletes(deletes.manifests, why)
+            if deletes.rows:
+                self._table.discard_files(deletes.rows.new, why)
 
     def _has_landed(self, committable: Committable, progress: Progress) -> bool:
         """Whether the table already contains the committable: an earlier attempt succeeded without a response."""
@@ -223,7 +234,7 @@ class Attempts:
         if not committable.keys:
             return ResolvedDeletes()
         known = self._resolution
-        if known.fits(committable, state) and not self._table.missing_files(known.deletes.manifests):
+        if known.fits(committable, state) and not self._table.missing_files(known.deletes.all_manifests):
             return known.deletes
         self.discard_unused_deletes()
         faults.reached("resolve.before")
@@ -244,9 +255,16 @@ class Attempts:
         return replace(committable, totals=committable.totals.plus(known.deletes.totals))
 
     def remove_keys(self, committed: Committable) -> None:
-        """Remove the key files of a committed batch: no attempt needs them any more, and no reader ever did."""
+        """Remove the key files of a committed batch: no attempt needs them any more, and no reader ever did.
+
+        The same holds for data files that were replaced by files with ids, if this run knows that they were: otherwise
+        they are left behind.
+        """
         if committed.keys:
             self._table.remove_keys(committed.keys)
+        known = self._resolution
+        if known.applied and known.commit_id == committed.commit_id and known.deletes.rows:
+            self._table.discard_files(known.deletes.rows.unused, "their rows were committed with their ids")
 
     def _progress_of(self, committable: Committable, table_uuid: str) -> Progress:
         return Progress(

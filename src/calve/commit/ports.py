@@ -41,6 +41,10 @@ class TableStore(Protocol):
         """Remove delete files that no snapshot refers to, and their manifests. Does not raise."""
         ...
 
+    def discard_files(self, locations: Sequence[str], why: str) -> None:
+        """Remove data files that no snapshot refers to, or manifests. Does not raise."""
+        ...
+
     def merge_manifests(self, state: TableState) -> bool:
         """Merge small manifests with a `replace` snapshot on `state`; returns False if there is no need."""
         ...
@@ -54,8 +58,9 @@ class Resolver(Protocol):
     ) -> ResolvedDeletes:
         """Write deletes of the live rows that have these keys in exactly `state`, ready to be committed.
 
-        `added` are the rows that are committed with them. Raises TransientError, also if a file of `state` is missing,
-        since the table may have changed.
+        `added` are the rows that are committed with them. If rows have ids, those of updated rows are written again,
+        with the ids that they keep. Raises TransientError, also if a file of `state` is missing, since the table may
+        have changed.
         """
         ...
 

@@ -12,9 +12,9 @@ requests go through one catalog client: only one thread at a time may call `load
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
@@ -40,12 +40,14 @@ from calve.iceberg.files.store import absent, io_properties_of
 from calve.iceberg.loading import check_upgradable, unpartitioned_spec_id
 from calve.iceberg.planning.facts import TableSummary, standing_of
 from calve.iceberg.planning.key_scan import KeyScan, KeyScans
+from calve.iceberg.planning.rewriting import rewriting_target
 from calve.iceberg.planning.table_details import table_health
 from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.arrow import parse_schema
 from calve.iceberg.schema.evolution import Shape, evolution, written_schema
 from calve.iceberg.schema.fitting import as_known, field_named, needs_of
+from calve.iceberg.schema.readable import ROW_ID, ReadTarget, schema_with, written_columns
 from calve.iceberg.schema.staged import columns_of_any
 from calve.iceberg.snapshot.draft import (
     Draft,
@@ -82,6 +84,17 @@ from calve.model.spec import RetentionOptions, TableName, WriteOptions
 from calve.model.table import Proposal, TableState
 from calve.storage.filesystems import expires_soon, keeps_everything, task_properties_of, with_place_apart
 from calve.storage.hints import is_refused
+
+
+@dataclass(frozen=True)
+class RowsPlan:
+    """How to write the rows of a batch again, with their ids."""
+
+    reading: ReadTarget
+    """All columns of the table in the types in which they are written."""
+    targets: Mapping[int, WriteTarget]
+    """By partition spec; their columns end with the ids."""
+
 
 _LOOK_SHARE = 100
 """Expired snapshots are looked for once every n / _LOOK_SHARE commits, where n is the number of snapshots."""
@@ -388,6 +401,17 @@ class IcebergTable:
             mark=table_mark(table.metadata.table_uuid),
         )
 
+    def rows_with_ids(self, state: TableState, options: WriteOptions) -> RowsPlan:
+        """How to write rows again that are about to be added to `state`, with their ids. Raises TransientError."""
+        table: Table = state.handle
+        with trying(f'asking for credentials of "{self._name}"'):
+            settings = task_properties_of(table.io.properties)
+        schema = schema_with(table.schema(), ROW_ID)
+        return RowsPlan(
+            reading=replace(written_columns(table, table.schema()), io_properties=settings),
+            targets={n: rewriting_target(table, schema, n, options, settings, self._key_ids) for n in table.specs()},
+        )
+
     def _written_schema(self, table: Table, staged: Sequence[RowKind]) -> Schema:
         given = self._shape.given if self._shape else None
         if staged:
@@ -413,16 +437,16 @@ class IcebergTable:
             return write_manifests(table, files, f"{commit_id}-{self._ids.new_id()[:8]}", folder=folder)
 
     def plan_keys(
-        self, state: TableState, keys: Sequence[Manifest], added: Sequence[Manifest] | None = None
+        self, state: TableState, keys: Sequence[Manifest], added: Sequence[Manifest] = (), *, ordered: bool = False
     ) -> KeyScan:
-        """Plan how to find rows with these keys in exactly `state`, and how to compare them with those of `added`.
+        """Plan how to find rows with these keys in exactly `state`. The rows of `added` replace them.
 
-        Raises TransientError.
+        `ordered`: only if they are newer. Raises TransientError.
         """
         table: Table = self._reaching_keys(state.handle, keys)
         lines = self._lines_of(table, head_of(table.metadata, self._branch))
         with trying(f'planning a lookup of keys in "{self._name}"'):
-            return self._key_scans.plan(table, [line.manifest for line in lines], keys, added)
+            return self._key_scans.plan(table, [line.manifest for line in lines], keys, added, ordered=ordered)
 
     def plan_all_keys(self, state: TableState, key_ids: tuple[int, ...]) -> KeyScan:
         """Plan how to find rows in `state` by keys of these fields, whatever the keys are. Raises TransientError."""
@@ -471,6 +495,11 @@ class IcebergTable:
                 log.warning("deletes of a failed attempt remain as orphans", extra={"error": str(error)})
             else:
                 discard(io, [*files, manifest.path], why)
+
+    def discard_files(self, locations: Sequence[str], why: str) -> None:
+        """Remove files that no snapshot refers to. They stay as orphans if that fails, or if the store keeps all."""
+        if not self._keeps_keys:
+            discard(self._latest.io, locations, why)
 
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
         """Which of these manifests, and of the files they list, no longer exist. Raises TransientError."""

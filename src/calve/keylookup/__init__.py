@@ -8,7 +8,8 @@
                          ▼ search.py         merged with older delete files, if there are many
                     position delete files ──► manifests of one commit attempt
 
-`ordered.py` resolves the keys of sinks whose changes are ordered across checkpoints.
+`ordered.py` resolves the keys of sinks whose changes are ordered across checkpoints. `row_ids.py` finds the ids that
+updated rows keep, in tables of format version 3; `write/row_ids.py` writes them.
 
 Positions are valid in one snapshot only: the commit asserts that the table is still at that snapshot. A committable
 therefore holds key files, written like equality deletes and with the same names, in the table's data location:

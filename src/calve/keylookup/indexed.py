@@ -8,12 +8,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.planning.key_scan import KeyScan
 from calve.keylookup.index.build import KeyReader, indexed
-from calve.keylookup.index.key_index import IndexBase, KeyIndex, Positions
+from calve.keylookup.index.key_index import FoundKeys, IndexBase, KeyIndex
 from calve.keylookup.index.manifest import IndexedFile, IndexOwner, Run
 from calve.keylookup.index.words import Keys, NotIndexable, sorted_keys
 from calve.keylookup.search import THREADS, SparkJobs
@@ -55,6 +56,8 @@ class IndexAnswer:
     rest: KeyScan
     reference: str
     """The index manifest that the snapshot must name; empty if the index was not used."""
+    keys: tuple[pa.ChunkedArray, ...] = ()
+    """The key columns that `RowPositions.keys` refers to."""
 
 
 class IndexedSearch:
@@ -75,10 +78,12 @@ class IndexedSearch:
             return nothing
         finder = PositionFinder(scan.target, [c.file for c in scan.candidates], asking.remembered)
         try:
-            keys = sorted_keys(finder.key_columns_of(scan.candidates[0].file))
+            columns = finder.key_columns_of(scan.candidates[0].file)
+            keys = sorted_keys(columns)
         except NotIndexable:
             return nothing
-        return self._look_up(scan, _base(scan, state), keys, _Search(finder, asking))
+        answer = self._look_up(scan, _base(scan, state), keys, _Search(finder, asking))
+        return replace(answer, keys=tuple(columns))
 
     def look_ahead(self, scan: KeyScan, state: TableState, new: Collection[str], asking: "IndexRequest") -> None:
         """Index files that were recently added to the table, if it has an index. Raises TransientError."""
@@ -149,9 +154,10 @@ class _Search:
     finder: PositionFinder
     asking: IndexRequest
 
-    def live(self, file: ScanFile, positions: Positions) -> RowPositions:
-        """The positions that are not deleted yet."""
-        return RowPositions(file, positions[~self.finder.deleted(file)[positions]])
+    def live(self, file: ScanFile, found: FoundKeys) -> RowPositions:
+        """The rows that are not deleted yet."""
+        left = ~self.finder.deleted(file)[found.positions]
+        return RowPositions(file, found.positions[left], found.keys[left])
 
     def deleted(self, files: Collection[ScanFile], paths: Collection[str]) -> dict[str, NDArray[np.bool_]]:
         """Flags of deleted rows of the files at these paths; copies, because another thread reads them."""

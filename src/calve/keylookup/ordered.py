@@ -22,7 +22,8 @@ from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
-from calve.keylookup.resolver import files_matching_keys, propose_deletes, propose_vectors
+from calve.keylookup.resolver import files_matching_keys, propose_deletes, propose_with_ids
+from calve.keylookup.row_ids import IdReading, IdWriting, RowWriter
 from calve.keylookup.search import search_here, write_deletes
 from calve.model.files import Manifest, ResolvedDeletes, WrittenFile
 from calve.model.table import TableState
@@ -35,20 +36,21 @@ Columns = Sequence[pa.ChunkedArray]
 class OrderedResolver:
     """Resolves keys of one sink whose changes are ordered across checkpoints. Only its committer thread calls it."""
 
-    def __init__(self, table: IcebergTable, ids: IdSource) -> None:
-        self._table, self._ids = table, ids
+    def __init__(self, table: IcebergTable, ids: IdSource, rows: RowWriter) -> None:
+        self._table, self._ids, self._rows = table, ids, rows
 
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest]
     ) -> ResolvedDeletes:
-        scan = self._table.plan_keys(state, keys, added)
+        scan = self._table.plan_keys(state, keys, added, ordered=True)
         if not scan.candidates:
             return ResolvedDeletes()
         finder = PositionFinder(scan.target, [c.file for c in scan.candidates], KeyMemory())
         found = last_in_order(scan, search_here(files_matching_keys(scan, finder), finder), finder)
         name = f"{commit_id}/{self._ids.new_id()}"
         if scan.place.vectors:
-            return propose_vectors(self._table, scan, found, name)
+            writing = IdWriting(self._table, self._rows, IdReading(KeyMemory()))
+            return propose_with_ids(state, scan, found, writing, name)
         return propose_deletes(self._table, scan, write_deletes(scan.place, found, name), name)
 
     def look_ahead(self) -> None:
@@ -94,7 +96,7 @@ class _Comparison:
 
     def rows_of(self, beaten: Numbers) -> Iterator[RowPositions]:
         """The batch's rows with these keys, in the files that are about to be added."""
-        for file in self._scan.added if len(beaten) else ():
+        for file in (one.file for one in self._scan.added) if len(beaten) else ():
             everywhere = RowPositions(file, np.arange(file.rows))
             numbers = self._keys.numbers(key_columns_at(self._scan.target, everywhere, self._scan.key_ids))
             positions = np.flatnonzero(np.isin(numbers, beaten))

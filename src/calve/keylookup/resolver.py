@@ -11,6 +11,7 @@ from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
 from calve.keylookup.indexed import IndexedSearch, IndexRequest
+from calve.keylookup.row_ids import IdReading, IdWriting, RowWriter, keep_ids
 from calve.keylookup.search import (
     Search,
     SparkJobs,
@@ -61,9 +62,10 @@ class PositionResolver:
         jobs: SparkJobs,
         ids: IdSource,
         index: IndexedSearch,
+        rows: RowWriter,
         limits: DriverLimits = BY_MEASUREMENT,
     ) -> None:
-        self._table, self._jobs, self._ids, self._index = table, jobs, ids, index
+        self._table, self._jobs, self._ids, self._index, self._rows = table, jobs, ids, index, rows
         self._limits = limits
         self._remembered = KeyMemory(MEMORY)
         self._last: KeyScan | None = None
@@ -71,8 +73,7 @@ class PositionResolver:
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest] = ()
     ) -> ResolvedDeletes:
-        del added  # added rows are newer than all existing ones
-        scan = self._table.plan_keys(state, keys)
+        scan = self._table.plan_keys(state, keys, added)
         if not scan.candidates:
             return ResolvedDeletes()
         self._remembered.retain(scan.live.keys())
@@ -80,7 +81,9 @@ class PositionResolver:
         answer = self._index.ask(scan, state, IndexRequest(commit_id, self._remembered, self._jobs))
         name = f"{commit_id}/{self._ids.new_id()}"
         if scan.place.vectors:
-            proposed = propose_vectors(self._table, scan, self._find(answer.rest, answer.found, name), name)
+            found = self._find(answer.rest, answer.found, name)
+            writing = IdWriting(self._table, self._rows, IdReading(self._remembered, answer.keys))
+            proposed = propose_with_ids(state, scan, found, writing, name)
         else:
             proposed = propose_deletes(self._table, scan, self._search(answer.rest, answer.found, name), name)
         return replace(proposed, key_index=answer.reference)
@@ -185,6 +188,24 @@ def propose_vectors(table: IcebergTable, scan: KeyScan, found: Sequence[RowPosit
         merged=FileTotals(position_deletes=vectors.known),
         replaced=vectors.replaced,
     )
+
+
+def propose_with_ids(
+    state: TableState, scan: KeyScan, found: Sequence[RowPositions], writing: IdWriting, name: str
+) -> ResolvedDeletes:
+    """As `propose_vectors`; also write rows of the batch again that keep the ids of rows that they replace.
+
+    Found rows of files of the batch itself are deleted in the new files.
+    """
+    kept = keep_ids(state, scan, found, writing, name)
+    if kept is None:
+        return propose_vectors(writing.table, scan, found, name)
+    try:
+        proposed = propose_vectors(writing.table, scan, kept.moved(found), name)
+    except BaseException:
+        writing.table.discard_files(kept.rows.new, "their lookup failed")
+        raise
+    return replace(proposed, totals=proposed.totals.plus(kept.totals), rows=kept.rows)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from calve.errors import TerminalError
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.store import remove_new
 from calve.iceberg.schema.readable import LAST_UPDATED, ROW_ID, ReadTarget
-from calve.model.files import ColumnMetrics, WriteTarget, WrittenFile
+from calve.model.files import WriteTarget, WrittenFile
 from calve.model.scan import ContentId, DeleteKind, ScanFile
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_positions import key_columns_at
@@ -124,7 +124,7 @@ def _rewrite_files(work: GroupWork, names: FileNames, check: Callable[[], None])
     _check_counts(work, live, out.files)
     return Rewritten(
         inputs=work.inputs,
-        files=tuple(_without_lineage_metrics(file) for file in out.files),
+        files=out.files,
         places=tuple(
             _by_position(file.rows, one.positions, places[low:high])
             for file, one, (low, high) in zip(work.inputs, live, spans, strict=True)
@@ -145,13 +145,6 @@ def _with_lineage(batches: Iterator[pa.RecordBatch], file: ScanFile, positions: 
             at = batch.schema.get_field_index(field.name)
             batch = batch.set_column(at, batch.schema.field(at), values)  # noqa: PLW2901 - column by column
         yield batch
-
-
-def _without_lineage_metrics(file: WrittenFile) -> WrittenFile:
-    """Metrics are for columns of the table."""
-    own = {ROW_ID.field_id, LAST_UPDATED.field_id}
-    kept = {name: {i: v for i, v in known.items() if i not in own} for name, known in vars(file.metrics).items()}
-    return replace(file, metrics=ColumnMetrics(**kept))
 
 
 def _order(work: GroupWork, live: Sequence[LiveRows]) -> Numbers:

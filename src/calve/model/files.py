@@ -177,6 +177,18 @@ class FileTotals:
 
 
 @dataclass(frozen=True)
+class RowsWithIds:
+    """The rows of a batch, written again because some keep the ids of rows that they replace."""
+
+    manifests: tuple[Manifest, ...]
+    """Of all rows of the batch; they take the place of the batch's own manifests."""
+    new: tuple[str, ...]
+    """The files and manifests that were written for this."""
+    unused: tuple[str, ...]
+    """The files and manifests of the batch that are not needed if these manifests are committed."""
+
+
+@dataclass(frozen=True)
 class ResolvedDeletes:
     """The position deletes of a batch, resolved against one snapshot of the table."""
 
@@ -189,6 +201,13 @@ class ResolvedDeletes:
     """The deletes that contained them."""
     key_index: str = ""
     """The new manifest of the sink's key index; empty if the previous one stays valid."""
+    rows: RowsWithIds | None = None
+    """The rows with the ids that they keep; None if all of them get new ones. `totals` contains the difference."""
+
+    @property
+    def all_manifests(self) -> tuple[Manifest, ...]:
+        """Everything that a commit with these deletes refers to, apart from the files of the batch itself."""
+        return self.manifests + (self.rows.manifests if self.rows else ())
 
 
 @dataclass(frozen=True)

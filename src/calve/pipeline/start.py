@@ -70,6 +70,7 @@ from calve.storage.state import StateFolder, StateStore, check_apart, local_fold
 from calve.view.plan import Mode, ViewPlan
 from calve.view.run import View
 from calve.watch.status_files import status_file
+from calve.write.row_ids import RowIdWriter
 
 if TYPE_CHECKING:
     from calve.pipeline.sink import Sink
@@ -269,11 +270,12 @@ class Start:
         )
 
     def _resolver(self, table: IcebergTable) -> OrderedResolver | PositionResolver:
+        rows = RowIdWriter(table, self._spec.write, self._jobs)
         if self._spec.ordered:
-            return OrderedResolver(table, self._ids)
+            return OrderedResolver(table, self._ids, rows)
         index = KeyIndex(StateFolder(self._state, "index"), self._ids, memory=memory_on(machine_memory()))
         search = IndexedSearch(index, self._spec.key_index)
-        return PositionResolver(table, self._jobs, self._ids, search)
+        return PositionResolver(table, self._jobs, self._ids, search, rows)
 
     @property
     def _keys_at(self) -> KeyPlace:

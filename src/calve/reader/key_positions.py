@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.store import open_input
-from calve.iceberg.schema.readable import ReadTarget
+from calve.iceberg.schema.readable import ROW_ID, ReadTarget
 from calve.model.scan import ContentId, DeleteKind, FileSplit, ScanFile
 from calve.reader.deletes import NOTHING, Positions, TaskDeletes
 from calve.reader.key_sets import KeySet
@@ -60,6 +60,8 @@ class _Known:
     columns: dict[tuple[int, tuple[int, ...]], _Columns] = field(default_factory=dict)
     """By row group and key."""
     gone: _Gone | None = None
+    states_ids: bool | None = None
+    """Whether the file has a column with the ids of its rows; None if that was not asked."""
 
 
 @dataclass(frozen=True)
@@ -212,15 +214,53 @@ def key_columns(
 
 def key_columns_at(target: ReadTarget, found: RowPositions, ids: tuple[int, ...]) -> list[pa.ChunkedArray]:
     """The key columns at positions of a file, which are ascending. Raises TransientError."""
-    parts: list[list[pa.ChunkedArray]] = []
     with _searching(found.file), ExitStack() as stack:
         groups = _FileGroups(target, found.file, [ids], KeyMemory(), stack)
-        for number, group in enumerate(groups.all()):
-            start, end = np.searchsorted(found.positions, [group.first, group.first + group.rows])
-            if start < end:
-                columns = groups.columns(number, ids)
-                parts.append([columns[n].take(pa.array(found.positions[start:end] - group.first)) for n in ids])
+        parts = [_taken(groups, number, ids, places) for number, places in _by_group(groups, found.positions)]
     return [pa.chunked_array([chunk for part in parts for chunk in part[at].chunks]) for at in range(len(ids))]
+
+
+def ids_at(target: ReadTarget, found: RowPositions, key: tuple[int, ...], remembered: KeyMemory) -> Positions:
+    """The ids of rows at positions of a file, which are ascending, in a table with row ids. Raises TransientError."""
+    with _searching(found.file), ExitStack() as stack:
+        return _ids(_FileGroups(target, found.file, [key], remembered, stack), found)
+
+
+def keys_and_ids_at(
+    target: ReadTarget, found: RowPositions, key: tuple[int, ...], remembered: KeyMemory
+) -> tuple[list[pa.ChunkedArray], Positions]:
+    """As `ids_at`, with the key columns; there is at least one row. Raises TransientError."""
+    with _searching(found.file), ExitStack() as stack:
+        groups = _FileGroups(target, found.file, [key], remembered, stack)
+        parts = [_taken(groups, number, key, places) for number, places in _by_group(groups, found.positions)]
+        columns = [pa.chunked_array([chunk for part in parts for chunk in part[at].chunks]) for at in range(len(key))]
+        return columns, _ids(groups, found)
+
+
+def _ids(groups: "_FileGroups", found: RowPositions) -> Positions:
+    """The ids of rows: as their file states them, else by their position."""
+    ids = found.positions + (found.file.first_row_id or 0)
+    if not groups.states_ids:
+        return ids
+    done = 0
+    for number, places in _by_group(groups, found.positions):
+        (stated,) = _taken(groups, number, (ROW_ID.field_id,), places)
+        ids[done + np.flatnonzero(stated.is_valid().to_numpy())] = stated.drop_null().to_numpy()
+        done += len(places)
+    return ids
+
+
+def _by_group(groups: "_FileGroups", positions: Positions) -> Iterator[tuple[int, pa.Array]]:
+    """The row groups that have some of the positions, and these positions, relative to the row group."""
+    for number, group in enumerate(groups.all()):
+        start, end = np.searchsorted(positions, [group.first, group.first + group.rows])
+        if start < end:
+            yield number, pa.array(positions[start:end] - group.first)
+
+
+def _taken(groups: "_FileGroups", number: int, ids: tuple[int, ...], places: pa.Array) -> list[pa.ChunkedArray]:
+    columns = groups.columns(number, ids)
+    return [columns[field_id].take(places) for field_id in ids]
 
 
 def _matching(groups: "_FileGroups", number: int, keys: _Keys, sequence_number: int) -> Positions:
@@ -273,6 +313,13 @@ class _FileGroups:
             found = dict(zip(plain, bounds.of(number), strict=True))
             yield _Group(group_offset(group), first, group.num_rows, found)
             first += group.num_rows
+
+    @property
+    def states_ids(self) -> bool:
+        """Whether the file has a column with the ids of its rows. Raises OSError."""
+        if self._known.states_ids is None:
+            self._known.states_ids = bool(self._projection.source(ROW_ID.field_id))
+        return self._known.states_ids
 
     def columns(self, number: int, ids: tuple[int, ...]) -> _Columns:
         """The key columns of a row group. Raises OSError."""

@@ -11,6 +11,6 @@
     WriteResult
 
 `consolidate.py` keeps the last change per key, `data_files.py` writes Parquet files of a bounded size, `staging.py`
-writes and reads changes that wait for their window, `timed.py` detects late rows. Files of a failed attempt are never
-part of a result.
+writes and reads changes that wait for their window, `timed.py` detects late rows. `row_ids.py` writes files of a batch
+again when it is committed, with the ids that updated rows keep. Files of a failed attempt are never part of a result.
 """

@@ -25,7 +25,8 @@ from calve.iceberg.files.names import own_name
 from calve.iceberg.files.partitions import Partitioner, Values, partitioner_of, same_partition
 from calve.iceberg.files.store import DataLocations, open_output, remove_new
 from calve.iceberg.schema.arrow import arrow_schema, key_schema, metrics_of, parse_schema
-from calve.model.files import Content, FileOptions, WriteTarget, WrittenFile
+from calve.iceberg.schema.readable import LAST_UPDATED, ROW_ID
+from calve.model.files import ColumnMetrics, Content, FileOptions, WriteTarget, WrittenFile
 from calve.model.spec import EXTENSION_METADATA, EXTENSION_NAME, ArrowExtension
 
 _GROUP_BYTES = 32 << 20
@@ -38,6 +39,8 @@ _CHUNK_FOOTER_BYTES = 128
 """Approximate size of a column chunk's metadata in the footer."""
 _SAMPLE_ROWS = 8192
 _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
+_LINEAGE_IDS = frozenset({ROW_ID.field_id, LAST_UPDATED.field_id})
+"""Columns of files that are not columns of the table; they come last."""
 _KNOWN_SETTINGS = frozenset(inspect.signature(pq.ParquetWriter.__init__).parameters)
 _NAMESPACE = uuid.UUID("0c0d7f6e-6f0b-5a53-8d7a-63616c766532")
 
@@ -102,6 +105,8 @@ class FileKind:
     def describe(self, location: str, footer: pq.FileMetaData, size: int, target: WriteTarget) -> WrittenFile:
         """Describe a complete file for the table."""
         metrics, split_offsets = metrics_of(footer, self.schema, target.table_properties)
+        if self.schema.fields[-1].field_id in _LINEAGE_IDS:
+            metrics = _of_columns_of_the_table(metrics)
         return WrittenFile(
             content=self.content,
             path=location,
@@ -113,6 +118,11 @@ class FileKind:
             split_offsets=split_offsets,
             equality_ids=self.equality_ids,
         )
+
+
+def _of_columns_of_the_table(metrics: ColumnMetrics) -> ColumnMetrics:
+    kept = {name: {i: v for i, v in known.items() if i not in _LINEAGE_IDS} for name, known in vars(metrics).items()}
+    return ColumnMetrics(**kept)
 
 
 def _nothing() -> None:

@@ -6,24 +6,57 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import SparkSession
 
 import calve
+from calve.catalog.connect import connect_embedded
+from calve.catalog.lineage import next_row_id
 from calve.iceberg.files.content import content_id
+from calve.keylookup.search import SparkJobs
+from calve.model.spec import WriteOptions
+from calve.write.row_ids import RowIdWriter
 from tests.integration.reader.tables import SparkTable
 from tests.support.foreign import NAME, Row, in_order, live_entries_of
+from tests.support.id_schedules import KEYS, Schedule
 from tests.support.keyed import KeyedTable
+from tests.support.lineage import ROW_ID, UPDATED, Lineage, check_batch, lineage_in, lineage_of
 from tests.support.readers import duckdb_rows, spark_iceberg_rows, spark_iceberg_sql
 from tests.support.runs import Run, spec_of
 
+LINEAGE = ["id", "v", ROW_ID, UPDATED]
 COLUMNS = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "v", StringType()))
 MERGE = (
     "MERGE INTO {t} t USING (SELECT id, id %% 3 AS op FROM range(%d, %d, 2)) s ON t.id = s.id "
     "WHEN MATCHED AND s.op = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET v = 'spark' "
     "WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, 'new')"
 )
+
+
+def to_calve(catalog: Catalog, name: str, metadata: Path) -> None:
+    """Let calve's catalog continue with Spark's newest metadata."""
+    if catalog.table_exists(name):
+        catalog.drop_table(name)
+    catalog.register_table(name, (metadata / f"v{newest(metadata)}.metadata.json").as_uri())
+
+
+def to_spark(table: Table, spark: SparkTable, metadata: Path) -> None:
+    """Let Spark's catalog, whose metadata files are numbered, continue with the metadata of calve."""
+    version = newest(metadata) + 1
+    for checksum in metadata.glob(".*.crc"):
+        checksum.unlink()
+    shutil.copy(table.metadata_location.removeprefix("file://"), metadata / f"v{version}.metadata.json")
+    (metadata / "version-hint.text").write_text(str(version))
+    spark_iceberg_sql(f"REFRESH TABLE {spark.name}")
+
+
+def newest(metadata: Path) -> int:
+    """The number of Spark's newest metadata file."""
+    return max(int(file.name[1:].partition(".")[0]) for file in metadata.glob("v*.metadata.json"))
 
 
 class SharedTable:
@@ -48,32 +81,25 @@ class SharedTable:
 
     def to_calve(self) -> None:
         """Continue in calve's catalog."""
-        self.calve.catalog.drop_table(NAME)
-        self.calve.catalog.register_table(NAME, (self.metadata / f"v{self._version}.metadata.json").as_uri())
+        to_calve(self.calve.catalog, NAME, self.metadata)
 
     def to_spark(self) -> None:
-        """Continue in Spark's catalog, whose metadata files are numbered."""
-        version = self._version + 1
-        for checksum in self.metadata.glob(".*.crc"):
-            checksum.unlink()
-        ours = self.calve.table.metadata_location.removeprefix("file://")
-        shutil.copy(ours, self.metadata / f"v{version}.metadata.json")
-        (self.metadata / "version-hint.text").write_text(str(version))
-        spark_iceberg_sql(f"REFRESH TABLE {self.spark.name}")
-
-    @property
-    def _version(self) -> int:
-        """The number of Spark's newest metadata file."""
-        names = [file.name for file in self.metadata.glob("v*.metadata.json")]
-        return max(int(name[1:].partition(".")[0]) for name in names)
+        """Continue in Spark's catalog."""
+        to_spark(self.calve.table, self.spark, self.metadata)
 
     def change(self, upserts: list[int], deletes: list[int]) -> None:
         """Let calve change the table."""
         rows: list[Row] = [{"id": number, "v": "calve"} for number in upserts]
+        before, new_from = self.lineage(), next_row_id(self.calve.table.metadata) or 0
         self.calve.apply([self.calve.data(rows)], rows, [{"id": number, "v": ""} for number in deletes])
         self.rows |= dict.fromkeys(upserts, "calve")
         for number in deletes:
             self.rows.pop(number, None)
+        check_batch(before, self.lineage(), {row["id"]: row for row in rows}, deletes, new_from)
+
+    def lineage(self) -> Lineage:
+        """The rows and their ids, as Spark sees calve's table."""
+        return lineage_in(spark_iceberg_rows(self.calve.table.metadata_location, LINEAGE))
 
 
 @pytest.fixture
@@ -85,11 +111,10 @@ def shared(tmp_path: Path) -> Iterator[SharedTable]:
 
 def check_compaction(shared: SharedTable) -> None:
     """Compact the table with calve: rows keep their ids and sequence numbers, as Spark sees them."""
-    columns = ["id", "v", "_row_id", "_last_updated_sequence_number"]
-    before = in_order(spark_iceberg_rows(shared.calve.table.metadata_location, columns))
+    before = shared.lineage()
     assert calve.compact(shared.calve.ref) is not None
-    assert in_order(spark_iceberg_rows(shared.calve.table.metadata_location, columns)) == before
-    plain = [{name: row[name] for name in columns[:2]} for row in before]
+    assert shared.lineage() == before
+    plain = [row.values for row in before.values()]
     assert in_order(duckdb_rows(shared.calve.table.metadata_location)) == in_order(plain)
     assert in_order(shared.calve.table.scan().to_arrow().to_pylist()) == in_order(plain)
 
@@ -141,3 +166,61 @@ def test_spark_reads_an_upgraded_table_and_the_ids_of_its_rows(tmp_path: Path) -
     for row in found:
         if row["v"] != "third":
             assert row == upgraded[row["id"]], "rows that no batch changed keep their ids"
+
+
+class SharedSchedule(Schedule):
+    """A sink whose table Spark changes in between; Spark reads the ids."""
+
+    def __init__(self, home: Path, seed: int) -> None:
+        home.mkdir(parents=True)
+        self.spark = SparkTable(home / "spark", f"schedule_{seed}", "id BIGINT NOT NULL, v STRING", 3)
+        self.metadata = Path(self.spark.location.removeprefix("file:")).parent
+        catalog = connect_embedded(home)
+        catalog.create_namespace("shop")
+        to_calve(catalog, "shop.orders", self.metadata)
+        catalog.close()
+        super().__init__(home, seed)
+
+    def lineage(self) -> Lineage:
+        if self.run.now.current_snapshot() is None:
+            return {}
+        return lineage_in(spark_iceberg_rows(self.run.now.metadata_location, LINEAGE))
+
+    def other_writer(self) -> None:
+        """Let Spark insert, update and delete rows, and change a key."""
+        to_spark(self.run.now, self.spark, self.metadata)
+        low = self.rng.choice(KEYS)
+        self.spark.run(MERGE % (low, low + 4))
+        taken = {row["id"] for row in spark_iceberg_sql(f"SELECT id FROM {self.spark.name}")}
+        free = [key for key in KEYS if key not in taken]
+        if taken and free:
+            self.spark.run(f"UPDATE {{t}} SET id = {free[0]} WHERE id = {min(taken)}")
+        to_calve(self.run.catalog, "shop.orders", self.metadata)
+
+
+def test_updated_rows_keep_their_ids_while_spark_changes_the_table(tmp_path: Path) -> None:
+    schedule = SharedSchedule(tmp_path / "s", 7)
+    for _ in range(2):
+        schedule.record()
+        schedule.commit()
+        schedule.record()
+        schedule.other_writer()
+        schedule.crash()
+    assert schedule.check(3) > 3
+
+
+@pytest.mark.slow
+def test_updated_rows_keep_their_ids_in_any_order_of_events(tmp_path: Path) -> None:
+    assert sum(SharedSchedule(tmp_path / str(seed), seed).check(30) for seed in range(8)) > 100
+
+
+def test_tasks_write_large_batches_again_with_their_ids(spark: SparkSession, tmp_path: Path) -> None:
+    table = KeyedTable(tmp_path, COLUMNS, ["id"], session=lambda: spark, version=3)
+    table.resolver._rows = RowIdWriter(table.iceberg, WriteOptions(), SparkJobs(lambda: spark, "pool"), here_bytes=0)
+    rows: list[Row] = [{"id": number, "v": "first"} for number in range(100)]
+    table.apply([table.data(rows)], rows)
+    before, new_from = lineage_of(table.table), next_row_id(table.table.metadata) or 0
+    updates: list[Row] = [{"id": number, "v": "second"} for number in range(90, 120)]
+    table.apply([table.data(updates[:15]), table.data(updates[15:])], updates)
+    check_batch(before, lineage_of(table.table), {row["id"]: row for row in updates}, (), new_from)
+    table.close()

@@ -35,7 +35,7 @@ class Stored:
         self.parts = Parts(LocalState(folder), memory)
 
     def places(self, values: list[int] | list[str]) -> list[int]:
-        return sorted(self.parts.lookup(self.part, wanted(values), self.widths).tolist())
+        return sorted(self.parts.lookup(self.part, wanted(values), self.widths).places.tolist())
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 30], ids=["read every time", "kept"])

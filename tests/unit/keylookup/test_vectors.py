@@ -106,7 +106,7 @@ def test_vectors_that_replace_what_is_not_there_are_not_committed(
     table.apply([table.data([row(1), row(2)])], [row(1), row(2)])
     found = table.resolved([row(1)])
     other = ResolvedDeletes(found.manifests, found.totals, replaced=(ContentId("file:///gone.puffin", 4, 9, "x"),))
-    monkeypatch.setattr(table, "resolved", lambda _: other)
+    monkeypatch.setattr(table, "resolved", lambda *_: other)
     with pytest.raises(TerminalError, match="looked up in another snapshot"):
         table.apply([], [], [row(1)])
 

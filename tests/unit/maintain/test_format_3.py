@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.manifest import FileFormat
 
 import calve
 from calve.catalog.lineage import UPGRADE
 from calve.catalog.outcome import TableChange, send
 from calve.clock import RandomIds, SystemClock
 from calve.iceberg.files.content import content_id, first_row_id
-from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.position_deletes import RowPositions
-from calve.iceberg.files.vectors import decode_vector, write_vectors
+from calve.iceberg.files.vectors import write_vectors
 from calve.iceberg.planning.key_scan import place_of
 from calve.iceberg.schema.evolution import Shape
 from calve.iceberg.sink_table import IcebergTable
@@ -32,6 +30,7 @@ from calve.model.spec import HOUR_MS, TableName
 from tests.support.foreign import NAME as OTHERS
 from tests.support.foreign import SINK, ForeignTable, Rows, in_order, live_entries_of
 from tests.support.keyed import no_session
+from tests.support.lineage import lineage_of
 from tests.support.readers import duckdb_rows
 from tests.support.regions import random_commit, row
 from tests.support.runs import NAME, Run, spec_of
@@ -72,44 +71,6 @@ def test_vectors_go_with_the_last_snapshot_that_needs_them(tmp_path: Path) -> No
         assert {row["id"]: row["v"] for row in found} == states[snapshot_id]
 
 
-Lineage = dict[int, tuple[str, int, int]]
-
-
-def lineage_of(run: Run) -> Lineage:
-    """For each id: its value, row id and sequence number, by the rules of the specification."""
-    found: Lineage = {}
-    table, cache = run.now, ManifestCache()
-    lines = cache.lines_of(table.io, table.current_snapshot())
-    entries = cache.entries_of(table.io, *(line.manifest for line in lines))
-    gone = {
-        content_id(e.data_file).data_file: set(decode_vector(blob_of(e.data_file)).tolist())
-        for e in entries
-        if e.data_file.content
-    }
-    for entry in entries:
-        file = entry.data_file
-        if file.content:
-            continue
-        start = first_row_id(file)
-        assert start is not None
-        for position, values in enumerate(pq.read_table(file.file_path.removeprefix("file://")).to_pylist()):
-            if position not in gone.get(file.file_path, ()):
-                row_id, updated = values.get("_row_id"), values.get("_last_updated_sequence_number")
-                found[values["id"]] = (
-                    values["v"],
-                    start + position if row_id is None else row_id,
-                    (entry.sequence_number or 0) if updated is None else updated,
-                )
-    assert len({row_id for _, row_id, _ in found.values()}) == len(found), "an id is on two rows"
-    return found
-
-
-def blob_of(file: DataFile) -> bytes:
-    known = content_id(file)
-    content = Path(known.path.removeprefix("file://")).read_bytes()
-    return content[known.offset : known.offset + known.length]
-
-
 def check(run: Run, expected: dict[int, str]) -> None:
     rows = duckdb_rows(run.now.metadata_location)
     assert len(rows) == len(expected)
@@ -126,9 +87,9 @@ def test_a_compaction_keeps_the_ids_of_rows(tmp_path: Path) -> None:
             changes = {number % 4: f"v{turn}{number}", 100 * turn + 10 + number: "once"}
             expected |= changes
             run.commit(changes)
-        before = lineage_of(run)
+        before = lineage_of(run.now)
         assert calve.compact(table) is not None
-        assert lineage_of(run) == before
+        assert lineage_of(run.now) == before
         assert len(run.now.inspect.data_files()) == 1
         assert not len(run.now.inspect.delete_files())
         check(run, expected)
@@ -148,11 +109,11 @@ def test_rows_that_are_deleted_during_a_compaction_stay_deleted(tmp_path: Path) 
     assert upkeep.busy
     run.commit({3: "later", 51: "later", 60: "later"})
     expected |= {3: "later", 51: "later", 60: "later"}
-    before = lineage_of(run)
+    before = lineage_of(run.now)
     upkeep.maintain()
     upkeep.close(failed=False)
     assert run.monitor.status.compactions == 1
-    assert lineage_of(run) == before
+    assert lineage_of(run.now) == before
     assert len(run.now.inspect.delete_files()) == 1, "one vector of the new file"
     check(run, expected)
 

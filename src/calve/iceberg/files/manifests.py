@@ -39,7 +39,7 @@ from calve.iceberg.files.avro import RecordFormat
 from calve.iceberg.files.content import content_id, needs_version_3
 from calve.iceberg.files.names import own_name, table_mark
 from calve.iceberg.files.store import io_properties_of, remove_new
-from calve.model.files import Content, FieldSummary, Manifest, WrittenFile
+from calve.model.files import ColumnMetrics, Content, FieldSummary, Manifest, WrittenFile
 from calve.model.scan import ContentId
 from calve.storage.filesystems import sync_files
 
@@ -248,6 +248,21 @@ def data_file(file: WrittenFile) -> DataFile:
     )
     made.spec_id = file.spec_id
     return made
+
+
+def written_file(file: DataFile) -> WrittenFile:
+    """The inverse of `data_file`, for files with rows that calve wrote."""
+    metrics = ColumnMetrics(**{name: dict(getattr(file, name) or {}) for name in ColumnMetrics.__dataclass_fields__})
+    return WrittenFile(
+        content=Content.DATA,
+        path=file.file_path,
+        record_count=file.record_count,
+        size=file.file_size_in_bytes,
+        spec_id=file.spec_id,
+        partition=tuple(file.partition[place] for place in range(len(file.partition))),
+        metrics=metrics,
+        split_offsets=tuple(file.split_offsets or ()),
+    )
 
 
 def _write_entries(place: ManifestPlace, entries: Sequence[ManifestEntry]) -> int:

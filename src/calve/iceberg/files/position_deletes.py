@@ -44,6 +44,12 @@ class RowPositions:
 
     file: ScanFile
     positions: Positions
+    keys: Positions | None = None
+    """If the key index found them: for each position, the row of its key among the keys of the batch."""
+
+    def taken(self, which: slice | Positions) -> "RowPositions":
+        """A part of the rows, in the same order."""
+        return RowPositions(self.file, self.positions[which], None if self.keys is None else self.keys[which])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
     manifests of keys ─► key files, treated as equality deletes that are newer than everything
 
 Equality deletes of the table itself are ignored: a row that one of them deletes is found and deleted once more, which
-changes nothing. Manifests never change, so those that were read stay in memory.
+changes nothing. Only its id must not be kept (`KeyScan.erasing`). Manifests never change, so those that were read stay
+in memory.
 
 A partition field whose source is a key column has the same value for all rows of a key. So a file whose partition value
 no key has holds none of the rows, whatever its bounds are. Partition fields of other columns exclude nothing.
@@ -17,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
-from pyiceberg.partitioning import PartitionField
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, VoidTransform
@@ -26,15 +27,15 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 from calve.catalog.guarded import locations_of
 from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache, live_entries
-from calve.iceberg.files.manifests import manifest_file
+from calve.iceberg.files.manifests import manifest_file, written_file
 from calve.iceberg.files.names import table_mark
 from calve.iceberg.files.position_deletes import DeletePlace
 from calve.iceberg.files.transforms import transformed
 from calve.iceberg.planning.delete_index import DeleteGroup, DeleteIndex, bounds_of, due_groups
 from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.schema.arrow import order_ids
-from calve.iceberg.schema.readable import EveryField, ReadTarget, every_field, read_target
-from calve.model.files import Manifest
+from calve.iceberg.schema.readable import ROW_ID, ROW_ID_KEY, EveryField, ReadTarget, every_field, read_target
+from calve.model.files import Manifest, WrittenFile
 from calve.model.scan import EVERYTHING, DeleteFile, DeleteKind, ScanFile
 from calve.model.spec import LATEST_FORMAT
 from calve.storage.filesystems import task_properties_of
@@ -107,6 +108,16 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class AddedFile:
+    """A data file that is about to be added."""
+
+    file: ScanFile
+    bounds: tuple[Bounds, ...]
+    """The bounds of each key column."""
+    written: WrittenFile
+
+
+@dataclass(frozen=True)
 class KeyScan:
     """The plan of a key lookup in one snapshot."""
 
@@ -122,10 +133,14 @@ class KeyScan:
     place: DeletePlace
     many_deletes: tuple[DeleteGroup, ...]
     """Position delete files that should be merged; none if vectors replace them."""
+    erasing: Mapping[str, tuple[DeleteFile, ...]]
+    """Equality deletes of the snapshot by data file; only if rows have ids."""
     order_ids: tuple[int, ...] = ()
     """Fields that order rows across checkpoints; empty if rows are not ordered."""
-    added: tuple[ScanFile, ...] = ()
-    """Files that are about to be added; only if rows are ordered."""
+    added: tuple[AddedFile, ...] = ()
+    """Files that are about to be added; only if rows are ordered or have ids."""
+    added_manifests: tuple[str, ...] = ()
+    """The locations of their manifests."""
 
 
 class KeyScans:
@@ -139,24 +154,30 @@ class KeyScans:
         table: Table,
         manifests: Sequence[ManifestFile],
         keys: Sequence[Manifest],
-        added: Sequence[Manifest] | None = None,
+        added: Sequence[Manifest] = (),
+        *,
+        ordered: bool = False,
     ) -> KeyScan:
-        """Plan a lookup. `manifests` are those of the snapshot; `added` those of rows to compare with it.
+        """Plan a lookup. `manifests` are those of the snapshot; `added` those of rows that are about to be added.
 
         Raises OSError; InvalidInput for files that cannot be read.
         """
         key_entries = [entry for m in keys for entry in live_entries(table.io, manifest_file(m, 0, _BEYOND))]
         key_ids = tuple(key_entries[0].data_file.equality_ids or ())
         scan = self._scan(table, manifests, key_ids, key_entries)
-        if added is None:
+        if not scan.candidates or not (ordered or scan.place.vectors):
             return scan
-        ordered = order_ids(table.schema())
+        compared = order_ids(table.schema()) if ordered else ()
+        erasing = {i for deletes in scan.erasing.values() for delete in deletes for i in delete.equality_ids}
+        target = key_target(table, (*key_ids, *compared, *erasing))
         new = [entry for m in added for entry in live_entries(table.io, manifest_file(m, 0, _BEYOND))]
+        every = every_field(table)
         return replace(
             scan,
-            target=key_target(table, (*key_ids, *ordered)),
-            order_ids=ordered,
-            added=tuple(scan_file(entry, (), table.specs()[entry.data_file.spec_id]) for entry in new),
+            target=replace(target, keys={**target.keys, ROW_ID.field_id: ROW_ID_KEY}),
+            order_ids=compared,
+            added=tuple(_added(e, key_ids, table.specs()[e.data_file.spec_id], every) for e in new),
+            added_manifests=tuple(manifest.path for manifest in added),
         )
 
     def plan_all(self, table: Table, manifests: Sequence[ManifestFile], key_ids: tuple[int, ...]) -> KeyScan:
@@ -183,6 +204,7 @@ class KeyScans:
                 candidates.append(_candidate(file, entry.data_file, key_ids, every))
         wanted = {content_id(entry.data_file) for entry in key_entries}
         place = place_of(table)
+        by_value = [e for e in deletes if e.data_file.content is DataFileContent.EQUALITY_DELETES]
         return KeyScan(
             keys=tuple({d: None for c in candidates for d in c.file.deletes if d.id in wanted}),
             key_ids=key_ids,
@@ -192,7 +214,20 @@ class KeyScans:
             partitions=KeyPartitions(table, key_ids),
             place=place,
             many_deletes=() if place.vectors else due_groups(by_position),
+            erasing=_erasing(table, data, by_value, every) if place.vectors and by_value else {},
         )
+
+
+def _erasing(
+    table: Table, data: Sequence[ManifestEntry], deletes: Sequence[ManifestEntry], every: EveryField
+) -> dict[str, tuple[DeleteFile, ...]]:
+    index = DeleteIndex(deletes, table.specs(), every.fields)
+    return {entry.data_file.file_path: found for entry in data if (found := index.of(entry))}
+
+
+def _added(entry: ManifestEntry, key_ids: Sequence[int], spec: PartitionSpec, every: EveryField) -> AddedFile:
+    bounds = tuple(bounds_of(every.fields[i], entry.data_file) for i in key_ids)
+    return AddedFile(scan_file(entry, (), spec), bounds, written_file(entry.data_file))
 
 
 def key_target(table: Table, ids: Iterable[int]) -> ReadTarget:

@@ -150,6 +150,15 @@ def read_target(table: Table, schema: Schema, equality_ids: Iterable[int], where
 
 ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
+ROW_ID_KEY = KeyField((ROW_ID.field_id,), pa.int64())
+"""How to read the ids that files state."""
+
+
+def schema_with(schema: Schema, *lineage: NestedField) -> Schema:
+    """The columns of a table, and of files the ids or sequence numbers of rows, which the table does not list."""
+    return Schema(
+        *schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids
+    )
 
 
 def rewritten_schema(table: Table) -> Schema:
@@ -157,16 +166,18 @@ def rewritten_schema(table: Table) -> Schema:
 
     In format version 3 these files also have the ids and sequence numbers of their rows, which the table does not list.
     """
-    schema = table.schema()
     lineage = (ROW_ID, LAST_UPDATED) if table.metadata.format_version >= LATEST_FORMAT else ()
-    return Schema(
-        *schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids
-    )
+    return schema_with(table.schema(), *lineage)
 
 
 def rewrite_target(table: Table, equality_ids: Iterable[int]) -> ReadTarget:
     """How to read all columns of a table in the types in which they are written."""
     schema = rewritten_schema(table)
+    return written_columns(table, schema, equality_ids)
+
+
+def written_columns(table: Table, schema: Schema, equality_ids: Iterable[int] = ()) -> ReadTarget:
+    """How to read some columns of a table in the types in which they are written."""
     return replace(read_target(table, schema, equality_ids), schema=arrow_schema(schema))
 
 

@@ -38,6 +38,7 @@ from calve.iceberg.planning.compaction_groups import Groups, Policy, due_groups
 from calve.iceberg.planning.delete_index import DeleteIndex
 from calve.iceberg.planning.key_scan import place_of
 from calve.iceberg.planning.pruning import Pruning
+from calve.iceberg.planning.rewriting import rewriting_target
 from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.schema.readable import ReadTarget, every_field, rewrite_target, rewritten_schema
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change, unsent_files
@@ -68,20 +69,10 @@ class CompactionPlan:
 
     def target(self, spec_id: int) -> WriteTarget:
         """Where and how to write files of one partition spec."""
-        table, spec = self.table, self.table.specs()[spec_id]
-        keys = [name for i in self.sort_ids if (name := table.schema().find_column_name(i))]
-        return WriteTarget(
-            schema_json=rewritten_schema(table).model_dump_json(),
-            key_ids=self.sort_ids,
-            data_location=self.place.data_location,
-            data_spec_id=spec_id,
-            delete_spec_id=spec_id,
-            data_spec_json="" if spec.is_unpartitioned() else spec.model_dump_json(),
-            table_properties=dict(self.place.table_properties),
-            io_properties=io_properties_of(table.io.properties),
-            options=replace(file_options(self.options, table.properties, keys), target_file_size=self.groups.file_size),
-            mark=self.place.mark,
-        )
+        table, schema = self.table, rewritten_schema(self.table)
+        io = io_properties_of(table.io.properties)
+        target = rewriting_target(table, schema, spec_id, self.options, io, self.sort_ids)
+        return replace(target, options=replace(target.options, target_file_size=self.groups.file_size))
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,9 @@ from calve.clock import IdSource
 from calve.errors import CalveError, TransientError
 from calve.keylookup.index.build import BuildTasks, Flags, KeyReader, Merge, build, due, index_by_tasks, run_of
 from calve.keylookup.index.manifest import IndexedFile, IndexManifest, IndexOwner, Run
-from calve.keylookup.index.parts import DamagedIndex, Parts
+from calve.keylookup.index.parts import DamagedIndex, KeyPlaces, Parts
 from calve.keylookup.index.words import Keys
 from calve.model.scan import ScanFile
-from calve.reader.key_sets import distinct
 from calve.storage.state import StateStore
 
 _MANIFESTS, _PARTS = "manifests", "parts"
@@ -42,6 +41,14 @@ Positions = NDArray[np.int64]
 def memory_on(machine: int) -> int:
     """Bytes of parts to keep in memory on a machine with this much memory, which may run several sinks."""
     return min(max(machine // 32, _LEAST_MEMORY), _MOST_MEMORY)
+
+
+@dataclass(frozen=True)
+class FoundKeys:
+    """Rows of a data file: their positions, ascending, and the row of each one's key among the keys of the lookup."""
+
+    positions: Positions
+    keys: Positions
 
 
 @dataclass
@@ -92,9 +99,9 @@ class KeyIndex:
         self._opened = base.reference, found
         return found
 
-    def lookup(self, runs: Sequence[Run], keys: Keys) -> tuple[dict[IndexedFile, Positions], tuple[Run, ...]]:
-        """The positions of rows with the keys, which are sorted by hash; and the runs that cannot be read."""
-        found: dict[IndexedFile, list[Positions]] = {}
+    def lookup(self, runs: Sequence[Run], keys: Keys) -> tuple[dict[IndexedFile, FoundKeys], tuple[Run, ...]]:
+        """The rows with the keys, which are sorted by hash; and the runs that cannot be read."""
+        found: dict[IndexedFile, list[FoundKeys]] = {}
         lost: list[Run] = []
         with ThreadPoolExecutor(_LOOKUPS) as pool:
             asked = [[pool.submit(self._parts.lookup, part, keys, run.widths) for part in run.parts] for run in runs]
@@ -105,8 +112,8 @@ class KeyIndex:
                     _log.warning("a part of the key index is missing or damaged and will be rebuilt: %s", error)
                     lost.append(run)
                     continue
-                for file, positions in _by_file(run, places):
-                    found.setdefault(file, []).append(positions)
+                for file, rows in _by_file(run, places):
+                    found.setdefault(file, []).append(rows)
         return {file: _together(pieces) for file, pieces in found.items()}, tuple(lost)
 
     def take_in(self, reader: KeyReader, files: Sequence[ScanFile]) -> tuple[Run, ...]:
@@ -220,15 +227,27 @@ class KeyIndex:
             self._written.add(name)
 
 
-def _by_file(run: Run, places: Sequence[NDArray[np.uint64]]) -> list[tuple[IndexedFile, Positions]]:
-    """Positions by data file, ascending."""
-    ordered = np.sort(np.concatenate(places)) if places else np.empty(0, np.uint64)
+def _by_file(run: Run, found: Sequence[KeyPlaces]) -> list[tuple[IndexedFile, FoundKeys]]:
+    """Rows by data file, in ascending order."""
+    places = np.concatenate([one.places for one in found]) if found else np.empty(0, np.uint64)
+    keys = np.concatenate([one.rows for one in found]) if found else np.empty(0, np.int64)
+    order = np.argsort(places)
+    ordered = places[order]
     numbers = (ordered >> _FILE_SHIFT).astype(np.int64)
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    pieces = np.split((ordered & _POSITION).astype(np.int64), starts[1:])
-    return [(run.files[numbers[at]], piece) for at, piece in zip(starts, pieces, strict=False)]
+    positions = np.split((ordered & _POSITION).astype(np.int64), starts[1:])
+    of_keys = np.split(keys[order], starts[1:])
+    return [
+        (run.files[numbers[at]], FoundKeys(here, of_key))
+        for at, here, of_key in zip(starts, positions, of_keys, strict=False)
+    ]
 
 
-def _together(pieces: Sequence[Positions]) -> Positions:
+def _together(pieces: Sequence[FoundKeys]) -> FoundKeys:
     """Ascending positions without duplicates; those of one run already are."""
-    return pieces[0] if len(pieces) == 1 else distinct(np.concatenate(pieces))
+    if len(pieces) == 1:
+        return pieces[0]
+    positions = np.concatenate([piece.positions for piece in pieces])
+    order = np.argsort(positions)
+    first = np.diff(positions[order], prepend=-1) != 0
+    return FoundKeys(positions[order][first], np.concatenate([piece.keys for piece in pieces])[order][first])

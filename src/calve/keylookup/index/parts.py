@@ -36,6 +36,18 @@ def rows_per_part(words: int) -> int:
     return PART_BYTES // ((2 + words) * _WORD)
 
 
+@dataclass(frozen=True)
+class KeyPlaces:
+    """Where keys are: file << 32 | position."""
+
+    places: Words
+    rows: Numbers
+    """The row of each place's key, among all keys of the lookup."""
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
 class DamagedIndex(Exception):
     """A part of the index is missing, truncated or changed."""
 
@@ -71,8 +83,8 @@ class Entries:
             np.concatenate([part.words for part in parts])[order],
         )
 
-    def with_keys(self, keys: Keys, widths: Sequence[int]) -> Words:
-        """The places of all entries that have one of the keys, which are sorted by hash."""
+    def with_keys(self, keys: Keys, widths: Sequence[int]) -> KeyPlaces:
+        """All entries that have one of the keys, which are sorted by hash."""
         at = np.searchsorted(self.hashes, keys.hashes)
         of_key = np.arange(len(at))
         pieces: list[tuple[Numbers, Numbers]] = []
@@ -82,12 +94,12 @@ class Entries:
             at, of_key = at[here], of_key[here]
             pieces.append((at, of_key))
             at = at + 1
-        found = np.concatenate([entries for entries, _ in pieces]) if pieces else np.empty(0, np.int64)
+        nothing = np.empty(0, np.int64)
+        found, wanted = (np.concatenate([piece[side] for piece in pieces] or [nothing]) for side in (0, 1))
         if self.words.shape[1] and len(found):
-            wanted = np.concatenate([of for _, of in pieces])
-            found = found[same(self.words[found], widths, keys.words[wanted], keys.widths)]
-        places: Words = self.places[found]
-        return places
+            equal = same(self.words[found], widths, keys.words[wanted], keys.widths)
+            found, wanted = found[equal], wanted[equal]
+        return KeyPlaces(self.places[found], keys.rows[wanted])
 
 
 @dataclass(frozen=True)
@@ -170,12 +182,12 @@ class Parts:
             for name in self._footers.keys() - names:
                 del self._footers[name]
 
-    def lookup(self, part: Part, keys: Keys, widths: Sequence[int]) -> Words:
+    def lookup(self, part: Part, keys: Keys, widths: Sequence[int]) -> KeyPlaces:
         """The places of the keys, which are sorted by hash. Raises DamagedIndex, TransientError."""
         low, high = np.searchsorted(keys.hashes, np.array([part.low, part.high], np.uint64), "left")
         high += int(np.searchsorted(keys.hashes[high:], np.uint64(part.high), "right"))
         if low == high:
-            return np.empty(0, np.uint64)
+            return KeyPlaces(np.empty(0, np.uint64), np.empty(0, np.int64))
         wanted = Keys(keys.hashes[low:high], keys.words[low:high], keys.widths, keys.rows[low:high], keys.exact)
         entries = self._kept(part.name)
         if entries is None:
