@@ -353,6 +353,14 @@ class RetentionOptions:
     """Files are removed this long after their snapshot expired."""
 
 
+@dataclass(frozen=True)
+class CompactionOptions:
+    """What a sink's compactions may take from other work."""
+
+    core_share: float = 0.5
+    """Share of Spark's cores that may rewrite files at the same time; at least one does."""
+
+
 EXTENSION_NAME, EXTENSION_METADATA = "ARROW:extension:name", "ARROW:extension:metadata"
 """Keys of Arrow's field metadata."""
 
@@ -437,6 +445,7 @@ class SinkSpec:
     """Limit of staged bytes, if the sink sets one; see `staged_limit`."""
     adopt: Adopt = Adopt.NO
     retention: RetentionOptions = field(default_factory=RetentionOptions)
+    compaction: CompactionOptions = field(default_factory=CompactionOptions)
 
     def __post_init__(self) -> None:
         if self.deletes is Deletes.VECTOR and self.format_version != LATEST_FORMAT:

@@ -32,7 +32,7 @@ from calve.keylookup.ordered import OrderedResolver
 from calve.keylookup.resolver import PositionResolver
 from calve.keylookup.search import SparkJobs
 from calve.lake import TableRef, same_table, table_id
-from calve.maintain.compact import CompactionScope, Compactor
+from calve.maintain.compact import CompactionScope, Compactor, RewriteRoom
 from calve.maintain.convert import ConversionTools
 from calve.maintain.expire import work_in
 from calve.maintain.removal import Removal
@@ -55,7 +55,7 @@ from calve.pipeline.registration import RegisteredTable, TableRegistration
 from calve.pipeline.removals import AllMaintenance, RemovalUpkeep
 from calve.pipeline.spark_feed import SparkFeed
 from calve.pipeline.survey import Measures, Survey
-from calve.pipeline.upkeep import Upkeep
+from calve.pipeline.upkeep import HERE_ROWS, Upkeep
 from calve.pipeline.views import narrow
 from calve.source.files.definition import Files
 from calve.source.port import BoundedFrame, Source
@@ -322,7 +322,11 @@ class Start:
             ConversionTools(lambda: self._spark, self._clock, self._ids),
         )
         owner = CompactionOwner(spec.sink_id, lambda: run.state.fence)
-        compactor = lambda: Compactor(lake.open(), scope, tools, owner=owner)  # noqa: E731 - made when it is needed
+        room = RewriteRoom(HERE_ROWS, spec.compaction.core_share, f"{spec.sink_id}-maintenance")
+
+        def compactor() -> Compactor:  # made when it is needed
+            return Compactor(lake.open(), scope, tools, owner=owner, room=room)
+
         return Upkeep(compactor, resolver, monitor, self._clock, self._signals.wake)
 
     def _letters(self, monitor: RunMonitor) -> DeadLetters | None:

@@ -15,6 +15,7 @@ from calve.iceberg.planning.compaction_groups import BY_HAND
 from calve.maintain.compact import CompactionScope, Compactor
 from calve.maintain.convert import ConversionTools
 from calve.model.files import Content
+from tests.support.compaction import rewritten
 from tests.support.foreign import ForeignTable, in_order
 from tests.support.keyed import no_session
 from tests.support.readers import duckdb_rows
@@ -133,7 +134,7 @@ def test_files_that_may_be_in_the_table_are_never_removed(table: ForeignTable) -
     )
     plan = compactor.plan(BY_HAND)
     assert plan is not None
-    ready = compactor.rewrite(plan, lambda: None)
+    ready = rewritten(compactor, plan)
 
     def lost(point: str) -> None:
         if point == "maintain.after":
@@ -165,7 +166,7 @@ def test_what_was_written_is_removed_when_it_is_ended_half_way(table: ForeignTab
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compactor.rewrite(plan, at_last)
+        rewritten(compactor, plan, at_last)
     assert calls[-1] > len(before), "the first group was written"
     assert stored(table) == before
 
@@ -234,7 +235,7 @@ def test_a_compaction_whose_manifests_cannot_be_written_leaves_no_file_behind(
     assert plan is not None
     folder = Path(table.table.location().removeprefix("file://"))
     before = {path for path in folder.rglob("*") if not path.name.endswith(".metadata.json")}
-    ready = compactor.rewrite(plan, lambda: None)
+    ready = rewritten(compactor, plan)
     table.commit(table.positions([(files[1], 0)]))
     others = set(folder.rglob("*.avro"))
 

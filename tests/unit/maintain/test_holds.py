@@ -15,6 +15,7 @@ from calve.iceberg.snapshot.holds import PREFIX, Hold
 from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL
 from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles, compact
 from calve.maintain.convert import ConversionTools
+from tests.support.compaction import rewritten
 from tests.support.keyed import KeyedTable, no_session
 from tests.support.readers import duckdb_rows
 
@@ -60,10 +61,10 @@ def stream(tmp_path: Path) -> Iterator[Stream]:
     made.table.close()
 
 
-def rewritten(compactor: Compactor) -> RewrittenFiles:
+def planned_and_rewritten(compactor: Compactor) -> RewrittenFiles:
     plan = compactor.plan(AUTOMATIC)
     assert plan is not None
-    return compactor.rewrite(plan, lambda: None)
+    return rewritten(compactor, plan)
 
 
 @pytest.mark.long
@@ -71,7 +72,7 @@ def test_a_compaction_outlives_more_commits_than_are_kept(stream: Stream) -> Non
     stream.commits(12)
     compactor = stream.compactor()
     for during in (20, MANY):
-        ready = rewritten(compactor)
+        ready = planned_and_rewritten(compactor)
         assert stream.holds == [ready.hold.tag]
         stream.commits(during)
         done = compactor.commit(ready)
@@ -109,7 +110,7 @@ def test_a_long_compaction_moves_its_hold_along(stream: Stream, monkeypatch: pyt
                 seen.append(len(stream.table.table.snapshots()))
 
     monkeypatch.setattr(Hold, "renew", renew_when_told)
-    ready = compactor.rewrite(plan, check)
+    ready = rewritten(compactor, plan, check)
     head = stream.table.table.current_snapshot()
     assert head is not None
     assert ready.hold.snapshot_id == head.snapshot_id
@@ -121,7 +122,7 @@ def test_a_long_compaction_moves_its_hold_along(stream: Stream, monkeypatch: pyt
 def test_of_two_compactions_beside_each_other_one_wins_and_neither_leaves_a_hold(stream: Stream) -> None:
     stream.commits(12)
     first, second = stream.compactor(), stream.compactor()
-    one, two = rewritten(first), rewritten(second)
+    one, two = planned_and_rewritten(first), planned_and_rewritten(second)
     assert len(stream.holds) == 2
     stream.commits(MANY)
     assert second.commit(two) is not None
@@ -143,7 +144,7 @@ def test_a_rewrite_that_fails_ends_its_hold(stream: Stream) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compactor.rewrite(plan, check)
+        rewritten(compactor, plan, check)
     assert stream.holds == []
 
 
@@ -171,7 +172,7 @@ def test_work_that_was_rolled_back_under_is_thrown_away(stream: Stream) -> None:
     assert before is not None
     stream.commits(1)
     compactor = stream.compactor()
-    ready = rewritten(compactor)
+    ready = planned_and_rewritten(compactor)
     with stream.table.table.manage_snapshots() as refs:
         refs.rollback_to_snapshot(before.snapshot_id)
     ready.hold.renew()

@@ -13,8 +13,7 @@ from calve.iceberg.snapshot.compaction import CompactionOwner
 from calve.iceberg.snapshot.history import stated_progress
 from calve.iceberg.snapshot.holds import PREFIX
 from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL
-from calve.maintain import compact
-from calve.maintain.rewrite import rewrite
+from calve.maintain import rewrite
 from calve.model.progress import property_key
 from calve.pipeline.upkeep import Upkeep
 from tests.support.readers import duckdb_rows
@@ -50,9 +49,10 @@ def test_the_upkeep_of_a_sink_keeps_up_with_fast_commits(tmp_path: Path, monkeyp
     def slow(*arguments: Any) -> Any:
         begun.set()
         assert go_on.wait(PATIENCE)
-        return rewrite(*arguments)
+        return rewrite_group(*arguments)
 
-    monkeypatch.setattr(compact, "rewrite", slow)
+    rewrite_group = rewrite.rewrite
+    monkeypatch.setattr(rewrite, "rewrite", slow)
     for number in range(12):
         run.commit({number: "a"})
     upkeep.maintain()
