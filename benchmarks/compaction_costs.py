@@ -131,8 +131,6 @@ def compacted(
     return list(left.values())
 
 
-
-
 def policy(share: float, fan: int) -> Policy:
     """A policy that does not count reads."""
     return replace(AUTOMATIC, deleted_share=share, fan=fan, reads_per_hour=0)

@@ -16,6 +16,7 @@ from calve.commit.journal import Journal
 from calve.commit.run import SinkRun
 from calve.commit.run_state import RunPorts
 from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.planning.compaction_groups import AUTOMATIC
 from calve.iceberg.schema.arrow import arrow_schema, parse_schema
 from calve.iceberg.schema.creation import iceberg_schema
 from calve.iceberg.schema.evolution import Shape
@@ -39,6 +40,8 @@ from calve.write.data_files import FileNames, data_files, key_files
 from tests.support.keyed import no_session
 
 NAME = TableName.parse("shop.orders")
+EIGHT_FILES = replace(AUTOMATIC, fan=8)
+"""Small files are merged as soon as there are eight."""
 COLUMNS = """{"type": "struct", "fields": [
   {"name": "id", "type": "long", "nullable": true, "metadata": {}},
   {"name": "v", "type": "string", "nullable": true, "metadata": {}}]}"""
@@ -127,6 +130,7 @@ class Run:
             self.monitor,
             self.clock,
             self.signals.wake,
+            policy=EIGHT_FILES,
         )
 
     def _files(self, rows: Mapping[int, str]) -> list[WrittenFile]:

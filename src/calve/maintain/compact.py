@@ -32,7 +32,7 @@ from calve.iceberg.snapshot.compaction import CompactionBase, CompactionOwner, C
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
 from calve.keylookup.search import SparkJobs, reading, write_deletes_of_new
 from calve.maintain.convert import ConversionTools
-from calve.maintain.rewrite import GroupWork, Rewritten, bundles_of, rewrite_by_tasks, rewrite_here
+from calve.maintain.rewrite import BUNDLE_ROWS, GroupWork, Rewritten, bundles_of, rewrite_by_tasks, rewrite_here
 from calve.model.files import WrittenFile
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
 from calve.model.spec import TableName, WriteOptions
@@ -101,6 +101,8 @@ class RewriteRoom:
     """Share of Spark's cores that may rewrite files at the same time; at least one does."""
     pool: str = "calve-maintenance"
     """Pool of Spark's FAIR scheduler."""
+    bundle_rows: int = BUNDLE_ROWS
+    """Rows from which on groups are a part of their own."""
 
 
 MANUAL_ROOM = RewriteRoom(here_rows=20_000_000)
@@ -204,7 +206,7 @@ class Compactor:
             GroupWork(inputs, plan.reading, plan.sort_ids, plan.target(inputs[0].spec_id), self._tools.ids.new_id())
             for inputs in plan.groups.groups
         ]
-        bundles = bundles_of(works)
+        bundles = bundles_of(works, self._room.bundle_rows)
         held, failures, left = self._hold(plan), list[CalveError](), len(bundles)
         try:
             if not bundles:

@@ -309,7 +309,7 @@ Outcome = tuple[Rewritten, ...] | CalveError
 """The results of the groups of a bundle, or why it failed; then it left no files."""
 
 
-def bundles_of(works: Sequence[GroupWork], rows: int = BUNDLE_ROWS) -> list[Bundle]:
+def bundles_of(works: Sequence[GroupWork], rows: int) -> list[Bundle]:
     """Groups in their order, in bundles of at least `rows` rows but for the last."""
     bundles: list[Bundle] = []
     filled = 0

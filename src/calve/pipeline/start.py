@@ -19,6 +19,7 @@ from calve.envelope.envelopes import check_envelope, table_schema
 from calve.envelope.log import LOG_FIELDS
 from calve.errors import InvalidInput
 from calve.iceberg.loading import check_adoptable, check_found_by_all, load_or_create_table, load_table
+from calve.iceberg.planning.compaction_groups import policy_of
 from calve.iceberg.schema.creation import iceberg_schema, partition_spec, reserved
 from calve.iceberg.schema.evolution import Shape, StoredOrder, creation_properties
 from calve.iceberg.sink_table import IcebergTable
@@ -327,7 +328,15 @@ class Start:
         def compactor() -> Compactor:  # made when it is needed
             return Compactor(lake.open(), scope, tools, owner=owner, room=room)
 
-        return Upkeep(compactor, resolver, monitor, self._clock, self._signals.wake)
+        return Upkeep(
+            compactor,
+            resolver,
+            monitor,
+            self._clock,
+            self._signals.wake,
+            policy=policy_of(spec.compaction),
+            hours=spec.compaction.hours,
+        )
 
     def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
         """Build the dead letters, with their own catalog client: the feed's thread writes them."""

@@ -25,6 +25,7 @@ from calve.iceberg.snapshot.compaction import CompactionPlan
 from calve.keylookup.index.manifest import Run
 from calve.maintain.compact import Compacted, RewrittenFiles
 from calve.model.files import WrittenFile
+from calve.model.spec import DayHours
 
 ATTEMPTS = 3
 """Attempts of one commit: the next batch waits for them."""
@@ -42,6 +43,8 @@ class UpkeepPace:
 
     look_every: int = AUTOMATIC.paying_fan
     """Commits between two plans: fewer cannot fill a tier."""
+    look_seconds: float = 600.0
+    """Time after which a plan is made for fewer commits: meanwhile, rewrites may pay."""
     rest_per_plan: float = 20
     """Seconds until the next plan, for each second that the last one took."""
     rest_seconds: float = 30.0
@@ -148,10 +151,12 @@ class Upkeep:
         wake: Callable[[], None],
         *,
         policy: Policy = AUTOMATIC,
+        hours: DayHours | None = None,
         pace: UpkeepPace | None = None,
         spawn: Spawn = start_thread,
     ) -> None:
-        self._policy, self._pace, self._spawn = policy, pace or UpkeepPace(), spawn
+        self._policy, self._hours = policy, hours
+        self._pace, self._spawn = pace or UpkeepPace(), spawn
         self._make, self._learner = compactor, learner
         self._monitor, self._clock, self._wake = monitor, clock, wake
         self._compactor: Compacting | None = None
@@ -164,6 +169,8 @@ class Upkeep:
         self._failures = 0
         self._look_at = 1
         """Number of commits of this run at which the next plan is due."""
+        self._looked, self._looked_at = clock.monotonic(), 0
+        """When the last plan was made, and the number of commits then."""
         self._plan_not_before = self._commit_not_before = 0.0
         self._off = self._fenced = False
         """Nothing more is planned; nothing more is committed, either."""
@@ -199,7 +206,11 @@ class Upkeep:
 
     @property
     def _is_plan_due(self) -> bool:
-        return self._commits >= self._look_at and self._clock.monotonic() >= self._plan_not_before
+        """Files are rewritten because of time, too: a sink that commits seldom is looked at from time to time."""
+        now, new = self._clock.monotonic(), self._commits > self._looked_at
+        enough = self._commits >= self._look_at or (new and now >= self._looked + self._pace.look_seconds)
+        in_time = self._hours is None or self._hours.contains(self._clock.now_ms())
+        return enough and in_time and now >= self._plan_not_before
 
     def close(self, *, failed: bool) -> None:
         """End maintenance: commit what is ready, unless the run failed; drop unfinished work."""
@@ -245,6 +256,7 @@ class Upkeep:
         self._monitor.maintaining("compact")
         plan = self._compactor.plan(self._policy)
         self._plan_not_before = self._clock.monotonic() + self._pace.rest_per_plan * (self._clock.monotonic() - began)
+        self._looked, self._looked_at = began, commits
         self._look_at = commits + (1 if plan is not None and plan.groups.more else self._pace.look_every)
         if plan is None:
             self._tell("nothing", f"next look after {self._pace.look_every} more commits")

@@ -10,7 +10,6 @@ from pyiceberg.types import LongType, NestedField
 
 from calve import faults
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.planning.compaction_groups import AUTOMATIC
 from calve.iceberg.snapshot.holds import PREFIX, Hold
 from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL
 from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles, compact
@@ -18,6 +17,7 @@ from calve.maintain.convert import ConversionTools
 from tests.support.compaction import rewritten
 from tests.support.keyed import KeyedTable, no_session
 from tests.support.readers import duckdb_rows
+from tests.support.runs import EIGHT_FILES
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "v", LongType()))
 MANY = KEEP_ALL + 2 * BATCH
@@ -62,7 +62,7 @@ def stream(tmp_path: Path) -> Iterator[Stream]:
 
 
 def planned_and_rewritten(compactor: Compactor) -> RewrittenFiles:
-    plan = compactor.plan(AUTOMATIC)
+    plan = compactor.plan(EIGHT_FILES)
     assert plan is not None
     return rewritten(compactor, plan)
 
@@ -89,7 +89,7 @@ def test_a_long_compaction_moves_its_hold_along(stream: Stream, monkeypatch: pyt
     """So it keeps the history of a minute and not of hours."""
     stream.commits(12)
     compactor = stream.compactor(renew_seconds=0.01)
-    plan = compactor.plan(AUTOMATIC)
+    plan = compactor.plan(EIGHT_FILES)
     assert plan is not None
     renew, may_renew, renewed = Hold.renew, threading.Event(), threading.Event()
     seen: list[int] = []
@@ -136,7 +136,7 @@ def test_of_two_compactions_beside_each_other_one_wins_and_neither_leaves_a_hold
 def test_a_rewrite_that_fails_ends_its_hold(stream: Stream) -> None:
     stream.commits(12)
     compactor = stream.compactor()
-    plan = compactor.plan(AUTOMATIC)
+    plan = compactor.plan(EIGHT_FILES)
     assert plan is not None
 
     def check() -> None:

@@ -13,11 +13,12 @@ most readers read a file with one core, and some need time quadratic in its rows
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calve.iceberg.planning.compaction_cost import FileCosts
 from calve.model.files import tier_of
 from calve.model.scan import ScanFile
+from calve.model.spec import CompactionOptions
 
 _SMALL = 0.75
 """A file smaller than this share of the desired size is small."""
@@ -58,6 +59,20 @@ AUTOMATIC = Policy(
 )
 """However fast the table changes, at most about two rows are rewritten per uniformly changed one: the upper bounds see
 to it (`benchmarks/compaction_costs.py`). If it changes slowly, reads are what counts, and rewrites pay earlier."""
+
+
+def policy_of(options: CompactionOptions) -> Policy:
+    """The policy of a sink: what it states takes the place of the default, and of its bounds."""
+    policy = AUTOMATIC
+    if options.reads_per_hour is not None:
+        policy = replace(policy, reads_per_hour=options.reads_per_hour)
+    if options.deleted_share is not None:
+        policy = replace(policy, deleted_share=options.deleted_share, paying_share=1.0)
+    if options.small_files is not None:
+        policy = replace(policy, fan=options.small_files, paying_fan=options.small_files)
+    return policy
+
+
 BY_HAND = Policy(deleted_share=0.0, fan=2, rows=50_000_000, tiers=False)
 """Rewrites everything that improves the table."""
 
@@ -122,9 +137,7 @@ def _file_size(total: int, target_size: int) -> int:
     return min(target_size, max(_LEAST, total // _FILES))
 
 
-def due_groups(
-    files: Sequence[ScanFile], target_size: int, policy: Policy, age_of: AgeOf = lambda _: 0.0
-) -> Groups:
+def due_groups(files: Sequence[ScanFile], target_size: int, policy: Policy, age_of: AgeOf = lambda _: 0.0) -> Groups:
     """The files of a snapshot that should be rewritten; usually none."""
     sizes = _Sizes(_file_size(sum(file.size for file in files), target_size), target_size)
     choice = _Choice(FileCosts(files), sizes, policy, age_of)
