@@ -2,9 +2,8 @@
 
 import pytest
 
+from benchmarks.compaction_costs import WORKLOADS, simulate
 from calve.iceberg.planning.compaction_cost import (
-    APPLY_POSITION,
-    APPLY_VECTOR_POSITION,
     OPEN_FILE,
     SCAN_ROW,
     FileCosts,
@@ -12,6 +11,7 @@ from calve.iceberg.planning.compaction_cost import (
     read_ratio,
     tradeoff,
 )
+from calve.iceberg.planning.compaction_groups import AUTOMATIC
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 
 MILLION = 1_000_000
@@ -51,7 +51,7 @@ def test_the_loss_grows_with_reads_and_with_time() -> None:
 
 
 def test_rewriting_at_break_even_is_the_cheapest_cycle() -> None:
-    """With the costs of the model, for a table that changes steadily: neither a shorter nor a longer cycle costs less."""
+    """For a table that changes steadily, neither a shorter nor a longer cycle costs less."""
     rows, changes_per_second, reads_per_hour = 5 * MILLION, 1000, 60
 
     def cycle(seconds: int) -> tuple[float, float]:
@@ -84,13 +84,24 @@ def test_no_more_rows_are_dead_than_a_file_has() -> None:
 def test_a_fresh_table_reads_as_one_and_small_files_cost_their_opening() -> None:
     assert read_ratio([], SIZE) == 1.0
     assert read_ratio([file("f", SIZE // 17)], SIZE) == pytest.approx(1.0, abs=0.01)
-    many = read_ratio([file(str(n), 10_000) for n in range(100)], SIZE)
-    assert many == pytest.approx(
-        (100 * OPEN_FILE + MILLION * SCAN_ROW) / (1.013 * OPEN_FILE + MILLION * SCAN_ROW), 0.01
+    many, scan = read_ratio([file(str(n), 10_000) for n in range(100)], SIZE), MILLION * SCAN_ROW
+    assert many == pytest.approx((100 * OPEN_FILE + scan) / (OPEN_FILE + scan), rel=0.01)
+
+
+def test_the_default_rewrites_about_two_rows_per_change_however_fast_a_table_changes() -> None:
+    """Uniform updates: with vectors reads stay fast, with positions they cannot."""
+    for kind, slower in ((DeleteKind.POSITION, 3.0), (DeleteKind.VECTOR, 0.5)):
+        found = simulate(WORKLOADS[0], AUTOMATIC, kind, batch=100_000, seconds=1, batches=120)
+        rows, loss = found.rewritten / found.changed, sum(found.ratios) / len(found.ratios) - 1
+        assert 1 < rows < 2.2
+        assert 0.5 * tradeoff(kind) < rows * loss < 1.5 * tradeoff(kind), "their product is fixed"
+        assert loss < slower
+
+
+def test_a_table_that_changes_slowly_is_rewritten_for_its_readers() -> None:
+    fast, slow = (
+        simulate(WORKLOADS[0], AUTOMATIC, DeleteKind.POSITION, batch=100_000, seconds=seconds, batches=120)
+        for seconds in (1, 1800)
     )
-
-
-def test_with_positions_few_rewrites_and_fast_reads_exclude_each_other() -> None:
-    """The product is fixed: two rows per change and reads within 1.3 would need 0.6 or less."""
-    assert tradeoff(DeleteKind.POSITION) == pytest.approx((APPLY_POSITION + SCAN_ROW) / (2 * SCAN_ROW)) > 6
-    assert tradeoff(DeleteKind.VECTOR) == pytest.approx((APPLY_VECTOR_POSITION + SCAN_ROW) / (2 * SCAN_ROW)) < 0.8
+    assert sum(slow.ratios) < 0.6 * sum(fast.ratios)
+    assert slow.rewritten > fast.rewritten
