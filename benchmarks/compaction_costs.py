@@ -28,7 +28,8 @@ ROW_BYTES = 17
 TARGET = 512_000_000
 BUCKETS = 64
 """Ranges of keys: rows of one range are alike."""
-LOOK_EVERY = 8
+LOOK_EVERY, LOOK_SECONDS = 8, 600.0
+"""When a sink plans, as in `calve.pipeline.upkeep`, which would import Spark."""
 
 Counts = NDArray[np.float64]
 
@@ -94,7 +95,7 @@ def simulate(
 ) -> Result:
     """Apply batches, and compact as a sink does."""
     files = fresh(np.full(BUCKETS, ROWS / BUCKETS), 0, 16 << 20)
-    done, times = Result(), [(0, 0)]
+    done, times, looked = Result(), [(0, 0)], 0
     for sequence in range(1, batches + 1):
         times.append((sequence, round(sequence * seconds * 1000)))
         rows = sum(file.live for file in files)
@@ -108,7 +109,8 @@ def simulate(
         new[-1] += batch * workload.inserts
         files.append(File(new, sequence))
         done.changed += batch
-        if sequence % LOOK_EVERY == 0:
+        if sequence >= looked + LOOK_EVERY or (sequence - looked) * seconds >= LOOK_SECONDS:
+            looked = sequence
             files = compacted(files, policy, kind, times, done)
         scanned = [file.scanned(number, kind) for number, file in enumerate(files)]
         done.ratios.append(read_ratio(scanned, max(16 << 20, min(TARGET, sum(f.size for f in scanned) // 8))))

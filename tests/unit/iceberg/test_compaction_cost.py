@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.compaction_costs import WORKLOADS, simulate
+from benchmarks.compaction_costs import LOOK_EVERY, LOOK_SECONDS, WORKLOADS, simulate
 from calve.iceberg.planning.compaction_cost import (
     OPEN_FILE,
     SCAN_ROW,
@@ -13,6 +13,7 @@ from calve.iceberg.planning.compaction_cost import (
 )
 from calve.iceberg.planning.compaction_groups import AUTOMATIC
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.pipeline.upkeep import UpkeepPace
 
 MILLION = 1_000_000
 SIZE = 16 << 20
@@ -96,6 +97,10 @@ def test_the_default_rewrites_about_two_rows_per_change_however_fast_a_table_cha
         assert 1 < rows < 2.2
         assert 0.5 * tradeoff(kind) < rows * loss < 1.5 * tradeoff(kind), "their product is fixed"
         assert loss < slower
+
+
+def test_the_simulation_plans_as_often_as_a_sink() -> None:
+    assert (LOOK_EVERY, LOOK_SECONDS) == (UpkeepPace.look_every, UpkeepPace.look_seconds)
 
 
 def test_a_table_that_changes_slowly_is_rewritten_for_its_readers() -> None:

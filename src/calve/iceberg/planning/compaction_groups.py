@@ -55,7 +55,7 @@ TIER_FACTOR = 8
 """Sizes of files in one tier differ by less than this factor."""
 
 AUTOMATIC = Policy(
-    deleted_share=0.3, fan=24, rows=10_000_000, deleted_least=10_000, reads_per_hour=60, paying_share=0.05, paying_fan=8
+    deleted_share=0.3, fan=24, rows=10_000_000, deleted_least=10_000, reads_per_hour=60, paying_share=0.1, paying_fan=8
 )
 """However fast the table changes, at most about two rows are rewritten per uniformly changed one: the upper bounds see
 to it (`benchmarks/compaction_costs.py`). If it changes slowly, reads are what counts, and rewrites pay earlier."""
