@@ -100,7 +100,7 @@ def test_the_default_rewrites_about_two_rows_per_change_however_fast_a_table_cha
 
 
 def test_the_simulation_plans_as_often_as_a_sink() -> None:
-    assert (LOOK_EVERY, LOOK_SECONDS) == (UpkeepPace.look_every, UpkeepPace.look_seconds)
+    assert (UpkeepPace.look_every, UpkeepPace.look_seconds) == (LOOK_EVERY, LOOK_SECONDS)
 
 
 def test_a_table_that_changes_slowly_is_rewritten_for_its_readers() -> None:
