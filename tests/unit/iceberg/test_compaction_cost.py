@@ -1,8 +1,11 @@
 """What reads lose to files, and when a rewrite pays."""
 
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
-from benchmarks.compaction_costs import LOOK_EVERY, LOOK_SECONDS, WORKLOADS, simulate
 from calve.iceberg.planning.compaction_cost import (
     OPEN_FILE,
     SCAN_ROW,
@@ -15,6 +18,7 @@ from calve.iceberg.planning.compaction_groups import AUTOMATIC
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.pipeline.upkeep import UpkeepPace
 
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "compaction_costs.py"
 MILLION = 1_000_000
 SIZE = 16 << 20
 
@@ -89,23 +93,29 @@ def test_a_fresh_table_reads_as_one_and_small_files_cost_their_opening() -> None
     assert many == pytest.approx((100 * OPEN_FILE + scan) / (OPEN_FILE + scan), rel=0.01)
 
 
-def test_the_default_rewrites_about_two_rows_per_change_however_fast_a_table_changes() -> None:
+@pytest.fixture(scope="module")
+def sweep() -> SimpleNamespace:
+    """The simulation of the benchmark, which is a script."""
+    return SimpleNamespace(**runpy.run_path(str(BENCHMARK), run_name="compaction_costs"))
+
+
+def test_the_default_rewrites_about_two_rows_per_change_however_fast_a_table_changes(sweep: SimpleNamespace) -> None:
     """Uniform updates: with vectors reads stay fast, with positions they cannot."""
     for kind, slower in ((DeleteKind.POSITION, 3.0), (DeleteKind.VECTOR, 0.5)):
-        found = simulate(WORKLOADS[0], AUTOMATIC, kind, batch=100_000, seconds=1, batches=120)
+        found = sweep.simulate(sweep.WORKLOADS[0], AUTOMATIC, kind, batch=100_000, seconds=1, batches=120)
         rows, loss = found.rewritten / found.changed, sum(found.ratios) / len(found.ratios) - 1
         assert 1 < rows < 2.2
         assert 0.5 * tradeoff(kind) < rows * loss < 1.5 * tradeoff(kind), "their product is fixed"
         assert loss < slower
 
 
-def test_the_simulation_plans_as_often_as_a_sink() -> None:
-    assert (UpkeepPace.look_every, UpkeepPace.look_seconds) == (LOOK_EVERY, LOOK_SECONDS)
+def test_the_simulation_plans_as_often_as_a_sink(sweep: SimpleNamespace) -> None:
+    assert (UpkeepPace.look_every, UpkeepPace.look_seconds) == (sweep.LOOK_EVERY, sweep.LOOK_SECONDS)
 
 
-def test_a_table_that_changes_slowly_is_rewritten_for_its_readers() -> None:
+def test_a_table_that_changes_slowly_is_rewritten_for_its_readers(sweep: SimpleNamespace) -> None:
     fast, slow = (
-        simulate(WORKLOADS[0], AUTOMATIC, DeleteKind.POSITION, batch=100_000, seconds=seconds, batches=120)
+        sweep.simulate(sweep.WORKLOADS[0], AUTOMATIC, DeleteKind.POSITION, batch=100_000, seconds=seconds, batches=120)
         for seconds in (1, 1800)
     )
     assert sum(slow.ratios) < 0.6 * sum(fast.ratios)
