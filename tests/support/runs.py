@@ -32,7 +32,7 @@ from calve.maintain.convert import ConversionTools
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.files import Content, FileTotals, KeyPlace, WriteResult, WrittenFile
 from calve.model.progress import Receipt
-from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
+from calve.model.spec import DayHours, NoEnvelope, SinkSpec, TableName, WriteOptions
 from calve.pipeline.monitor import RunMonitor
 from calve.pipeline.upkeep import Upkeep
 from calve.storage.state import LocalState
@@ -119,7 +119,7 @@ class Run:
         identity = CheckpointIdentity("q", number, self.run.state.end, str(number))
         assert self.run.checkpoints.record(identity, written, self.run.state.next_time(self.clock.now_ms()))
 
-    def upkeep(self) -> Upkeep:
+    def upkeep(self, hours: DayHours | None = None) -> Upkeep:
         """Create the maintenance of this run, with its own catalog client."""
         scope = CompactionScope(NAME, self.spec.branch, self.spec.write)
         owner = CompactionOwner(self.spec.sink_id, lambda: self.run.state.fence)
@@ -131,6 +131,7 @@ class Run:
             self.clock,
             self.signals.wake,
             policy=EIGHT_FILES,
+            hours=hours,
         )
 
     def _files(self, rows: Mapping[int, str]) -> list[WrittenFile]:

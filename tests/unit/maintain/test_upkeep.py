@@ -15,12 +15,14 @@ from calve.iceberg.snapshot.holds import PREFIX
 from calve.iceberg.snapshot.retention import BATCH, KEEP_ALL
 from calve.maintain import rewrite
 from calve.model.progress import property_key
+from calve.model.spec import DayHours
 from calve.pipeline.upkeep import Upkeep
 from tests.support.readers import duckdb_rows
 from tests.support.runs import Run, spec_of
 
 MANY = KEEP_ALL + 2 * BATCH
 PATIENCE = 60.0
+DAY = 24 * 60
 
 
 def operations(run: Run) -> list[str]:
@@ -166,6 +168,22 @@ def test_a_run_that_counts_a_commit_of_its_predecessor_late_still_maintains_its_
     upkeep.maintain()
     assert not upkeep.busy, "nothing is planned before the first commit of this run"
     run.commit({1: "b"})
+    upkeep.maintain()
+    assert upkeep._join is not None
+    upkeep._join()
+    upkeep.close(failed=False)
+    assert run.monitor.status.compactions == 1
+
+
+def test_outside_of_its_hours_nothing_is_planned(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    for number in range(8):
+        run.commit({number: "a"})
+    now = run.clock.now_ms() // 60_000
+    later = run.upkeep(DayHours((now + 120) % DAY, (now + 180) % DAY))
+    later.maintain()
+    assert not later.busy
+    upkeep = run.upkeep(DayHours((now - 60) % DAY, (now + 60) % DAY))
     upkeep.maintain()
     assert upkeep._join is not None
     upkeep._join()
