@@ -98,7 +98,7 @@ def simulate(
     done, times, looked = Result(), [(0, 0)], 0
     for sequence in range(1, batches + 1):
         times.append((sequence, round(sequence * seconds * 1000)))
-        rows = sum(file.live for file in files)
+        rows: Counts = np.sum([file.live for file in files], axis=0)
         weighted = rows * workload.weights
         updates = batch * (1 - workload.inserts)
         share = np.divide(weighted * updates / weighted.sum(), rows, out=np.zeros(BUCKETS), where=rows > 0)
@@ -125,7 +125,7 @@ def compacted(
     due = due_groups(scanned, TARGET, policy, ages_by(times, times[-1][1]))
     left = dict(enumerate(files))
     for group in due.groups:
-        live = sum((left.pop(int(file.path)).live for file in group), np.zeros(BUCKETS))
+        live: Counts = np.sum([left.pop(int(file.path)).live for file in group], axis=0)
         done.rewritten += float(live.sum())
         for file in fresh(live, times[-1][0], due.file_size):
             left[max(left, default=-1) + len(files) + 1] = file

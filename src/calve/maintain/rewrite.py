@@ -349,7 +349,8 @@ def rewrite_by_tasks(
             with told_as(_FAILED):
                 spark = jobs.session()  # in the pool, which belongs to the thread as the job group does
                 spark.sparkContext.setJobGroup(name, f"compaction, {len(bundle)} groups of files")
-            return Tasks(_FAILED, partial(_discard, bundle)).run(spark, [bundle], _rewrite_in_task)[0]
+            tasks: Tasks[tuple[Rewritten, ...]] = Tasks(_FAILED, partial(_discard, bundle))
+            return tasks.run(spark, [bundle], _rewrite_in_task)[0]
         except CalveError as error:
             return error
 
