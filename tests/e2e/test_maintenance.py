@@ -68,7 +68,7 @@ def test_a_sink_that_never_rests_has_few_files_and_the_right_rows(
     ref: TableRef, deletes: str, key_index: str, partitions: tuple[str, ...]
 ) -> None:
     stream = Stream(7, batches=18)
-    query = run(ref, stream, *partitions, deletes=deletes, key_index=key_index)
+    query = run(ref, stream, *partitions, deletes=deletes, key_index=key_index, small_files=8)
     table = ref.lake.open().load_table(ref.name.identifier)
     readers = [duckdb_rows, spark_iceberg_rows, *([datafusion_rows] if deletes == "position" else [])]
     for reader in readers:
@@ -87,7 +87,7 @@ def test_maintenance_that_fails_is_no_failure_of_the_sink(ref: TableRef) -> None
 
     faults.install(hook)
     stream = Stream(8, batches=12)
-    run(ref, stream)
+    run(ref, stream, small_files=8)
     faults.install(None)
     rows = duckdb_rows(ref.lake.open().load_table(ref.name.identifier).metadata_location)
     assert {row["id"]: row["value"] for row in rows} == stream.contents, "what may be in the table was not removed"

@@ -6,7 +6,7 @@ process may run or this one may die.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from types import SimpleNamespace, TracebackType
@@ -368,12 +368,13 @@ class SimulatedCompactor:
         self._rewritten = self._load()
         return cast("CompactionPlan", SimpleNamespace(groups=SimpleNamespace(more=self._world.upkeeps.random() < 0.5)))
 
-    def rewrite(self, plan: CompactionPlan, check: Callable[[], None]) -> RewrittenFiles:
+    def rewrite(self, plan: CompactionPlan, check: Callable[[], None]) -> Generator[RewrittenFiles, None, None]:
         del plan
-        for _ in range(self._world.upkeeps.choice([0, 2, 8])):
-            faults.reached("rewriting files")
-            check()
-        return cast("RewrittenFiles", SimpleNamespace(groups=()))
+        for _ in range(self._world.upkeeps.choice([1, 1, 3])):  # parts
+            for _ in range(self._world.upkeeps.choice([0, 2, 8])):
+                faults.reached("rewriting files")
+                check()
+            yield cast("RewrittenFiles", SimpleNamespace(groups=()))
 
     def commit(self, ready: RewrittenFiles, attempts: int) -> Compacted | None:
         del ready, attempts

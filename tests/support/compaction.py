@@ -1,4 +1,6 @@
-"""A foreign compaction: rewrites all rows of a table with a `replace` snapshot."""
+"""Compactions: calve's in one part, and a foreign one, which rewrites all rows with a `replace` snapshot."""
+
+from collections.abc import Callable
 
 import pyarrow as pa
 from pyiceberg.table.snapshots import Operation
@@ -8,14 +10,22 @@ from calve.clock import RandomIds, SystemClock
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import manifest_file, write_manifests
 from calve.iceberg.sink_table import IcebergTable
+from calve.iceberg.snapshot.compaction import CompactionPlan
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.history import added_counts, new_summary
 from calve.iceberg.snapshot.removal import remove_all
 from calve.lake import TableRef
+from calve.maintain.compact import Compactor, RewrittenFiles
 from calve.model.files import FileTotals, WriteResult
 from calve.model.spec import WriteOptions
 from calve.reader.local import read_here
 from calve.write.data_files import FileNames, data_files
+
+
+def rewritten(compactor: Compactor, plan: CompactionPlan, check: Callable[[], None] = lambda: None) -> RewrittenFiles:
+    """Rewrite the files of a plan that is small enough to be one part."""
+    (part,) = compactor.rewrite(plan, check)
+    return part
 
 
 def compact(ref: TableRef, key: list[str]) -> None:

@@ -16,6 +16,7 @@ from calve.commit.journal import Journal
 from calve.commit.run import SinkRun
 from calve.commit.run_state import RunPorts
 from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.planning.compaction_groups import AUTOMATIC
 from calve.iceberg.schema.arrow import arrow_schema, parse_schema
 from calve.iceberg.schema.creation import iceberg_schema
 from calve.iceberg.schema.evolution import Shape
@@ -31,7 +32,7 @@ from calve.maintain.convert import ConversionTools
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.files import Content, FileTotals, KeyPlace, WriteResult, WrittenFile
 from calve.model.progress import Receipt
-from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
+from calve.model.spec import DayHours, NoEnvelope, SinkSpec, TableName, WriteOptions
 from calve.pipeline.monitor import RunMonitor
 from calve.pipeline.upkeep import Upkeep
 from calve.storage.state import LocalState
@@ -40,6 +41,8 @@ from calve.write.row_ids import RowIdWriter
 from tests.support.keyed import no_session
 
 NAME = TableName.parse("shop.orders")
+EIGHT_FILES = replace(AUTOMATIC, fan=8)
+"""Small files are merged as soon as there are eight."""
 COLUMNS = """{"type": "struct", "fields": [
   {"name": "id", "type": "long", "nullable": true, "metadata": {}},
   {"name": "v", "type": "string", "nullable": true, "metadata": {}}]}"""
@@ -129,7 +132,7 @@ class Run:
         identity = CheckpointIdentity("q", number, self.run.state.end, str(number))
         assert self.run.checkpoints.record(identity, written, self.run.state.next_time(self.clock.now_ms()))
 
-    def upkeep(self) -> Upkeep:
+    def upkeep(self, hours: DayHours | None = None) -> Upkeep:
         """Create the maintenance of this run, with its own catalog client."""
         scope = CompactionScope(NAME, self.spec.branch, self.spec.write)
         owner = CompactionOwner(self.spec.sink_id, lambda: self.run.state.fence)
@@ -140,6 +143,8 @@ class Run:
             self.monitor,
             self.clock,
             self.signals.wake,
+            policy=EIGHT_FILES,
+            hours=hours,
         )
 
     def _files(self, rows: Mapping[int, str], deletes: Sequence[int]) -> list[WrittenFile]:

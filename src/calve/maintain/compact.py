@@ -1,34 +1,38 @@
 """Compacts small data files, and files with many deleted rows, with a snapshot that changes no row.
 
-    plan ──► rewrite ──► commit        `plan` and `rewrite` take long, `commit` a moment
+    plan ──► rewrite ─┬─► a part ──► commit        `plan` and `rewrite` take long, `commit` a moment
+                      └─► a part ──► commit        while other parts are still being rewritten
 
-Others may write to the table meanwhile. Files that they replaced are left out; rows that they deleted since the plan
-are deleted in the new files, by the same snapshot. A commit that conflicts with another is retried on the new state. So
-there is no lock that a crash could leave behind, and concurrent compactions are wasteful but harmless.
+A part is a bundle of groups (`rewrite.py`). Each is committed on its own, so a part that fails, or a process that dies,
+loses nothing that was committed before. Others may write to the table meanwhile. Files that they replaced are left
+out; rows that they deleted since the plan are deleted in the new files, by the same snapshot. A commit that conflicts
+with another is retried on the new state. So there is no lock that a crash could leave behind, and concurrent
+compactions are wasteful but harmless.
 
-From `rewrite` until `commit` or `abandon` a hold (`iceberg/snapshot/holds.py`) preserves the history of the branch
-since the plan, however many commits follow: without it the commit could not prove that it builds on the plan.
+From `rewrite` until `commit` or `abandon` of the last part a hold (`iceberg/snapshot/holds.py`) preserves the history
+of the branch since the plan, however many commits follow: without it a commit could not prove that it builds on the
+plan.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from calve.catalog.connect import Catalog
 from calve.catalog.discard import discard
-from calve.errors import CommitConflict, InvalidInput, TransientError
+from calve.errors import CalveError, CommitConflict, InvalidInput, TransientError
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.compaction_groups import BY_HAND, Groups, Policy
 from calve.iceberg.snapshot.compaction import CompactionBase, CompactionOwner, CompactionPlan, Compactions, Exchange
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
-from calve.keylookup.search import reading, write_deletes_of_new
+from calve.keylookup.search import SparkJobs, reading, write_deletes_of_new
 from calve.maintain.convert import ConversionTools
-from calve.maintain.rewrite import GroupWork, Rewritten, rewrite, rewrite_by_tasks
+from calve.maintain.rewrite import BUNDLE_ROWS, GroupWork, Rewritten, bundles_of, rewrite_by_tasks, rewrite_here
 from calve.model.files import WrittenFile
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
 from calve.model.spec import TableName, WriteOptions
@@ -38,8 +42,6 @@ from calve.retry import retry_on
 
 ATTEMPTS = 20
 """Attempts of a commit: each takes a moment."""
-HERE_ROWS = 20_000_000
-"""Rows up to which this process rewrites files itself, without Spark."""
 ROUNDS = 5
 """Plans that others may invalidate before a compaction gives up."""
 
@@ -89,19 +91,90 @@ class CompactionScope:
     """Only files that may have rows for which this is true."""
 
 
+@dataclass(frozen=True)
+class RewriteRoom:
+    """Where files are rewritten, and what that may take from other work."""
+
+    here_rows: int
+    """Rows of a plan up to which this process rewrites its files itself, without Spark."""
+    core_share: float = 1.0
+    """Share of Spark's cores that may rewrite files at the same time; at least one does."""
+    pool: str = "calve-maintenance"
+    """Pool of Spark's FAIR scheduler."""
+    bundle_rows: int = BUNDLE_ROWS
+    """Rows from which on groups are a part of their own."""
+
+
+MANUAL_ROOM = RewriteRoom(here_rows=20_000_000)
+"""For a process that does nothing else: starting Spark takes longer than rewriting some files."""
+
+
+class HeldPlan:
+    """The hold of a plan: it moves forward while files are rewritten, and ends with the last part. Thread-safe."""
+
+    def __init__(self, hold: Hold, renew: Callable[[], None], renew_seconds: float) -> None:
+        self.hold = hold
+        self._renew, self._seconds = renew, renew_seconds
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._parts, self._open = 0, True
+        self._thread = threading.Thread(target=self._main, name="calve-hold", daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self._renew()
+
+    def add_part(self) -> None:
+        """A part is ready: it must be ended."""
+        with self._lock:
+            self._parts += 1
+
+    @property
+    def ends_with_next(self) -> bool:
+        """Whether the commit of one more part ends the hold."""
+        with self._lock:
+            return not self._open and self._parts == 1
+
+    def close(self) -> None:
+        """No more parts will come; the hold is not moved any more."""
+        self._ended.set()
+        self._thread.join()  # a hold that is moved after its end would begin anew
+        with self._lock:
+            ends = self._open and not self._parts
+            self._open = False
+        if ends:
+            self.hold.release()
+
+    def end_part(self, *, released: bool) -> None:
+        """A part was committed or abandoned; `released`: the commit ended the hold."""
+        with self._lock:
+            self._parts -= 1
+            ends = not self._open and not self._parts
+        if ends and not released:
+            self.hold.release()
+
+
 @dataclass
 class RewrittenFiles:
-    """New files that are not committed yet."""
+    """New files that are not committed yet: one part of a plan."""
 
     plan: CompactionPlan
     groups: tuple[Rewritten, ...]
-    hold: Hold
+    held: HeldPlan
     unknown: bool = False
     """Whether a commit of them failed without a conflict: then they may be in the table."""
 
+    @property
+    def hold(self) -> Hold:
+        """The hold that it shares with the other parts."""
+        return self.held.hold
+
 
 class Compactor:
-    """Compacts one branch of one table, repeatedly. Not thread-safe."""
+    """Compacts one branch of one table, one plan after another.
+
+    One thread may rewrite files while another commits the parts that are ready.
+    """
 
     def __init__(
         self,
@@ -110,37 +183,61 @@ class Compactor:
         tools: ConversionTools,
         *,
         owner: CompactionOwner | None = None,
+        room: RewriteRoom = MANUAL_ROOM,
         renew_seconds: float = RENEW_SECONDS,
     ) -> None:
-        self._catalog, self._scope, self._tools = catalog, scope, tools
+        self._catalog, self._scope, self._tools, self._room = catalog, scope, tools, room
         self._owner, self._renew_seconds = owner, renew_seconds
+        self._requests = threading.Lock()
+        """Clients of catalogs are not thread-safe; writing files needs none."""
         self._compactions = Compactions(tools.clock, tools.ids, scope.branch, scope.options, owner)
 
     def plan(self, policy: Policy) -> CompactionPlan | None:
         """Plan what is due; None if nothing is. Raises TransientError, InvalidInput, FencedError."""
         return self._compactions.plan(load_table(self._catalog, self._scope.name), policy, self._scope.where)
 
-    def rewrite(self, plan: CompactionPlan, check: Callable[[], None], here_rows: int = HERE_ROWS) -> RewrittenFiles:
-        """Write new files; with Spark tasks above `here_rows` rows. `check` raises to cancel work in this process.
+    def rewrite(self, plan: CompactionPlan, check: Callable[[], None]) -> Generator[RewrittenFiles, None, None]:
+        """Write new files; yields each part as soon as it is complete, to be committed or abandoned.
 
-        Raises TransientError, TerminalError.
+        `check` raises to cancel. If some parts fail, the first failure is raised after all others were yielded. Raises
+        TransientError, TerminalError.
         """
-        done: list[Rewritten] = []
         works = [
             GroupWork(inputs, plan.reading, plan.sort_ids, plan.target(inputs[0].spec_id), self._tools.ids.new_id())
             for inputs in plan.groups.groups
         ]
-        with self._held(plan) as hold:
-            if plan.groups.rows > here_rows and len(works) > 1:
-                return RewrittenFiles(plan, rewrite_by_tasks(works, self._tools.session()), hold)
-            try:
-                for work in works:
-                    check()
-                    done.append(rewrite(work, check))
-            except BaseException:
-                _discard_files(plan, done, "the compaction ended before it was complete")
-                raise
-            return RewrittenFiles(plan, tuple(done), hold)
+        bundles = bundles_of(works, self._room.bundle_rows)
+        held, failures, left = self._hold(plan), list[CalveError](), len(bundles)
+        try:
+            if not bundles:
+                yield self._part(plan, (), held, last=True)
+                return
+            if plan.groups.rows > self._room.here_rows:
+                jobs = SparkJobs(self._tools.session, self._room.pool)
+                name = f"calve-compaction-{self._tools.ids.new_id()}"
+                outcomes = rewrite_by_tasks(bundles, jobs, self._room.core_share, name, check)
+            else:
+                outcomes = rewrite_here(bundles, check)
+            with closing(outcomes):
+                for outcome in outcomes:
+                    left -= 1
+                    if isinstance(outcome, CalveError):
+                        failures.append(outcome)
+                    else:
+                        yield self._part(plan, outcome, held, last=not left)
+        finally:
+            held.close()
+        if failures:
+            _log.info("%d of %d parts of a compaction of %s failed", len(failures), len(bundles), self._scope.name)
+            raise next((one for one in failures if not isinstance(one, TransientError)), failures[0])
+
+    def _part(
+        self, plan: CompactionPlan, groups: tuple[Rewritten, ...], held: HeldPlan, *, last: bool
+    ) -> RewrittenFiles:
+        held.add_part()
+        if last:
+            held.close()  # so that its commit ends the hold
+        return RewrittenFiles(plan, groups, held)
 
     def commit(self, ready: RewrittenFiles, attempts: int = ATTEMPTS) -> Compacted | None:
         """Commit the new files; None if the table no longer contains the files that they replace.
@@ -149,14 +246,15 @@ class Compactor:
         """
 
         def attempt() -> Compacted | None:
-            table = load_table(self._catalog, self._scope.name)
-            head = self._compactions.head(ready.plan, table, ready.hold.snapshot_id)
-            if head is None:
-                return None
-            self._drop_stale(ready, head)
-            if not ready.groups and ready.plan.groups.groups:
-                return None
-            return self._attempt(ready, head)
+            with self._requests:
+                table = load_table(self._catalog, self._scope.name)
+                head = self._compactions.head(ready.plan, table, ready.hold.snapshot_id)
+                if head is None:
+                    return None
+                self._drop_stale(ready, head)
+                if not ready.groups and ready.plan.groups.groups:
+                    return None
+                return self._attempt(ready, head)
 
         return retry_on(
             CommitConflict,
@@ -165,34 +263,24 @@ class Compactor:
             lambda error: _log.info("committing a compaction of %s again: %s", self._scope.name, error.primary),
         )
 
-    @contextmanager
-    def _held(self, plan: CompactionPlan) -> Iterator[Hold]:
-        """Hold the planned snapshot, and move the hold forward during the work. A failure releases it."""
+    def _hold(self, plan: CompactionPlan) -> HeldPlan:
+        """Hold the planned snapshot, and move the hold forward during the work."""
         sink_id = self._owner.sink_id if self._owner else ""
         place = HoldPlace(self._catalog, self._scope.name, self._tools.clock, self._scope.branch, sink_id)
         hold = Hold(place, self._tools.ids.new_id(), plan.table, plan.snapshot_id)
-        done = threading.Event()
-        thread = threading.Thread(target=self._renew, args=(hold, done), name="calve-hold", daemon=True)
-        thread.start()
-        try:
-            yield hold
-        except BaseException:
-            _end(thread, done)
-            hold.release()
-            raise
-        _end(thread, done)
 
-    def _renew(self, hold: Hold, done: threading.Event) -> None:
-        """Move the hold periodically. Only this thread uses the catalog meanwhile: writing files does not need it."""
-        while not done.wait(self._renew_seconds):
+        def renew() -> None:
             try:
-                hold.renew()
+                with self._requests:
+                    hold.renew()
             except (TransientError, InvalidInput) as error:  # the commit detects whether that did any harm
                 _log.info("tag %s of %s was not moved: %s", hold.tag, self._scope.name, error)
 
+        return HeldPlan(hold, renew, self._renew_seconds)
+
     def abandon(self, ready: RewrittenFiles) -> None:
-        """Remove new files that were not committed, and release their hold."""
-        ready.hold.release()
+        """Remove new files that were not committed; with the last part, release the hold."""
+        ready.held.end_part(released=False)
         if not ready.unknown:
             _discard_files(ready.plan, ready.groups, "their compaction was abandoned")
 
@@ -207,13 +295,15 @@ class Compactor:
         inputs = tuple(file for group in ready.groups for file in group.inputs)
         files = tuple(file for group in ready.groups for file in group.files)
         exchange = Exchange(inputs, files, *self._carry_over_deletes(ready, head))
-        change = self._compactions.prepare(ready.plan, head, exchange, ready.hold)
+        ends = ready.held.ends_with_next
+        change = self._compactions.prepare(ready.plan, head, exchange, ready.hold if ends else None)
         before, ready.unknown = ready.unknown, True
         try:
             snapshot_id = self._compactions.commit(change)
         except CommitConflict:
             ready.unknown = before
             raise
+        ready.held.end_part(released=ends)
         done = Compacted(
             snapshot_id, len(inputs), len(files), sum(f.rows for f in inputs), sum(f.record_count for f in files)
         )
@@ -259,34 +349,40 @@ def compact(
     compactor, done, failed = Compactor(catalog, scope, tools), None, 0
     while (plan := compactor.plan(policy)) is not None:
         say(f"rewriting {plan.groups.files:,} files with {plan.groups.rows:,} rows")
-        ready = compactor.rewrite(plan, lambda: None)
-        try:
-            committed = compactor.commit(ready)
-        except BaseException:
-            compactor.abandon(ready)
-            raise
-        if committed is None:
-            compactor.abandon(ready)
+        replaced = False
+        with closing(compactor.rewrite(plan, lambda: None)) as parts:
+            for ready in parts:
+                committed = _commit_or_abandon(compactor, ready)
+                if committed is None:
+                    replaced = True
+                else:
+                    done = committed if done is None else done.plus(committed)
+                    say(f"{done}")
+        if replaced:
             failed += 1
             if failed == ROUNDS:
                 raise CommitConflict(f'other writers replaced files of "{scope.name}" while they were compacted')
             _log.info("planning the compaction of %s again: its files were replaced", scope.name)
-            continue
-        done = committed if done is None else done.plus(committed)
-        if not plan.groups.more:
+        elif not plan.groups.more:
             break
     return done
+
+
+def _commit_or_abandon(compactor: Compactor, ready: RewrittenFiles) -> Compacted | None:
+    try:
+        committed = compactor.commit(ready)
+    except BaseException:
+        compactor.abandon(ready)
+        raise
+    if committed is None:
+        compactor.abandon(ready)
+    return committed
 
 
 def due(catalog: Catalog, scope: CompactionScope, tools: ConversionTools, policy: Policy = BY_HAND) -> Groups | None:
     """Return the groups that `compact` would rewrite in its first round; None if nothing is due."""
     plan = Compactor(catalog, scope, tools).plan(policy)
     return None if plan is None else plan.groups
-
-
-def _end(thread: threading.Thread, done: threading.Event) -> None:
-    done.set()
-    thread.join()
 
 
 def _discard_files(plan: CompactionPlan, groups: Sequence[Rewritten], why: str) -> None:

@@ -5,31 +5,40 @@
 
 Files of calve are sorted already, so they are streamed and merged, a slice at a time. An unsorted file is held in
 memory; if these are too large, rows keep their current order. Memory: keys and places of the rows of a group, and a
-slice. Tables that are too large for one process are rewritten by Spark tasks, one group each.
+slice.
+
+    groups ──► bundles of about a million rows ──► this process, one after the other        a moment's work
+                                               └─► Spark, one job of one task each          everything else
+
+A bundle is what succeeds, fails and is committed as a whole. Only as many bundles are with Spark at a time as the
+share of the cores allows: pools of the FAIR scheduler have equal weights, and a task that has begun keeps its core. So
+the limit also holds on a session whose scheduler is FIFO.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql import SparkSession
 
-from calve.errors import TerminalError
+from calve.errors import CalveError, TerminalError
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.store import remove_new
 from calve.iceberg.schema.readable import LAST_UPDATED, ROW_ID, ReadTarget
+from calve.keylookup.search import SparkJobs
 from calve.model.files import WriteTarget, WrittenFile
 from calve.model.scan import ContentId, DeleteKind, ScanFile
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_positions import key_columns_at
 from calve.reader.rows import LiveRows, live_rows, read_split, whole
-from calve.spark.failures import own_file_failure
+from calve.spark.failures import CAUGHT, own_file_failure, told_as
 from calve.spark.tasks import Tasks
 from calve.write.data_files import FileKind, FileNames, RollingFiles, partitioner_for
 
@@ -39,6 +48,12 @@ HELD_BYTES = 512 << 20
 """Size up to which rows of unsorted files are held in memory."""
 SLICE_BYTES = 64 << 20
 SLICE_ROWS = 1 << 18
+BUNDLE_ROWS = 1_000_000
+"""Rows from which on groups are a bundle of their own: about a second's work."""
+CHECK_SECONDS = 0.5
+"""Interval at which work of Spark tasks can be cancelled."""
+
+_FAILED = "data files could not be rewritten"
 
 Numbers = NDArray[np.int64]
 
@@ -277,20 +292,101 @@ def _translate_failures(work: GroupWork) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         inputs = f"{work.inputs[0].path} and {len(work.inputs) - 1} others"
-        raise own_file_failure(error, "data files could not be rewritten", inputs) from error
+        raise own_file_failure(error, _FAILED, inputs) from error
 
 
-def rewrite_by_tasks(works: Sequence[GroupWork], spark: SparkSession) -> tuple[Rewritten, ...]:
-    """Rewrite groups with Spark tasks; results are in the same order. Killed or duplicate tasks leave orphan files.
+# ---- bundles of groups
 
-    Raises TransientError, TerminalError.
+Bundle = tuple[GroupWork, ...]
+Outcome = tuple[Rewritten, ...] | CalveError
+"""The results of the groups of a bundle, or why it failed; then it left no files."""
+
+
+def bundles_of(works: Sequence[GroupWork], rows: int) -> list[Bundle]:
+    """Groups in their order, in bundles of at least `rows` rows but for the last."""
+    bundles: list[Bundle] = []
+    filled = 0
+    for work in works:
+        if not bundles or filled >= rows:
+            bundles.append(())
+            filled = 0
+        bundles[-1] += (work,)
+        filled += sum(file.rows for file in work.inputs)
+    return bundles
+
+
+def rewrite_here(bundles: Sequence[Bundle], check: Callable[[], None]) -> Generator[Outcome, None, None]:
+    """Rewrite bundles in this process; yields the outcome of each. `check` raises to cancel."""
+    for bundle in bundles:
+        try:
+            outcome: Outcome = _rewrite_bundle(bundle, check)
+        except CalveError as error:
+            outcome = error
+        yield outcome
+
+
+def rewrite_by_tasks(
+    bundles: Sequence[Bundle], jobs: SparkJobs, share: float, name: str, check: Callable[[], None]
+) -> Generator[Outcome, None, None]:
+    """Rewrite bundles with Spark tasks on at most this share of the cores; yields outcomes as tasks end.
+
+    `name` is that of the job group. If `check` raises, or the iterator is closed, the tasks are cancelled, and finished
+    ones whose outcomes were not asked for yet are undone; those that are killed leave orphan files.
     """
+    with told_as(_FAILED):
+        context = jobs.session().sparkContext
+        cores = max(1, int(share * context.defaultParallelism))
 
-    def discard(done: Rewritten) -> None:
-        remove_new([file.path for file in done.files], works[0].target.io_properties, "another group failed")
+    def run(bundle: Bundle) -> Outcome:
+        try:
+            with told_as(_FAILED):
+                spark = jobs.session()  # in the pool, which belongs to the thread as the job group does
+                spark.sparkContext.setJobGroup(name, f"compaction, {len(bundle)} groups of files")
+            tasks: Tasks[tuple[Rewritten, ...]] = Tasks(_FAILED, partial(_discard, bundle))
+            return tasks.run(spark, [bundle], _rewrite_in_task)[0]
+        except CalveError as error:
+            return error
 
-    return tuple(Tasks("data files could not be rewritten", discard).run(spark, works, _rewrite))
+    with ThreadPoolExecutor(min(cores, len(bundles)), "calve-compaction") as threads:
+        running = {threads.submit(run, bundle): bundle for bundle in bundles}
+        try:
+            while running:
+                check()
+                for future in wait(running, CHECK_SECONDS, FIRST_COMPLETED).done:
+                    del running[future]
+                    yield future.result()
+        finally:
+            _cancel(running, lambda: context.cancelJobGroup(name))
 
 
-def _rewrite(work: GroupWork, attempt: str) -> Rewritten:
-    return rewrite(replace(work, name=f"{work.name}/{attempt}"), lambda: None)
+def _cancel(running: Mapping[Future[Outcome], Bundle], cancel_jobs: Callable[[], None]) -> None:
+    left = {future for future in running if not future.cancel()}
+    while left:
+        with suppress(*CAUGHT):  # Spark may be gone, and its jobs with it
+            cancel_jobs()  # again and again: a thread may be about to submit one
+        for future in wait(left, CHECK_SECONDS, FIRST_COMPLETED).done:
+            left.discard(future)
+            outcome = future.result()
+            if not isinstance(outcome, CalveError):
+                _discard(running[future], outcome)
+
+
+def _discard(bundle: Bundle, done: Sequence[Rewritten]) -> None:
+    paths = [file.path for one in done for file in one.files]
+    remove_new(paths, bundle[0].target.io_properties, "their compaction ended before it was complete")
+
+
+def _rewrite_bundle(bundle: Bundle, check: Callable[[], None]) -> tuple[Rewritten, ...]:
+    done: list[Rewritten] = []
+    try:
+        for work in bundle:
+            check()
+            done.append(rewrite(work, check))
+    except BaseException:
+        _discard(bundle, done)
+        raise
+    return tuple(done)
+
+
+def _rewrite_in_task(bundle: Bundle, attempt: str) -> tuple[Rewritten, ...]:
+    return _rewrite_bundle(tuple(replace(work, name=f"{work.name}/{attempt}") for work in bundle), lambda: None)

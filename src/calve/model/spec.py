@@ -4,6 +4,7 @@ It includes the envelope, the policies, the partition fields, the options of tab
 commit interval determines when snapshots are committed, never how much is read.
 """
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -364,6 +365,54 @@ class RetentionOptions:
     """Files are removed this long after their snapshot expired."""
 
 
+@dataclass(frozen=True)
+class DayHours:
+    """Part of every day, in minutes since midnight UTC; it may contain midnight."""
+
+    start: int
+    end: int
+
+    @classmethod
+    def parse(cls, text: str) -> "DayHours":
+        """Parse '22:00-06:30'. Raises InvalidInput."""
+        found = re.fullmatch(r"(\d\d?):([0-5]\d)-(\d\d?):([0-5]\d)", text.replace(" ", ""), re.ASCII)
+        times = [60 * int(found[at]) + int(found[at + 1]) for at in (1, 3)] if found else []
+        if not times or max(times) > _DAY_MINUTES or times[0] == times[1]:
+            raise InvalidInput(
+                f'"{text}" is not a part of the day', hint="Write its start and its end in UTC: '22:00-06:00'."
+            )
+        return cls(*times)
+
+    def __str__(self) -> str:
+        return "-".join(f"{minutes // 60:02}:{minutes % 60:02}" for minutes in (self.start, self.end))
+
+    def contains(self, instant_ms: int) -> bool:
+        """Whether an instant is in this part of its day."""
+        minute = instant_ms // 60_000 % _DAY_MINUTES
+        if self.start < self.end:
+            return self.start <= minute < self.end
+        return minute >= self.start or minute < self.end
+
+
+_DAY_MINUTES = 24 * 60
+
+
+@dataclass(frozen=True)
+class CompactionOptions:
+    """When a sink compacts its table, and what that may take from other work."""
+
+    reads_per_hour: float | None = None
+    """Expected full reads of the table; None: the default."""
+    deleted_share: float | None = None
+    """The share of deleted rows at which a file is rewritten; None: by cost."""
+    small_files: int | None = None
+    """The number of small files that are merged; None: by cost."""
+    hours: DayHours | None = None
+    """When compactions may begin; None: at any time."""
+    core_share: float = 0.5
+    """Share of Spark's cores that may rewrite files at the same time; at least one does."""
+
+
 EXTENSION_NAME, EXTENSION_METADATA = "ARROW:extension:name", "ARROW:extension:metadata"
 """Keys of Arrow's field metadata."""
 
@@ -450,6 +499,7 @@ class SinkSpec:
     """Limit of staged bytes, if the sink sets one; see `staged_limit`."""
     adopt: Adopt = Adopt.NO
     retention: RetentionOptions = field(default_factory=RetentionOptions)
+    compaction: CompactionOptions = field(default_factory=CompactionOptions)
 
     def __post_init__(self) -> None:
         needed = self.table_format  # raises InvalidInput if readers exclude every version

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from inspect import signature
@@ -23,6 +24,8 @@ from calve.lake import Lake, TableRef
 from calve.model.readers import parse_readers
 from calve.model.spec import (
     HEARTBEAT_MS,
+    CompactionOptions,
+    DayHours,
     Diff,
     Envelope,
     LateRows,
@@ -216,6 +219,11 @@ class Sink:
         min_snapshots: int | None = None,
         thin_snapshots: str | None = None,
         removal_grace: str | timedelta | float | None = None,
+        expected_reads: float | None = None,
+        deleted_share: float | None = None,
+        small_files: int | None = None,
+        maintenance_cores: float | None = None,
+        maintenance_hours: str | None = None,
     ) -> "Sink":
         """Return this sink with other options. Dead letters go to the table `<table>_dead_letters`.
 
@@ -243,6 +251,17 @@ class Sink:
         )
         ages = (snapshot_retention, removal_grace)
         spec = replace(spec, retention=_retention(spec.retention, ages, min_snapshots, thin_snapshots))
+        compaction = spec.compaction
+        spec = replace(
+            spec,
+            compaction=CompactionOptions(
+                _number(SinkOptions.EXPECTED_READS, expected_reads, compaction.reads_per_hour),
+                _number(SinkOptions.DELETED_SHARE, deleted_share, compaction.deleted_share),
+                compaction.small_files if small_files is None else _small_files(small_files),
+                compaction.hours if maintenance_hours is None else DayHours.parse(maintenance_hours),
+                _number(SinkOptions.MAINTENANCE_CORES, maintenance_cores, compaction.core_share),
+            ),
+        )
         if on_foreign_commit is not None:
             policy = _parse_choice(SinkOptions.ON_FOREIGN_COMMIT, on_foreign_commit)
             spec = replace(spec, on_foreign_commit=policy)
@@ -416,6 +435,29 @@ def _positive(name: str, value: object) -> int | None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidInput(f"{name} must be at least 1", detail=f"Got {value!r}.")
+    return value
+
+
+N = TypeVar("N")
+
+
+def _number(option: Setting[Decimal], value: float | None, before: N) -> float | N:
+    """Check a number against the bounds of its option; None leaves what was there before."""
+    if value is None:
+        return before
+    low, high = option.low, option.high
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    if not known or (isinstance(low, int) and value < low) or (isinstance(high, int) and value > high):
+        raise InvalidInput(
+            f"{option.keyword} is out of range", detail=f"Got {value!r}.", hint=f"It takes: {option.type_text}."
+        )
+    return float(value)
+
+
+def _small_files(value: int) -> int:
+    option = SinkOptions.SMALL_FILES
+    if not isinstance(value, int) or isinstance(value, bool) or value < 2:
+        raise InvalidInput(f"{option.keyword} must be at least 2", detail=f"Got {value!r}.")
     return value
 
 

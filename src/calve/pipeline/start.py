@@ -19,6 +19,7 @@ from calve.envelope.envelopes import check_envelope, table_schema
 from calve.envelope.log import LOG_FIELDS
 from calve.errors import InvalidInput
 from calve.iceberg.loading import check_adoptable, check_found_by_all, load_or_create_table, load_table
+from calve.iceberg.planning.compaction_groups import policy_of
 from calve.iceberg.schema.creation import iceberg_schema, partition_spec, reserved
 from calve.iceberg.schema.evolution import Shape, StoredOrder, creation_properties
 from calve.iceberg.sink_table import IcebergTable
@@ -32,7 +33,7 @@ from calve.keylookup.ordered import OrderedResolver
 from calve.keylookup.resolver import PositionResolver
 from calve.keylookup.search import SparkJobs
 from calve.lake import TableRef, same_table, table_id
-from calve.maintain.compact import CompactionScope, Compactor
+from calve.maintain.compact import CompactionScope, Compactor, RewriteRoom
 from calve.maintain.convert import ConversionTools
 from calve.maintain.expire import work_in
 from calve.maintain.removal import Removal
@@ -55,7 +56,7 @@ from calve.pipeline.registration import RegisteredTable, TableRegistration
 from calve.pipeline.removals import AllMaintenance, RemovalUpkeep
 from calve.pipeline.spark_feed import SparkFeed
 from calve.pipeline.survey import Measures, Survey
-from calve.pipeline.upkeep import Upkeep
+from calve.pipeline.upkeep import HERE_ROWS, Upkeep
 from calve.pipeline.views import narrow
 from calve.source.files.definition import Files
 from calve.source.port import BoundedFrame, Source
@@ -325,8 +326,20 @@ class Start:
             ConversionTools(lambda: self._spark, self._clock, self._ids),
         )
         owner = CompactionOwner(spec.sink_id, lambda: run.state.fence)
-        compactor = lambda: Compactor(lake.open(), scope, tools, owner=owner)  # noqa: E731 - made when it is needed
-        return Upkeep(compactor, resolver, monitor, self._clock, self._signals.wake)
+        room = RewriteRoom(HERE_ROWS, spec.compaction.core_share, f"{spec.sink_id}-maintenance")
+
+        def compactor() -> Compactor:  # made when it is needed
+            return Compactor(lake.open(), scope, tools, owner=owner, room=room)
+
+        return Upkeep(
+            compactor,
+            resolver,
+            monitor,
+            self._clock,
+            self._signals.wake,
+            policy=policy_of(spec.compaction),
+            hours=spec.compaction.hours,
+        )
 
     def _letters(self, monitor: RunMonitor) -> DeadLetters | None:
         """Build the dead letters, with their own catalog client: the feed's thread writes them."""

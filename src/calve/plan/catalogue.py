@@ -238,6 +238,34 @@ class SinkOptions:
         Maintenance,
         default="'auto'",
     )
+    EXPECTED_READS = number(
+        "Full reads of the table per hour. Compactions rewrite files once reads have lost as much time to their "
+        "deletes, or to their number, as the rewrite takes: more reads, earlier rewrites.",
+        default="60",
+        low=0,
+    )
+    DELETED_SHARE = number(
+        "Files are rewritten exactly if at least this share of their rows, and ten thousand, is deleted, whatever "
+        "reads cost.",
+        default="by cost, at the latest 0.3",
+        low=0,
+        high=1,
+    )
+    SMALL_FILES = integer(
+        "Small files of about the same size are merged exactly if a partition has this many, whatever reads cost.",
+        default="by cost, at the latest 24",
+        low=2,
+    )
+    MAINTENANCE_CORES = number(
+        "Share of Spark's cores that may rewrite files at the same time; at least one does.",
+        default="0.5",
+        low=0,
+        high=1,
+    )
+    MAINTENANCE_HOURS = text(
+        "Time of the day, in UTC, in which compactions begin, such as '22:00-06:00'.",
+        default="at any time",
+    )
 
 
 class CatalogOptions:

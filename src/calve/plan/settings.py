@@ -108,9 +108,9 @@ def integer(doc: str, *, default: str, low: int, high: int | None = None) -> Set
     return Setting(SettingKind.INTEGER, int, doc, default, low, high)
 
 
-def number(doc: str, *, default: str, low: int) -> Setting[Decimal]:
+def number(doc: str, *, default: str, low: int, high: int | None = None) -> Setting[Decimal]:
     """An option that takes a number, which may have decimals."""
-    return Setting(SettingKind.NUMBER, Decimal, doc, default, low)
+    return Setting(SettingKind.NUMBER, Decimal, doc, default, low, high)
 
 
 def duration(doc: str, *, default: str, low: timedelta) -> Setting[timedelta]:

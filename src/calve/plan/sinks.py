@@ -17,6 +17,8 @@ from calve.model.relation import KnownColumn, Relation, SourcePlan, TableInput
 from calve.model.spec import (
     HEARTBEAT_MS,
     LATEST_FORMAT,
+    CompactionOptions,
+    DayHours,
     Debezium,
     Deletes,
     Diff,
@@ -84,6 +86,22 @@ def _retention(given: CheckedOptions) -> RetentionOptions:
         given.get(SinkOptions.MIN_SNAPSHOTS),
         given.get(SinkOptions.THIN_SNAPSHOTS, ThinSnapshots.HOURLY) is ThinSnapshots.HOURLY,
         RetentionOptions.grace_ms if grace is None else _millis(grace),
+    )
+
+
+def _compaction(given: CheckedOptions) -> CompactionOptions:
+    reads, share = given.get(SinkOptions.EXPECTED_READS), given.get(SinkOptions.DELETED_SHARE)
+    cores, hours = given.get(SinkOptions.MAINTENANCE_CORES), given.get(SinkOptions.MAINTENANCE_HOURS)
+    try:
+        day = None if hours is None else DayHours.parse(hours)
+    except InvalidInput as error:
+        raise given.error(SinkOptions.MAINTENANCE_HOURS, error.primary, error.hint) from error
+    return CompactionOptions(
+        None if reads is None else float(reads),
+        None if share is None else float(share),
+        given.get(SinkOptions.SMALL_FILES),
+        day,
+        CompactionOptions.core_share if cores is None else float(cores),
     )
 
 
@@ -246,6 +264,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         max_staged_size=given.get(SinkOptions.MAX_STAGED_SIZE),
         adopt=given.get(SinkOptions.ADOPT, SinkSpec.adopt),
         retention=_retention(given),
+        compaction=_compaction(given),
     )
     if append and statement.key:
         raise SqlError.at(statement.key[0].where, "MODE APPEND does not take a key", hint="Leave it out.")

@@ -13,6 +13,7 @@ from calve.model.health import Health, Status
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
 from calve.model.spec import (
     LATEST_FORMAT,
+    CompactionOptions,
     Deletes,
     Envelope,
     Maintenance,
@@ -242,6 +243,7 @@ def _describe_plan(plan: SinkPlan) -> list[tuple[str, str]]:
         ("files", _files(spec.write)),
         *([("snapshots", _retention(spec.retention))] if spec.retention != RetentionOptions() else []),
         *([("maintenance", "off")] if spec.maintenance is Maintenance.OFF else []),
+        *([("compactions", _compaction(spec.compaction))] if spec.compaction != CompactionOptions() else []),
         ("foreign commits", spec.on_foreign_commit.value),
         *([("bad rows", f"dead letters in {spec.dead_letters}")] if spec.dead_letters else []),
         ("state", plan.state or "below the home folder"),
@@ -263,6 +265,17 @@ def _retention(given: RetentionOptions) -> str:
         f"files removed after {format_duration(timedelta(milliseconds=given.grace_ms))}"
         if given.grace_ms != RetentionOptions.grace_ms
         else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _compaction(given: CompactionOptions) -> str:
+    parts = [
+        f"for {given.reads_per_hour:g} reads per hour" if given.reads_per_hour is not None else "",
+        f"of files with a share of {given.deleted_share:g} deleted rows" if given.deleted_share is not None else "",
+        f"of {given.small_files} small files" if given.small_files else "",
+        f"{given.hours} UTC" if given.hours else "",
+        f"on a share of {given.core_share:g} of the cores" if given.core_share != CompactionOptions.core_share else "",
     ]
     return ", ".join(filter(None, parts))
 

@@ -1,7 +1,9 @@
-"""Many rows are written anew by Spark tasks: the same table comes out, and rows that are deleted meanwhile stay so."""
+"""More than a moment's work is done by Spark tasks: parts are committed one by one, beside the commits of a sink."""
 
+import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -9,13 +11,21 @@ from pyspark.sql import SparkSession
 from calve.clock import RandomIds, SystemClock
 from calve.errors import TransientError
 from calve.iceberg.planning.compaction_groups import BY_HAND
-from calve.maintain.compact import CompactionScope, Compactor
+from calve.iceberg.snapshot.compaction import CompactionPlan
+from calve.iceberg.snapshot.holds import PREFIX
+from calve.maintain import compact
+from calve.maintain.compact import CompactionScope, Compactor, RewriteRoom, RewrittenFiles
 from calve.maintain.convert import ConversionTools
+from calve.maintain.rewrite import GroupWork
 from calve.model.spec import TableName
 from tests.support.foreign import NAME, Row, in_order
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
 from tests.unit.keylookup.test_random import CASES, SCHEMA, files_of, random_row
+
+POOL = "pool of the rewrites"
+ROOM = RewriteRoom(here_rows=0, core_share=0.5, pool=POOL, bundle_rows=1)
+"""Every group is a part, and one task runs at a time."""
 
 
 def change(table: KeyedTable, rng: random.Random) -> None:
@@ -25,26 +35,112 @@ def change(table: KeyedTable, rng: random.Random) -> None:
     table.apply(files_of(table, kept, rng), kept, gone)
 
 
-def test_tasks_write_what_this_process_would_write(spark: SparkSession, tmp_path: Path) -> None:
+def changed_table(home: Path, rng: random.Random, version: int = 2) -> KeyedTable:
     key, spec = CASES[2]
-    table, rng = KeyedTable(tmp_path, SCHEMA, key, spec), random.Random(5)
+    table = KeyedTable(home, SCHEMA, key, spec, version=version)
     for _ in range(4):
         change(table, rng)
+    return table
+
+
+def planned(table: KeyedTable, spark: SparkSession) -> tuple[Compactor, CompactionPlan]:
     tools = ConversionTools(lambda: spark, SystemClock(), RandomIds())
-    compactor = Compactor(table.ref.lake.open(), CompactionScope(TableName.parse(NAME)), tools)
+    compactor = Compactor(table.ref.lake.open(), CompactionScope(TableName.parse(NAME)), tools, room=ROOM)
     plan = compactor.plan(BY_HAND)
     assert plan is not None
     assert len(plan.groups.groups) > 3, "one for each partition"
-    ready = compactor.rewrite(plan, lambda: None, here_rows=0)
-    change(table, rng)
-    done = compactor.commit(ready)
-    assert done is not None
-    assert done.files_after == len(plan.groups.groups)
+    return compactor, plan
+
+
+def holds(table: KeyedTable) -> list[str]:
+    return [name for name in table.table.metadata.refs if name.startswith(PREFIX)]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_parts_are_committed_one_by_one_between_commits_of_a_sink(
+    spark: SparkSession, tmp_path: Path, version: int
+) -> None:
+    rng = random.Random(5)
+    table = changed_table(tmp_path, rng, version)
+    compactor, plan = planned(table, spark)
+    after = 0
+    for ready in compactor.rewrite(plan, lambda: None):
+        assert len(ready.groups) == len(holds(table)) == 1
+        change(table, rng)
+        done = compactor.commit(ready)
+        assert done is not None
+        after += done.files_after
+        assert in_order(table.rows()) == in_order(table.contents.values())
+    assert after == len(plan.groups.groups)
+    assert holds(table) == []
+    assert spark.sparkContext._jsc.sc().getPoolForName(POOL).isDefined()
     wanted, location = in_order(table.contents.values()), table.table.metadata_location
-    assert in_order(duckdb_rows(location)) == in_order(spark_iceberg_rows(location)) == wanted
-    plan = compactor.plan(BY_HAND)
-    assert plan is not None
-    Path(plan.groups.groups[0][0].path.removeprefix("file://")).unlink()
-    with pytest.raises(TransientError, match="data files could not be rewritten"):
-        compactor.rewrite(plan, lambda: None, here_rows=0)
+    assert in_order(duckdb_rows(location)) == wanted
+    if version == 2:
+        assert in_order(spark_iceberg_rows(location)) == wanted
+    table.close()
+
+
+class Deadly(GroupWork):
+    """Work whose task dies without a word, as one does whose executor is lost."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (1,)
+
+
+def test_parts_that_fail_or_are_killed_do_not_lose_the_others(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(6)
+    table = changed_table(tmp_path, rng)
+    compactor, plan = planned(table, spark)
+    missing = Path(plan.groups.groups[0][0].path.removeprefix("file://"))
+    aside = missing.rename(tmp_path / "aside")
+    made: list[GroupWork] = []
+
+    def work(*arguments: Any) -> GroupWork:
+        made.append(Deadly(*arguments) if len(made) == 1 else GroupWork(*arguments))
+        return made[-1]
+
+    committed: list[RewrittenFiles] = []
+
+    def commit_all() -> None:
+        for ready in compactor.rewrite(plan, lambda: None):
+            assert compactor.commit(ready) is not None
+            committed.append(ready)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compact, "GroupWork", work)
+        with pytest.raises(TransientError, match="data files could not be rewritten"):
+            commit_all()
+    assert len(committed) == len(plan.groups.groups) - 2
+    assert holds(table) == []
+    aside.rename(missing)
+    assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
+    again = compactor.plan(BY_HAND)
+    assert again is not None
+    assert len(again.groups.groups) == 2, "they are left to the next round"
+    table.close()
+
+
+def test_a_sink_that_ends_cancels_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    table = changed_table(tmp_path, random.Random(7))
+    compactor, plan = planned(table, spark)
+    before, calls = table.table.metadata.current_snapshot_id, list[int]()
+
+    def check() -> None:
+        calls.append(len(holds(table)))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    def abandon_all() -> None:
+        for ready in compactor.rewrite(plan, check):
+            compactor.abandon(ready)
+
+    with pytest.raises(KeyboardInterrupt):
+        abandon_all()
+    assert calls == [1, 1]
+    assert holds(table) == []
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    assert table.table.metadata.current_snapshot_id == before
     table.close()

@@ -1,10 +1,15 @@
 """Which files are written anew together."""
 
-from calve.iceberg.planning.compaction_groups import AUTOMATIC, BY_HAND, Policy, due_groups
+from dataclasses import replace
+
+from calve.iceberg.planning.compaction_cost import OPEN_FILE, REWRITE_ROW, SCAN_ROW
+from calve.iceberg.planning.compaction_groups import AUTOMATIC, BY_HAND, Policy, ages_by, due_groups, policy_of
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.model.spec import CompactionOptions
 
 MB = 1_000_000
 TARGET = 512 * MB
+EIGHT = replace(AUTOMATIC, fan=8)
 
 
 def file(
@@ -18,15 +23,25 @@ def deletes(name: str, rows: int) -> DeleteFile:
     return DeleteFile(DeleteKind.POSITION, name, 100, rows, 2)
 
 
-def names(files: list[ScanFile], policy: Policy = AUTOMATIC) -> list[str]:
-    return [" ".join(f.path for f in group) for group in due_groups(files, TARGET, policy).groups]
+def names(files: list[ScanFile], policy: Policy = AUTOMATIC, age: float = 0.0) -> list[str]:
+    return [" ".join(f.path for f in group) for group in due_groups(files, TARGET, policy, lambda _: age).groups]
 
 
-def test_small_files_of_one_tier_are_joined_when_there_are_eight() -> None:
-    files = [file(f"s{n}") for n in range(7)]
-    large = [file(f"l{n}", 20 * MB, 400_000) for n in range(7)]
-    assert names([*files, *large]) == [], "seven of each are few"
-    assert names([*files, *large, file("s7")]) == ["s0 s1 s2 s3 s4 s5 s6 s7"]
+def test_small_files_of_one_tier_are_joined_when_there_are_many() -> None:
+    files = [file(f"s{n:02}") for n in range(23)]
+    large = [file(f"l{n:02}", 20 * MB, 400_000) for n in range(23)]
+    assert names([*files, *large]) == [], "nobody has read them yet"
+    assert names([*files, *large, file("s23")]) == [" ".join(f"s{n:02}" for n in range(24))]
+
+
+def test_small_files_are_joined_as_soon_as_reads_lost_what_that_costs() -> None:
+    files = [file(f"s{n}") for n in range(8)]
+    lost_per_hour = AUTOMATIC.reads_per_hour * OPEN_FILE
+    worth = 10_000 * (SCAN_ROW + REWRITE_ROW) / lost_per_hour * 3600
+    assert names(files, age=0.9 * worth) == []
+    assert names(files, age=1.1 * worth) == ["s0 s1 s2 s3 s4 s5 s6 s7"]
+    assert names(files[:7], age=100 * worth) == [], "seven are few"
+    assert names(files, replace(AUTOMATIC, reads_per_hour=0), age=100 * worth) == [], "nobody reads them"
 
 
 def test_every_row_is_written_again_a_few_times_at_most() -> None:
@@ -39,28 +54,28 @@ def test_every_row_is_written_again_a_few_times_at_most() -> None:
             written += joined
             gone = {int(f.path) for f in group}
             sizes = [size for n, size in enumerate(sizes) if n not in gone] + [joined]
-    assert len(sizes) < 40
-    assert written <= 4 * 4096 * MB // 2
+    assert len(sizes) < 120
+    assert written <= 3 * 4096 * MB // 2
 
 
 def test_files_of_different_partitions_are_never_joined() -> None:
     files = [file(f"{day}-{n}", day=day) for n in range(8) for day in (1, 2)]
-    assert names(files) == ["1-0 1-1 1-2 1-3 1-4 1-5 1-6 1-7", "2-0 2-1 2-2 2-3 2-4 2-5 2-6 2-7"]
+    assert names(files, EIGHT) == ["1-0 1-1 1-2 1-3 1-4 1-5 1-6 1-7", "2-0 2-1 2-2 2-3 2-4 2-5 2-6 2-7"]
     assert names([file(f"{day}", day=day) for day in range(20)]) == []
 
 
 def test_a_file_with_many_deleted_rows_is_written_anew_and_takes_smaller_ones_with_it() -> None:
-    worn = file("worn", 100 * MB, 1_000_000, (deletes("d", 110_000),))
-    assert names([file("worn", 100 * MB, 1_000_000, (deletes("d", 90_000),))]) == []
+    worn = file("worn", 100 * MB, 1_000_000, (deletes("d", 310_000),))
+    assert names([file("worn", 100 * MB, 1_000_000, (deletes("d", 290_000),))]) == []
     assert names([worn]) == ["worn"]
     others = [file("small"), file("larger", 380 * MB, 3_000_000)]
     assert names([worn, *others]) == ["small worn"]
 
 
 def test_deletes_of_several_files_count_in_proportion_to_their_rows() -> None:
-    shared = deletes("d", 150_000)
+    shared = deletes("d", 450_000)
     files = [file("a", 400 * MB, 1_000_000, (shared,)), file("b", 400 * MB, 500_000, (shared,))]
-    assert names(files) == ["a", "b"], "a tenth of each"
+    assert names(files) == ["a", "b"], "three tenths of each"
     assert names([*files, file("c", 400 * MB, 500_000, (shared,))]) == []
 
 
@@ -90,3 +105,38 @@ def test_a_round_is_bounded_and_says_that_there_is_more() -> None:
     assert (len(found.groups), found.files, found.rows, found.more) == (2, 4, 40_000, True)
     single = due_groups(files, TARGET, Policy(deleted_share=0, fan=2, rows=1, tiers=False))
     assert (len(single.groups), single.more) == (1, True), "a round does something"
+
+
+def test_a_file_is_rewritten_as_soon_as_reads_lost_to_its_deletes_what_that_costs() -> None:
+    def worn(rows: int) -> list[ScanFile]:
+        return [file("worn", 100 * MB, 1_000_000, (deletes("d", rows),))]
+
+    hour = 3600.0
+    assert names(worn(100_000), age=hour / 10) == []
+    assert names(worn(100_000), age=hour) == ["worn"]
+    assert names(worn(200_000), age=hour / 4) == ["worn"], "more deletes, earlier"
+    assert names(worn(100_000), replace(AUTOMATIC, reads_per_hour=600), age=hour / 10) == ["worn"], "or more reads"
+    assert names(worn(40_000), age=1000 * hour) == [], "a few are left, however many reads there were"
+
+
+def test_what_a_sink_states_takes_the_place_of_costs() -> None:
+    worn = [file("worn", 100 * MB, 1_000_000, (deletes("d", 150_000),))]
+    small = [file(f"s{n}") for n in range(4)]
+    year = 365 * 24 * 3600.0
+    assert names(worn, policy_of(CompactionOptions(deleted_share=0.16)), age=year) == []
+    assert names(worn, policy_of(CompactionOptions(deleted_share=0.15))) == ["worn"]
+    assert names(small, policy_of(CompactionOptions(small_files=5)), age=year) == []
+    assert names(small, policy_of(CompactionOptions(small_files=4))) == ["s0 s1 s2 s3"]
+    assert names(worn, policy_of(CompactionOptions(reads_per_hour=0)), age=year) == []
+    assert policy_of(CompactionOptions()) == AUTOMATIC
+
+
+def test_files_are_as_old_as_the_first_snapshot_that_has_them() -> None:
+    age_of = ages_by([(9, 90_000), (3, 30_000), (5, 50_000)], 100_000)
+
+    def aged(sequence: int) -> float:
+        return age_of(ScanFile("f", MB, 1, sequence))
+
+    assert [aged(sequence) for sequence in (3, 4, 5, 9)] == [70, 50, 50, 10]
+    assert aged(1) == 70, "as old as what is left of the history"
+    assert aged(10) == 0, "not in it yet"

@@ -12,10 +12,13 @@ from calve import faults
 from calve.clock import RandomIds, SystemClock
 from calve.errors import CommitConflict, InvalidInput, TransientError
 from calve.iceberg.planning.compaction_groups import BY_HAND
-from calve.maintain.compact import CompactionScope, Compactor
+from calve.iceberg.snapshot.holds import PREFIX
+from calve.maintain import rewrite
+from calve.maintain.compact import CompactionScope, Compactor, RewriteRoom
 from calve.maintain.convert import ConversionTools
 from calve.model.files import Content
 from tests.support.combinations import seeds
+from tests.support.compaction import rewritten
 from tests.support.foreign import ForeignTable, in_order
 from tests.support.keyed import no_session
 from tests.support.readers import duckdb_rows
@@ -134,7 +137,7 @@ def test_files_that_may_be_in_the_table_are_never_removed(table: ForeignTable) -
     )
     plan = compactor.plan(BY_HAND)
     assert plan is not None
-    ready = compactor.rewrite(plan, lambda: None)
+    ready = rewritten(compactor, plan)
 
     def lost(point: str) -> None:
         if point == "maintain.after":
@@ -166,9 +169,75 @@ def test_what_was_written_is_removed_when_it_is_ended_half_way(table: ForeignTab
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compactor.rewrite(plan, at_last)
+        rewritten(compactor, plan, at_last)
     assert calls[-1] > len(before), "the first group was written"
     assert stored(table) == before
+
+
+def by_groups(table: ForeignTable) -> Compactor:
+    """Every group is a part of its own."""
+    tools = ConversionTools(no_session, SystemClock(), RandomIds())
+    room = RewriteRoom(here_rows=1000, bundle_rows=1)
+    return Compactor(table.ref.lake.open(), CompactionScope(table.ref.name), tools, room=room)
+
+
+def test_a_process_that_dies_between_two_parts_leaves_a_right_table_and_the_rest_to_the_next(
+    table: ForeignTable,
+) -> None:
+    rng = random.Random(4)
+    for _ in range(5):
+        random_commit(table, rng)
+    compactor = by_groups(table)
+    plan = compactor.plan(BY_HAND)
+    assert plan is not None
+    groups = len(plan.groups.groups)
+    assert groups > 2
+    parts = compactor.rewrite(plan, lambda: None)
+    wanted = in_order(table.rows())
+    assert compactor.commit(next(parts)) is not None
+    next(parts)  # written and never committed
+    assert in_order(table.rows()) == wanted
+    successor = by_groups(table)
+    left = successor.plan(BY_HAND)
+    assert left is not None
+    assert len(left.groups.groups) == groups - 1
+    for ready in successor.rewrite(left, lambda: None):
+        assert successor.commit(ready) is not None
+    assert in_order(table.rows()) == wanted
+    assert in_order(duckdb_rows(table.table.metadata_location)) == wanted
+    parts.close()
+
+
+def test_a_group_that_fails_is_told_after_the_others_were_committed(
+    table: ForeignTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(4)
+    for _ in range(5):
+        random_commit(table, rng)
+    compactor, wanted = by_groups(table), in_order(table.rows())
+    plan = compactor.plan(BY_HAND)
+    assert plan is not None
+    rewrite_group, failing = rewrite.rewrite, plan.groups.groups[0]
+
+    def fail_first(work: rewrite.GroupWork, check: Any) -> rewrite.Rewritten:
+        if work.inputs == failing:
+            raise TransientError("the store is gone")
+        return rewrite_group(work, check)
+
+    monkeypatch.setattr(rewrite, "rewrite", fail_first)
+    committed: list[int] = []
+
+    def commit_all() -> None:
+        for ready in compactor.rewrite(plan, lambda: None):
+            done = compactor.commit(ready)
+            assert done is not None
+            committed.append(done.files_before)
+
+    with pytest.raises(TransientError, match="the store is gone"):
+        commit_all()
+    assert sum(committed) == plan.groups.files - len(failing)
+    assert in_order(table.rows()) == wanted
+    assert not [name for name in table.table.metadata.refs if name.startswith(PREFIX)]
 
 
 def test_a_table_that_was_rolled_back_is_not_compacted_as_it_was(table: ForeignTable, at_maintenance: Any) -> None:
@@ -235,7 +304,7 @@ def test_a_compaction_whose_manifests_cannot_be_written_leaves_no_file_behind(
     assert plan is not None
     folder = Path(table.table.location().removeprefix("file://"))
     before = {path for path in folder.rglob("*") if not path.name.endswith(".metadata.json")}
-    ready = compactor.rewrite(plan, lambda: None)
+    ready = rewritten(compactor, plan)
     table.commit(table.positions([(files[1], 0)]))
     others = set(folder.rglob("*.avro"))
 

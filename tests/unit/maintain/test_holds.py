@@ -10,13 +10,14 @@ from pyiceberg.types import LongType, NestedField
 
 from calve import faults
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.planning.compaction_groups import AUTOMATIC
 from calve.iceberg.snapshot.holds import PREFIX, Hold
 from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles, compact
 from calve.maintain.convert import ConversionTools
+from tests.support.compaction import rewritten
 from tests.support.expiring import BATCH, MANY, expire_early
 from tests.support.keyed import KeyedTable, no_session
 from tests.support.readers import duckdb_rows
+from tests.support.runs import EIGHT_FILES
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "v", LongType()))
 
@@ -64,17 +65,17 @@ def stream(tmp_path: Path) -> Iterator[Stream]:
     made.table.close()
 
 
-def rewritten(compactor: Compactor) -> RewrittenFiles:
-    plan = compactor.plan(AUTOMATIC)
+def planned_and_rewritten(compactor: Compactor) -> RewrittenFiles:
+    plan = compactor.plan(EIGHT_FILES)
     assert plan is not None
-    return compactor.rewrite(plan, lambda: None)
+    return rewritten(compactor, plan)
 
 
 def test_a_compaction_outlives_more_commits_than_are_kept(stream: Stream) -> None:
     stream.commits(12)
     compactor = stream.compactor()
     for during in (20, MANY):
-        ready = rewritten(compactor)
+        ready = planned_and_rewritten(compactor)
         assert stream.holds == [ready.hold.tag]
         stream.commits(during)
         done = compactor.commit(ready)
@@ -90,7 +91,7 @@ def test_a_long_compaction_moves_its_hold_along(stream: Stream, monkeypatch: pyt
     """So it keeps the history of a minute and not of hours."""
     stream.commits(12)
     compactor = stream.compactor(renew_seconds=0.01)
-    plan = compactor.plan(AUTOMATIC)
+    plan = compactor.plan(EIGHT_FILES)
     assert plan is not None
     renew, may_renew, renewed = Hold.renew, threading.Event(), threading.Event()
     seen: list[int] = []
@@ -111,7 +112,7 @@ def test_a_long_compaction_moves_its_hold_along(stream: Stream, monkeypatch: pyt
                 seen.append(len(stream.table.table.snapshots()))
 
     monkeypatch.setattr(Hold, "renew", renew_when_told)
-    ready = compactor.rewrite(plan, check)
+    ready = rewritten(compactor, plan, check)
     head = stream.table.table.current_snapshot()
     assert head is not None
     assert ready.hold.snapshot_id == head.snapshot_id
@@ -123,7 +124,7 @@ def test_a_long_compaction_moves_its_hold_along(stream: Stream, monkeypatch: pyt
 def test_of_two_compactions_beside_each_other_one_wins_and_neither_leaves_a_hold(stream: Stream) -> None:
     stream.commits(12)
     first, second = stream.compactor(), stream.compactor()
-    one, two = rewritten(first), rewritten(second)
+    one, two = planned_and_rewritten(first), planned_and_rewritten(second)
     assert len(stream.holds) == 2
     stream.commits(MANY)
     assert second.commit(two) is not None
@@ -137,7 +138,7 @@ def test_of_two_compactions_beside_each_other_one_wins_and_neither_leaves_a_hold
 def test_a_rewrite_that_fails_ends_its_hold(stream: Stream) -> None:
     stream.commits(12)
     compactor = stream.compactor()
-    plan = compactor.plan(AUTOMATIC)
+    plan = compactor.plan(EIGHT_FILES)
     assert plan is not None
 
     def check() -> None:
@@ -145,7 +146,7 @@ def test_a_rewrite_that_fails_ends_its_hold(stream: Stream) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compactor.rewrite(plan, check)
+        rewritten(compactor, plan, check)
     assert stream.holds == []
 
 
@@ -173,7 +174,7 @@ def test_work_that_was_rolled_back_under_is_thrown_away(stream: Stream) -> None:
     assert before is not None
     stream.commits(1)
     compactor = stream.compactor()
-    ready = rewritten(compactor)
+    ready = planned_and_rewritten(compactor)
     with stream.table.table.manage_snapshots() as refs:
         refs.rollback_to_snapshot(before.snapshot_id)
     ready.hold.renew()

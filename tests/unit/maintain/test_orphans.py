@@ -28,6 +28,7 @@ from calve.model.progress import state_key
 from calve.model.table import Proposal
 from calve.storage.listing import stored_time_ms
 from calve.storage.state import LocalState
+from tests.support.compaction import rewritten
 from tests.support.foreign import in_order
 from tests.support.keyed import no_session
 from tests.support.readers import duckdb_rows
@@ -419,7 +420,7 @@ def test_files_of_a_compaction_in_flight_stay_however_long_it_takes(run: Run, at
     working = compactor(run)
     plan = working.plan(BY_HAND)
     assert plan is not None
-    ready = working.rewrite(plan, lambda: None)
+    ready = rewritten(working, plan)
     left = put(run, own(run))
     new = {name for name in stored(run) - before if name.endswith(".parquet")} - {left}
     assert len(new) == 1
@@ -445,7 +446,7 @@ def test_a_compaction_that_began_after_a_file_was_noted_did_not_write_it(run: Ru
     working = compactor(run)
     plan = working.plan(BY_HAND)
     assert plan is not None
-    ready = working.rewrite(plan, lambda: None)
+    ready = rewritten(working, plan)
     assert clean(run).removed.files == 1
     assert left not in stored(run)
     assert working.commit(ready) is not None
@@ -457,7 +458,7 @@ def test_files_of_a_compaction_that_died_go_when_its_hold_is_over(run: Run, at: 
     working = compactor(run)
     plan = working.plan(BY_HAND)
     assert plan is not None
-    working.rewrite(plan, lambda: None)  # and never committed
+    rewritten(working, plan)  # and never committed
     new = {name for name in stored(run) - before if name.endswith(".parquet")}
     assert clean_twice(run, at).removed.files == 1
     assert not new & stored(run)
@@ -489,7 +490,7 @@ def compactor_done(run: Run) -> bool:
     working = compactor(run)
     plan = working.plan(BY_HAND)
     assert plan is not None
-    return working.commit(working.rewrite(plan, lambda: None)) is not None
+    return working.commit(rewritten(working, plan)) is not None
 
 
 @pytest.mark.parametrize("point", ["orphans.listed", "orphans.work", "orphans.noted", "orphans.remove"])

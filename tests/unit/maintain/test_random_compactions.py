@@ -11,6 +11,7 @@ from calve.iceberg.planning.compaction_groups import BY_HAND, Policy
 from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles
 from calve.maintain.convert import ConversionTools
 from calve.model.spec import KeyIndexUse, TableName, WriteOptions
+from tests.support.compaction import rewritten
 from tests.support.foreign import NAME, Row, in_order
 from tests.support.keyed import KeyedTable, no_session
 from tests.support.readers import duckdb_rows
@@ -73,7 +74,7 @@ def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_c
             one = compactor(table, rng)
             plan = one.plan(rng.choice(POLICIES))
             if plan is not None:
-                waiting.append((one, one.rewrite(plan, lambda: None)))
+                waiting.append((one, rewritten(one, plan)))
         if waiting and rng.random() < 0.5:
             one, ready = waiting.pop(rng.randrange(len(waiting)))
             learnt = table.resolver.prepared([file for group in ready.groups for file in group.files])
@@ -96,7 +97,7 @@ def test_keys_of_new_files_are_in_the_index_before_a_batch_asks_for_them(tmp_pat
     one = compactor(table, random.Random(1))
     plan = one.plan(BY_HAND)
     assert plan is not None
-    ready = one.rewrite(plan, lambda: None)
+    ready = rewritten(one, plan)
     (file,) = ready.groups[0].files
     learnt = table.resolver.prepared([file])
     assert one.commit(ready) is not None

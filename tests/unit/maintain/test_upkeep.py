@@ -12,15 +12,16 @@ from calve.errors import FencedError, TerminalError, TransientError
 from calve.iceberg.snapshot.compaction import CompactionOwner
 from calve.iceberg.snapshot.history import stated_progress
 from calve.iceberg.snapshot.holds import PREFIX
-from calve.maintain import compact
-from calve.maintain.rewrite import rewrite
+from calve.maintain import rewrite
 from calve.model.progress import property_key
+from calve.model.spec import DayHours
 from calve.pipeline.upkeep import Upkeep
 from tests.support.expiring import MANY, expire_early
 from tests.support.readers import duckdb_rows
 from tests.support.runs import Run, spec_of
 
 PATIENCE = 60.0
+DAY = 24 * 60
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +55,10 @@ def test_the_upkeep_of_a_sink_keeps_up_with_fast_commits(tmp_path: Path, monkeyp
     def slow(*arguments: Any) -> Any:
         begun.set()
         assert go_on.wait(PATIENCE)
-        return rewrite(*arguments)
+        return rewrite_group(*arguments)
 
-    monkeypatch.setattr(compact, "rewrite", slow)
+    rewrite_group = rewrite.rewrite
+    monkeypatch.setattr(rewrite, "rewrite", slow)
     for number in range(12):
         run.commit({number: "a"})
     upkeep.maintain()
@@ -170,6 +172,22 @@ def test_a_run_that_counts_a_commit_of_its_predecessor_late_still_maintains_its_
     upkeep.maintain()
     assert not upkeep.busy, "nothing is planned before the first commit of this run"
     run.commit({1: "b"})
+    upkeep.maintain()
+    assert upkeep._join is not None
+    upkeep._join()
+    upkeep.close(failed=False)
+    assert run.monitor.status.compactions == 1
+
+
+def test_outside_of_its_hours_nothing_is_planned(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    for number in range(8):
+        run.commit({number: "a"})
+    now = run.clock.now_ms() // 60_000
+    later = run.upkeep(DayHours((now + 120) % DAY, (now + 180) % DAY))
+    later.maintain()
+    assert not later.busy
+    upkeep = run.upkeep(DayHours((now - 60) % DAY, (now + 60) % DAY))
     upkeep.maintain()
     assert upkeep._join is not None
     upkeep._join()

@@ -2,12 +2,13 @@ import inspect
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import calve
 from calve.errors import InvalidInput
-from calve.model.spec import HOUR_MS, Deletes, RetentionOptions
+from calve.model.spec import HOUR_MS, CompactionOptions, DayHours, Deletes, RetentionOptions
 from calve.pipeline.sink import Sink
 from calve.plan.catalogue import SINK
 
@@ -100,3 +101,37 @@ def test_retention_is_an_option(sink: Sink) -> None:
         sink.options(removal_grace="59m")
     with pytest.raises(InvalidInput, match='invalid value thin_snapshots="daily"'):
         sink.options(thin_snapshots="daily")
+
+
+def test_compactions_have_options(sink: Sink) -> None:
+    assert sink.spec.compaction == CompactionOptions()
+    hours = {"maintenance_cores": 0.25, "maintenance_hours": "22:00-6:30"}
+    kept = sink.options(expected_reads=5, deleted_share=0.1, small_files=8, **hours)  # type: ignore[arg-type]
+    assert kept.spec.compaction == CompactionOptions(5.0, 0.1, 8, DayHours(22 * 60, 6 * 60 + 30), 0.25)
+    assert kept.options(compression="zstd").spec.compaction == kept.spec.compaction, "other options leave it"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"expected_reads": -1}, "expected_reads is out of range"),
+        ({"deleted_share": 1.5}, "deleted_share is out of range"),
+        ({"maintenance_cores": "half"}, "maintenance_cores is out of range"),
+        ({"small_files": 1}, "small_files must be at least 2"),
+        ({"maintenance_hours": "late"}, '"late" is not a part of the day'),
+        ({"maintenance_hours": "22:00-24:01"}, "is not a part of the day"),
+        ({"maintenance_hours": "7:00-07:00"}, "is not a part of the day"),
+    ],
+)
+def test_options_of_compactions_that_make_no_sense_are_refused(sink: Sink, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        sink.options(**given)
+
+
+def test_hours_may_contain_midnight() -> None:
+    minute = 60_000
+    night, day = DayHours.parse("22:00-06:00"), DayHours.parse("6:00 - 22:00")
+    for hour, inside in ((0, True), (5, True), (6, False), (21, False), (22, True), (23, True)):
+        at = (24 * 400 + hour) * 60 * minute
+        assert (night.contains(at), day.contains(at)) == (inside, not inside)
+    assert str(night) == "22:00-06:00"

@@ -1,21 +1,24 @@
 """Decides which data files are rewritten together (pure).
 
-Readers pay for every file that they open and for every deleted row that they read. So files of one partition are merged
-in tiers: as soon as there are several of about the same size. Each row is rewritten only a few times, however many
-batches there are. A file with many deleted rows is rewritten as well.
+Readers pay for every file that they open and for every deleted row that they read (`compaction_cost.py`). A file whose
+deletes have cost readers as much as a rewrite is rewritten, and so are small files of one partition and of about the
+same size (a tier). Two bounds on either side keep that sensible for any number of reads: nothing is rewritten for a few
+deletes or a few files, and everything once there are many. Merging in tiers rewrites each row only a few times,
+however many batches there are.
 
 In tables with many files, new files have the target size. A smaller table gets several smaller files instead of one:
 most readers read a file with one core, and some need time quadratic in its rows to apply its deletes.
-
-If a delete file applies to several data files, the deleted rows of each are estimated in proportion to its rows.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from calve.iceberg.planning.compaction_cost import FileCosts
 from calve.model.files import tier_of
-from calve.model.scan import ContentId, ScanFile
+from calve.model.scan import ScanFile
+from calve.model.spec import CompactionOptions
 
 _SMALL = 0.75
 """A file smaller than this share of the desired size is small."""
@@ -40,11 +43,56 @@ class Policy:
     """A file with fewer deleted rows is not rewritten because of them."""
     tiers: bool = True
     """Whether only small files of about the same size are merged; otherwise all small files."""
+    reads_per_hour: float = 0.0
+    """Expected full reads of the table: with more of them, rewrites pay earlier than the two bounds above."""
+    paying_share: float = 1.0
+    """The least share of deleted rows for which a rewrite may pay."""
+    paying_fan: int = 2
+    """The least number of small files in one tier whose merge may pay."""
 
 
-AUTOMATIC = Policy(deleted_share=0.1, fan=8, rows=10_000_000, deleted_least=10_000)
+TIER_FACTOR = 8
+"""Sizes of files in one tier differ by less than this factor."""
+
+AUTOMATIC = Policy(
+    deleted_share=0.3, fan=24, rows=10_000_000, deleted_least=10_000, reads_per_hour=60, paying_share=0.1, paying_fan=8
+)
+"""However fast the table changes, at most about two rows are rewritten per uniformly changed one: the upper bounds see
+to it (`benchmarks/compaction_costs.py`). If it changes slowly, reads are what counts, and rewrites pay earlier."""
+
+
+def policy_of(options: CompactionOptions) -> Policy:
+    """The policy of a sink: what it states takes the place of the default, and of its bounds."""
+    policy = AUTOMATIC
+    if options.reads_per_hour is not None:
+        policy = replace(policy, reads_per_hour=options.reads_per_hour)
+    if options.deleted_share is not None:
+        policy = replace(policy, deleted_share=options.deleted_share, paying_share=1.0)
+    if options.small_files is not None:
+        policy = replace(policy, fan=options.small_files, paying_fan=options.small_files)
+    return policy
+
+
 BY_HAND = Policy(deleted_share=0.0, fan=2, rows=50_000_000, tiers=False)
 """Rewrites everything that improves the table."""
+
+AgeOf = Callable[[ScanFile], float]
+"""The seconds since a file was written."""
+
+
+def ages_by(snapshots: Iterable[tuple[int, int]], now_ms: int) -> AgeOf:
+    """The ages of files by their sequence numbers, from sequence numbers and times of snapshots in any order.
+
+    History that has expired makes old files look younger, at least as old as the oldest snapshot.
+    """
+    known = sorted(snapshots)
+    sequences = [sequence for sequence, _ in known]
+
+    def age_of(file: ScanFile) -> float:
+        at = bisect_left(sequences, file.sequence_number)
+        return max(0, now_ms - known[at][1]) / 1000 if at < len(known) else 0.0
+
+    return age_of
 
 
 @dataclass(frozen=True)
@@ -56,6 +104,8 @@ class Groups:
     """Whether groups are left for the next round."""
     file_size: int
     """The target size of new files, in bytes."""
+    worn: int = 0
+    """Files that are rewritten because of their deleted rows."""
 
     @property
     def files(self) -> int:
@@ -87,78 +137,87 @@ def _file_size(total: int, target_size: int) -> int:
     return min(target_size, max(_LEAST, total // _FILES))
 
 
-def due_groups(files: Sequence[ScanFile], target_size: int, policy: Policy) -> Groups:
+def due_groups(files: Sequence[ScanFile], target_size: int, policy: Policy, age_of: AgeOf = lambda _: 0.0) -> Groups:
     """The files of a snapshot that should be rewritten; usually none."""
-    deleted = deleted_rows(files)
     sizes = _Sizes(_file_size(sum(file.size for file in files), target_size), target_size)
+    choice = _Choice(FileCosts(files), sizes, policy, age_of)
     partitions: dict[tuple[object, ...], list[ScanFile]] = defaultdict(list)
     for file in files:
         partitions[file.spec_id, *map(repr, file.partition)].append(file)
     chosen: list[tuple[ScanFile, ...]] = []
     rows, more = 0, False
     for members in partitions.values():
-        for group in _groups(members, deleted, sizes, policy):
+        for group in choice.groups(members):
             size = sum(file.rows for file in group)
             if chosen and rows + size > policy.rows:
                 more = True
                 continue
             chosen.append(group)
             rows += size
-    return Groups(tuple(chosen), more, sizes.file)
+    worn = sum(choice.is_worn(file) for group in chosen for file in group)
+    return Groups(tuple(chosen), more, sizes.file, worn)
 
 
-def deleted_rows(files: Iterable[ScanFile]) -> Mapping[str, float]:
-    """The estimated number of deleted rows by file path; files without deletes are omitted."""
-    reached: dict[ContentId, int] = defaultdict(int)
-    listed = [file for file in files if file.deletes]
-    for file in listed:
-        for delete in file.deletes:
-            reached[delete.id] += file.rows
-    return {
-        file.path: min(
-            float(file.rows),
-            sum(delete.rows * file.rows / max(1, reached[delete.id]) for delete in file.deletes),
-        )
-        for file in listed
-    }
+@dataclass(frozen=True)
+class _Choice:
+    """Chooses among the files of a partition."""
 
+    costs: FileCosts
+    sizes: _Sizes
+    policy: Policy
+    age_of: AgeOf
 
-def _groups(
-    members: Sequence[ScanFile], deleted: Mapping[str, float], sizes: _Sizes, policy: Policy
-) -> Iterator[tuple[ScanFile, ...]]:
-    """Groups of one partition."""
-    worn = {f.path for f in members if f.path in deleted and deleted[f.path] >= many_deleted(f, policy)}
-    tiers: dict[int, list[ScanFile]] = defaultdict(list)
-    for file in members:
-        if file.size < _SMALL * sizes.file:
-            tiers[tier_of(file.size, _SMALLEST, AUTOMATIC.fan) if policy.tiers else 0].append(file)
-    # smaller files join a rewrite that happens anyway
-    carried = max((f.size for f in members if f.path in worn and f.size < _SMALL * sizes.group), default=-1)
-    joined = [f for small in tiers.values() for f in small if len(small) >= policy.fan or f.size <= carried]
-    candidates = {file.path: file for file in (*joined, *(f for f in members if f.path in worn))}
-    for group in _bins(sorted(candidates.values(), key=lambda f: (f.sequence_number, f.path)), deleted, sizes.group):
-        if len(group) > 1 or group[0].path in worn:
-            yield group
+    def groups(self, members: Sequence[ScanFile]) -> Iterator[tuple[ScanFile, ...]]:
+        """Groups of one partition."""
+        worn = {f.path for f in members if self.is_worn(f)}
+        tiers: dict[int, list[ScanFile]] = defaultdict(list)
+        for file in members:
+            if file.size < _SMALL * self.sizes.file:
+                tiers[tier_of(file.size, _SMALLEST, TIER_FACTOR) if self.policy.tiers else 0].append(file)
+        # smaller files join a rewrite that happens anyway
+        carried = max((f.size for f in members if f.path in worn and f.size < _SMALL * self.sizes.group), default=-1)
+        merged = {tier for tier, small in tiers.items() if self._is_full(small)}
+        joined = [f for tier, small in tiers.items() for f in small if tier in merged or f.size <= carried]
+        candidates = {file.path: file for file in (*joined, *(f for f in members if f.path in worn))}
+        for group in self._bins(sorted(candidates.values(), key=lambda f: (f.sequence_number, f.path))):
+            if len(group) > 1 or group[0].path in worn:
+                yield group
 
+    def is_worn(self, file: ScanFile) -> bool:
+        """Whether a file is rewritten because of its deleted rows."""
+        if not file.deletes:
+            return False
+        dead, policy = self.costs.dead_rows(file), self.policy
+        if dead < policy.deleted_least or dead < min(policy.deleted_share, policy.paying_share) * file.rows:
+            return False
+        return dead >= policy.deleted_share * file.rows or self._pays([file], small=False)
 
-def many_deleted(file: ScanFile, policy: Policy) -> float:
-    """The number of deleted rows from which on a file is rewritten because of them."""
-    return max(policy.deleted_share * file.rows, policy.deleted_least)
+    def _is_full(self, tier: Sequence[ScanFile]) -> bool:
+        enough = len(tier) >= self.policy.paying_fan and self._pays(tier, small=True)
+        return enough or len(tier) >= self.policy.fan
 
+    def _pays(self, files: Sequence[ScanFile], *, small: bool) -> bool:
+        """Whether reads have lost as much to these files as rewriting them costs."""
+        if not self.policy.reads_per_hour:
+            return False
+        costs = [(self.costs.of(file), self.age_of(file)) for file in files]
+        lost = sum(cost.lost(self.policy.reads_per_hour, age, small=small) for cost, age in costs)
+        return lost >= sum(cost.rewrite for cost, _ in costs)
 
-def _bins(files: Iterable[ScanFile], deleted: Mapping[str, float], most: int) -> Iterator[tuple[ScanFile, ...]]:
-    """Groups of files adjacent in age, of at most `most` bytes in total; large files stay alone."""
-    group: list[ScanFile] = []
-    filled = 0.0
-    for file in files:
-        left = file.size * (1 - deleted.get(file.path, 0.0) / max(1, file.rows))
-        if left >= _SMALL * most:
-            yield (file,)
-            continue
-        if group and filled + left > most:
+    def _bins(self, files: Iterable[ScanFile]) -> Iterator[tuple[ScanFile, ...]]:
+        """Groups of files adjacent in age, of at most the target size in total; large files stay alone."""
+        most = self.sizes.group
+        group: list[ScanFile] = []
+        filled = 0.0
+        for file in files:
+            left = file.size * (1 - self.costs.dead_rows(file) / max(1, file.rows))
+            if left >= _SMALL * most:
+                yield (file,)
+                continue
+            if group and filled + left > most:
+                yield tuple(group)
+                group, filled = [], 0.0
+            group.append(file)
+            filled += left
+        if group:
             yield tuple(group)
-            group, filled = [], 0.0
-        group.append(file)
-        filled += left
-    if group:
-        yield tuple(group)

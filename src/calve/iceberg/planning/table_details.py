@@ -22,7 +22,8 @@ from calve.catalog.failures import trying
 from calve.errors import ProgressUnprovable
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.options import file_options
-from calve.iceberg.planning.compaction_groups import AUTOMATIC, deleted_rows, due_groups, many_deleted, small_below
+from calve.iceberg.planning.compaction_cost import dead_rows
+from calve.iceberg.planning.compaction_groups import AUTOMATIC, AgeOf, ages_by, due_groups, small_below
 from calve.iceberg.planning.delete_index import DeleteIndex
 from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.schema.readable import every_field
@@ -297,17 +298,23 @@ def _read_files(table: Table, head: Snapshot, manifests: ManifestCache) -> FileC
     files = [scan_file(entry, index.of(entry), specs[entry.data_file.spec_id]) for entry in data]
     target = file_options(WriteOptions(), table.properties).target_file_size
     stated = table.properties.get(_OPEN_FILE_COST, "")
-    return file_counts(files, target, int(stated) if stated.isdecimal() else _DEFAULT_OPEN_FILE_COST)
+    ages = ages_by(snapshot_times(table.metadata), head.timestamp_ms)
+    return file_counts(files, target, int(stated) if stated.isdecimal() else _DEFAULT_OPEN_FILE_COST, ages)
 
 
-def file_counts(files: Sequence[ScanFile], target_size: int, open_file_cost: int) -> FileCounts:
+def snapshot_times(metadata: TableMetadata) -> list[tuple[int, int]]:
+    """Sequence numbers and times of the snapshots of a table."""
+    return [(snapshot.sequence_number or 0, snapshot.timestamp_ms) for snapshot in metadata.snapshots]
+
+
+def file_counts(
+    files: Sequence[ScanFile], target_size: int, open_file_cost: int, age_of: AgeOf = lambda _: 0.0
+) -> FileCounts:
     """Count the files of a snapshot, and predict the cost of a scan."""
-    deleted = deleted_rows(files)
+    deleted = dead_rows(files)
     applied = list({delete: None for file in files for delete in file.deletes})
     sizes = sorted(file.size for file in files)
-    due = due_groups(files, target_size, AUTOMATIC)
-    rewritten = [file for group in due.groups for file in group]
-    worn = [file for file in rewritten if deleted.get(file.path, 0) >= many_deleted(file, AUTOMATIC)]
+    due = due_groups(files, target_size, AUTOMATIC, age_of)
     return FileCounts(
         deleted_rows=round(sum(deleted.values())),
         exact=all(delete.kind is not DeleteKind.EQUALITY for delete in applied),
@@ -318,7 +325,7 @@ def file_counts(files: Sequence[ScanFile], target_size: int, open_file_cost: int
         median=sizes[len(sizes) // 2] if sizes else 0,
         largest=sizes[-1] if sizes else 0,
         scan=_scan_cost(files, applied, deleted, due.file_size, open_file_cost),
-        due=DueWork(len(rewritten), due.rows, len(rewritten) - len(worn), len(worn)),
+        due=DueWork(due.files, due.rows, due.files - due.worn, due.worn),
     )
 
 

@@ -34,11 +34,12 @@ from calve.iceberg.files.options import file_options
 from calve.iceberg.files.position_deletes import DeletePlace
 from calve.iceberg.files.store import io_properties_of
 from calve.iceberg.loading import reserved_columns
-from calve.iceberg.planning.compaction_groups import Groups, Policy, due_groups
+from calve.iceberg.planning.compaction_groups import Groups, Policy, ages_by, due_groups
 from calve.iceberg.planning.delete_index import DeleteIndex
 from calve.iceberg.planning.key_scan import place_of
 from calve.iceberg.planning.pruning import Pruning
 from calve.iceberg.planning.rewriting import rewriting_target
+from calve.iceberg.planning.table_details import snapshot_times
 from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.schema.readable import ReadTarget, every_field, rewrite_target, rewritten_schema
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change, unsent_files
@@ -180,7 +181,8 @@ class Compactions:
         pruning = Pruning(where, table.schema(), specs)
         chosen = [e for e in head.data.values() if pruning.may_match(e.data_file)]
         files = [scan_file(entry, head.index.of(entry), specs[entry.data_file.spec_id]) for entry in chosen]
-        groups = due_groups(files, file_options(self._options, table.properties).target_file_size, policy)
+        ages = ages_by(snapshot_times(table.metadata), snapshot.timestamp_ms)
+        groups = due_groups(files, file_options(self._options, table.properties).target_file_size, policy, ages)
         if not groups.groups and (policy.tiers or not _dangling(head, NOTHING, 0)):
             return None
         if place_of(table).vectors and any(file.first_row_id is None for group in groups.groups for file in group):
@@ -211,10 +213,11 @@ class Compactions:
         after = same and descends_from(table.metadata, self._branch, known)
         return base_of(table, snapshot, self._manifests) if snapshot and after else None
 
-    def prepare(self, plan: CompactionPlan, head: CompactionBase, exchange: Exchange, hold: Hold) -> TableChange:
+    def prepare(self, plan: CompactionPlan, head: CompactionBase, exchange: Exchange, hold: Hold | None) -> TableChange:
         """Write a snapshot with the new files instead of the inputs, on exactly `head`, which also releases the hold.
 
-        If that fails, or the snapshot is not applied, the deletes of the exchange are removed, its data files are not.
+        `hold` is None while other work needs it. If that fails, or the snapshot is not applied, the deletes of the
+        exchange are removed, its data files are not.
         Raises TransientError.
         """
         table, name = head.table, ".".join(head.table.name())
@@ -239,7 +242,7 @@ class Compactions:
             summary=new_summary(Operation.REPLACE, counts, draft.parent, {}, removed=removal.counts),
             files=paths,
         )
-        return snapshot_change(draft, contents, self._manifests, *hold.release_updates())
+        return snapshot_change(draft, contents, self._manifests, *(hold.release_updates() if hold else ()))
 
     def commit(self, change: TableChange) -> int:
         """Commit a prepared snapshot, in one attempt; returns its id.
