@@ -78,7 +78,7 @@ def letters_of(place: Workplace, sink: str, choice: LetterChoice = ALL) -> Lette
         raise keeps_no_letters(found.label, found.reference.to_sql())
     lake = lake_of(place.home, plan.catalog, plan.store, definitions, place.vault)
     reading = read_here(TableRef(lake, plan.spec.dead_letters), columns=("sink", *_COLUMNS))
-    unfinished = Requests(lake.state(plan.state, plan.spec.sink_id)).current is not None
+    unfinished = bool(Requests(lake.state(plan.state, plan.spec.sink_id)).unfinished())
     return Letters(reading, plan.spec.name, choice, unfinished=unfinished)
 
 

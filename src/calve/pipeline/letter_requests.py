@@ -1,4 +1,7 @@
-"""The request of a replay of dead letters, a record of the sink's state location until the replay is finished."""
+"""Requests of replays of dead letters: records of the sink's state location until the replay is finished.
+
+Each has a name of its own: a run that lost its fence can neither replace nor remove the request of its successor.
+"""
 
 import json
 from dataclasses import dataclass
@@ -6,7 +9,7 @@ from datetime import datetime
 
 from calve.storage.state import StateStore
 
-_REQUEST = "letters/request"
+_FOLDER = "letters"
 
 
 @dataclass(frozen=True)
@@ -34,21 +37,20 @@ class Request:
 
 
 class Requests:
-    """The request of a sink. There is at most one."""
+    """The requests of a sink."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
 
-    @property
-    def current(self) -> Request | None:
-        """The request that is not finished. Raises TransientError."""
-        data = self._store.read(_REQUEST)
-        return None if data is None else Request.parse(data)
+    def unfinished(self) -> list[Request]:
+        """Requests of replays that were interrupted. Raises TransientError."""
+        found = (self._store.read(name) for name in self._store.list(_FOLDER))
+        return [Request.parse(data) for data in found if data is not None]
 
     def put(self, request: Request) -> None:
-        """Write the request. Raises TransientError."""
-        self._store.put(_REQUEST, request.to_bytes())
+        """Write a request. Raises TransientError."""
+        self._store.put(f"{_FOLDER}/{request.id}", request.to_bytes())
 
-    def remove(self) -> None:
-        """Forget the request. Raises TransientError."""
-        self._store.delete(_REQUEST)
+    def remove(self, request: Request) -> None:
+        """Forget a request. Raises TransientError."""
+        self._store.delete(f"{_FOLDER}/{request.id}")

@@ -12,10 +12,10 @@ tells whether the letters of a request were applied, whatever was committed sinc
     the table states the replay       its letters are removed, then the request
     it does not                       nothing of it was applied: the request is dropped, and its letters chosen again
 
-There is at most one request of a sink: a replay finishes the one that it finds before it starts its own. Letters are
-identified by the digest of their origin; equal letters (a line that occurs several times in a file) are applied and
-removed together, so that a removal may be repeated. Only letters up to the time of the request are removed: a record
-that is read again, and is bad again, is another letter.
+A replay finishes the requests that it finds before it makes its own, and its own one after the other, so a request
+that the table does not state was never applied. Letters are identified by the digest of their origin; equal letters (a
+line that occurs several times in a file) are applied and removed together, so that a removal may be repeated. Only
+letters up to the time of the request are removed: a record that is read again, and is bad again, is another letter.
 
 A letter stands for a record that was read and not applied. That does not hold for records after the position of the
 sink, which will be read again: their letters are withdrawn first, and come back if they are still bad.
@@ -122,6 +122,8 @@ class ChosenLetter:
     origin: Origin
     reason: str
     met_at: datetime
+    last: datetime
+    """When the last equal one was added."""
     count: int = 1
 
 
@@ -134,14 +136,16 @@ class LetterRows:
 
     def chosen(self, choice: LetterChoice) -> Iterator[list[ChosenLetter]]:
         """The letters that are chosen, oldest first, in portions; equal ones once, with their number."""
-        counts = Counter(letter.origin.digest for letter in self._letters())
+        equal: dict[str, tuple[int, datetime]] = {}
+        for letter in self._letters():
+            count, last = equal.get(letter.origin.digest, (0, letter.met_at))
+            equal[letter.origin.digest] = count + 1, max(last, letter.met_at)
         portion: list[ChosenLetter] = []
         for letter in self._letters():
-            if not choice.takes(letter.reason, letter.met_at):
+            if not choice.takes(letter.reason, letter.met_at) or letter.origin.digest not in equal:
                 continue
-            count = counts.pop(letter.origin.digest, 0)  # with a choice by time: equal letters go together
-            if count:
-                portion.append(replace(letter, count=count))
+            count, last = equal.pop(letter.origin.digest)
+            portion.append(replace(letter, count=count, last=last))
             if len(portion) >= LETTERS_PER_FILE:
                 yield _in_order(portion)
                 portion = []
@@ -158,7 +162,7 @@ class LetterRows:
 
 def _letter(row: dict[str, Any]) -> ChosenLetter:
     place = {name: row[name] for name in ("topic", "partition", "offset", "file", "key", "value")}
-    return ChosenLetter(Origin(**place), row["reason"], row["met_at"])
+    return ChosenLetter(Origin(**place), row["reason"], row["met_at"], row["met_at"])
 
 
 def _in_order(letters: Sequence[ChosenLetter]) -> list[ChosenLetter]:
@@ -294,14 +298,13 @@ class LetterFeed(FeedThread):
 
     def _loop(self, run: SinkRun, take: Take) -> None:
         parts, retry = self._parts, run.state.retry_until_stopped
-        request = retry(lambda: parts.requests.current)
-        if request is None and next(retry(parts.rows).chosen(parts.choice), None) is None:
+        requests = retry(parts.requests.unfinished)
+        if not requests and next(retry(parts.rows).chosen(parts.choice), None) is None:
             self._done.set()
             return
         run.claims.claim()
         self._settle(run)
-        if request is not None:
-            self.report = replace(self.report, finished=self._conclude(run, request))
+        self.report = replace(self.report, finished=sum(self._conclude(run, request) for request in requests))
         self._check_open(run)
         retry(lambda: parts.letters.withdraw(f"{parts.source_name}/{run.state.next_checkpoint}"))
         if parts.table.behind:
@@ -330,7 +333,7 @@ class LetterFeed(FeedThread):
         parts = self._parts
         faults.reached("replay.before")
         digests = frozenset(letter.origin.digest for letter in letters)
-        until = max(letter.met_at for letter in letters)
+        until = max(letter.last for letter in letters)
         request = Request(parts.ids.new_id(), parts.spec.generation, until, digests)
         run.state.retry_until_stopped(lambda: parts.requests.put(request))
         faults.reached("replay.requested")
@@ -366,5 +369,5 @@ class LetterFeed(FeedThread):
             faults.reached("replay.committed")
             removed = retry(lambda: parts.letters.remove(request.digests, request.until))
             faults.reached("replay.removed")
-        retry(parts.requests.remove)
+        retry(lambda: parts.requests.remove(request))
         return removed

@@ -153,8 +153,11 @@ def sink(tmp_path: Path) -> Sink:
     return Sink(tmp_path)
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("between", ["nothing", "the sink"])
+@pytest.mark.parametrize(
+    ("step", "between"),
+    [(step, "nothing") for step in STEPS]
+    + [(step, "the sink") for step in ("replay.requested", "record.after", "commit.after", "metastore.before")],
+)
 def test_a_replay_that_dies_is_finished_by_the_next_one(sink: Sink, step: str, between: str) -> None:
     sink.letters.add([letter(1), letter(2), letter(2), letter(3, "still bad")], "q/0")
     assert sink.dies(step)
@@ -167,7 +170,7 @@ def test_a_replay_that_dies_is_finished_by_the_next_one(sink: Sink, step: str, b
         expected = [1, 2, 2, 100, 101]
     report = sink.replay()
     assert report.applied + report.finished == (0 if step in {"metastore.after", "replay.removed"} else 3)
-    assert (sink.ids(), sink.left(), sink.requests.current) == (expected, [3], None)
+    assert (sink.ids(), sink.left(), sink.requests.unfinished()) == (expected, [3], [])
     assert sink.replay().applied == 0
     assert sink.ids() == expected
 
@@ -183,8 +186,7 @@ def test_a_record_that_is_bad_again_is_a_letter_again(sink: Sink) -> None:
 def test_a_new_generation_keeps_the_letters_of_an_interrupted_replay(sink: Sink) -> None:
     sink.letters.add([letter(1)], "q/0")
     assert sink.dies("replay.committed")
-    kept = sink.requests.current
-    assert kept is not None
+    (kept,) = sink.requests.unfinished()
     sink.requests.put(replace(kept, generation=7))
     report = sink.replay()
     assert (report.finished, report.applied) == (0, 1), "the table's contents were replaced since"
@@ -196,6 +198,22 @@ def test_letters_that_the_sink_reads_again_are_not_replayed(sink: Sink) -> None:
     sink.letters.add([letter(2)], f"q/{after}")  # this checkpoint was never recorded
     assert sink.replay().applied == 1
     assert (sink.ids(), sink.left()) == ([1, 100], [])
+
+
+def test_equal_letters_that_were_added_at_different_times_go_together(sink: Sink) -> None:
+    sink.letters.add([letter(1)], "q/0")
+    sink.letters.add([letter(1), letter(1)], "q/1")
+    assert sink.replay(LetterChoice(since=datetime(2020, 1, 1, tzinfo=UTC))).applied == 2
+    assert (sink.ids(), sink.left()) == ([1, 1, 100], [])
+
+
+def test_a_replay_that_lost_its_fence_cannot_make_its_successor_repeat_letters(sink: Sink) -> None:
+    sink.letters.add([letter(1)], "q/0")
+    assert sink.dies("replay.committed")
+    sink.requests.put(Request("of a zombie", 0, datetime.now(UTC), frozenset({letter(1).origin.digest})))
+    report = sink.replay()
+    assert (report.finished, report.applied) == (1, 0)
+    assert (sink.ids(), sink.left(), sink.requests.unfinished()) == ([1, 100], [], [])
 
 
 def test_a_choice_leaves_the_other_letters(sink: Sink) -> None:
