@@ -94,25 +94,26 @@ class TopicReader:
 
     def records_of(self, spark: SparkSession, origins: Sequence[Origin]) -> DataFrame:
         """The records of letters. Avro is decoded again, in tasks."""
-        plain = read_schema(included=False, decoded=False)
+        kept = read_schema(included=False, decoded=False)
         rows = [(o.key, o.value, o.topic, o.partition, o.offset) for o in origins]
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            schema, decoding = arrow_schema_of(self.schema), _Decoding(self)
+            schema = arrow_schema_of(self.schema)
             for batch in batches:
-                messages = [LetterMessage(Origin(**row)) for row in batch.to_pylist()]
-                if messages:
-                    yield self._decode_in_task(decoding, messages, schema)
+                if batch.num_rows:
+                    yield self._decode_in_task(batch, schema)
 
-        return spark.createDataFrame(rows, plain).mapInArrow(run, self.schema)
+        return spark.createDataFrame(rows, kept).mapInArrow(run, self.schema)
 
-    def _decode_in_task(
-        self, decoding: "_Decoding", messages: "list[LetterMessage]", schema: pa.Schema
-    ) -> pa.RecordBatch:
+    def _decode_in_task(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         try:
-            return decoding.batch(messages, schema)
+            return self.decode_letters([Origin(**row) for row in batch.to_pylist()], schema)
         except CalveError as error:
             raise TaskFailed(error.encode()) from error
+
+    def decode_letters(self, origins: Sequence[Origin], schema: pa.Schema) -> pa.RecordBatch:
+        """The records of letters, decoded by this process. Raises TransientError if the registry does not respond."""
+        return _Decoding(self).batch([LetterMessage(origin) for origin in origins], schema)
 
     def _in_task(self, splits: list[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
