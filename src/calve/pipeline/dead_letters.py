@@ -56,7 +56,8 @@ class DeadLetters:
         there: set[str] = set()
         while letters := run_spark(lambda: list(islice(_letters(found), LETTERS_PER_FILE))):
             self._add(letters, identity)
-            there |= set() if self._settled else {letter.origin.digest for letter in letters}
+            if not self._settled:
+                there |= {letter.origin.digest for letter in letters}
         if not self._settled:
             self._table.withdraw(str(identity), there)
             self._settled = True

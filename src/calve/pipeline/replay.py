@@ -344,7 +344,10 @@ class LetterFeed(FeedThread):
         take(Checkpoint(identity, frame, self._clock.now_ms(), size))
         self._settle(run)
         if not self._is_applied(run, request):
-            raise TerminalError(f'the table of sink "{parts.spec.name}" does not show its dead letters')
+            raise TerminalError(
+                f'the table of sink "{parts.spec.name}" does not show its dead letters',
+                hint="Run the replay again: it applies no letter twice.",
+            )
         committed = run.state.position.committed
         self._conclude(run, request)
         if committed is not None:

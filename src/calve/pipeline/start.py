@@ -208,6 +208,7 @@ class Start:
         file, reads = status_file(self._home, spec.name), source.name if source else "Spark's streaming source"
         monitor = RunMonitor(spec, self._clock, file, self._signals.wake, counts=counts, source=reads)
         letters = self._letters(monitor)
+        feed: Feed
         feed = self._feed(source) if self._replay is None else self._letter_feed(source, reading, table, letters)
         resolver = self._resolver(table)
         existing = TableRows(spec, table, source, self._jobs)
