@@ -209,7 +209,11 @@ class Start:
         monitor = RunMonitor(spec, self._clock, file, self._signals.wake, counts=counts, source=reads)
         letters = self._letters(monitor)
         feed: Feed
-        feed = self._feed(source) if self._replay is None else self._letter_feed(source, reading, table, letters)
+        if self._replay is None:
+            feed = self._feed(source)
+        else:
+            feed = self._letter_feed(source, reading, table, letters)
+            monitor.stopping("its dead letters were replayed")  # it ends by itself
         resolver = self._resolver(table)
         existing = TableRows(spec, table, source, self._jobs)
         ports = RunPorts(self._clock, self._ids, monitor, self._signals, resolver, existing)
@@ -247,7 +251,7 @@ class Start:
                 if stalled_since is not None and now - stalled_since > STALLED_SECONDS:
                     raise _unfinished(query.status().cause)
         finally:
-            query.stop("its dead letters were replayed")
+            query.stop()
         feed = self._letter_feed_made
         if query.failure is not None:
             raise query.failure
