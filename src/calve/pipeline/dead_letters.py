@@ -20,20 +20,28 @@ from calve.errors import CalveError, TerminalError, UnreadableFile
 from calve.iceberg.small_tables.dead_letters import LetterTable
 from calve.model.change import BAD, ORIGIN_OPEN, Letter, Origin, letter_of
 from calve.model.checkpoint import CheckpointIdentity
+from calve.model.spec import SinkSpec
 from calve.pipeline.monitor import RunMonitor
 from calve.spark.failures import CAUGHT, failure_of
 
 T = TypeVar("T")
 
+
 LETTERS_PER_FILE = 10_000
 """Dead letters that are held in memory and written to one file."""
+
+
+def checkpoints_of(spec: SinkSpec) -> str:
+    """How the checkpoints begin that letters name: a sink that is created again, or starts over, reads records again."""
+    return f"{spec.sink_id}/{spec.generation}/"
 
 
 class DeadLetters:
     """Dead letters of one run. Used by the feed's thread."""
 
-    def __init__(self, table: LetterTable, monitor: RunMonitor) -> None:
+    def __init__(self, table: LetterTable, monitor: RunMonitor, spec: SinkSpec) -> None:
         self._table = table
+        self._checkpoints = checkpoints_of(spec)
         self._monitor = monitor
         self._kept: list[DataFrame] = []
         self._settled = False
@@ -59,16 +67,17 @@ class DeadLetters:
             if not self._settled:
                 there |= {letter.origin.digest for letter in letters}
         if not self._settled:
-            self._table.withdraw(str(identity), there)
+            self._table.withdraw(f"{self._checkpoints}{identity}", there)
             self._settled = True
         return kept.where(F.coalesce(~is_letter, F.lit(True)))  # noqa: FBT003 - a literal
 
     def _add(self, letters: Sequence[Letter], identity: CheckpointIdentity) -> None:
-        self._monitor.dead_lettered(self._table.add(letters, str(identity)), letters[0].error)
+        added = self._table.add(letters, f"{self._checkpoints}{identity}")
+        self._monitor.dead_lettered(added, letters[0].error)
 
     def add_file(self, path: str, error: UnreadableFile, identity: CheckpointIdentity) -> None:
         """Add one dead letter for an unreadable file, without a record. Raises TransientError."""
-        self._monitor.dead_lettered(self._table.add([Letter(Origin(file=path), error)], str(identity)), error)
+        self._add([Letter(Origin(file=path), error)], identity)
 
     def release(self) -> None:
         """Release Spark's cache, once the checkpoint is recorded or before it is computed again."""
@@ -79,8 +88,8 @@ class DeadLetters:
 class ReplayedLetters(DeadLetters):
     """Dead letters of a run that replays some: these have been found good, so none of them can be bad again."""
 
-    def __init__(self, table: LetterTable, monitor: RunMonitor) -> None:
-        super().__init__(table, monitor)
+    def __init__(self, table: LetterTable, monitor: RunMonitor, spec: SinkSpec) -> None:
+        super().__init__(table, monitor, spec)
         self._settled = True  # its checkpoints are never read again
 
     def _add(self, letters: Sequence[Letter], identity: CheckpointIdentity) -> None:

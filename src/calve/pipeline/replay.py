@@ -46,7 +46,7 @@ from calve.model.checkpoint import CheckpointIdentity, Offsets, SizeHint
 from calve.model.files import ColumnNeeds
 from calve.model.letters import LetterChoice, ReplayReport
 from calve.model.spec import Pace, SinkSpec
-from calve.pipeline.dead_letters import LETTERS_PER_FILE, run_spark
+from calve.pipeline.dead_letters import LETTERS_PER_FILE, checkpoints_of, run_spark
 from calve.pipeline.feed import Checkpoint, FeedThread, Take
 from calve.pipeline.letter_requests import Request, Requests
 from calve.pipeline.pipeline import Intake
@@ -57,8 +57,9 @@ from calve.source.port import Rereads, Source
 
 STALLED_SECONDS = 120.0
 """Seconds that a replay may be stalled before its caller gives up; nothing of it is lost."""
-LETTER_COLUMNS = ("sink", "topic", "partition", "offset", "file", "key", "value", "reason", "met_at")
+LETTER_COLUMNS = ("sink", "topic", "partition", "offset", "file", "key", "value", "reason", "checkpoint", "met_at")
 """The columns of the dead letter table that a replay reads."""
+_READ_AGAIN = "the source was read again since, and a log would have it twice; --force applies it"
 
 # ---- what may be replayed
 
@@ -95,12 +96,6 @@ def check_replay(spec: SinkSpec, source: Source | None, intake: Intake, choice: 
             hint="To apply them as the newest changes, add --force (force=True). With ORDER BY ... GLOBAL the order "
             "decides.",
         )
-    if spec.generation:
-        raise InvalidInput(
-            f'dead letters of sink "{name}" may be in the table already',
-            detail="The source was read again since they were added (WITH (SNAPSHOT = true)), and a log has no key.",
-            hint="To apply those that you choose, add --force (force=True).",
-        )
     return source
 
 
@@ -121,6 +116,7 @@ class ChosenLetter:
 
     origin: Origin
     reason: str
+    checkpoint: str
     met_at: datetime
     last: datetime
     """When the last equal one was added."""
@@ -162,7 +158,8 @@ class LetterRows:
 
 def _letter(row: dict[str, Any]) -> ChosenLetter:
     place = {name: row[name] for name in ("topic", "partition", "offset", "file", "key", "value")}
-    return ChosenLetter(Origin(**place), row["reason"], row["met_at"], row["met_at"])
+    met_at = row["met_at"]
+    return ChosenLetter(Origin(**place), row["reason"], row["checkpoint"] or "", met_at, met_at)
 
 
 def _in_order(letters: Sequence[ChosenLetter]) -> list[ChosenLetter]:
@@ -180,13 +177,16 @@ class Judge:
     spark: SparkSession
     source: Rereads
     intake: Intake
+    checkpoints: str = ""
+    """How the checkpoints of letters begin that were not read again since."""
 
     def judge(self, letters: Sequence[ChosenLetter], needs: ColumnNeeds) -> "Judged":
         """Convert letters, and return which of them are good. Raises TransientError."""
         skipped: Counter[str] = Counter()
         candidates = []
         for letter in letters:
-            why = self.source.why_not(letter.origin)
+            read_again = not letter.checkpoint.startswith(self.checkpoints)
+            why = _READ_AGAIN if read_again else self.source.why_not(letter.origin)
             if why:
                 skipped[why] += letter.count
             else:
@@ -306,7 +306,8 @@ class LetterFeed(FeedThread):
         self._settle(run)
         self.report = replace(self.report, finished=sum(self._conclude(run, request) for request in requests))
         self._check_open(run)
-        retry(lambda: parts.letters.withdraw(f"{parts.source_name}/{run.state.next_checkpoint}"))
+        following = CheckpointIdentity(parts.source_name, run.state.next_checkpoint, run.state.end, None)
+        retry(lambda: parts.letters.withdraw(f"{checkpoints_of(parts.spec)}{following}"))
         if parts.table.behind:
             run.claims.between_batches(parts.table.evolve)
         for letters in retry(parts.rows).chosen(parts.choice):

@@ -47,7 +47,7 @@ from calve.model.spec import (
     OnSchemaChange,
     SinkSpec,
 )
-from calve.pipeline.dead_letters import DeadLetters, ReplayedLetters
+from calve.pipeline.dead_letters import DeadLetters, ReplayedLetters, checkpoints_of
 from calve.pipeline.existing_rows import TableRows, check_adopted_view, check_adoption
 from calve.pipeline.feed import Feed, SourceFeed
 from calve.pipeline.letter_requests import Requests
@@ -275,7 +275,7 @@ class Start:
     def judge_letters(self, choice: LetterChoice) -> ReplayReport:
         """Report what a replay of dead letters would do. Raises InvalidInput, TransientError."""
         source, reading, table = self._open()
-        judge = Judge(self._spark, check_replay(reading.spec, source, reading.intake, choice), reading.intake)
+        judge = self._judge(source, reading, choice)
         needs = NO_NEEDS if table.behind else table.needs  # a replay changes the table first
         return judge_all(self._letter_rows(), choice, judge, needs, reading.spec.name)
 
@@ -409,7 +409,8 @@ class Start:
         if name is None:
             return None
         table = LetterTable(self._sink.lake.open(), name, self._spec.name, self._clock, self._ids)
-        return DeadLetters(table, monitor) if self._replay is None else ReplayedLetters(table, monitor)
+        kind = DeadLetters if self._replay is None else ReplayedLetters
+        return kind(table, monitor, self._spec)
 
     def _letter_rows(self) -> LetterRows:
         """Load the dead letters. Raises TransientError; InvalidInput if the sink keeps none."""
@@ -418,6 +419,12 @@ class Start:
         table = TableRef(self._sink.lake, self._spec.dead_letters)
         return LetterRows(read_here(table, columns=LETTER_COLUMNS), self._spec.name)
 
+    def _judge(self, source: Source | None, reading: Reading, choice: LetterChoice) -> Judge:
+        """Build what decides which letters are good. Raises InvalidInput if they cannot be replayed."""
+        rereads = check_replay(reading.spec, source, reading.intake, choice)
+        once = reading.spec.append and not choice.force
+        return Judge(self._spark, rereads, reading.intake, checkpoints_of(reading.spec) if once else "")
+
     def _letter_feed(
         self, source: Source | None, reading: Reading, table: IcebergTable, letters: DeadLetters | None
     ) -> LetterFeed:
@@ -425,11 +432,10 @@ class Start:
         choice = self._replay or LetterChoice()
         if letters is None:
             raise keeps_no_letters(f'sink "{self._spec.name}"', self._spec.name)
-        judge = Judge(self._spark, check_replay(reading.spec, source, reading.intake, choice), reading.intake)
         parts = ReplayParts(
             reading.spec,
             choice,
-            judge,
+            self._judge(source, reading, choice),
             self._letter_rows,
             letters.table,
             table,

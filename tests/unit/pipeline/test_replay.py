@@ -19,7 +19,7 @@ from calve.errors import BadRow, InvalidInput
 from calve.iceberg.small_tables.dead_letters import LetterTable
 from calve.lake import connect
 from calve.model.change import Letter, Origin
-from calve.model.files import Content, FileTotals, WriteResult
+from calve.model.files import NO_NEEDS, Content, FileTotals, WriteResult
 from calve.model.letters import LetterChoice, ReplayReport
 from calve.model.spec import LateRows, NoEnvelope, Pace, RowTimes, SinkSpec, Upsert
 from calve.pipeline.feed import Checkpoint
@@ -195,9 +195,10 @@ def test_a_new_generation_keeps_the_letters_of_an_interrupted_replay(sink: Sink)
 def test_letters_that_the_sink_reads_again_are_not_replayed(sink: Sink) -> None:
     after = Run(sink.home, SPEC).run.state.next_checkpoint
     sink.letters.add([letter(1)], "q/0")
-    sink.letters.add([letter(2)], f"q/{after}")  # this checkpoint was never recorded
-    assert sink.replay().applied == 1
-    assert (sink.ids(), sink.left()) == ([1, 100], [])
+    sink.letters.add([letter(2)], f"s/0/q/{after}")  # this checkpoint was never recorded
+    sink.letters.add([letter(3)], f"another id/0/q/{after}")  # of a sink of the same name that was dropped
+    assert sink.replay().applied == 2
+    assert (sink.ids(), sink.left()) == ([1, 3, 100], [])
 
 
 def test_equal_letters_that_were_added_at_different_times_go_together(sink: Sink) -> None:
@@ -241,7 +242,6 @@ INTAKE = Intake(NoEnvelope(), ())
     ("settings", "words"),
     [
         ({}, "may be older than the rows of their keys"),
-        ({"key": (), "append": True, "generation": 1}, "may be in the table already"),
         ({"times": RowTimes(LateRows.ERROR, "at")}, "have times of their own"),
     ],
 )
@@ -260,6 +260,18 @@ def ordered() -> SinkSpec:
 @pytest.mark.parametrize("spec", [ordered(), replace(SPEC, key=(), append=True)], ids=["ordered", "log"])
 def test_letters_that_cannot_harm_are_taken(spec: SinkSpec) -> None:
     assert check_replay(spec, SOURCE, INTAKE, LetterChoice()) is SOURCE
+
+
+def test_letters_of_records_that_were_read_again_stay_out_of_a_log() -> None:
+    def chosen(checkpoint: str) -> ChosenLetter:
+        return ChosenLetter(Origin(), "it was bad", checkpoint, datetime.now(UTC), datetime.now(UTC))
+
+    judge = Judge(cast("Any", None), SOURCE, INTAKE, "s/1/")
+    judged = judge.judge([chosen("s/0/q/3"), chosen("another/1/q/3"), chosen("q/3"), chosen("s/1/q/9")], NO_NEEDS)
+    (again, count), (no_record, one) = judged.skipped.most_common()
+    assert (count, one, judged.good) == (3, 1, ())
+    assert again.startswith("the source was read again since")
+    assert no_record == "it is a row of a view, not a record"
 
 
 def test_letters_without_the_record_as_it_was_read_are_refused(tmp_path: Path) -> None:
