@@ -32,7 +32,7 @@ LETTERS_PER_FILE = 10_000
 
 
 def checkpoints_of(spec: SinkSpec) -> str:
-    """How the checkpoints begin that letters name: a sink that is created again, or starts over, reads records again."""
+    """How the checkpoints of letters begin: a sink that is created again, or starts over, reads records again."""
     return f"{spec.sink_id}/{spec.generation}/"
 
 
