@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "python.md"
 GROUPS = {
     "Start": ("connect", "Lake", "TableRef"),
-    "Sinks": ("sink", "Sink", "Query"),
+    "Sinks": ("sink", "Sink", "Query", "ReplayReport"),
     "Sources": ("files", "kafka", "orders"),
     "Envelopes": ("NoEnvelope", "Upsert", "Debezium", "Diff"),
     "Reading": ("read", "changes"),

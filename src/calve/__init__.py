@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from calve.model.health import CommitReport as CommitReport
     from calve.model.health import Health as Health
     from calve.model.health import Status as Status
+    from calve.model.letters import ReplayReport as ReplayReport
     from calve.model.spec import Debezium as Debezium
     from calve.model.spec import Diff as Diff
     from calve.model.spec import NoEnvelope as NoEnvelope
@@ -45,6 +46,7 @@ _PUBLIC = {
     "Lake": "calve.lake",
     "NoEnvelope": "calve.model.spec",
     "Query": "calve.pipeline.query",
+    "ReplayReport": "calve.model.letters",
     "Sink": "calve.pipeline.sink",
     "Status": "calve.model.health",
     "TableRef": "calve.lake",
@@ -70,6 +72,7 @@ __all__ = [
     "Lake",
     "NoEnvelope",
     "Query",
+    "ReplayReport",
     "Sink",
     "Status",
     "TableRef",

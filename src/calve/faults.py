@@ -73,6 +73,10 @@ POINTS = frozenset(
         "state.put",  # any write to the state location
         "deadletter.before",  # dead letters of a checkpoint are written, not committed to their table
         "deadletter.after",  # they are committed, the checkpoint is not recorded
+        "replay.before",  # dead letters to replay are chosen, nothing is written
+        "replay.requested",  # a request in the state location names them, nothing is recorded
+        "replay.committed",  # their rows are in the table, and the letters still in theirs
+        "replay.removed",  # the letters are removed, the request still exists
         "ledger.before",  # file source: before its ledger entry is written
         "ledger.after",
         "metastore.files",  # data files of a modification of the metastore are written

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from calve.definitions.workplace import Workplace
-from calve.errors import InvalidInput
 from calve.iceberg.planning.table_scan import Scan
 from calve.lake import TableRef
 from calve.model.change import Origin
+from calve.model.letters import LetterChoice, keeps_no_letters
 from calve.model.scan import ColumnComparison, ComparisonOperator
 from calve.pipeline.lakes import lake_of
+from calve.pipeline.letter_requests import Requests
 from calve.plan.lookup import required
 from calve.plan.sinks import plan_sink
 from calve.reader.local import LocalRead, read_here
@@ -25,6 +26,7 @@ from calve.sql.statements import ObjectKind
 
 _COLUMNS = ("met_at", "reason", "detail", "topic", "partition", "offset", "file", "key", "value")
 _BYTES = ("key", "value")
+ALL = LetterChoice()
 MOST_FILES, MOST_ROWS = 20, 50_000
 """Files and rows of the dead letter table that are read for the newest letters."""
 MOST_TEXT = 300
@@ -37,6 +39,9 @@ class Letters:
 
     reading: LocalRead
     sink: str
+    choice: LetterChoice = ALL
+    unfinished: bool = False
+    """Whether a replay was interrupted: some of the letters may be in the table already."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -48,7 +53,7 @@ class Letters:
         """The letters, at most `limit`."""
         left = limit
         for batch in self.reading.rows():
-            own = batch.filter(pc.equal(batch.column("sink"), self.sink))
+            own = self._chosen(batch.filter(pc.equal(batch.column("sink"), self.sink)))
             piece = own if left is None else own.slice(0, left)
             if piece.num_rows:
                 arrays = [_shown(piece.column(name)) if name in _BYTES else piece.column(name) for name in _COLUMNS]
@@ -57,20 +62,24 @@ class Letters:
             if left == 0:
                 return
 
+    def _chosen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.choice == ALL:
+            return batch
+        columns = zip(batch.column("reason").to_pylist(), batch.column("met_at").to_pylist(), strict=True)
+        return batch.filter(pa.array([self.choice.takes(*row) for row in columns], pa.bool_()))
 
-def letters_of(place: Workplace, sink: str) -> Letters:
+
+def letters_of(place: Workplace, sink: str, choice: LetterChoice = ALL) -> Letters:
     """The dead letters of a sink. Raises InvalidInput if it keeps none."""
     definitions = place.definitions()
     found = required(definitions, Identifier.exact(sink), ObjectKind.SINK)
     plan = plan_sink(found, definitions)
     if plan.spec.dead_letters is None:
-        raise InvalidInput(
-            f"{found.label} keeps no dead letters",
-            detail="It halts at a record that cannot be converted.",
-            hint=f"ALTER SINK {found.reference.to_sql()} SET (ON BAD ROW = 'dead letter') keeps them instead.",
-        )
+        raise keeps_no_letters(found.label, found.reference.to_sql())
     lake = lake_of(place.home, plan.catalog, plan.store, definitions, place.vault)
-    return Letters(read_here(TableRef(lake, plan.spec.dead_letters), columns=("sink", *_COLUMNS)), plan.spec.name)
+    reading = read_here(TableRef(lake, plan.spec.dead_letters), columns=("sink", *_COLUMNS))
+    unfinished = bool(Requests(lake.state(plan.state, plan.spec.sink_id)).unfinished())
+    return Letters(reading, plan.spec.name, choice, unfinished=unfinished)
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,6 @@ class InitOptions:
 def run_init(options: InitOptions, home: Path) -> None:
     """Write the file, and say what it is based on."""
     to_stdout = str(options.output) == "-"
-    if not to_stdout and not options.force and options.output.exists():
-        raise InvalidInput(
-            f"{options.output} already exists", hint="Give another --output, or --force to overwrite it."
-        )
     proposal = _proposal(options, home)
     if to_stdout:
         sys.stdout.write(proposal.text)

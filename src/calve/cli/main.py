@@ -316,18 +316,46 @@ def _is_folder(name: str) -> bool:
 
 
 @app.command()
-def letters(
+def letters(  # noqa: PLR0913 - a parameter for each option
     sink: Annotated[str, typer.Argument(help="Name of a sink.", autocompletion=_names_of_sinks)],
     limit: Annotated[int | None, typer.Option(min=0, help="Rows to print. Default: 20 in a table, else all.")] = None,
     output: Annotated[Format, typer.Option("--format", help="How to print rows.")] = Format.TABLE,
     home: Home = None,
+    log_format: Logs = LogFormat.TEXT,
+    log_level: Level = None,
+    *,
+    reason: Annotated[str, typer.Option(help="Only letters whose reason contains this text, in any case.")] = "",
+    since: Annotated[str | None, typer.Option(help="Only letters that were added at this time or later.")] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Apply them to the table, once their cause is gone. The sink must not run.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --replay: print what would happen, and change nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --replay: apply them as the newest changes of their keys.")
+    ] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Print the dead letters of a sink: records that could not be converted, with the reason and where they were."""
-    from calve.api.letters import letters_of
-    from calve.cli.read import show_rows
+    """Print the dead letters of a sink: records that could not be converted, with the reason and where they were.
+
+    With --replay those that can be converted now are applied to the table, each once, and leave the dead letters.
+    """
     from calve.cli.show import console
 
-    show_rows(letters_of(_workplace(home), sink), output, limit, console())
+    if replay:
+        from calve.api.replay import replay_letters
+        from calve.cli.letters import show_replay
+
+        log_to_stderr(log_format, quiet=quiet, level=log_level)
+        report = replay_letters(_workplace(home), sink, reason=reason, since=since, force=force, dry_run=dry_run)
+        show_replay(report, console())
+        raise typer.Exit(1 if report.left else 0)
+    if dry_run or force:
+        raise InvalidInput("--dry-run and --force need --replay")
+    from calve.cli.letters import show_letters
+
+    show_letters(_workplace(home), sink, console(), reason=reason, since=since, output=output, limit=limit)
 
 
 @app.command()

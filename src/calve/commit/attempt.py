@@ -167,6 +167,7 @@ class Attempts:
                 key_index=deletes.key_index or progress.key_index,
                 adopted=None if replaces else progress.adopted,
                 catching_up=progress.catching_up and catching_up and not replaces,
+                letters=committable.letters or progress.letters,
                 commits=progress.commits + 1,
                 changes=progress.changes + committable.totals.changes,
                 committed_ms=self._timed.clock.now_ms(),

@@ -75,6 +75,7 @@ class Batches:
                 generation=self._spec.generation,
                 keys=written.keys,
                 ahead=position.ahead_of(batch.upper),
+                letters=next((e.identity.letters for e in reversed(whole) if e.identity.letters), ""),
             )
             time = position.last_time if batch.upper.time is None else batch.upper.time - 1
             self._state.append(FrontierEntry(time, committable))

@@ -127,6 +127,7 @@ class Checkpoints:
                 totals=written.totals,
                 generation=self._spec.generation,
                 keys=written.keys,
+                letters=identity.letters,
             )
             self._state.append(CheckpointEntry(identity, time, committable))
         self._monitor.recorded(committable)

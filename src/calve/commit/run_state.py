@@ -186,6 +186,12 @@ class RunState:
             return committed.offsets if committed and not self._replacing else None
 
     @property
+    def replayed_letters(self) -> str:
+        """The last replay of dead letters that the table contains; empty if there is none."""
+        with self.memory:
+            return self.position.committed.letters if self.position.committed else ""
+
+    @property
     def last_query_id(self) -> str:
         """Query id of the last recorded checkpoint, empty if there is none."""
         with self.memory:

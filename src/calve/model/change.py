@@ -11,6 +11,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from calve.errors import BadRow, CalveError, decode
@@ -83,6 +84,16 @@ class Origin:
         if self.topic is not None:
             return f"topic {self.topic} partition {self.partition} offset {self.offset}"
         return "" if self.file is None else f"file {self.file}"
+
+    @property
+    def placed(self) -> bool:
+        """Whether it has a place in a source; rows of views have none."""
+        return self.topic is not None or self.file is not None
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint: equal for equal letters of a sink."""
+        return blake2b(self.encode().encode(), digest_size=16).hexdigest()
 
     def encode(self) -> str:
         """Serialize to text that `letter_of` finds after an error."""

@@ -12,6 +12,10 @@ from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, Scan
 
 CHANGE_TYPE, VERSION, TIMESTAMP, FRONTIER = "_change_type", "_commit_version", "_commit_timestamp", "_calve_frontier"
 """Columns that changes have besides those of the table."""
+SNAPSHOT, EARLIEST, LATEST = "snapshot", "earliest", "latest"
+START_WORDS = frozenset({SNAPSHOT, EARLIEST, LATEST})
+"""Where changes of a table may start, besides a snapshot, a time, a frontier, a branch or a tag of it."""
+
 MAX_HOLD_MS = 7 * 24 * 3_600_000
 """How long a consumer without progress keeps snapshots, unless it says otherwise."""
 CHANGE_COLUMNS = (CHANGE_TYPE, VERSION, TIMESTAMP, FRONTIER)

@@ -17,6 +17,9 @@ from calve.model.spec import Diff, SinkSpec
 
 Offsets = str | None
 
+_LETTERS = "letters "
+"""Prefix of the query id of a checkpoint of dead letters."""
+
 
 def canonical_offsets(value: object) -> str:
     """Offsets as text: equal positions give equal texts."""
@@ -39,6 +42,16 @@ class CheckpointIdentity:
 
     def __str__(self) -> str:
         return f"{self.query_id}/{self.batch_id}"
+
+    @classmethod
+    def of_letters(cls, replay: str, batch_id: int, at: Offsets) -> "CheckpointIdentity":
+        """The identity of dead letters that are replayed: the source stays where it is."""
+        return cls(f"{_LETTERS}{replay}", batch_id, at, at)
+
+    @property
+    def letters(self) -> str:
+        """The id of the replay of dead letters that it is; empty for a part of the source."""
+        return self.query_id.removeprefix(_LETTERS) if self.query_id.startswith(_LETTERS) else ""
 
 
 @dataclass(frozen=True)

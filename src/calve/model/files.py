@@ -229,6 +229,8 @@ class Committable:
     looks up the positions of the rows, and the files are removed once the batch is committed."""
     ahead: str = ""
     """Digest of the end offsets of the last checkpoint that has some, but not all, of its rows in this batch."""
+    letters: str = ""
+    """The replay of dead letters whose rows are in this batch; empty if there is none."""
 
     @property
     def empty(self) -> bool:
@@ -249,6 +251,7 @@ class Committable:
             "generation": self.generation,
             "keys": [m.to_json() for m in self.keys],
             "ahead": self.ahead,
+            "letters": self.letters,
         }
 
     @classmethod
@@ -265,6 +268,7 @@ class Committable:
             generation=value.get("generation", 0),
             keys=tuple(Manifest.from_json(m) for m in value.get("keys", ())),
             ahead=value.get("ahead", ""),
+            letters=value.get("letters", ""),
         )
 
 

@@ -4,6 +4,7 @@ A name is any text that can be printed on one line. `path_segment` turns it into
 share a segment, and no segment points to another folder.
 """
 
+import re
 from urllib.parse import unquote
 
 from calve.errors import InvalidInput
@@ -12,6 +13,7 @@ LONGEST = 200
 """Bytes of a segment: file systems allow 255, and suffixes are appended."""
 _ESCAPED = frozenset("/\\#?%:*")
 """Characters with a meaning in paths and locations, here or on other systems."""
+_CONSUMER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 def check_name(name: str, what: str) -> None:
@@ -29,6 +31,15 @@ def check_name(name: str, what: str) -> None:
         raise InvalidInput(
             f"the name of {what} is too long",
             detail=f'"{name[:40]}..." takes {size} bytes as the name of a folder; the limit is {LONGEST}.',
+        )
+
+
+def check_consumer(name: str) -> None:
+    """Check that `name` can name a consumer of a table: it is part of a tag. Raises InvalidInput."""
+    if not _CONSUMER.fullmatch(name):
+        raise InvalidInput(
+            f'"{name}" is not a valid name for a consumer',
+            hint="Use letters, digits and _, after the first also . and -; at most 64 characters.",
         )
 
 

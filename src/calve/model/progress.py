@@ -79,6 +79,8 @@ class Progress:
     """Wall clock of the last batch's commit; a claim repeats it."""
     catching_up: bool = False
     """The sink still reads changes that the adopted rows may already contain: rows may become older than they were."""
+    letters: str = ""
+    """The last replay of dead letters that the table contains; later commits repeat it. Empty if there is none."""
 
     @classmethod
     def fresh(cls, sink_id: str, fence: Fence, offsets: Offsets = None) -> Self:
@@ -110,6 +112,7 @@ class Progress:
             **({} if self.adopting is None else {"calve.adopting": str(self.adopting)}),
             **({} if self.adopted is None else {"calve.adopted": str(self.adopted)}),
             **({"calve.catching-up": "true"} if self.catching_up else {}),
+            **({"calve.letters": self.letters} if self.letters else {}),
             **({"calve.commits": str(self.commits)} if self.commits else {}),
             **({"calve.changes": str(self.changes)} if self.changes else {}),
             **({"calve.committed-ms": str(self.committed_ms)} if self.committed_ms else {}),
@@ -141,6 +144,7 @@ class Progress:
             adopting=_number(summary.get("calve.adopting")),
             adopted=_number(summary.get("calve.adopted")),
             catching_up=summary.get("calve.catching-up") == "true",
+            letters=summary.get("calve.letters", ""),
             commits=_count(summary.get("calve.commits")),
             changes=_count(summary.get("calve.changes")),
             committed_ms=_count(summary.get("calve.committed-ms")),

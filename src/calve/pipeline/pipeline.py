@@ -82,11 +82,7 @@ class Intake:
 
         `needs` are the table's requirements on its columns. They do not apply to the records if there is a view.
         """
-        before = (
-            self.view.plan.needs_before if self.view else self.log and isinstance(self.envelope, Debezium | ChangeRows)
-        )
-        of_records = NO_NEEDS if self.view else needs
-        changes = changes_of(frame, self.envelope, self.key, before=before, time=self.time_field, needs=of_records)
+        changes = self.of_records(frame, needs)
         if letters is not None:
             changes = letters.sift(changes, identity)
         if self.view is not None:
@@ -98,6 +94,14 @@ class Intake:
         if self.time_field:
             changes = with_time(changes, self.time_field)
         return log_of(changes) if self.log else changes
+
+    def of_records(self, frame: Records, needs: ColumnNeeds = NO_NEEDS) -> DataFrame:
+        """Return the changes of records, before the view is applied; bad rows are among them."""
+        before = (
+            self.view.plan.needs_before if self.view else self.log and isinstance(self.envelope, Debezium | ChangeRows)
+        )
+        own = NO_NEEDS if self.view else needs
+        return changes_of(frame, self.envelope, self.key, before=before, time=self.time_field, needs=own)
 
     def committed(self, offsets: Offsets, *, epoch: int) -> None:
         """Let the view clean up: everything before these offsets is committed."""

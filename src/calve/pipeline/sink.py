@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache
@@ -21,6 +21,8 @@ from pyspark.sql import DataFrame
 from calve.clock import sink_id_of
 from calve.errors import InvalidInput, TransientError
 from calve.lake import Lake, TableRef
+from calve.model.instants import instant_ms
+from calve.model.letters import LetterChoice, ReplayReport
 from calve.model.readers import parse_readers
 from calve.model.spec import (
     HEARTBEAT_MS,
@@ -364,6 +366,30 @@ class Sink:
         merged = {**self.start_settings, **{name: value for name, value in given.items() if value is not None}}
         place = merged.pop("state", None)
         return _start_with_retries(self.paced(**merged), place)
+
+    def replay_letters(
+        self,
+        *,
+        state: str | None = None,
+        reason: str = "",
+        since: datetime | str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> ReplayReport:
+        """Apply dead letters of this sink again, once their cause is gone; each one exactly once. It must not run.
+
+        Those that can be converted now become changes of the table and leave the dead letter table; the others stay.
+        `reason` is a part of their reason, `since` when they were added. Letters are older than what the table
+        contains: a sink with a key needs an order across checkpoints, or `force=True` to apply them as the newest
+        changes. `dry_run=True` only reports what would happen. After a crash, call it again.
+        """
+        moment = None if since is None else datetime.fromtimestamp(instant_ms(since) / 1000, UTC)
+        choice = LetterChoice(reason, moment, force)
+        merged = dict(self.start_settings)
+        place = state or merged.pop("state", None)
+        merged.pop("state", None)
+        sink = self.paced(**merged)
+        return Start(sink, place).judge_letters(choice) if dry_run else Start(sink, place, choice).replay()
 
     def paced(
         self,

@@ -17,7 +17,7 @@ from calve.commit.run import SinkRun
 from calve.commit.run_state import RunPorts
 from calve.envelope.envelopes import check_envelope, table_schema
 from calve.envelope.log import LOG_FIELDS
-from calve.errors import InvalidInput
+from calve.errors import InvalidInput, TransientError
 from calve.iceberg.loading import check_adoptable, check_found_by_all, load_or_create_table, load_table
 from calve.iceberg.planning.compaction_groups import policy_of
 from calve.iceberg.schema.creation import iceberg_schema, partition_spec, reserved
@@ -39,25 +39,40 @@ from calve.maintain.expire import work_in
 from calve.maintain.removal import Removal
 from calve.model.change import ORDER
 from calve.model.checkpoint import CheckpointIdentity
-from calve.model.files import KeyPlace
+from calve.model.files import NO_NEEDS, KeyPlace
+from calve.model.health import Health
+from calve.model.letters import LetterChoice, ReplayReport, keeps_no_letters
 from calve.model.spec import (
     Deletes,
     Maintenance,
     OnSchemaChange,
     SinkSpec,
 )
-from calve.pipeline.dead_letters import DeadLetters
+from calve.pipeline.dead_letters import DeadLetters, ReplayedLetters, checkpoints_of
 from calve.pipeline.existing_rows import TableRows, check_adopted_view, check_adoption
 from calve.pipeline.feed import Feed, SourceFeed
+from calve.pipeline.letter_requests import Requests
 from calve.pipeline.monitor import RunMonitor
 from calve.pipeline.pipeline import Intake, Pipeline, PipelineParts
 from calve.pipeline.query import Query
 from calve.pipeline.registration import RegisteredTable, TableRegistration
 from calve.pipeline.removals import AllMaintenance, RemovalUpkeep
+from calve.pipeline.replay import (
+    LETTER_COLUMNS,
+    STALLED_SECONDS,
+    Judge,
+    LetterFeed,
+    LetterRows,
+    ReplayParts,
+    check_replay,
+    complete,
+    judge_all,
+)
 from calve.pipeline.spark_feed import SparkFeed
 from calve.pipeline.survey import Measures, Survey
 from calve.pipeline.upkeep import HERE_ROWS, Upkeep
 from calve.pipeline.views import narrow
+from calve.reader.local import read_here
 from calve.source.files.definition import Files
 from calve.source.port import BoundedFrame, Source
 from calve.source.table import TableChanges, with_reader
@@ -70,7 +85,7 @@ from calve.storage.sizes import home_sizes, state_sizes
 from calve.storage.state import StateFolder, StateStore, check_apart, local_folder
 from calve.view.plan import Mode, ViewPlan
 from calve.view.run import View
-from calve.watch.status_files import status_file
+from calve.watch.status_files import read_status, status_file
 from calve.write.row_ids import RowIdWriter
 
 if TYPE_CHECKING:
@@ -151,10 +166,21 @@ def _place_of_state(state: str) -> str:
     return state.rstrip("/") if folder is None else str(folder.absolute())
 
 
+def _unfinished(cause: str) -> TransientError:
+    return TransientError(
+        "the replay of dead letters was not finished",
+        detail=cause,
+        hint="Run it again: it continues, and applies no letter twice.",
+    )
+
+
 class Start:
     """Assembles the parts of one run."""
 
-    def __init__(self, sink: "Sink", state: str | None) -> None:
+    def __init__(self, sink: "Sink", state: str | None, replay: LetterChoice | None = None) -> None:
+        """With `replay` the run applies dead letters, and reads nothing of the source."""
+        self._replay = replay
+        self._letter_feed_made: LetterFeed | None = None
         self._sink, self._spec, self._home = sink, sink.spec, sink.lake.home
         self._clock: Clock = SystemClock()
         self._ids: IdSource = RandomIds()
@@ -174,9 +200,89 @@ class Start:
         self._state_location = state or str(self._home / "state")
 
     def query(self) -> Query:
+        """Start the sink."""
         check_executors(self._spark)
         self._check_name_is_free()
         check_adoption(self._sink)
+        source, reading, table = self._open()
+        spec = reading.spec
+        counts = source.counts if source else "offsets"
+        file, reads = status_file(self._home, spec.name), source.name if source else "Spark's streaming source"
+        monitor = RunMonitor(spec, self._clock, file, self._signals.wake, counts=counts, source=reads)
+        letters = self._letters(monitor)
+        feed: Feed
+        if self._replay is None:
+            feed = self._feed(source)
+        else:
+            feed = self._letter_feed(source, reading, table, letters)
+            monitor.stopping("its dead letters were replayed")  # it ends by itself
+        resolver = self._resolver(table)
+        existing = TableRows(spec, table, source, self._jobs)
+        ports = RunPorts(self._clock, self._ids, monitor, self._signals, resolver, existing)
+        run = SinkRun(spec, table, Journal(self._state), ports, feed.can_reread)
+        parts = PipelineParts(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
+        pipeline = Pipeline(spec, reading.intake, run, parts)
+        hooks = CommitHooks(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver, table))
+        committer = Committer(run, self._signals, hooks, idle_check_seconds=IDLE_CHECK_SECONDS)
+        query = Query(run, feed, committer, self._signals, monitor, self._clock)
+        _RUNNING[self._home, spec.name] = query
+        known = table_id(TableRef(self._sink.lake, spec.table))
+        begun = query.begin(
+            pipeline,
+            TableRegistration(RegisteredTable(self._home, known, spec, table.standing), self._clock),
+            Survey(self._measures(table), monitor, self._clock),
+        )
+        if not begun and isinstance(source, BoundedFrame):
+            raise InvalidInput(
+                f'sink "{spec.name}" is complete: it applies one bounded DataFrame',
+                detail="It applied one before. Nothing of this one was read.",
+                hint="To apply this one to the same table, give the sink another name and options(adopt=True). To "
+                "apply new data at every start: calve.files(...), or a streaming DataFrame.",
+            )
+        return query
+
+    def replay(self) -> ReplayReport:
+        """Apply dead letters, and wait for the end. Raises what made it fail."""
+        self._check_not_running()
+        query = self.query()
+        stalled_since: float | None = None
+        try:
+            while not query.await_end(1.0):
+                now, stalled = self._clock.monotonic(), query.status().health is Health.STALLED
+                stalled_since = None if not stalled else now if stalled_since is None else stalled_since
+                if stalled_since is not None and now - stalled_since > STALLED_SECONDS:
+                    raise _unfinished(query.status().cause)
+        finally:
+            query.stop()
+        feed = self._letter_feed_made
+        if query.failure is not None:
+            raise query.failure
+        if query.sealed:
+            raise complete(self._spec.name)
+        if feed is None or not feed.done:
+            raise _unfinished("It was stopped.")
+        return feed.report
+
+    def _check_not_running(self) -> None:
+        """Raise InvalidInput if the sink is running: a replay would take the table from it."""
+        status = read_status(status_file(self._home, self._spec.name), self._clock.now_ms())
+        if status is not None and status.health.active:
+            there = f" by process {status.process.pid} on {status.process.host}" if status.process else ""
+            raise InvalidInput(
+                f'sink "{self._spec.name}" is running',
+                detail=f"It is run{there}.",
+                hint=f"Stop it, or pause it meanwhile: ALTER SINK {self._spec.name} PAUSE, and RESUME.",
+            )
+
+    def judge_letters(self, choice: LetterChoice) -> ReplayReport:
+        """Report what a replay of dead letters would do. Raises InvalidInput, TransientError."""
+        source, reading, table = self._open()
+        judge = self._judge(source, reading, choice)
+        needs = NO_NEEDS if table.behind else table.needs  # a replay changes the table first
+        return judge_all(self._letter_rows(), choice, judge, needs, reading.spec.name)
+
+    def _open(self) -> tuple[Source | None, Reading, IcebergTable]:
+        """Open the source and the table, which is created if it is missing."""
         source = self._source()
         frame_schema = source.schema(self._spark) if source else cast("DataFrame", self._sink.changes).schema
         reading = reading_of(self._sink, self._spark, frame_schema, self._state)
@@ -222,35 +328,7 @@ class Start:
             removals=RemovalJournal(self._state_root),
             state_location=_place_of_state(self._state_location),
         )
-        counts = source.counts if source else "offsets"
-        file, reads = status_file(self._home, spec.name), source.name if source else "Spark's streaming source"
-        monitor = RunMonitor(spec, self._clock, file, self._signals.wake, counts=counts, source=reads)
-        feed = self._feed(source)
-        resolver = self._resolver(table)
-        existing = TableRows(spec, table, source, self._jobs)
-        ports = RunPorts(self._clock, self._ids, monitor, self._signals, resolver, existing)
-        run = SinkRun(spec, table, Journal(self._state), ports, feed.can_reread)
-        letters = self._letters(monitor)
-        parts = PipelineParts(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
-        pipeline = Pipeline(spec, reading.intake, run, parts)
-        hooks = CommitHooks(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver, table))
-        committer = Committer(run, self._signals, hooks, idle_check_seconds=IDLE_CHECK_SECONDS)
-        query = Query(run, feed, committer, self._signals, monitor, self._clock)
-        _RUNNING[self._home, spec.name] = query
-        known = table_id(TableRef(self._sink.lake, spec.table))
-        begun = query.begin(
-            pipeline,
-            TableRegistration(RegisteredTable(self._home, known, spec, table.standing), self._clock),
-            Survey(self._measures(table), monitor, self._clock),
-        )
-        if not begun and isinstance(source, BoundedFrame):
-            raise InvalidInput(
-                f'sink "{spec.name}" is complete: it applies one bounded DataFrame',
-                detail="It applied one before. Nothing of this one was read.",
-                hint="To apply this one to the same table, give the sink another name and options(adopt=True). To "
-                "apply new data at every start: calve.files(...), or a streaming DataFrame.",
-            )
-        return query
+        return source, reading, table
 
     def _check_name_is_free(self) -> None:
         """Raise InvalidInput if a sink of this name writes to another table: both would write the same status file."""
@@ -347,7 +425,42 @@ class Start:
         if name is None:
             return None
         table = LetterTable(self._sink.lake.open(), name, self._spec.name, self._clock, self._ids)
-        return DeadLetters(table, monitor)
+        kind = DeadLetters if self._replay is None else ReplayedLetters
+        return kind(table, monitor, self._spec)
+
+    def _letter_rows(self) -> LetterRows:
+        """Load the dead letters. Raises TransientError; InvalidInput if the sink keeps none."""
+        if self._spec.dead_letters is None:
+            raise keeps_no_letters(f'sink "{self._spec.name}"', self._spec.name)
+        table = TableRef(self._sink.lake, self._spec.dead_letters)
+        return LetterRows(read_here(table, columns=LETTER_COLUMNS), self._spec.name)
+
+    def _judge(self, source: Source | None, reading: Reading, choice: LetterChoice) -> Judge:
+        """Build what decides which letters are good. Raises InvalidInput if they cannot be replayed."""
+        rereads = check_replay(reading.spec, source, reading.intake, choice)
+        once = reading.spec.append and not choice.force
+        return Judge(self._spark, rereads, reading.intake, checkpoints_of(reading.spec) if once else "")
+
+    def _letter_feed(
+        self, source: Source | None, reading: Reading, table: IcebergTable, letters: DeadLetters | None
+    ) -> LetterFeed:
+        """Build the feed of a replay of dead letters. Raises InvalidInput if they cannot be replayed."""
+        choice = self._replay or LetterChoice()
+        if letters is None:
+            raise keeps_no_letters(f'sink "{self._spec.name}"', self._spec.name)
+        parts = ReplayParts(
+            reading.spec,
+            choice,
+            self._judge(source, reading, choice),
+            self._letter_rows,
+            letters.table,
+            table,
+            Requests(self._state),
+            source.name if source else "",
+            self._ids,
+        )
+        self._letter_feed_made = LetterFeed(parts, self._spark, self._signals, self._clock, self._spec.pace)
+        return self._letter_feed_made
 
     def _source(self) -> Source | None:
         changes = self._sink.changes

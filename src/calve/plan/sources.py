@@ -5,9 +5,10 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from calve.definitions.store import Definitions
+from calve.errors import InvalidInput
 from calve.model.changelog import MAX_HOLD_MS
 from calve.model.connection import CatalogConnection, KafkaConnection, SchemaRegistry
-from calve.model.names import check_name
+from calve.model.names import check_consumer
 from calve.model.relation import (
     METADATA_TYPES,
     FilesInput,
@@ -214,7 +215,10 @@ def _table(statement: CreateSource, used: parts.TableClause, definitions: Defini
     given.need(TableSourceOptions.MAX_HOLD, TableSourceOptions.CONSUMER)
     consumer = given.get(TableSourceOptions.CONSUMER)
     if consumer is not None:
-        check_name(consumer, "a consumer")
+        try:
+            check_consumer(consumer)
+        except InvalidInput as error:
+            raise given.error(TableSourceOptions.CONSUMER, error.primary, hint=error.hint) from error
     found = required_connection(definitions, connection, ConnectionKind.ICEBERG_CATALOG)
     planned = plan_connection(found.statement, definitions) if isinstance(found.statement, CreateConnection) else None
     if not isinstance(planned, CatalogConnection):

@@ -37,7 +37,7 @@ from calve.model.spec import EXTENSION_METADATA, EXTENSION_NAME, ArrowExtension
 from calve.records import notices
 from calve.records.documents import Malformed, parsed, shortened
 from calve.records.problem import SAMPLE_LENGTH
-from calve.spark.sqltext import ident
+from calve.spark.sqltext import ident, literal
 from calve.spark.version import arrow_schema_of
 
 Columns = dict[str, list[Any]]
@@ -128,6 +128,12 @@ _PLACE = ("topic", "partition", "offset")
 _SOURCE_PLACE = (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)
 KAFKA = ("key", "value", *_PLACE)
 
+_WHOLE_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Forms of times in the JSON of a record: Spark's own lose microseconds, and a letter is all that is left of it."""
+
 STEP = "_calve__"
 """Prefix of intermediate columns of an envelope; none is left at the end."""
 
@@ -198,7 +204,8 @@ def sample(schema: T.StructType) -> str:
     """SQL of the record as text."""
     if SOURCE_TEXT in schema.names:
         return ident(SOURCE_TEXT)
-    return f"to_json(struct({', '.join(ident(f.name) for f in record_fields(schema))}))"
+    options = ", ".join(f"'{name}', {literal(form)}" for name, form in _WHOLE_TIMES.items())
+    return f"to_json(struct({', '.join(ident(f.name) for f in record_fields(schema))}), map({options}))"
 
 
 def arrival(schema: T.StructType, *, streaming: bool) -> list[str]:

@@ -5,12 +5,14 @@ resumes where the records say. Offsets are small canonical JSON texts (`canonica
 commit, so they must not grow with the source.
 """
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from calve.clock import Clock
+from calve.model.change import Origin
 from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, canonical_offsets
 from calve.model.health import SourcePosition
 from calve.model.spec import Envelope
@@ -83,6 +85,23 @@ class Source(Protocol):
 
     def committed(self, offsets: Offsets) -> None:
         """Note that the table has everything up to `offsets`: earlier records are not requested again."""
+        ...
+
+
+@runtime_checkable
+class Rereads(Protocol):
+    """A source whose dead letters contain the records as they were read, so that they can be read again from there."""
+
+    def check_letters(self) -> None:
+        """Raise InvalidInput if letters do not contain everything that its records consist of."""
+        ...
+
+    def why_not(self, origin: Origin) -> str:
+        """Why a letter of this origin does not contain a record of this source; empty if it does."""
+        ...
+
+    def records_of(self, spark: SparkSession, origins: Sequence[Origin]) -> Records:
+        """The records of these letters, as `frame` would deliver them, in this order."""
         ...
 
 

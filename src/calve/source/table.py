@@ -14,7 +14,6 @@ keeps them from expiring: `iceberg/snapshot/consumers.py`.
 
 import json
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -47,8 +46,11 @@ from calve.lake import TableRef
 from calve.model.change import ORDER
 from calve.model.changelog import (
     CHANGE_TYPE,
+    EARLIEST,
     FRONTIER,
+    LATEST,
     MAX_HOLD_MS,
+    SNAPSHOT,
     TIMESTAMP,
     VERSION,
     ChangeType,
@@ -56,19 +58,18 @@ from calve.model.changelog import (
 )
 from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, canonical_offsets
 from calve.model.health import SourcePart, SourcePosition
+from calve.model.names import check_consumer
 from calve.model.spec import ChangeRows
 from calve.reader.frame import frame_of
 from calve.storage.state import StateStore
 
 MAX_ROWS = 1_000_000
-SNAPSHOT, EARLIEST, LATEST = "snapshot", "earliest", "latest"
 MOVE_SECONDS = 60.0
 """A consumer's tag is moved at most this often: each move is a commit."""
 
 _BEGINNING = "first-place"
 _FILLED = "first-contents"
 """There if a sink that starts over has read the rows of the table first, whatever its start is."""
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 CHANGE_FIELDS = [
     StructField(CHANGE_TYPE, StringType()),
     StructField(VERSION, LongType()),
@@ -139,11 +140,8 @@ def table_changes(
             detail=f"Got {table!r}.",
             hint='Write calve.table_changes(calve.connect().table("namespace.table")).',
         )
-    if consumer is not None and not _NAME.fullmatch(consumer):
-        raise InvalidInput(
-            f'"{consumer}" is not a valid name for a consumer',
-            hint="Use letters, digits and _, after the first also . and -; at most 64 characters.",
-        )
+    if consumer is not None:
+        check_consumer(consumer)
     if isinstance(key, str):
         raise InvalidInput("key is a list", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
     if max_rows_per_checkpoint < 1:

@@ -15,9 +15,10 @@ from calve.definitions.objects import Definition, SinkState, kind_of, spaces
 from calve.definitions.store import Definitions
 from calve.definitions.vault import KEPT
 from calve.definitions.workplace import Workplace
+from calve.model.changelog import START_WORDS
 from calve.model.connection import CatalogConnection, CatalogType, Connection
 from calve.model.names import check_name
-from calve.model.relation import FilesInput, KafkaInput
+from calve.model.relation import FilesInput, KafkaInput, TableInput
 from calve.model.spec import NoEnvelope
 from calve.plan.connections import plan_connection, uses_of_connection, wants_validation
 from calve.plan.declared import hide_literals, normalise
@@ -60,12 +61,16 @@ def validate(place: Workplace, statement: st.Validate) -> TextAnswer:
 
 
 def check_source(place: Workplace, statement: st.CreateSource, definitions: Definitions) -> None:
-    """Check that a source is valid, and that its topic exists. Raises InvalidInput."""
+    """Check that a source is valid, that its topic exists, and its start in a table. Raises InvalidInput."""
     planned = plan_source(statement, definitions)
     if isinstance(planned.input, FilesInput) and not Path(planned.input.path).is_dir():
         from calve.statements.probing import warn_of_missing_folder
 
         warn_of_missing_folder(statement.name.name, planned.input.path)
+    if isinstance(planned.input, TableInput) and planned.input.start not in START_WORDS:
+        from calve.statements.probing import check_start
+
+        check_start(place, planned.input, definitions)
     if isinstance(planned.input, KafkaInput):
         from calve.pipeline.build import check_topic
         from calve.pipeline.lakes import revealing

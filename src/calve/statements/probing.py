@@ -17,9 +17,11 @@ from calve.iceberg.loading import (
     planned_location,
     sinks_of_table,
 )
+from calve.iceberg.planning.change_steps import place_at
 from calve.model.connection import AwsConnection, CatalogConnection
+from calve.model.relation import TableInput
 from calve.model.spec import TableName
-from calve.pipeline.lakes import lake_of, revealing
+from calve.pipeline.lakes import lake_of, revealing, store_of_input
 from calve.plan.connections import plan_connection
 from calve.plan.sinks import OnOldProgress, SinkPlan
 from calve.sql import statements as st
@@ -54,6 +56,14 @@ def warn_of_missing_folder(source: str, path: str) -> None:
         check_there(path)
     except TransientError as error:
         _log.warning("source %s reads nothing yet: there is no folder %s. %s", source, path, error.hint)
+
+
+def check_start(place: Workplace, found: TableInput, definitions: Definitions) -> None:
+    """Check that a table has the point at which changes are to start, if the table exists. Raises InvalidInput."""
+    lake = lake_of(place.home, found.catalog, store_of_input(found, definitions), definitions, place.vault)
+    table = load_table_or_none(lake.open(), found.table)
+    if table is not None:
+        place_at(table, found.start)
 
 
 def decide_start(place: Workplace, definition: Definition, plan: SinkPlan, definitions: Definitions) -> Definition:

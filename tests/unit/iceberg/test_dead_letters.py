@@ -1,6 +1,7 @@
 """Letters are kept once, whoever adds them and how often."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,12 @@ from calve import faults
 from calve.catalog.connect import connect_embedded
 from calve.clock import RandomIds, SystemClock
 from calve.errors import BadRow, TransientError
-from calve.iceberg.small_tables.dead_letters import LetterTable
+from calve.iceberg.small_tables.dead_letters import SCHEMA, LetterTable
 from calve.model.change import Letter, Origin
 from calve.model.spec import TableName
+from tests.support.foreign import NAME as FOREIGN
+from tests.support.foreign import ForeignTable
+from tests.support.readers import duckdb_rows
 
 NAME = TableName(("x",), "letters")
 
@@ -78,3 +82,80 @@ def test_letters_of_many_partitions_and_files_are_found_again(tmp_path: Path) ->
     places = [Origin("t", partition, 7) for partition in range(500)] + [Origin(file=str(n)) for n in range(500)]
     letters = [Letter(origin, BadRow("no")) for origin in places]
     assert (table.add(letters, "q/0"), table.add(letters, "q/1")) == (1000, 0)
+
+
+def offsets(home: Path, sink: str = "s") -> list[int]:
+    rows = connect_embedded(home).load_table(NAME.identifier).scan().to_arrow().to_pylist()
+    return sorted(row["offset"] for row in rows if row["sink"] == sink)
+
+
+def digests(*letters: Letter) -> set[str]:
+    return {one.origin.digest for one in letters}
+
+
+def test_removed_letters_leave_those_of_other_sinks_and_times(tmp_path: Path) -> None:
+    table, other = opened(tmp_path), opened(tmp_path, "another sink")
+    table.add([letter(1), letter(2), letter(2), letter(3)], "q/0")
+    other.add([letter(1), letter(2)], "q/0")
+    until = datetime.now(UTC)
+    assert table.remove(digests(letter(1), letter(2)), until) == 3
+    assert (offsets(tmp_path), offsets(tmp_path, "another sink")) == ([3], [1, 2])
+    table.add([letter(1)], "q/1")
+    assert table.remove(digests(letter(1)), until - timedelta(days=1)) == 0, "met again, it is another letter"
+    assert (offsets(tmp_path), kept(tmp_path)) == ([1, 3], 4)
+
+
+def test_a_removal_whose_answer_was_lost_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = opened(tmp_path)
+    table.add([letter(1), letter(2)], "q/0")
+    monkeypatch.setattr(faults, "_hook", faults.parse("metastore.after=error"))
+    now = datetime.now(UTC)
+    with pytest.raises(TransientError):
+        table.remove(digests(letter(1)), now)
+    monkeypatch.setattr(faults, "_hook", None)
+    assert table.remove(digests(letter(1)), now) == 0
+    assert offsets(tmp_path) == [2]
+
+
+def test_removals_and_additions_that_race_lose_nothing(tmp_path: Path) -> None:
+    opened(tmp_path).add([letter(n) for n in range(6)], "q/0")
+    now = datetime.now(UTC)
+    removals = [lambda n=n: opened(tmp_path).remove(digests(letter(n), letter(n + 1)), now) for n in (0, 2)]
+    additions = [lambda n=n: opened(tmp_path).add([letter(n)], "q/1") for n in (10, 11)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda work: work(), [*removals, *additions])) == [2, 2, 1, 1]
+    assert offsets(tmp_path) == [4, 5, 10, 11]
+
+
+def test_letters_of_a_checkpoint_that_was_never_recorded_are_withdrawn(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    table.add([letter(1)], "q/0")
+    of_view, of_file = Letter(Origin(value=b"{}"), BadRow("no")), Letter(Origin(file="a.gz"), BadRow("no"))
+    table.add([letter(2), letter(3), of_view, of_file], "q/1")
+    opened(tmp_path, "another sink").add([letter(2)], "q/1")
+    assert table.withdraw("q/1", kept=digests(letter(3))) == 1
+    left = connect_embedded(tmp_path).load_table(NAME.identifier).scan().to_arrow().to_pylist()
+    assert sorted((row["sink"], row["offset"] or 0) for row in left) == [
+        ("another sink", 2),
+        ("s", 0),
+        ("s", 0),
+        ("s", 1),
+        ("s", 3),
+    ]
+
+
+def test_letters_that_another_engine_deleted_do_not_come_back(tmp_path: Path) -> None:
+    foreign = ForeignTable(tmp_path, SCHEMA)
+    name = TableName.parse(FOREIGN)
+    table = LetterTable(foreign.catalog, name, "s", SystemClock(), RandomIds())
+    now = datetime.now(UTC)
+    rows = [{"sink": "s", **vars(letter(n).origin), "reason": "no", "met_at": now} for n in range(4)]
+    file = foreign.data(rows)
+    foreign.commit(file)
+    foreign.commit(foreign.positions([(file, 1)]))
+    for n in range(10, 30):  # more manifests than a commit leaves as they are
+        table.add([letter(n)], "q/1")
+    assert table.remove(digests(letter(0)), now) == 1
+    left = [row["offset"] for row in duckdb_rows(foreign.table.metadata_location)]
+    assert sorted(left) == [2, 3, *range(10, 30)]
+    foreign.close()

@@ -229,6 +229,17 @@ def test_a_file_is_written_once_unless_forced(tmp_path: Path, monkeypatch: pytes
     assert _init("--output", "-").output == written
 
 
+def test_a_missing_folder_is_reported_before_a_file_that_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pipeline.sql").write_text("mine")
+    refused = CliRunner().invoke(app, ["init", "nowhere"])
+    assert isinstance(refused.exception, InvalidInput)
+    assert "nowhere" in str(refused.exception)
+    assert "pipeline.sql" not in str(refused.exception)
+
+
 def test_unclear_formats_and_contradicting_options_are_refused(tmp_path: Path) -> None:
     path = folder(tmp_path, "mixed", [{"id": 1}])
     (path / "x.csv").write_text("id\n1\n")

@@ -4,6 +4,7 @@ import io
 import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -11,14 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calve.clock import SystemClock
 from calve.errors import BadRow, CalveError, InvalidInput, SourceLost, TransientError
 from calve.model.change import Origin, letter_of
+from calve.model.spec import NoEnvelope
 from calve.records.documents import Malformed
 from calve.source.kafka.avro import Avro, AvroReader
 from calve.source.kafka.brokers import Access, Brokers, TopicState
-from calve.source.kafka.definition import StartOffsets
+from calve.source.kafka.definition import Kafka, KafkaSource, StartOffsets
 from calve.source.kafka.position import TopicPosition, advanced, splits
-from calve.source.kafka.reader import moment_text
+from calve.source.kafka.reader import TopicReader, moment_text
+from calve.spark.version import arrow_schema_of
+from calve.storage.state import LocalState
 
 offsets = st.dictionaries(st.integers(0, 9), st.integers(0, 400_000), min_size=1)
 
@@ -226,3 +231,44 @@ def test_a_missing_topic_is_refused_at_once_when_a_source_names_it(monkeypatch: 
     monkeypatch.setattr(Brokers, "topics", lambda _brokers: ["tt"])
     with pytest.raises(InvalidInput, match='Did you mean "tt"'):
         SaidByBrokers().require("t")
+
+
+def of_letters(origins: list[Origin], **how: Any) -> list[dict[str, Any]]:
+    reader = TopicReader(Access("nowhere:1"), "t", **how)
+    found: list[dict[str, Any]] = reader.decode_letters(origins, arrow_schema_of(reader.schema)).to_pylist()
+    return found
+
+
+def test_letters_are_read_as_their_records_were() -> None:
+    records = [Origin("t", 1, 7, key=b"k", value=b"{}"), Origin("before", 0, 8, value=None)]
+    places = [{"topic": "t", "partition": 1, "offset": 7}, {"topic": "before", "partition": 0, "offset": 8}]
+    assert of_letters(records) == [
+        {"key": b"k", "value": b"{}", **places[0]},
+        {"key": None, "value": None, **places[1]},
+    ]
+    included = (("key", "k"), ("topic", "t"), ("offset", "o"))
+    (first, _) = of_letters(records, included=included)
+    assert json.loads(first["_calve_source_included"]) == {"k": "k", "t": "t", "o": 7}
+
+
+def test_letters_with_avro_are_decoded_again_or_are_bad_again() -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": "long"}]}
+    good, bad = of_letters(
+        [Origin("t", 0, 1, value=b"\x02"), Origin("t", 0, 2, value=b"")], avro=Avro(json.dumps(schema))
+    )
+    assert (json.loads(good["value"]), good["_calve_source_raw_value"]) == ({"f": 1}, b"\x02")
+    letter = letter_of(bad["_calve_source_problem"])
+    assert letter is not None
+    assert letter.origin == Origin("t", 0, 2, value=b"")
+
+
+def topic_with(what: str, schema: str | None, folder: Path) -> KafkaSource:
+    made = Kafka(Access("nowhere:1"), "t", NoEnvelope(), schema, included=((what, "x"),))
+    return made.open(LocalState(folder), SystemClock())
+
+
+@pytest.mark.parametrize(("what", "schema"), [("timestamp", None), ("headers", None), ("key", "id INT")])
+def test_letters_without_what_the_source_includes_are_refused(what: str, schema: str | None, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=f"dead letters do not contain the {what} of a record"):
+        topic_with(what, schema, tmp_path).check_letters()
+    topic_with("key", None, tmp_path).check_letters()

@@ -244,3 +244,22 @@ def test_a_sink_upgrades_only_a_table_that_it_has_written_to(place: Workplace) -
 
 def stated(sink_id: str) -> str:
     return Progress.fresh(sink_id, Fence(3, 1, "run")).to_property()
+
+
+@pytest.mark.parametrize("name", ["a b", "-a", "a" * 65, "a/b"])
+def test_the_name_of_a_consumer_is_checked_when_its_source_is_created(place: Workplace, name: str) -> None:
+    with pytest.raises(InvalidInput, match=f'"{name}" is not a valid name for a consumer'):
+        run(place, f"CREATE SOURCE c FROM ICEBERG TABLE lake.shop.read (CONSUMER = '{name}')")
+
+
+def test_the_start_of_a_source_is_looked_up_in_its_table_when_it_is_created(place: Workplace) -> None:
+    run(place, "CREATE SOURCE later FROM ICEBERG TABLE lake.shop.read (START = 'never')")  # it may be a tag by then
+    catalog = connect_embedded(place.home)
+    catalog.create_namespace("shop")
+    catalog.create_table("shop.read", Schema(), properties={"format-version": "2"})
+    for start in ("snapshot", "latest", "earliest"):
+        run(place, f"CREATE SOURCE {start} FROM ICEBERG TABLE lake.shop.read (START = '{start}')")
+    with pytest.raises(InvalidInput, match='"never" is neither a snapshot, nor a time, nor a frontier'):
+        run(place, "CREATE SOURCE c FROM ICEBERG TABLE lake.shop.read (START = 'never')")
+    with pytest.raises(InvalidInput, match='"never" is neither'):
+        run(place, "ALTER SOURCE latest SET (START = 'never')")

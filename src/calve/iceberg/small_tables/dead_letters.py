@@ -1,17 +1,29 @@
 """The table of dead letters: records that could not become changes, with where they came from and why.
 
 Letters are identified by their sink, origin and bytes, never by their time. So no letter is added twice when records
-are read again: after a crash, with lost records, in other checkpoints, or by a run that was fenced. Every addition is
-one attempt on exactly the table state that was checked.
+are read again: after a crash, with lost records, in other checkpoints, or by a run that was fenced. Every addition and
+every removal is one attempt on exactly the table state that was checked. A removal replaces the files that contain the
+letters by files without them.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThanOrEqual, Or
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    In,
+    LessThanOrEqual,
+    Or,
+)
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType, TimestamptzType
@@ -27,6 +39,7 @@ from calve.iceberg.files.names import own_name, table_mark
 from calve.iceberg.loading import load_or_create_table
 from calve.iceberg.small_tables.partition_files import HistoryLimits, TableVersion, commit_all, prepare, write_rows
 from calve.model.change import Letter, Origin
+from calve.model.files import WrittenFile
 from calve.model.spec import TableName
 from calve.retry import retry_on
 
@@ -55,6 +68,7 @@ _in: _Make = In
 _from: _Make = GreaterThanOrEqual
 _up_to: _Make = LessThanOrEqual
 _ORIGIN = ("topic", "partition", "offset", "file", "key", "value")
+_Row = dict[str, Any]
 
 
 class LetterTable:
@@ -80,31 +94,87 @@ class LetterTable:
             fresh = _missing(letters, self._existing(table, letters))
             if not fresh:
                 return 0
-            rows = [self._row(letter, checkpoint) for letter in fresh]
-            name = own_name(table_mark(table.metadata.table_uuid), f"letters-{self._ids.new_id()}.parquet")
-            location = locations_of(table).new_data_location(name)
-            written = write_rows(table, location, (), rows)
+            written = self._write(table, [self._row(letter, checkpoint) for letter in fresh])
         faults.reached("deadletter.before")
-        try:
-            seen = TableVersion(table, self._manifests)
-            prepared = prepare(seen, (), [written], HistoryLimits(), (self._clock, self._ids), files=(location,))
-        except TransientError:
-            discard(table.io, [location], "the manifest of these dead letters could not be written")
-            raise
-        commit_all([prepared])
+        self._commit(table, (), [written])
         faults.reached("deadletter.after")
         return len(fresh)
+
+    def remove(self, digests: AbstractSet[str], until: datetime) -> int:
+        """Remove letters that were added up to `until`, by the digests of their origins; returns how many.
+
+        Raises like `add`.
+        """
+        condition = _all(_equal("sink", self._sink), _up_to("met_at", until.isoformat()))
+        return self._remove(condition, lambda row: row["met_at"] <= until and _origin(row).digest in digests)
+
+    def withdraw(self, checkpoint: str, kept: AbstractSet[str] = frozenset()) -> int:
+        """Remove the letters of a checkpoint that was never recorded, except `kept`; returns how many.
+
+        Its records are read again, and may be good by then. Letters for files that could not be read stay, and so do
+        rows of views. Raises like `add`.
+        """
+        condition = _all(_equal("sink", self._sink), _equal("checkpoint", checkpoint))
+
+        def left_behind(row: _Row) -> bool:
+            record = _origin(row)
+            whole = record.topic is not None or (record.file is not None and record.value is not None)
+            return row["checkpoint"] == checkpoint and whole and record.digest not in kept
+
+        return self._remove(condition, left_behind)
+
+    def _remove(self, condition: BooleanExpression, leaves: Callable[[_Row], bool]) -> int:
+        # an attempt without a known outcome is repeated: what it removed is no longer found
+        return retry_on((CommitConflict, CommitUnknown), ATTEMPTS, lambda: self._try_remove(condition, leaves))
+
+    def _try_remove(self, condition: BooleanExpression, leaves: Callable[[_Row], bool]) -> int:
+        removed: list[str] = []
+        kept: list[list[_Row]] = []
+        count = 0
+        with trying(f'loading table "{self._name}"'):
+            table = self._catalog.load_table(self._name.identifier)
+            for task in table.scan(condition).plan_files():
+                scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+                rows = scan.to_table([task]).to_pylist()
+                staying = [row for row in rows if row["sink"] != self._sink or not leaves(row)]
+                if len(staying) < len(rows):
+                    count += len(rows) - len(staying)
+                    removed.append(task.file.file_path)
+                    kept.append(staying)
+            together = [row for rows in kept for row in rows]
+            written = [self._write(table, together)] if together else []
+        if removed:
+            self._commit(table, removed, written)
+        return count
+
+    def _write(self, table: Table, rows: Sequence[_Row]) -> WrittenFile:
+        name = own_name(table_mark(table.metadata.table_uuid), f"letters-{self._ids.new_id()}.parquet")
+        return write_rows(table, locations_of(table).new_data_location(name), (), rows)
+
+    def _commit(self, table: Table, removed: Sequence[str], added: Sequence[WrittenFile]) -> None:
+        files = tuple(file.path for file in added)
+        try:
+            seen = TableVersion(table, self._manifests)
+            prepared = prepare(seen, removed, added, HistoryLimits(), (self._clock, self._ids), files=files)
+        except TransientError:
+            discard(table.io, files, "the manifest of these dead letters could not be written")
+            raise
+        commit_all([prepared])
 
     def _existing(self, table: Table, letters: Sequence[Letter]) -> list[Origin]:
         """Origins of letters in the table that may include some of these."""
         found = table.scan(_near(self._sink, letters), selected_fields=_ORIGIN).to_arrow().to_pylist()
         return [Origin(**row) for row in found]
 
-    def _row(self, letter: Letter, checkpoint: str) -> dict[str, Any]:
+    def _row(self, letter: Letter, checkpoint: str) -> _Row:
         error = letter.error
         reason = {"reason": error.primary, "detail": error.detail or None, "hint": error.hint or None}
         met = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         return {"sink": self._sink, **vars(letter.origin), **reason, "checkpoint": checkpoint, "met_at": met}
+
+
+def _origin(row: _Row) -> Origin:
+    return Origin(**{name: row[name] for name in _ORIGIN})
 
 
 def _missing(letters: Sequence[Letter], existing: Sequence[Origin]) -> list[Letter]:

@@ -125,7 +125,8 @@ class TableVersion:
     @cached_property
     def files(self) -> tuple[PartitionFile, ...]:
         """The files of the partitions. Raises OSError."""
-        entries = self.manifests.entries_of(self.table.io, *(line.manifest for line in self.lines))
+        data = (line.manifest for line in self.lines if line.manifest.content is ManifestContent.DATA)
+        entries = self.manifests.entries_of(self.table.io, *data)
         return tuple(PartitionFile(e.data_file.file_path, _values(e), e.data_file.record_count, e) for e in entries)
 
 
@@ -213,6 +214,9 @@ class _Change:
         surviving: list[ManifestEntry] = []
         gone: list[ManifestEntry] = []
         for line in seen.lines:
+            if line.manifest.content is not ManifestContent.DATA:  # of an engine that deleted rows
+                kept.append(line)
+                continue
             entries = seen.manifests.entries_of(seen.table.io, line.manifest)
             leaving = [entry for entry in entries if entry.data_file.file_path in removed]
             if leaving or (len(seen.lines) > MANIFESTS and len(entries) < MANY_FILES):
@@ -253,13 +257,13 @@ def _summary(seen: TableVersion, change: _Change, added: Sequence[WrittenFile]) 
         "total-data-files": len(staying) + len(added),
         "total-records": sum(f.record_count for f in staying) + counts["added-records"],
         "total-files-size": sum(f.file_size_in_bytes for f in staying) + counts["added-files-size"],
-        "total-delete-files": 0,
-        "total-position-deletes": 0,
-        "total-equality-deletes": 0,
+        **dict.fromkeys(_DELETE_TOTALS, 0),
     }
     operation = Operation.OVERWRITE if gone and added else Operation.DELETE if gone else Operation.APPEND
     shown = {name: str(count) for name, count in counts.items() if count} | {k: str(v) for k, v in totals.items()}
-    return Summary(operation, **shown)
+    head = head_of(seen.table.metadata)
+    known = dict(head.summary.additional_properties) if head and head.summary else {}
+    return Summary(operation, **shown | {name: known[name] for name in _DELETE_TOTALS if name in known})
 
 
 def _values(entry: ManifestEntry) -> tuple[Any, ...]:
@@ -293,6 +297,9 @@ def _unreferenced(prepared: Prepared, after: TableMetadata) -> list[str]:
                 raise
             after = newer
 
+
+_DELETE_TOTALS = ("total-delete-files", "total-position-deletes", "total-equality-deletes")
+"""Only other engines add deletes to these tables, and every snapshot keeps them."""
 
 _SMALL = 256
 _KNOWN = 512

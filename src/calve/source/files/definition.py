@@ -10,7 +10,7 @@ for CSV) select Spark's own reader instead, in its strictest mode (`FAILFAST`) u
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost, TerminalError
+from calve.model.change import Origin
 from calve.model.checkpoint import Offsets, SizeHint
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
@@ -28,8 +29,10 @@ from calve.source.files.records import (
     LINES,
     check_fields,
     csv_records,
+    csv_records_of,
     json_lines,
     json_records,
+    read_lines,
     record_schema,
     typed_rows,
     with_origin,
@@ -297,6 +300,33 @@ class FileSource:
         options = strictest | dict(definition.options) | spark_options(paths)
         reader = spark.read.format(definition.format).options(**options).schema(self._spark_schema(spark))
         return typed_rows(reader.load(paths))
+
+    def check_letters(self) -> None:
+        definition = self._definition
+        if not (definition.lines or definition.strict):
+            raise InvalidInput(
+                "dead letters of this source do not contain the records as they were read",
+                detail=f"They contain rows as JSON, which loses some values. Its format is {definition.format}"
+                f"{', with options of its reader' if definition.format in _NEEDS_SCHEMA else ''}.",
+                hint="Write the corrected rows to a new file.",
+            )
+
+    def why_not(self, origin: Origin) -> str:
+        if origin.topic is not None:
+            return "it is a record of a topic, and the source reads files"
+        if origin.file is None:
+            return "it is a row of a view, not a record"
+        return "it is a file that could not be read, without its records" if origin.value is None else ""
+
+    def records_of(self, spark: SparkSession, origins: Sequence[Origin]) -> DataFrame:
+        definition = self._definition
+        lines = spark.createDataFrame([(origin.value, origin.file) for origin in origins], LINES)
+        if definition.lines or definition.schema is None:
+            return lines
+        fields = declared_schema(definition.schema).fields
+        if definition.format == "csv":
+            return csv_records_of(lines, fields, definition.options)
+        return read_lines(lines, fields, definition.epoch_unit)
 
     def size(self, start: Offsets, end: Offsets) -> SizeHint:
         total = sum(f.size for f in self._ledger.files(Place.of(start), Place.of(end)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
@@ -26,6 +27,7 @@ from calve.spark.sqltext import ident
 from calve.storage.listing import spark_options
 
 _CORRUPT = f"{STEP}corrupt"
+_WHOLE = f"{STEP}whole"
 _LINE = "value"
 
 
@@ -57,9 +59,14 @@ def json_records(
 ) -> DataFrame:
     """The records in files with one JSON object per line. `unit` is that of numbers in TIMESTAMP columns."""
     lines = _lines(spark, paths)
-    reader = LineReader(tuple(fields), Settings(unit, _zone(spark)), csv=False)
     chosen = lines.selectExpr(f"cast({_LINE} as binary) as {_LINE}", _FILE)  # keeps bytes that are not UTF-8
-    return map_rows(chosen, [_LINE, SOURCE_FILE], reader.rows, record_schema(fields))
+    return read_lines(chosen, fields, unit)
+
+
+def read_lines(lines: DataFrame, fields: Sequence[T.StructField], unit: str | None = None) -> DataFrame:
+    """The records in lines with the columns `LINES`."""
+    reader = LineReader(tuple(fields), Settings(unit, _zone(lines.sparkSession)), csv=False)
+    return map_rows(lines, [_LINE, SOURCE_FILE], reader.rows, record_schema(fields))
 
 
 def json_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
@@ -76,15 +83,67 @@ def csv_records(
     spark: SparkSession, paths: list[str], fields: Sequence[T.StructField], options: Mapping[str, str]
 ) -> DataFrame:
     """The records in CSV files. Names in a header must be those of the columns."""
-    texts = T.StructType(
-        [*(T.StructField(f.name, T.StringType()) for f in fields), T.StructField(_CORRUPT, T.StringType())]
-    )
+    texts = _texts(fields)
     settings = {"enforceSchema": "false", **options, **_MUST_EXIST, **spark_options(paths), "mode": "PERMISSIVE"}
     rows = spark.read.format("csv").options(**settings, columnNameOfCorruptRecord=_CORRUPT).schema(texts).load(paths)
-    reader = LineReader(tuple(fields), Settings(zone=_zone(spark)), csv=True)
     names = [f.name for f in fields]
-    chosen = rows.selectExpr(*(ident(n) for n in [*names, _CORRUPT]), _FILE)
-    return map_rows(chosen, [ident(n) for n in [*names, _CORRUPT, SOURCE_FILE]], reader.rows, record_schema(fields))
+    return _read_texts(rows.selectExpr(*(ident(n) for n in [*names, _CORRUPT]), _FILE), fields)
+
+
+def _texts(fields: Sequence[T.StructField]) -> T.StructType:
+    """The columns that Spark reads from CSV files: texts, and the whole line if their number is wrong."""
+    return T.StructType(
+        [*(T.StructField(f.name, T.StringType()) for f in fields), T.StructField(_CORRUPT, T.StringType())]
+    )
+
+
+def _read_texts(rows: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
+    reader = LineReader(tuple(fields), Settings(zone=_zone(rows.sparkSession)), csv=True)
+    inputs = [ident(n) for n in [*(f.name for f in fields), _CORRUPT, SOURCE_FILE]]
+    return map_rows(rows, inputs, reader.rows, record_schema(fields))
+
+
+def csv_records_of(lines: DataFrame, fields: Sequence[T.StructField], options: Mapping[str, str]) -> DataFrame:
+    """The records in letters of CSV files, with the columns `LINES`: rows as JSON, or lines as they were."""
+    texts = _texts(fields)
+    names = tuple(f.name for f in fields)
+    split = T.StructType([*texts.fields, *LINES.fields])
+    values = map_rows(lines, LINES.names, lambda: _LetterRows(names), split)
+    settings = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    declared = ", ".join(f"{ident(name)} string" for name in texts.names)
+    parsed_line = F.from_csv(F.col(_LINE).cast("string"), declared, settings)
+    whole = F.when(F.col(_LINE).isNotNull(), parsed_line).otherwise(F.struct(*(F.col(ident(n)) for n in texts.names)))
+    chosen = values.select(whole.alias(_WHOLE), SOURCE_FILE).select(f"{_WHOLE}.*", SOURCE_FILE)
+    return _read_texts(chosen, fields)
+
+
+class _LetterRows:
+    """Splits letters of CSV files into texts; a line is left to Spark's parser. Runs in tasks.
+
+    Values are matched to columns by their order, as in a file: columns may have other names by now. A row whose null
+    values are left out is matched by names.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
+    def __call__(self, columns: Columns, _: int) -> Iterator[list[Any]]:
+        for value, file in zip(columns[_LINE], columns[SOURCE_FILE], strict=True):
+            texts = self._texts(value)
+            yield [*(texts or [None] * len(self._names)), None, value if texts is None else None, file]
+
+    def _texts(self, value: bytes) -> list[str | None] | None:
+        try:
+            row = json.loads(value, parse_int=str, parse_float=str, parse_constant=str)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(row, dict) or not all(text is None or isinstance(text, str | bool) for text in row.values()):
+            return None
+        if len(row) != len(self._names):
+            if not row.keys() <= set(self._names):
+                return None
+            row = {name: row.get(name) for name in self._names}
+        return [str(text).lower() if isinstance(text, bool) else text for text in row.values()]
 
 
 _FILE = f"nullif(regexp_replace(_metadata.file_path, '^file:/+', 'file:///'), '') as {SOURCE_FILE}"

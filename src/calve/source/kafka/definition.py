@@ -6,7 +6,7 @@ names both. Partitions that are added later are read from their beginning.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost
+from calve.model.change import Origin
 from calve.model.checkpoint import Offsets, SizeHint
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
@@ -199,6 +200,27 @@ class KafkaSource:
     def _read(self, spark: SparkSession, lower: PartitionOffsets, upper: PartitionOffsets) -> Records:
         tasks = splits(lower, upper, 2 * spark.sparkContext.defaultParallelism)
         records, fields = self._reader.records(spark, tasks), self._fields()
+        return records if fields is None else typed_records(records, fields, self._definition.epoch_unit)
+
+    def check_letters(self) -> None:
+        unknown = {"headers", "timestamp"} | ({"key"} if self._definition.schema is not None else set())
+        lacking = [what for what, _ in self._definition.included if what in unknown]
+        if lacking:
+            raise InvalidInput(
+                f"dead letters do not contain the {lacking[0]} of a record",
+                detail=f"The source has a column for it: INCLUDE {lacking[0].upper()}.",
+                hint="Send the corrected records to the topic again.",
+            )
+
+    def why_not(self, origin: Origin) -> str:
+        if origin.topic is not None:
+            return ""
+        if origin.file is None:
+            return "it is a row of a view, not a record"
+        return "it is a record of a file, and the source reads a topic"
+
+    def records_of(self, spark: SparkSession, origins: Sequence[Origin]) -> Records:
+        records, fields = self._reader.records_of(spark, origins), self._fields()
         return records if fields is None else typed_records(records, fields, self._definition.epoch_unit)
 
     def contents(self, spark: SparkSession, end: Offsets) -> Records:

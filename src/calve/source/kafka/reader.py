@@ -92,6 +92,29 @@ class TopicReader:
 
         return PythonRecords(spark.range(0, len(tasks), 1, len(tasks)), run, self.schema)
 
+    def records_of(self, spark: SparkSession, origins: Sequence[Origin]) -> DataFrame:
+        """The records of letters. Avro is decoded again, in tasks."""
+        kept = read_schema(included=False, decoded=False)
+        rows = [(o.key, o.value, o.topic, o.partition, o.offset) for o in origins]
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            schema = arrow_schema_of(self.schema)
+            for batch in batches:
+                if batch.num_rows:
+                    yield self._decode_in_task(batch, schema)
+
+        return spark.createDataFrame(rows, kept).mapInArrow(run, self.schema)
+
+    def _decode_in_task(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        try:
+            return self.decode_letters([Origin(**row) for row in batch.to_pylist()], schema)
+        except CalveError as error:
+            raise TaskFailed(error.encode()) from error
+
+    def decode_letters(self, origins: Sequence[Origin], schema: pa.Schema) -> pa.RecordBatch:
+        """The records of letters, decoded by this process. Raises TransientError if the registry does not respond."""
+        return _Decoding(self).batch([LetterMessage(origin) for origin in origins], schema)
+
     def _in_task(self, splits: list[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
             yield from self.read_here(splits, schema)
@@ -109,6 +132,83 @@ class TopicReader:
             reading.close()
 
 
+@dataclass(frozen=True)
+class LetterMessage:
+    """A record that was kept as a dead letter, with the interface of a consumed message as far as letters have it."""
+
+    origin: Origin
+
+    def topic(self) -> str | None:
+        return self.origin.topic
+
+    def partition(self) -> int | None:
+        return self.origin.partition
+
+    def offset(self) -> int | None:
+        return self.origin.offset
+
+    def key(self) -> bytes | None:
+        return self.origin.key
+
+    def value(self) -> bytes | None:
+        return self.origin.value
+
+
+class _Decoding:
+    """Turns messages into rows of records."""
+
+    def __init__(self, reader: TopicReader) -> None:
+        self._reader = reader
+        self._avro = AvroReader(reader.avro) if reader.avro else None
+
+    def batch(self, messages: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+        rows = [self._row(message) for message in messages]
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _row(self, message: Any) -> list[Any]:
+        key, value, place = message.key(), message.value(), _place(message)
+        if not self._reader.included and self._avro is None:
+            return [key, value, *place]
+        included = problem = None
+        found_key, found_value = key, value
+        try:
+            if self._avro is not None:
+                found_key, found_value = self._avro.key(key), self._avro.value(value)
+            if self._reader.included:
+                included = self._included(message, found_key)
+        except Malformed as error:
+            found_key, found_value, included = key, None, None
+            problem = bad_row(error, Origin(place[0], place[1], place[2], key=key, value=value))
+        row = [found_key, found_value, *place]
+        row += [included] if self._reader.included else []
+        return [*row, problem, *([key, value] if self._avro is not None else [])]
+
+    def _included(self, message: Any, key: bytes | None) -> str:
+        values: dict[str, Any] = {}
+        for what, name in self._reader.included:
+            match what:
+                case "key":
+                    values[name] = _text(key)
+                case "headers":
+                    values[name] = [
+                        {"key": header, "value": None if data is None else b64encode(data).decode()}
+                        for header, data in message.headers() or ()
+                    ]
+                case "timestamp":
+                    kind, millis = message.timestamp()
+                    known = kind != installed().TIMESTAMP_NOT_AVAILABLE
+                    values[name] = moment_text(millis) if known else None
+                case _:
+                    values[name] = dict(zip(("topic", "partition", "offset"), _place(message), strict=True))[what]
+        return json.dumps(values)
+
+
+def _place(message: Any) -> list[Any]:
+    return [message.topic(), message.partition(), message.offset()]
+
+
 class _Reading:
     """A running consumer."""
 
@@ -116,7 +216,7 @@ class _Reading:
         self._reader = reader
         self._kafka = installed()
         self._errors: list[Any] = []
-        self._avro = AvroReader(reader.avro) if reader.avro else None
+        self._decoding = _Decoding(reader)
         settings = {
             "group.id": "calve",  # librdkafka requires one; it is never joined, and nothing is committed to it
             "enable.auto.commit": False,
@@ -173,50 +273,7 @@ class _Reading:
         )
 
     def batch(self, messages: list[Any], schema: pa.Schema) -> pa.RecordBatch:
-        rows = [self._row(message) for message in messages]
-        columns = zip(*rows, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    def _row(self, message: Any) -> list[Any]:
-        key, value, place = message.key(), message.value(), self._place(message)
-        if not self._reader.included and self._avro is None:
-            return [key, value, *place]
-        included = problem = None
-        found_key, found_value = key, value
-        try:
-            if self._avro is not None:
-                found_key, found_value = self._avro.key(key), self._avro.value(value)
-            if self._reader.included:
-                included = self._included(message, found_key)
-        except Malformed as error:
-            found_key, found_value, included = key, None, None
-            problem = bad_row(error, Origin(place[0], place[1], place[2], key=key, value=value))
-        row = [found_key, found_value, *place]
-        row += [included] if self._reader.included else []
-        return [*row, problem, *([key, value] if self._avro is not None else [])]
-
-    def _place(self, message: Any) -> list[Any]:
-        return [self._reader.topic, message.partition(), message.offset()]
-
-    def _included(self, message: Any, key: bytes | None) -> str:
-        values: dict[str, Any] = {}
-        for what, name in self._reader.included:
-            match what:
-                case "key":
-                    values[name] = _text(key)
-                case "headers":
-                    values[name] = [
-                        {"key": header, "value": None if data is None else b64encode(data).decode()}
-                        for header, data in message.headers() or ()
-                    ]
-                case "timestamp":
-                    kind, millis = message.timestamp()
-                    known = kind != self._kafka.TIMESTAMP_NOT_AVAILABLE
-                    values[name] = moment_text(millis) if known else None
-                case _:
-                    values[name] = dict(zip(("topic", "partition", "offset"), self._place(message), strict=True))[what]
-        return json.dumps(values)
+        return self._decoding.batch(messages, schema)
 
 
 def _gone(codes: Any) -> set[int]:
