@@ -40,8 +40,9 @@ from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.snapshot.consumers import ConsumerTag, consumer_tag
 from calve.lake import TableRef
-from calve.model.change import ORDER
+from calve.model.change import DIFF, ORDER, TIME
 from calve.model.changelog import (
+    CHANGE_COLUMNS,
     CHANGE_TYPE,
     FRONTIER,
     MAX_HOLD_MS,
@@ -63,6 +64,7 @@ from calve.source.following import (
     check_consumer,
     steps_taken,
 )
+from calve.spark.sqltext import ident
 from calve.storage.state import StateStore
 
 MAX_ROWS = 1_000_000
@@ -179,15 +181,13 @@ class TableSource:
         return f"table {self._ref}"
 
     def schema(self, _spark: SparkSession) -> StructType:
-        """The columns of the table when this was first asked. Raises TransientError while it does not exist.
-
-        Without the order that calve stores in some tables: it orders changes of another source.
-        """
-        return StructType([*self._columns(), *CHANGE_FIELDS])
+        """The columns of the table when this was first asked. Raises TransientError while it does not exist."""
+        return record_fields(self._columns())
 
     def _columns(self) -> StructType:
+        """Without the order that calve stores in some tables: it orders changes of another source."""
         columns = StructType.fromJson(json.loads(self._read_as().columns))
-        return StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns if f.name != ORDER])
+        return StructType([f for f in columns if f.name != ORDER])
 
     def _read_as(self) -> TableShape:
         """The columns that all snapshots are read with."""
@@ -319,13 +319,14 @@ class TableSource:
     def _contents(self, spark: SparkSession, table: LoadedTable, place: TablePlace) -> DataFrame:
         scan = Scan.of(table, AsOf(snapshot_id=place.snapshot_id)).read_as(self._read_as().schema_id)
         rows = frame_of(spark, scan, self._columns().names, None).frame
-        return rows.select(
+        found = rows.select(
             "*",
             F.lit(ChangeType.INSERT.value).alias(CHANGE_TYPE),
             F.lit(place.sequence_number).cast("bigint").alias(VERSION),
             F.lit(None).cast("timestamp").alias(TIMESTAMP),
             F.lit(None).cast("string").alias(FRONTIER),
-        ).to(self.schema(spark))
+        )
+        return self._renamed(found)
 
     def _changes(self, spark: SparkSession, table: LoadedTable, since: TablePlace, until: TablePlace) -> DataFrame:
         schema_id = self._read_as().schema_id
@@ -333,7 +334,22 @@ class TableSource:
         check_order(table, [snapshot for _, snapshot in found.pairs])
         key = self._definition.key or None
         request = ChangeRequest.of(found, key=key, columns=self._columns().names, net=False, before=True)
-        return changes_frame(spark, request, None).frame.select(*self.schema(spark).names).to(self.schema(spark))
+        rows = changes_frame(spark, request, None).frame
+        return self._renamed(rows.select(*map(ident, [*self._columns().names, *CHANGE_COLUMNS])))
+
+    def _renamed(self, frame: DataFrame) -> DataFrame:
+        schema = self.schema(frame.sparkSession)
+        return frame.toDF(*schema.names).to(schema)
+
+
+def record_fields(columns: StructType) -> StructType:
+    """The columns of a source over a table with these columns.
+
+    The two columns of a log (MODE APPEND) lose their first letter: a sink has such columns of its own.
+    """
+    names = {name: name.removeprefix("_") for name in (DIFF, TIME)}
+    kept = [StructField(names.get(f.name, f.name), f.dataType, metadata=f.metadata) for f in columns]
+    return StructType([*kept, *CHANGE_FIELDS])
 
 
 def offsets_of(place: TablePlace) -> str:
