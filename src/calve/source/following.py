@@ -80,13 +80,15 @@ class ConsumerHold:
         now = self._clock.monotonic()
         if self._moved_at is not None and now - self._moved_at < MOVE_SECONDS:
             return
+        moved = True
         try:
-            self._tag.hold(table, kept)
+            moved = self._tag.hold(table, kept)
         except TransientError as error:
             if self._moved_at is None:
                 raise
             _log.warning("tag %s was not moved: %s", self._tag.tag, error)
-        self._moved_at = now
+        if moved:
+            self._moved_at = now
 
     def hold_first(self, table: LoadedTable, place: TablePlace) -> None:
         """Put the tag on a place unless it exists: it may be that of an earlier run, which has read less."""
