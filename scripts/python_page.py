@@ -20,9 +20,9 @@ PAGE = ROOT / "docs" / "python.md"
 GROUPS = {
     "Start": ("connect", "Lake", "TableRef"),
     "Sinks": ("sink", "Sink", "Query", "ReplayReport"),
-    "Sources": ("files", "kafka", "orders"),
+    "Sources": ("files", "kafka", "orders", "table_changes"),
     "Envelopes": ("NoEnvelope", "Upsert", "Debezium", "Diff"),
-    "Reading": ("read", "changes"),
+    "Reading": ("read", "changes", "stream_changes"),
     "Maintenance": ("compact", "convert_deletes"),
     "Status": ("Status", "Health", "CommitReport"),
     "Errors": ("CalveError",),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from calve.source.generator import orders as orders
     from calve.source.kafka.definition import kafka as kafka
     from calve.source.table import table_changes as table_changes
+    from calve.source.table_stream import stream_changes as stream_changes
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ _PUBLIC = {
     "orders": "calve.source.generator",
     "read": "calve.reader.read",
     "sink": "calve.pipeline.sink",
+    "stream_changes": "calve.source.table_stream",
     "table_changes": "calve.source.table",
 }
 
@@ -86,6 +88,7 @@ __all__ = [
     "orders",
     "read",
     "sink",
+    "stream_changes",
     "table_changes",
 ]
 

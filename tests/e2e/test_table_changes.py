@@ -81,6 +81,47 @@ def test_a_chain_of_tables_follows_its_source_from_one_file(spark: SparkSession,
     assert {row[4] for row in shown.rows} == {"0"}, "the tags are where the sinks are"
 
 
+LOG = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SOURCE visits (page STRING, seconds INT) FROM FILES (PATH = '{folder}', FORMAT = 'json') ENVELOPE NONE;
+CREATE SINK log FROM visits TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "log" MODE APPEND
+  WITH (ON FOREIGN COMMIT = 'accept');
+
+CREATE SOURCE logged FROM ICEBERG TABLE lake.shop.log;
+CREATE SINK copy FROM logged TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "copy" MODE APPEND;
+CREATE VIEW totals AS SELECT page, count(*) AS visits, sum(seconds) AS seconds FROM logged
+  WHERE calve_diff > 0 GROUP BY page;
+CREATE SINK totals FROM totals TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "totals";
+"""
+
+
+def test_a_log_feeds_another_log_and_totals(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    lake = Pipelines(tmp_path / "home", spark)
+
+    def visit(name: str, *visits: tuple[str, int]) -> None:
+        rows = [json.dumps({"page": page, "seconds": seconds}) for page, seconds in visits]
+        (folder / f"{name}.json").write_text("\n".join(rows))
+
+    visit("1", ("a", 1), ("a", 1), ("b", 5))
+    ended = {result.name: result.exit_code for result in lake.run(LOG.format(folder=folder))}
+    assert ended == dict.fromkeys(("log", "copy", "totals"), 0)
+    visit("2", ("a", 7), ("c", 2))
+    assert {result.exit_code for result in lake.run()} == {0}
+    assert lake.rows("shop.totals") == [("a", 3, 9), ("b", 1, 5), ("c", 1, 2)]
+    log = sorted(lake.rows("shop.log"))
+    assert sorted(lake.rows("shop.copy", "page", "seconds", "calve_diff", "calve_time")) == log
+    assert {row[0] for row in lake.rows("shop.copy", "_calve_diff")} == {1}
+    # Somebody else deletes old rows of the log: a copy that keeps every change keeps that, too.
+    with pytest.warns(UserWarning, match="falling back to copy-on-write"):
+        lake.table("shop.log").delete("page = 'a'")
+    assert {result.exit_code for result in lake.run()} == {0}
+    assert lake.rows("shop.totals") == [("b", 1, 5), ("c", 1, 2)]
+    retracted = [row[0] for row in lake.rows("shop.copy", "page", "_calve_diff") if row[1] < 0]
+    assert retracted == ["a"] * 3
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_copy_follows_the_columns_rewrites_and_deletes_of_another_writer(tmp_path: Path) -> None:
     made = EvolvingTable(tmp_path, random.Random(2))

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import calve
 from calve.catalog.connect import connect_embedded
-from calve.errors import UnreadableFile
+from calve.errors import InvalidInput, UnreadableFile
 from calve.reader.read import read
 from calve.source.generator import expected_orders, orders
 from calve.spark.failures import told_as
@@ -70,6 +70,38 @@ def test_driver_tasks_and_sparks_own_writer_give_the_same_rows(
     assert rows_of(duckdb_rows(lake.open().load_table("shop.orders").metadata_location)) == EXPECTED
     found = read(spark, lake.table("shop.orders"), where="id >= 0")
     assert rows_of([row.asDict() for row in found.collect()]).keys() == EXPECTED.keys()
+
+
+def test_changes_are_followed_by_queries_of_spark_4(spark: SparkSession, tmp_path: Path) -> None:
+    lake = calve.connect(home=tmp_path / "home")
+    table = lake.table("shop.orders")
+    assert calve.sink(ORDERS, name="orders", into=table, key=["id"]).start().await_termination(200)
+    if spark.version.startswith("3."):
+        with pytest.raises(InvalidInput, match="needs Spark 4"):
+            calve.stream_changes(spark, table)
+        return
+
+    def follow(*, once: bool) -> None:
+        changes = calve.stream_changes(spark, table, start="earliest", max_rows_per_batch=3_000)
+        writer = changes.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = (writer.trigger(availableNow=True) if once else writer).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    follow(once=False)
+    found = lake.open().load_table("shop.orders")
+    gone = sorted(EXPECTED)[:3]
+    for once, key in zip((True, False, True), gone, strict=True):
+        with pytest.warns(UserWarning, match="falling back to copy-on-write"):
+            found.delete(f"id = {key}")
+        follow(once=once)
+    state = {}
+    for row in spark.read.parquet(str(tmp_path / "out")).orderBy("_commit_version").collect():
+        state[row["id"]] = row["_change_type"] != "delete"
+    assert {key for key, there in state.items() if there} == EXPECTED.keys() - set(gone)
 
 
 def test_a_bounded_frame_of_many_types_is_a_table(spark: SparkSession, tmp_path: Path) -> None:

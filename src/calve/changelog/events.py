@@ -28,9 +28,10 @@ from calve.reader.projection import Projection, field_id
 from calve.reader.row_groups import GroupBounds, GroupTest
 from calve.reader.rows import group_batches, group_offset, rows_without_columns
 
-STEP, ADDED, WHOLE = "_calve_step", "_calve_added", "_calve_whole"
-"""Columns of events after those of the table: the number of the step, whether the row was added, and whether all
-columns count: what is read of other rows by chance must not decide."""
+STEP, ADDED, WHOLE, ORIGIN = FLAGS = "_calve_step", "_calve_added", "_calve_whole", "_calve_origin"
+"""Columns of events after those of the table: the number of the step; whether the row was added; whether all columns
+count: what is read of other rows by chance must not decide; and the file and position of the row, as one number."""
+_POSITION_BITS = 36
 
 Mask = NDArray[np.bool_]
 
@@ -48,8 +49,8 @@ class EventTarget:
     @property
     def schema(self) -> pa.Schema:
         """The schema of events."""
-        flags = [pa.field(STEP, pa.int32()), pa.field(ADDED, pa.bool_()), pa.field(WHOLE, pa.bool_())]
-        return pa.schema([*self.target.schema, *flags])
+        flags = zip(FLAGS, (pa.int32(), pa.bool_(), pa.bool_(), pa.int64()), strict=True)
+        return pa.schema([*self.target.schema, *(pa.field(name, kind) for name, kind in flags)])
 
     @cached_property
     def light_target(self) -> ReadTarget:
@@ -146,7 +147,7 @@ class ChangedRows:
             open_input(split.file.path, self._into.target.io_properties) as source,
             pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us") as parquet,
         ):
-            file = _OpenFile(parquet, self._into, split, self._keys, self._open)
+            file = _OpenFile(parquet, self._into, split, self._keys, self._open, self._changed.number)
             first = 0
             for group in range(parquet.metadata.num_row_groups):
                 metadata = parquet.metadata.row_group(group)
@@ -155,7 +156,7 @@ class ChangedRows:
                     decided = self._events.within(first, rows)
                     events = _Events.joined([decided, *file.opened(group, first, rows, self._into)])
                     if len(events):
-                        yield from file.columns(group, events)
+                        yield from file.columns(group, events, first)
                 first += rows
 
     def _known(self, transition: Transition) -> list[_Events]:
@@ -234,8 +235,10 @@ class _OpenFile:
         split: FileSplit,
         keys: TaskKeySets,
         undecided: Sequence[_Open],
+        number: int,
     ) -> None:
         self._parquet, self._into, self._keys, self._undecided = parquet, into, keys, undecided
+        self._origin = number << _POSITION_BITS
         self._file = split.file
         constants = dict(split.file.constants)
         self._wide = Projection(parquet.schema_arrow, into.target, constants)
@@ -306,24 +309,24 @@ class _OpenFile:
         bounds = self._bounds[ids].of(group)
         return all(found is None or keys.reaches(at, found) for at, found in enumerate(bounds))
 
-    def columns(self, group: int, events: _Events) -> Iterator[pa.RecordBatch]:
-        """The events of a row group with their columns."""
+    def columns(self, group: int, events: _Events, offset: int) -> Iterator[pa.RecordBatch]:
+        """The events of a row group with their columns; its first row is at `offset` in the file."""
         wide = bool(events.wide.any())
         projection, target = (self._wide, self._into.target) if wide else (self._light, self._into.light_target)
         names = projection.needed(n for f in target.schema if (n := field_id(f)) is not None)
         first = 0
         for batch in group_batches(self._parquet, group, names):
             piece = events.within(first, batch.num_rows)
-            first += batch.num_rows
             if len(piece):
                 chosen = projection.batch(batch.take(pa.array(piece.positions)))
-                yield self._batch(chosen, piece)
+                yield self._batch(chosen, piece, self._origin + offset + first)
+            first += batch.num_rows
 
-    def _batch(self, chosen: pa.RecordBatch, events: _Events) -> pa.RecordBatch:
+    def _batch(self, chosen: pa.RecordBatch, events: _Events, origin: int) -> pa.RecordBatch:
         schema = self._into.schema
         known = dict(zip(chosen.schema.names, chosen.columns, strict=True))
         columns = [
             known[f.name] if f.name in known else pa.nulls(len(events), f.type) for f in self._into.target.schema
         ]
-        flags = [pa.array(events.steps), pa.array(events.added), pa.array(events.wide)]
+        flags = map(pa.array, (events.steps, events.added, events.wide, events.positions + origin))
         return pa.RecordBatch.from_arrays([*columns, *flags], schema=schema)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
-from calve.changelog.events import ADDED, STEP, WHOLE, EventTarget
+from calve.changelog.events import FLAGS, EventTarget
 from calve.changelog.pairing import Pairing
 from calve.changelog.worker import EventTask, PartitionPairing, RangePairing, events_of_task
 from calve.iceberg.planning.change_range import ChangeRange
@@ -36,11 +36,11 @@ _META = [
     T.StructField(TIMESTAMP, T.TimestampType(), nullable=False),
     T.StructField(FRONTIER, T.StringType(), nullable=True),
 ]
-_FLAGS = [
-    T.StructField(STEP, T.IntegerType()),
-    T.StructField(ADDED, T.BooleanType()),
-    T.StructField(WHOLE, T.BooleanType()),
-]
+FLAG_FIELDS = tuple(
+    T.StructField(name, kind)
+    for name, kind in zip(FLAGS, (T.IntegerType(), T.BooleanType(), T.BooleanType(), T.LongType()), strict=True)
+)
+"""The flags of events."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def changes_frame(spark: SparkSession, request: ChangeRequest, where: Where | No
     )
     events = _events(spark, needed, tasks)
     if where is not None:
-        events = events.where(where).select(*map(ident, [*wanted.columns, STEP, ADDED, WHOLE]))
+        events = events.where(where).select(*map(ident, [*wanted.columns, *FLAGS]))
     by_place = [T.StructField(f"c{n}", f.dataType) for n, f in enumerate([*schema, *_META])]
     names = [*schema.fieldNames(), *(f.name for f in _META)]
     if where is None and _is_small(request, plan):
@@ -119,7 +119,7 @@ def changes_frame(spark: SparkSession, request: ChangeRequest, where: Where | No
     partitions = max(min(parallelism, len(tasks.tasks)), -(-plan.rows // _PARTITION_ROWS))
     events = events.toDF(*names_by_place(len(events.columns)))
     if partitions > 1:
-        events = events.repartition(partitions, *_shuffled_by(request, schema))
+        events = events.repartition(partitions, *shuffled_by(request.key, schema))
     elif len(tasks.tasks) > 1:
         events = events.coalesce(1)
     paired = events.mapInArrow(PartitionPairing(request.pairing(plan)).read, T.StructType(by_place))
@@ -134,16 +134,16 @@ def _is_small(request: ChangeRequest, plan: ChangePlan) -> bool:
 
 
 def _events(spark: SparkSession, needed: ChangeRange, tasks: TaskList[EventTask, EventTarget]) -> DataFrame:
-    fields = [*T.StructType.fromJson(needed.spark_schema), *_FLAGS]
+    fields = [*T.StructType.fromJson(needed.spark_schema), *FLAG_FIELDS]
     by_place = [T.StructField(f"c{n}", f.dataType) for n, f in enumerate(fields)]
     count = len(tasks.tasks)
     numbers = spark.range(0, count, 1, max(1, count))
     return numbers.mapInArrow(tasks.read, T.StructType(by_place)).toDF(*(f.name for f in fields))
 
 
-def _shuffled_by(request: ChangeRequest, schema: T.StructType) -> list[str]:
+def shuffled_by(key: Sequence[str], schema: T.StructType) -> list[str]:
     """Columns by place whose values are equal in equal rows: the key, else all that Spark can hash."""
-    names = request.key or [f.name for f in schema if not _has_map(f.dataType)]
+    names = key or [f.name for f in schema if not _has_map(f.dataType)]
     places = {f.name: f"c{place}" for place, f in enumerate(schema)}
     return [places[name] for name in names]
 

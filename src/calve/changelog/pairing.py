@@ -5,7 +5,9 @@ update if it is one deleted and one added row, else deletes, then inserts.
 
 Net, a key has the row that the first step touching it deletes, if it deletes one, and the row that the last step
 touching it adds, if it adds one. If a key is seen to have several rows, its net changes are the difference of the rows
-as multisets, which needs all columns of deleted rows. Without a key, every row is its own.
+as multisets, which needs all columns of deleted rows. It is seen if a step deletes or adds two, or deletes another row
+than the last one that a step has added: one with other values, or in another place, unless a rewrite between the two
+steps may have moved it. Without a key, every row is its own.
 
 The events of a key must be in the same table. All steps are vectorized over the table.
 """
@@ -16,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from calve.changelog.events import FLAGS
 from calve.changelog.row_numbers import Numbers, paired, row_numbers
 from calve.errors import TerminalError
 from calve.model.changelog import CHANGE_TYPE, FRONTIER, TIMESTAMP, VERSION, ChangeType, Step
@@ -51,14 +54,14 @@ class Pairing:
     """Whether former values of updated rows are returned."""
 
     def changes(self, events: pa.Table) -> pa.Table:
-        """The changes, by step and key, deletes of a key first. The last three columns of events are their flags.
+        """The changes, by step and key, deletes of a key first. The last columns of events are their flags.
 
         Raises TerminalError if several rows have one key and their columns were not read.
         """
-        rows = events.select(range(events.num_columns - 3))
+        rows = events.select(range(events.num_columns - len(FLAGS)))
         if not events.num_rows:
             return self._table(rows, np.empty(0, np.int64), np.empty(0, np.int64))
-        step, added, whole = (c.to_numpy() for c in events.columns[-3:])
+        step, added, whole, origin = (c.to_numpy() for c in events.columns[-len(FLAGS) :])
         compared = not self.key or bool((whole & ~added).any())  # else no deleted row can equal an added one
         values = row_numbers(rows.columns, len(step)) if compared else np.zeros(len(step), np.int64)
         keys = row_numbers([rows.column(place) for place in self.key], len(step)) if self.key else values
@@ -68,7 +71,8 @@ class Pairing:
         if not self.net:
             places, types, steps = found.every_step()
         elif self.key:
-            places, types, steps = found.net()
+            rewrites = np.array([one.rewrites for one in self.steps])
+            places, types, steps = found.net(_keys_of_strangers(step, added, keys, origin, rewrites))
         else:
             places, types, steps = found.difference(np.ones(len(index), bool), keyed=False)
         if not self.before:
@@ -153,8 +157,11 @@ class _Found:
         update = ((visit.deleted == 1) & (visit.added == 1))[visit.of_event]
         return self.places, _types(self.added, update), _numbers(self.step)
 
-    def net(self) -> _Changes:
-        """The first and the last row of keys that never have two; the difference of multisets for the others."""
+    def net(self, strangers: Numbers) -> _Changes:
+        """The first and the last row of keys that never have two; the difference of multisets for the others.
+
+        `strangers` are keys that are known to have several rows.
+        """
         if not len(self.places):
             return self.places, self.key, _numbers(self.step)
         visit = _Visits(self)
@@ -163,6 +170,7 @@ class _Found:
         several[1:] |= follows & ((visit.deleted[1:] != visit.added[:-1]) | visit.deletes_another_row[1:])
         many = np.zeros(int(self.key.max()) + 1, bool)
         many[visit.key[several]] = True
+        many[strangers[strangers < len(many)]] = True
         last = np.r_[~follows, True]
         first = np.r_[True, ~follows]
         before = ~self.added & first[visit.of_event] & ~many[self.key]
@@ -209,6 +217,21 @@ class _Found:
         )
         update = one[key[left]] if keyed else np.zeros(len(left), bool)
         return self.places[index[left]], _types(added[left], update), newest[key[left]]
+
+
+def _keys_of_strangers(
+    step: NDArray[np.int32], added: Mask, key: Numbers, origin: Numbers, rewrites: Numbers
+) -> Numbers:
+    """Keys of which a step deletes a row in another place than the one that the last step before it added.
+
+    A rewrite of files between the two steps may have moved the row. Rows that a step only moves itself are events, too.
+    """
+    order = np.lexsort((added, step, key))  # a step deletes, then adds
+    pairs = order[:-1], order[1:]
+    follows = (key[pairs[0]] == key[pairs[1]]) & added[pairs[0]] & ~added[pairs[1]] & (step[pairs[0]] < step[pairs[1]])
+    unmoved = rewrites[step[pairs[0]]] == rewrites[step[pairs[1]]]
+    found: Numbers = key[pairs[1][follows & unmoved & (origin[pairs[0]] != origin[pairs[1]])]]
+    return found
 
 
 def _types(added: Mask, update: Mask) -> Numbers:

@@ -3,14 +3,19 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from calve.changelog.events import ChangedRows, EventTarget, TaskKeySets
+from calve.changelog.events import FLAGS, ChangedRows, EventTarget, TaskKeySets
 from calve.changelog.pairing import Pairing
-from calve.model.changelog import ChangedFile
+from calve.model.changelog import FRONTIER, TIMESTAMP, VERSION, ChangedFile, ChangeType, Step
 from calve.model.scan import FileSplit
 from calve.reader.deletes import TaskDeletes
 from calve.reader.worker import TaskList, failing_in_task, names_by_place, reading_of
+
+STEP_FIELDS = (VERSION, TIMESTAMP, FRONTIER)
+"""Columns of a stream's events after their flags: what is known of their step; times are in milliseconds."""
 
 _BATCH_ROWS = 65_536
 
@@ -63,3 +68,56 @@ class PartitionPairing:
             found = changes_of(batches, batches[0].schema, self.pairing)
         named = found.rename_columns(names_by_place(found.num_columns))
         yield from named.to_batches(max_chunksize=_BATCH_ROWS)
+
+
+@dataclass(frozen=True)
+class StreamPairing:
+    """Pairs the events of a partition of one batch of a stream. Its steps are known from the events alone.
+
+    Rows of the first snapshot have a negative step. They are inserts, and are never held.
+    """
+
+    key: tuple[int, ...]
+    before: bool
+
+    def read(self, events: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`: events with their steps -> changes, with columns named by index."""
+        held: list[pa.RecordBatch] = []
+        for batch in events:
+            initial = pc.less(batch.column(_step_place(batch)), 0)
+            if pc.any(initial).as_py():
+                yield _inserted(batch.filter(initial))
+                batch = batch.filter(pc.invert(initial))  # noqa: PLW2901 - the rest
+            if batch.num_rows:
+                held.append(batch)
+        if not held:
+            return
+        with failing_in_task():
+            table = pa.Table.from_batches(held)
+            pairing = Pairing(_steps_of(table), self.key, net=False, before=self.before)
+            found = pairing.changes(table.select(range(table.num_columns - len(STEP_FIELDS))))
+        yield from found.rename_columns(names_by_place(found.num_columns)).to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def _step_place(events: pa.RecordBatch | pa.Table) -> int:
+    return int(events.num_columns) - len(STEP_FIELDS) - len(FLAGS)
+
+
+def _inserted(events: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of the first snapshot as inserts."""
+    place, size = _step_place(events), events.num_rows
+    version, time, frontier = events.columns[place + len(FLAGS) :]
+    when = pc.multiply(time, 1000).cast(pa.timestamp("us", "UTC"))
+    columns = [*events.columns[:place], pa.repeat(pa.scalar(ChangeType.INSERT.value), size), version, when, frontier]
+    return pa.RecordBatch.from_arrays(columns, names=names_by_place(len(columns)))
+
+
+def _steps_of(events: pa.Table) -> tuple[Step, ...]:
+    """The steps that events name, by number; what is between them is not needed."""
+    place = _step_place(events)
+    numbers, rows = np.unique(events.column(place).to_numpy(), return_index=True)
+    known = (events.column(place + len(FLAGS) + n).take(pa.array(rows)).to_pylist() for n in range(len(STEP_FIELDS)))
+    steps = [Step(0, 0, 0, None)] * (int(numbers[-1]) + 1)
+    for number, version, millis, frontier in zip(numbers, *known, strict=True):
+        steps[number] = Step(0, version, millis, frontier)
+    return tuple(steps)

@@ -49,6 +49,8 @@ class Step:
     timestamp_ms: int
     frontier: str | None
     """As in its summary, if a calve sink committed it."""
+    rewrites: int = 0
+    """How many snapshots of the range before it only rewrote files."""
 
 
 Deletes = tuple[DeleteFile, ...]
@@ -81,6 +83,8 @@ class ChangedFile:
     """Its deletes are those of all transitions."""
     transitions: tuple[Transition, ...]
     """In the order of their steps. A file that a snapshot lists twice has two of one step."""
+    number: int = 0
+    """Its number in the range: with a position, it names a row."""
 
     @property
     def is_read_whole(self) -> bool:

@@ -101,7 +101,7 @@ def sink_of(home: Path, plan: SinkPlan, definitions: Definitions, vault: Vault) 
 
 def with_key(plan: SinkPlan, key: tuple[str, ...]) -> SinkPlan:
     """The plan of a sink whose source has the key of a table."""
-    if not key and not plan.spec.key and not plan.spec.append:
+    if not key and not plan.spec.key and not plan.spec.append and not plan.views:  # a view may group its rows
         raise InvalidInput(
             f'sink "{plan.spec.name}" has no key',
             detail="The table that its source reads has no identifier fields.",

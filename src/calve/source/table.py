@@ -13,7 +13,6 @@ keeps them from expiring: `iceberg/snapshot/consumers.py`.
 """
 
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,11 +27,9 @@ from calve.iceberg.loading import LoadedTable, load_table_or_none
 from calve.iceberg.planning.change_range import ChangeRange
 from calve.iceberg.planning.change_steps import (
     TableShape,
-    TableStep,
     check_order,
     check_version,
     newest_place,
-    oldest_on_main,
     oldest_place,
     place_at,
     rows_at,
@@ -43,8 +40,9 @@ from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.snapshot.consumers import ConsumerTag, consumer_tag
 from calve.lake import TableRef
-from calve.model.change import ORDER
+from calve.model.change import DIFF, ORDER, TIME
 from calve.model.changelog import (
+    CHANGE_COLUMNS,
     CHANGE_TYPE,
     EARLIEST,
     FRONTIER,
@@ -61,11 +59,11 @@ from calve.model.health import SourcePart, SourcePosition
 from calve.model.names import check_consumer
 from calve.model.spec import ChangeRows
 from calve.reader.frame import frame_of
+from calve.source.following import POLL_SECONDS, ConsumerHold, steps_taken
+from calve.spark.sqltext import ident
 from calve.storage.state import StateStore
 
 MAX_ROWS = 1_000_000
-MOVE_SECONDS = 60.0
-"""A consumer's tag is moved at most this often: each move is a commit."""
 
 _BEGINNING = "first-place"
 _FILLED = "first-contents"
@@ -77,8 +75,6 @@ CHANGE_FIELDS = [
     StructField(FRONTIER, StringType()),
 ]
 """Columns of the records after those of the table."""
-
-_log = logging.getLogger("calve")
 
 
 @dataclass(frozen=True)
@@ -161,10 +157,10 @@ class TableSource:
     """An open source."""
 
     counts = "snapshots"
-    least_poll = 1.0
+    least_poll = POLL_SECONDS
 
     def __init__(self, definition: TableChanges, store: StateStore, clock: Clock) -> None:
-        self._definition, self._store, self._clock = definition, store, clock
+        self._definition, self._store = definition, store
         self._ref = definition.table
         self._catalog = definition.table.lake.open()
         self._shape: TableShape | None = None
@@ -172,58 +168,51 @@ class TableSource:
         self._unread = 0
         self._newest: int | None = None
         self._committed: TablePlace | None = None
-        self._moved_at: float | None = None
-        self._tag: ConsumerTag | None = None
+        tag: ConsumerTag | None = None
         if definition.consumer is not None and definition.reader:
-            tag = consumer_tag(definition.consumer, definition.reader)
-            self._tag = ConsumerTag(tag, definition.max_hold_ms, clock)
+            tag = ConsumerTag(consumer_tag(definition.consumer, definition.reader), definition.max_hold_ms, clock)
+        self._consumer = ConsumerHold(tag, clock)
 
     @property
     def name(self) -> str:
         return f"table {self._ref}"
 
     def schema(self, _spark: SparkSession) -> StructType:
-        """The columns of the table when this was first asked. Raises TransientError while it does not exist.
-
-        Without the order that calve stores in some tables: it orders changes of another source.
-        """
-        return StructType([*self._columns(), *CHANGE_FIELDS])
+        """The columns of the table when this was first asked. Raises TransientError while it does not exist."""
+        return record_fields(self._columns())
 
     def _columns(self) -> StructType:
+        """Without the order that calve stores in some tables: it orders changes of another source."""
+        columns = StructType.fromJson(json.loads(self._read_as().columns))
+        return StructType([f for f in columns if f.name != ORDER])
+
+    def _read_as(self) -> TableShape:
+        """The columns that all snapshots are read with."""
         if self._shape is None:
             found = load_table_or_none(self._catalog, self._ref.name)
             if found is None:
                 raise _missing(self._ref)
             check_version(found)
             self._shape = shape_of(found)
-        columns = StructType.fromJson(json.loads(self._shape.columns))
-        return StructType([StructField(f.name, f.dataType, metadata=f.metadata) for f in columns if f.name != ORDER])
+        return self._shape
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         table = self._load()
         self._newest = newest_place(table).sequence_number
-        self._columns()
+        shape = self._read_as()
         place = place_from(start)
         if place is None and whole and not self._with_contents:
             self._store.put(_FILLED, b"")
             self._filled = True
         if place is None and self._with_contents:
             end = newest_place(table) if whole or self._definition.start == SNAPSHOT else oldest_place(table)
-            self._hold(table, end)
+            self._consumer.hold(table, end)
             self._unread = len(steps_after(table, end))
             return offsets_of(end)
         place = place or self._first(table)
         steps = steps_after(table, place)
-        self._hold(table, place if self._committed is None else self._committed)
-        taken, rows = 0, 0
-        for step in steps:
-            if self._differs(table, step):
-                break
-            if taken and not whole and rows + step.rows > self._definition.max_rows:
-                break
-            if taken and step.place.sequence_number <= steps[taken - 1].place.sequence_number:
-                break  # from before format version 2: changes of both could not be ordered
-            taken, rows = taken + 1, rows + step.rows
+        self._consumer.hold(table, place if self._committed is None else self._committed)
+        taken = steps_taken(table, steps, shape, None if whole else self._definition.max_rows)
         self._unread = len(steps) - taken
         if steps and not taken:
             raise SourceChanged(
@@ -306,14 +295,6 @@ class TableSource:
             self._filled = self._definition.start in {SNAPSHOT, EARLIEST} or self._store.read(_FILLED) is not None
         return self._filled
 
-    def _differs(self, table: LoadedTable, step: TableStep) -> bool:
-        """Whether a snapshot has other columns than this source, and is newer: older ones are read with its columns."""
-        shape = self._shape
-        if shape is None or step.place.snapshot_id in shape.snapshots:
-            return False
-        now = shape_of(table, step.schema_id)
-        return (now.columns, now.ids) != (shape.columns, shape.ids)
-
     def _load(self) -> LoadedTable:
         found = load_table_or_none(self._catalog, self._ref.name)
         if found is None:
@@ -332,51 +313,40 @@ class TableSource:
         self._store.put(_BEGINNING, offsets_of(chosen).encode())
         return chosen
 
-    def _hold(self, table: LoadedTable, place: TablePlace) -> None:
-        """Put the tag on a place, or on the oldest snapshot if nothing of the table was read.
-
-        The first time it has to succeed; later it is tried again with another poll.
-        """
-        if self._tag is None:
-            return
-        kept = oldest_on_main(table) if place.snapshot_id is None else place.snapshot_id
-        if kept is None:
-            return
-        now = self._clock.monotonic()
-        if self._moved_at is not None and now - self._moved_at < MOVE_SECONDS:
-            return
-        try:
-            self._tag.hold(table, kept)
-        except TransientError as error:
-            if self._moved_at is None:
-                raise
-            _log.warning("the tag of consumer %s was not moved: %s", self._definition.consumer, error)
-        self._moved_at = now
-
     def _contents(self, spark: SparkSession, table: LoadedTable, place: TablePlace) -> DataFrame:
-        scan = Scan.of(table, AsOf(snapshot_id=place.snapshot_id)).read_as(self._schema_id)
+        scan = Scan.of(table, AsOf(snapshot_id=place.snapshot_id)).read_as(self._read_as().schema_id)
         rows = frame_of(spark, scan, self._columns().names, None).frame
-        return rows.select(
+        found = rows.select(
             "*",
             F.lit(ChangeType.INSERT.value).alias(CHANGE_TYPE),
             F.lit(place.sequence_number).cast("bigint").alias(VERSION),
             F.lit(None).cast("timestamp").alias(TIMESTAMP),
             F.lit(None).cast("string").alias(FRONTIER),
-        ).to(self.schema(spark))
+        )
+        return self._renamed(found)
 
     def _changes(self, spark: SparkSession, table: LoadedTable, since: TablePlace, until: TablePlace) -> DataFrame:
-        found = ChangeRange.of(table, since.snapshot_id, until.snapshot_id, net=False).read_as(self._schema_id)
+        schema_id = self._read_as().schema_id
+        found = ChangeRange.of(table, since.snapshot_id, until.snapshot_id, net=False).read_as(schema_id)
         check_order(table, [snapshot for _, snapshot in found.pairs])
         key = self._definition.key or None
         request = ChangeRequest.of(found, key=key, columns=self._columns().names, net=False, before=True)
-        return changes_frame(spark, request, None).frame.select(*self.schema(spark).names).to(self.schema(spark))
+        rows = changes_frame(spark, request, None).frame
+        return self._renamed(rows.select(*map(ident, [*self._columns().names, *CHANGE_COLUMNS])))
 
-    @property
-    def _schema_id(self) -> int:
-        self._columns()
-        if self._shape is None:
-            raise TypeError("not opened")
-        return self._shape.schema_id
+    def _renamed(self, frame: DataFrame) -> DataFrame:
+        schema = self.schema(frame.sparkSession)
+        return frame.toDF(*schema.names).to(schema)
+
+
+def record_fields(columns: StructType) -> StructType:
+    """The columns of a source over a table with these columns.
+
+    The two columns of a log (MODE APPEND) lose their first letter: a sink has such columns of its own.
+    """
+    names = {name: name.removeprefix("_") for name in (DIFF, TIME)}
+    kept = [StructField(names.get(f.name, f.name), f.dataType, metadata=f.metadata) for f in columns]
+    return StructType([*kept, *CHANGE_FIELDS])
 
 
 def offsets_of(place: TablePlace) -> str:

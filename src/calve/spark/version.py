@@ -23,6 +23,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from calve.errors import InvalidInput
+
 _VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
 _OLD = _VERSION < (4, 0)
 _ZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
@@ -66,6 +68,16 @@ def facts_of_throwable(java: Any) -> SparkFacts:
     return SparkFacts(
         utils.getCondition(java) or "", utils.getSqlState(java) or "", dict(utils.getMessageParameters(java))
     )
+
+
+def require_python_sources(what: str) -> None:
+    """Raise InvalidInput if this Spark has no data sources in Python."""
+    if _OLD:
+        raise InvalidInput(
+            f"{what} needs Spark 4",
+            detail=f"This is PySpark {pyspark.__version__}, which has no data sources in Python.",
+            hint="Use calve.changes for a range of snapshots, or calve.table_changes as the source of a sink.",
+        )
 
 
 def arrow_schema_of(schema: T.StructType) -> pa.Schema:

@@ -10,7 +10,7 @@ from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
 from calve.iceberg.loading import load_table_or_none
-from calve.iceberg.snapshot.consumers import consumers_of
+from calve.iceberg.snapshot.consumers import OF_STREAM, consumers_of
 from calve.model.connection import AwsConnection, CatalogConnection
 from calve.model.relation import TableInput
 from calve.model.spec import TableName
@@ -26,7 +26,7 @@ _HEADINGS = ("consumer", "sink", "table", "snapshot", "behind", "since", "kept u
 def show_consumers(place: Workplace) -> RowsAnswer:
     """The consumers, by table. Raises TransientError if a catalog does not respond."""
     definitions = place.definitions()
-    sinks = {found.uid: found.name for found in definitions.of(st.ObjectKind.SINK)}
+    sinks = {OF_STREAM: "(stream)", **{found.uid: found.name for found in definitions.of(st.ObjectKind.SINK)}}
     rows = []
     for (catalog, name), store in sorted(_tables(definitions).items(), key=lambda known: str(known[0][1])):
         table = load_table_or_none(lake_of(place.home, catalog, store, definitions, place.vault).open(), name)

@@ -20,7 +20,7 @@ from calve.pipeline.build import source_of, static_tables
 from calve.pipeline.existing_rows import check_adopted_view
 from calve.pipeline.views import ViewOver, view_over
 from calve.plan.sinks import SinkPlan, plan_sink, resolve_relation
-from calve.source.table import CHANGE_FIELDS, TableChanges
+from calve.source.table import TableChanges, record_fields
 from calve.sql.statements import CreateView, ObjectKind
 from calve.storage.state import StateFolder, open_state
 from calve.view.plan import Changes, ViewPlan, ViewQuery
@@ -129,7 +129,7 @@ def _frames(place: Workplace, source: SourcePlan, waiting: tuple[TableName, ...]
         if shape is None:
             written = _written(place, source, (*waiting, definition.table.name))
             key = source.relation.key or written.key
-            return _Frames(StructType([*written.schema, *CHANGE_FIELDS]), envelope, key)
+            return _Frames(record_fields(written.schema), envelope, key)
         source = replace(source, relation=replace(source.relation, key=source.relation.key or shape.key))
     schema = definition.open(nowhere, SystemClock()).schema(place.spark())
     return _Frames(schema, envelope, source.relation.key)
@@ -149,13 +149,14 @@ def _written(place: Workplace, source: SourcePlan, waiting: tuple[TableName, ...
                 hint="Let one of them read another table.",
             )
         read = _frames(place, plan.source, waiting)
+        log = LOG_FIELDS if plan.spec.append else ()
         if plan.views:
             over = replace(view_over(plan, static_tables(place.home, definitions, place.vault)), source_key=read.key)
             viewed = over.planned(place.spark(), read.schema, read.envelope, plan.spec.key or None)
-            return _Frames(viewed.schema, read.envelope, viewed.key)
+            return _Frames(StructType([*viewed.schema, *log]), read.envelope, () if log else viewed.key)
         key = plan.spec.key or (() if plan.spec.append else read.key)
         columns = table_schema(read.schema, read.envelope, read.key if plan.spec.append else key)
-        return _Frames(StructType([*columns, *(LOG_FIELDS if plan.spec.append else ())]), read.envelope, key)
+        return _Frames(StructType([*columns, *log]), read.envelope, key)
     raise InvalidInput(
         f'table "{waiting[-1]}" does not exist', hint="Create the sink that writes it first, or check the name."
     )

@@ -19,15 +19,10 @@ from calve.model.scan import DeleteKind
 from calve.reader.local import read_here
 from tests.integration.reader.tables import SparkTable, rows_of
 from tests.support.change_feed import Change, Row, apply_by_key, check_keyed, read_changes, states
+from tests.support.fake_query import FakeQuery, ordered
 from tests.support.foreign import ForeignTable
 from tests.support.readers import spark_iceberg_sql
 from tests.unit.changelog.test_random_changes import EvolvingTable, snapshots
-
-
-def ordered(changes: list[Change]) -> list[Change]:
-    """By step, as a consumer applies them."""
-    places = {"delete": 0, "update_preimage": 1, "update_postimage": 2, "insert": 3}
-    return sorted(changes, key=lambda c: (c["_commit_version"], c["id"], places[c["_change_type"]]))
 
 
 def read_on(spark: SparkSession, ref: TableRef, **how: Any) -> list[Change]:
@@ -153,6 +148,26 @@ def test_steps_and_net_changes_are_those_of_the_changelog_view(spark: SparkSessi
         added = {"insert": True, "update_postimage": True, "delete": False, "update_preimage": False}
         ours = read_on(spark, ref, since=since, until=until, before=True)
         assert sorted((added[c["_change_type"]], c["id"], c["note"], c["region"]) for c in ours) == sorted(net)
+
+
+@pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (3, "merge-on-read")])
+def test_a_stream_follows_merge_update_and_delete_across_restarts(tmp_path: Path, version: int, mode: str) -> None:
+    table = SparkTable(tmp_path, f"followed{version}", COLUMNS, version, "PARTITIONED BY (region)")
+    modes = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("delete", "update", "merge"))
+    table.run(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({modes})")
+    table.run("ALTER TABLE {t} SET IDENTIFIER FIELDS id")
+    table.run(f"INSERT INTO {{t}} {ROWS.format(0, 100)}")
+    query = FakeQuery(table.ref, {"start": "snapshot", "before": True})
+    assert query.poll()
+    for statement in (MERGE, "DELETE FROM {t} WHERE id % 7 = 0", "UPDATE {t} SET region = 'moved' WHERE id % 11 = 0"):
+        table.run(statement)
+        assert table.ref == query.ref
+        assert query.poll(dies=True)
+        query.restart()
+        assert not query.poll()
+    reached = apply_by_key([], ordered(query.changes), ["id"], before=True)
+    assert sorted(row["id"] for row in reached) == sorted(row["id"] for row in table.rows())
+    assert sorted(map(repr, reached)) == sorted(map(repr, states(table.ref, None)[1]))
 
 
 _TYPES = {

@@ -3,6 +3,8 @@
 import datetime as dt
 import logging
 import math
+import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from calve.iceberg.files.store import open_input
 from calve.model.files import WrittenFile
 from calve.model.frontier import SEALED, Frontier
 from calve.reader.rows import group_batches
-from tests.support.change_feed import check_keyed, read_changes
+from tests.support.change_feed import check_keyed, read_changes, states
 from tests.support.compaction import compact
 from tests.support.foreign import ForeignTable
 from tests.unit.iceberg.sample import Sample
@@ -144,6 +146,52 @@ def test_rows_of_a_key_that_are_replaced_one_after_another_are_told_apart(table:
     table.commit(table.positions([(first, 1)]))
     found = shown(table, since=since, before=True)
     assert sorted(found) == [("delete", 1, "a"), ("delete", 1, "b"), ("insert", 1, "c")]
+    with pytest.raises(TerminalError, match="several rows of the table have the same key"):
+        shown(table, since=since)
+
+
+def test_a_row_that_is_added_beside_another_is_not_the_one_that_is_deleted_next(table: ForeignTable) -> None:
+    first = table.data([{"id": 1, "v": "a"}])
+    since = table.commit(first)
+    table.commit(table.data([{"id": 1, "v": "b"}]))
+    table.commit(table.positions([(first, 0)]))
+    assert shown(table, since=since, before=True) == [("update_preimage", 1, "a"), ("update_postimage", 1, "b")]
+    with pytest.raises(TerminalError, match="several rows of the table have the same key"):
+        shown(table, since=since)
+
+
+def test_net_changes_of_keys_with_several_rows_are_right_or_refused(table: ForeignTable) -> None:
+    """Without before images. One step adds or deletes one row of either key, wherever the others are."""
+    rng = random.Random(8)
+    live: list[tuple[Any, int]] = []
+    ids = []
+    for number in range(24):
+        files = []
+        if live and rng.random() < 0.6:
+            files.append(table.positions([live.pop(rng.randrange(len(live)))]))
+        if not files or rng.random() < 0.3:
+            files.append(table.data([{"id": rng.randrange(2), "v": str(number)}]))
+            live.append((files[-1], 0))
+        ids.append(table.commit(*files))
+    read, refused = 0, 0
+    for at, since in enumerate(ids):
+        for until in ids[at + 1 : at + 5]:
+            first, last = states(table.ref, since, until)
+            try:
+                found = shown(table, since=since, until=until)
+            except TerminalError:
+                refused += 1
+                continue
+            read += 1
+            for key in range(2):
+                before, after = (Counter(row["v"] for row in side if row["id"] == key) for side in (first, last))
+                come = Counter(v for kind, k, v in found if k == key and kind != "delete")
+                gone = sum(k == key and kind != "insert" for kind, k, _ in found)
+                assert before.total() - gone + come.total() == after.total(), (since, until)
+                assert not come - after
+                assert not after - before - come
+    assert read
+    assert refused
 
 
 def test_rows_without_a_key_are_inserted_and_deleted(tmp_path: Path) -> None:

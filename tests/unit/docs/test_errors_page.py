@@ -11,6 +11,7 @@ PASSED_ON = {
     "api/init.py: primary",
     "records/frames.py: problem.text",
     "source/kafka/brokers.py: error.primary",
+    "source/table_stream.py: error.primary",
     "spark/failures.py: failure.primary",
     "spark/failures.py: failure.primary.replace('could not be', 'cannot be')",
     "spark/failures.py: primary.replace('could not be', 'cannot be')",

@@ -21,7 +21,8 @@ from calve.iceberg.snapshot.retention import Policy
 from calve.lake import TableRef
 from calve.model.checkpoint import Offsets
 from calve.model.spec import RetentionOptions
-from calve.source.table import MOVE_SECONDS, TableChanges, TableSource, place_from, with_reader
+from calve.source.following import MOVE_SECONDS
+from calve.source.table import TableChanges, TableSource, place_from, with_reader
 from calve.storage.state import LocalState
 from tests.support.change_feed import apply_as_multiset, read_changes, states
 from tests.support.foreign import ForeignTable

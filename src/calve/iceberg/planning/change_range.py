@@ -241,12 +241,14 @@ class ChangeRange:
         pruning = Pruning(where, self.widened().schema, self.table.specs())
         planner = _Planner(self.table, self.manifests, pruning)
         steps: list[Step] = []
+        rewrites = 0
         with trying(f'planning the changes of "{".".join(self.table.name())}"'):
             for parent, snapshot in self.pairs:
                 if not self.gap and _operation(snapshot) == REPLACE and parent is not None:
+                    rewrites += 1
                     continue
                 planner.compare(len(steps), parent, snapshot)
-                steps.append(_step(snapshot))
+                steps.append(replace(step_of(snapshot), rewrites=rewrites))
             files = planner.files()
         return ChangePlan(
             since_id=None if self.since is None else self.since.snapshot_id,
@@ -303,7 +305,8 @@ def _operation(snapshot: Snapshot) -> str:
     return "" if snapshot.summary is None else str(snapshot.summary.operation.value)
 
 
-def _step(snapshot: Snapshot) -> Step:
+def step_of(snapshot: Snapshot) -> Step:
+    """What is known of a snapshot as a step."""
     summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
     return Step(snapshot.snapshot_id, snapshot.sequence_number or 0, snapshot.timestamp_ms, summary.get(FRONTIER))
 
@@ -349,14 +352,15 @@ class _Planner:
 
     def files(self) -> tuple[ChangedFile, ...]:
         """Every file with its transitions."""
-        return tuple(self._changed(known, transitions) for known, transitions in self._transitions.items())
+        found = enumerate(self._transitions.items())
+        return tuple(self._changed(number, known, transitions) for number, (known, transitions) in found)
 
-    def _changed(self, known: _FileId, transitions: Sequence[Transition]) -> ChangedFile:
+    def _changed(self, number: int, known: _FileId, transitions: Sequence[Transition]) -> ChangedFile:
         entry = self._entries[known]
         sides = (side for t in transitions for side in (t.before, t.after) if side is not None)
         deletes: Deletes = tuple({delete: None for side in sides for delete in side})
         spec = self._table.specs()[entry.data_file.spec_id]
-        return ChangedFile(scan_file(entry, deletes, spec), tuple(transitions))
+        return ChangedFile(scan_file(entry, deletes, spec), tuple(transitions), number)
 
     def _add(self, entry: ManifestEntry, transition: Transition) -> None:
         known = _file_id(entry)

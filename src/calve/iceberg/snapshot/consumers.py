@@ -28,6 +28,9 @@ from calve.iceberg.snapshot.history import ancestors_of, head_of
 from calve.iceberg.snapshot.holds import is_past_its_age
 from calve.iceberg.snapshot.retention import CONSUMER_PREFIX
 
+OF_STREAM = "00000000-0000-0000-0000-000000000000"
+"""Stands for the sink in the tags of streaming DataFrames, whose queries are not calve's."""
+
 _ID_LENGTH = 36
 
 
