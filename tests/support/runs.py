@@ -147,7 +147,7 @@ class Run:
             hours=hours,
         )
 
-    def _files(self, rows: Mapping[int, str], deletes: Sequence[int]) -> list[WrittenFile]:
+    def _files(self, rows: Mapping[int, str], deletes: Sequence[int] = ()) -> list[WrittenFile]:
         target = self.table.write_target(WriteOptions())
         columns = arrow_schema(parse_schema(target.schema_json))
         upserts = [{"id": key, "v": value} for key, value in rows.items()]

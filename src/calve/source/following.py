@@ -5,34 +5,21 @@ stop before one with other columns, and move a consumer's tag only after what wa
 """
 
 import logging
-import re
 from collections.abc import Sequence
 
 from calve.clock import Clock
-from calve.errors import InvalidInput, TransientError
+from calve.errors import TransientError
 from calve.iceberg.loading import LoadedTable
 from calve.iceberg.planning.change_steps import TableShape, TableStep, oldest_on_main, shape_of
 from calve.iceberg.snapshot.consumers import ConsumerTag
 from calve.model.changelog import TablePlace
 
-SNAPSHOT, EARLIEST, LATEST = "snapshot", "earliest", "latest"
-"""Where reading may start, besides points in the history."""
 MOVE_SECONDS = 60.0
 """A consumer's tag is moved at most this often: each move is a commit."""
 POLL_SECONDS = 1.0
 """Between two polls of a table that find nothing: each loads its metadata."""
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _log = logging.getLogger("calve")
-
-
-def check_consumer(name: str | None) -> None:
-    """Check the name of a consumer, which is part of a tag. Raises InvalidInput."""
-    if name is not None and not _NAME.fullmatch(name):
-        raise InvalidInput(
-            f'"{name}" is not a valid name for a consumer',
-            hint="Use letters, digits and _, after the first also . and -; at most 64 characters.",
-        )
 
 
 def differs(table: LoadedTable, step: TableStep, shape: TableShape) -> bool:

@@ -48,22 +48,25 @@ from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.readable import ReadTarget
 from calve.iceberg.snapshot.consumers import OF_STREAM, ConsumerTag, consumer_tag
 from calve.lake import TableRef
-from calve.model.changelog import CHANGE_TYPE, FRONTIER, MAX_HOLD_MS, TIMESTAMP, VERSION, Step, TablePlace
+from calve.model.changelog import (
+    CHANGE_TYPE,
+    EARLIEST,
+    FRONTIER,
+    LATEST,
+    MAX_HOLD_MS,
+    SNAPSHOT,
+    TIMESTAMP,
+    VERSION,
+    Step,
+    TablePlace,
+)
+from calve.model.names import check_consumer
 from calve.model.scan import EVERYTHING, Condition, ReadTask
 from calve.reader.conditions import Where, understand, unread_frame
 from calve.reader.splits import read_tasks
 from calve.reader.worker import names_by_place, rows_of_task
 from calve.retry import Backoff, retry_on
-from calve.source.following import (
-    EARLIEST,
-    LATEST,
-    POLL_SECONDS,
-    SNAPSHOT,
-    ConsumerHold,
-    check_consumer,
-    differs,
-    steps_taken,
-)
+from calve.source.following import POLL_SECONDS, ConsumerHold, differs, steps_taken
 from calve.spark.executors import check_executors, refuse_connect
 from calve.spark.sqltext import ident
 from calve.spark.version import require_python_sources
@@ -396,7 +399,8 @@ def define_stream(  # noqa: PLR0913 - options by name
     parallelism: int = 1,
 ) -> ChangeStreamDefinition:
     """Check what was asked for against the table as it is now. Raises InvalidInput."""
-    check_consumer(consumer)
+    if consumer is not None:
+        check_consumer(consumer)
     for name, listed in (("columns", columns), ("key", key)):
         if isinstance(listed, str):
             raise InvalidInput(f"{name} is a list", detail=f'Got "{listed}".', hint=f'Write {name}=["{listed}"].')
