@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -69,14 +69,14 @@ def check_replay(spec: SinkSpec, source: Source | None, intake: Intake, choice: 
 
     A letter is older than what the table contains, so it must not simply win.
     """
-    name = spec.name
-    if not isinstance(source, Rereads):
+    name, found = spec.name, cast("object", source)
+    if not isinstance(found, Rereads):
         raise InvalidInput(
             f'dead letters of sink "{name}" do not contain the records as they were read',
             detail="Only records of topics and of JSON and CSV files can be read again from dead letters.",
             hint="Correct the data in the source.",
         )
-    source.check_letters()
+    found.check_letters()
     if spec.times is not None:
         raise InvalidInput(
             f'the rows of sink "{name}" have times of their own: dead letters would be late',
@@ -88,7 +88,7 @@ def check_replay(spec: SinkSpec, source: Source | None, intake: Intake, choice: 
             hint="Send the corrected records again, or refill the table: WITH (SNAPSHOT = true).",
         )
     if choice.force or spec.ordered:
-        return source
+        return found
     if not spec.append:
         raise InvalidInput(
             f'dead letters of sink "{name}" may be older than the rows of their keys',
@@ -96,7 +96,7 @@ def check_replay(spec: SinkSpec, source: Source | None, intake: Intake, choice: 
             hint="To apply them as the newest changes, add --force (force=True). With ORDER BY ... GLOBAL the order "
             "decides.",
         )
-    return source
+    return found
 
 
 def complete(sink: str) -> InvalidInput:

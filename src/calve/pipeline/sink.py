@@ -14,7 +14,7 @@ from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pyspark.sql import DataFrame
 
@@ -472,7 +472,8 @@ def _number(option: Setting[Decimal], value: float | None, before: N) -> float |
     if value is None:
         return before
     low, high = option.low, option.high
-    known = isinstance(value, int | float) and not isinstance(value, bool)
+    given: object = value  # whatever the caller's types say
+    known = isinstance(given, int | float) and not isinstance(given, bool)
     if not known or (isinstance(low, int) and value < low) or (isinstance(high, int) and value > high):
         raise InvalidInput(
             f"{option.keyword} is out of range", detail=f"Got {value!r}.", hint=f"It takes: {option.type_text}."
@@ -481,8 +482,8 @@ def _number(option: Setting[Decimal], value: float | None, before: N) -> float |
 
 
 def _small_files(value: int) -> int:
-    option = SinkOptions.SMALL_FILES
-    if not isinstance(value, int) or isinstance(value, bool) or value < 2:
+    option, given = SinkOptions.SMALL_FILES, cast("object", value)
+    if not isinstance(given, int) or isinstance(given, bool) or given < 2:
         raise InvalidInput(f"{option.keyword} must be at least 2", detail=f"Got {value!r}.")
     return value
 
