@@ -121,7 +121,9 @@ def test_the_first_vector_of_a_file_has_the_positions_of_older_delete_files(tmp_
     assert len(upgrades_of(after)) == 1
 
 
-def test_what_is_ready_is_committed_before_the_upgrade_and_what_follows_after_it(tmp_path: Path) -> None:
+def test_what_is_ready_is_committed_before_the_upgrade_and_what_follows_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Run(tmp_path, old())
     run.commit({1: "a", 2: "b"})
     run.record({1: "A"})
@@ -133,7 +135,7 @@ def test_what_is_ready_is_committed_before_the_upgrade_and_what_follows_after_it
         assert next(tried) < 2
         assert after.run.commits.commit_next()
 
-    after.signals.pause = commit_meanwhile  # type: ignore[method-assign]
+    monkeypatch.setattr(after.signals, "pause", commit_meanwhile)
     after.commit({2: "B"})
     check(after, {1: "A", 2: "B"})
     versions = [one.first_row_id is None for one in sorted(after.now.snapshots(), key=lambda s: s.sequence_number or 0)]
