@@ -53,7 +53,7 @@ from calve.pipeline.pipeline import Intake
 from calve.reader.local import LocalRead
 from calve.reader.splits import whole
 from calve.reader.worker import rows_of_task
-from calve.source.port import Rereads, Source
+from calve.source.port import Rereads
 
 STALLED_SECONDS = 120.0
 """Seconds that a replay may be stalled before its caller gives up; nothing of it is lost."""
@@ -64,7 +64,7 @@ _READ_AGAIN = "the source was read again since, and a log would have it twice; -
 # ---- what may be replayed
 
 
-def check_replay(spec: SinkSpec, source: Source | None, intake: Intake, choice: LetterChoice) -> Rereads:
+def check_replay(spec: SinkSpec, source: object, intake: Intake, choice: LetterChoice) -> Rereads:
     """Check that letters of a sink can be replayed without a risk to newer rows. Raises InvalidInput.
 
     A letter is older than what the table contains, so it must not simply win.
