@@ -437,20 +437,24 @@ def _positive(name: str, value: object) -> int | None:
 N = TypeVar("N")
 
 
-def _number(option: Setting[Decimal], value: float | None, before: N) -> float | N:
+def _number(option: Setting[Decimal], value: object, before: N) -> float | N:
     """Check a number against the bounds of its option; None leaves what was there before."""
     if value is None:
         return before
     low, high = option.low, option.high
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    if not known or (isinstance(low, int) and value < low) or (isinstance(high, int) and value > high):
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or (isinstance(low, int) and value < low)
+        or (isinstance(high, int) and value > high)
+    ):
         raise InvalidInput(
             f"{option.keyword} is out of range", detail=f"Got {value!r}.", hint=f"It takes: {option.type_text}."
         )
     return float(value)
 
 
-def _small_files(value: int) -> int:
+def _small_files(value: object) -> int:
     option = SinkOptions.SMALL_FILES
     if not isinstance(value, int) or isinstance(value, bool) or value < 2:
         raise InvalidInput(f"{option.keyword} must be at least 2", detail=f"Got {value!r}.")
