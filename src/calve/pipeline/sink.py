@@ -14,7 +14,7 @@ from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from inspect import signature
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -467,23 +467,26 @@ def _positive(name: str, value: object) -> int | None:
 N = TypeVar("N")
 
 
-def _number(option: Setting[Decimal], value: float | None, before: N) -> float | N:
+def _number(option: Setting[Decimal], value: object, before: N) -> float | N:
     """Check a number against the bounds of its option; None leaves what was there before."""
     if value is None:
         return before
     low, high = option.low, option.high
-    given: object = value  # whatever the caller's types say
-    known = isinstance(given, int | float) and not isinstance(given, bool)
-    if not known or (isinstance(low, int) and value < low) or (isinstance(high, int) and value > high):
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or (isinstance(low, int) and value < low)
+        or (isinstance(high, int) and value > high)
+    ):
         raise InvalidInput(
             f"{option.keyword} is out of range", detail=f"Got {value!r}.", hint=f"It takes: {option.type_text}."
         )
     return float(value)
 
 
-def _small_files(value: int) -> int:
-    option, given = SinkOptions.SMALL_FILES, cast("object", value)
-    if not isinstance(given, int) or isinstance(given, bool) or given < 2:
+def _small_files(value: object) -> int:
+    option = SinkOptions.SMALL_FILES
+    if not isinstance(value, int) or isinstance(value, bool) or value < 2:
         raise InvalidInput(f"{option.keyword} must be at least 2", detail=f"Got {value!r}.")
     return value
 
