@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ def check_replay(spec: SinkSpec, source: object, intake: Intake, choice: LetterC
 
     A letter is older than what the table contains, so it must not simply win.
     """
-    name, found = spec.name, cast("object", source)
+    name, found = spec.name, source
     if not isinstance(found, Rereads):
         raise InvalidInput(
             f'dead letters of sink "{name}" do not contain the records as they were read',
