@@ -13,7 +13,7 @@ from calve.commit.ports import ExistingRows
 from calve.commit.run_state import MERGE_EVERY, SETTLE_SECONDS, RunState
 from calve.commit.takeover import CanReread, RunPosition, adopt, can_reread_anywhere
 from calve.commit.waiting import check_waiting
-from calve.errors import CheckpointGap
+from calve.errors import CheckpointGap, TransientError
 from calve.model.checkpoint import CheckpointEntry, Entry, RowKind
 from calve.model.progress import Fence, Progress
 from calve.model.table import TableState
@@ -138,8 +138,13 @@ class Claims:
                 self._move_to(position)
 
     def _resume_sealed(self, progress: Progress) -> None:
+        """Do nothing more, except what a run could not do that died right after the last commit."""
         with self._state.memory:
             self._state.position = self._adopt(progress, None, can_reread_anywhere)
+        try:
+            self._journal.forget_stages_up_to(progress.fence.epoch)
+        except TransientError as error:
+            self._monitor.warned("clean-up of a complete sink", error)
 
     def _move_to(self, position: RunPosition) -> None:
         if position.end != self._state.position.end:

@@ -156,9 +156,13 @@ class Journal:
 
     def forget_stages(self, fence: Fence, kept: Iterable[Staged]) -> None:
         """Remove what older runs staged, except `kept`. Only the fence holder may call it, after its first commit."""
+        self.forget_stages_up_to(fence.epoch - 1, kept)
+
+    def forget_stages_up_to(self, epoch: int, kept: Iterable[Staged] = ()) -> None:
+        """Remove what runs up to this epoch staged, except `kept`. Anybody may call it once these cannot commit."""
         needed = {name for staged in kept for name in staged.files}
         for name in self._store.list("stage"):
-            if _epoch(name) < fence.epoch and name not in needed:
+            if _epoch(name) <= epoch and name not in needed:
                 self._store.delete(name)
 
     def offsets_with(self, digest: str) -> tuple[bool, Offsets]:
