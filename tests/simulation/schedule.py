@@ -294,6 +294,14 @@ class Simulation:
                 self.step(self.current)
         if world.table.head != head and through and not world.setup.heartbeat:
             raise Violation("a rerun with nothing new committed")
+        staged = [name for name in world.state if name.startswith("stage/")]
+        if self.current.exit == "sealed" and any(epoch_of(name) <= world.truth.fence.epoch for name in staged):
+            raise Violation(f"a complete sink still has staged files: {staged}")
+
+
+def epoch_of(staged: str) -> int:
+    """The epoch of the run that staged a file."""
+    return int(staged.split("/")[1].partition("-")[0])
 
 
 def simulate(seed: int, **fixed: Any) -> tuple[str, Simulation]:
