@@ -102,7 +102,9 @@ class Feed:
         lake = where.lake(self.home)
         spark = lake.spark(master="local[2]", conf=QUICK)
         sink = self._sink(spark, lake, options.get("CALVE_TEST_AWAITS", "")).options(
-            deletes=options.get("CALVE_TEST_DELETES", where.deletes), key_index=options.get("CALVE_TEST_KEY_INDEX")
+            deletes=options.get("CALVE_TEST_DELETES", where.deletes),
+            key_index=options.get("CALVE_TEST_KEY_INDEX"),
+            small_files=8,  # so that a few thousand changes are worth a compaction
         )
         commit, checkpoint = options.get("CALVE_TEST_INTERVALS", "2s 200ms").split()
         windows = {"commit_interval": commit, "checkpoint_interval": checkpoint}

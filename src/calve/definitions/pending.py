@@ -78,8 +78,12 @@ class PendingEdits:
 
     def read(self) -> Moment:
         """Raises TransientError if the file cannot be read."""
-        if not self._database.exists():
+        try:
+            self._database.stat()
+        except FileNotFoundError:
             return Moment({}, (), 0)
+        except OSError as error:
+            raise _failed("reading the definitions", error) from error
         with _naming(self._database), closing(self._connect()) as connection, connection:
             connection.execute("BEGIN")
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -110,7 +114,7 @@ class PendingEdits:
             make_private(self._home)
             file = (self._home / "definitions.lock").open("a")
         except OSError as error:
-            raise _unwritable(error) from error
+            raise _failed("changing the definitions", error) from error
         with file:
             _wait_for(file.fileno())
             yield
@@ -127,16 +131,16 @@ class PendingEdits:
                         "CREATE TABLE IF NOT EXISTS calve_edits (number INTEGER PRIMARY KEY AUTOINCREMENT, steps TEXT)"
                     )
         except OSError as error:
-            raise _unwritable(error) from error
+            raise _failed("changing the definitions", error) from error
 
     def _connect(self, mode: str = "rw") -> sqlite3.Connection:
         return sqlite3.connect(f"{self._database.as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS)
 
 
-def _unwritable(error: OSError) -> TransientError:
+def _failed(what: str, error: OSError) -> TransientError:
     from calve.catalog.failures import transient  # noqa: PLC0415 - slow to import
 
-    return transient("changing the definitions failed", error)
+    return transient(f"{what} failed", error)
 
 
 def _wait_for(file: int) -> None:

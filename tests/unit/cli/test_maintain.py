@@ -36,7 +36,7 @@ def results(lines: list[str]) -> list[str]:
 def test_files_become_few_and_a_second_time_there_is_nothing_to_do(sample: Sample) -> None:
     assert results(said(sample, "shop.orders", "--dry-run")) == [
         "compact: 2 files with 3 rows would be rewritten as 1",
-        "convert: 1 files of equality deletes would be converted",
+        "convert: 1 files of deletes would be converted",
         "manifests: 2 manifests with 2 files would become 1",
     ]
     assert len(sample.table.inspect.data_files()) == 2, "nothing was done"
