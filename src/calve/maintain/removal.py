@@ -158,15 +158,23 @@ class Removal:
         elif entry.seen_ms is None and self._clock.now_ms() - entry.put_ms > ABANDONED_MS:
             self._drop(entry, "its expiry was not applied", dry_run=dry_run)
             return None
-        elif entry.seen_ms is not None and there and self._is_back(entry):
-            self._drop(entry, "one of its snapshots is in the table again", dry_run=dry_run)
-            return None
+        elif entry.seen_ms is not None and there:
+            return self._without_returned(entry, dry_run=dry_run)
         return entry
 
-    def _is_back(self, entry: RemovalEntry) -> bool:
-        """Whether the table has a snapshot of this entry now: it may have expired after the table was loaded."""
+    def _without_returned(self, entry: RemovalEntry, *, dry_run: bool) -> RemovalEntry | None:
+        """The entry without snapshots that are in the table again, which expire again; None if none is left.
+
+        The table is loaded once more: they may have expired after it was loaded.
+        """
         names = self._table.load()
-        return names is not None and is_there(entry, names)
+        left = entry.without(frozenset(names.lists)) if names is not None else entry
+        if not left.snapshots:
+            self._drop(entry, "its snapshots are in the table again", dry_run=dry_run)
+            return None
+        if left != entry and not dry_run:
+            self._journal.put(left)
+        return left
 
     def _drop(self, entry: RemovalEntry, why: str, *, dry_run: bool) -> None:
         _log.info("files of %d expired snapshots are not removed: %s", len(entry.snapshots), why)

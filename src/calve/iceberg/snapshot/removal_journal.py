@@ -10,6 +10,7 @@ entry is ignored: its files become orphans.
 import json
 import logging
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
@@ -60,6 +61,10 @@ class RemovalEntry:
     def seen(self, now_ms: int, spared: Iterable[int]) -> "RemovalEntry":
         """This entry once the table was seen without its snapshots."""
         return replace(self, seen_ms=now_ms, spared=tuple(sorted(spared)))
+
+    def without(self, ids: AbstractSet[int]) -> "RemovalEntry":
+        """This entry without some snapshots."""
+        return replace(self, snapshots=tuple(one for one in self.snapshots if one.snapshot_id not in ids))
 
 
 class RemovalJournal:
