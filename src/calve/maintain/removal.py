@@ -250,7 +250,6 @@ class _Work:
         """Those of them that may be missing: work in flight and expired snapshots name them."""
         self._files: set[str] = set()
         """Other files that are kept."""
-        self._flying = InFlight()
         self._candidate_lists: dict[str, RemovedSnapshot] = {}
         self._candidates: dict[str, NamedFile] = {}
         """Manifests to be removed."""
@@ -266,7 +265,6 @@ class _Work:
             except FileNotFoundError as error:
                 self._check_gone(str(error.filename), error)
                 continue
-            self._flying = flying
             for entry in entries:
                 for one in entry.snapshots:
                     if not must_stay(one, entry, flying):
@@ -342,9 +340,14 @@ class _Work:
             return any(manifest.path == path for manifest in self._table.manifests_in(manifest_list))
 
     def left_of(self, entry: RemovalEntry) -> RemovalEntry | None:
-        """What the journal must still say of an entry that was carried out; None for nothing."""
-        kept = tuple(one for one in entry.snapshots if must_stay(one, entry, self._flying))
-        return replace(entry, snapshots=kept, statistics=()) if kept else None
+        """What the journal must still say of an entry that was carried out; None for nothing.
+
+        Another entry may name the same snapshots, and is withdrawn if its expiry is refused: what was kept for it
+        is left to a later run.
+        """
+        kept = tuple(one for one in entry.snapshots if one.manifest_list in self._lists)
+        statistics = tuple(path for path in entry.statistics if path in self._files)
+        return replace(entry, snapshots=kept, statistics=statistics) if kept or statistics else None
 
     def _add_candidate(self, one: RemovedSnapshot) -> None:
         if one.manifest_list in self._lists:

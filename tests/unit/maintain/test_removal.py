@@ -428,6 +428,22 @@ def test_an_expiry_with_an_unknown_outcome_is_carried_out_once_the_table_shows_i
     assert files_of(sample.home) == named(sample)
 
 
+def test_files_that_were_kept_for_an_expiry_which_is_refused_go_later(sample: Sample) -> None:
+    """A paused process journals snapshots that another one has expired; its commit is refused afterwards."""
+    old_and_new(sample)
+    expire(sample)
+    journal = RemovalJournal(sample.state)
+    (applied,) = journal.entries(str(sample.table.metadata.table_uuid))
+    refused = replace(applied, entry_id="refused", put_ms=applied.put_ms + HOUR_MS, seen_ms=None)
+    sample.clock.now += HOUR_MS
+    journal.put(refused)
+    assert not expire(sample, older_than=100 * HOUR).removed
+    journal.delete(refused)
+    assert expire(sample, older_than=100 * HOUR).removed
+    assert files_of(sample.home) == named(sample)
+    assert not sample.state.list("removal")
+
+
 # ---- refusals
 
 
