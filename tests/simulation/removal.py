@@ -632,6 +632,7 @@ class RemovalSimulation:
             world.say(f"{number} is back")
             world.snapshots[number] = replace(world.ever[number], past=replace(world.ever[number].past, parent_id=None))
             world.removed_at.pop(number)
+            world.lost.discard(number)  # it has a tag again
             world.refs[f"tag{world.number()}"] = PastRef(number, branch=False)
 
     def do_stage(self) -> None:
