@@ -35,7 +35,7 @@ CHUNK = 200_000
 AT_ONCE = 1_000
 """Files that are removed between two loads of the table."""
 ABANDONED_MS = DAY_MS
-"""An expiry that the table does not show for this long was not applied: its entry is dropped."""
+"""An expiry that the table does not show for this long was not applied: what the table has leaves its entry."""
 LAST_LOADS = 5
 """How often the table is loaded before files are removed, if it is different every time."""
 RESTARTS = 3
@@ -144,37 +144,34 @@ class Removal:
 
     def _settle(self, entry: RemovalEntry, names: TableNames, *, dry_run: bool) -> RemovalEntry | None:
         """Note that the table no longer has the snapshots of an entry; None if the entry was dropped."""
-        there = is_there(entry, names)
-        if entry.seen_ms is None and not there:
-            lost = self._table.lost_refs(entry.ids)
+        left, now_ms = entry, self._clock.now_ms()
+        if is_there(entry, names):
+            if entry.seen_ms is None and now_ms - entry.put_ms <= ABANDONED_MS:
+                return entry  # its expiry may still be applied
+            left = self._without_present(entry)
+            if not left.snapshots:
+                why = "its expiry was not applied" if entry.seen_ms is None else "its snapshots are in the table again"
+                self._drop(entry, why, dry_run=dry_run)
+                return None
+        if left.seen_ms is None:
+            lost = self._table.lost_refs(left.ids)
             if lost is None:
                 self._drop(entry, "the metadata before the expiry cannot be read", dry_run=dry_run)
                 return None
             if lost:
                 _log.warning("a tag or branch was lost in an expiry; the files of its snapshot stay: %s", sorted(lost))
-            entry = entry.seen(self._clock.now_ms(), lost)
-            if not dry_run:
-                self._journal.put(entry)
-        elif entry.seen_ms is None and self._clock.now_ms() - entry.put_ms > ABANDONED_MS:
-            self._drop(entry, "its expiry was not applied", dry_run=dry_run)
-            return None
-        elif entry.seen_ms is not None and there:
-            return self._without_returned(entry, dry_run=dry_run)
-        return entry
+            left = left.seen(now_ms, lost)
+        if left != entry and not dry_run:
+            self._journal.put(left)
+        return left
 
-    def _without_returned(self, entry: RemovalEntry, *, dry_run: bool) -> RemovalEntry | None:
-        """The entry without snapshots that are in the table again, which expire again; None if none is left.
+    def _without_present(self, entry: RemovalEntry) -> RemovalEntry:
+        """The entry without snapshots that the table has: they came back, or others expired the rest of them.
 
         The table is loaded once more: they may have expired after it was loaded.
         """
         names = self._table.load()
-        left = entry.without(frozenset(names.lists)) if names is not None else entry
-        if not left.snapshots:
-            self._drop(entry, "its snapshots are in the table again", dry_run=dry_run)
-            return None
-        if left != entry and not dry_run:
-            self._journal.put(left)
-        return left
+        return entry.without(frozenset(names.lists)) if names is not None else entry
 
     def _drop(self, entry: RemovalEntry, why: str, *, dry_run: bool) -> None:
         _log.info("files of %d expired snapshots are not removed: %s", len(entry.snapshots), why)

@@ -28,10 +28,10 @@ from calve.iceberg.snapshot import expiry as snapshot_expiry
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.expired_files import IcebergFiles, TableNames
 from calve.iceberg.snapshot.history import NamedSink, new_summary
-from calve.iceberg.snapshot.removal_journal import RemovalJournal
+from calve.iceberg.snapshot.removal_journal import RemovalJournal, RemovedSnapshot
 from calve.maintain import expire as by_hand
 from calve.maintain.expire import expire_snapshots, work_in
-from calve.maintain.removal import InFlight, Removal, RemovalReport
+from calve.maintain.removal import ABANDONED_MS, InFlight, Removal, RemovalReport
 from calve.model.progress import Fence, tag_name
 from calve.model.spec import HOUR_MS, RetentionOptions
 from calve.storage.state import StateFolder
@@ -439,6 +439,25 @@ def test_files_that_were_kept_for_an_expiry_which_is_refused_go_later(sample: Sa
     journal.put(refused)
     assert not expire(sample, older_than=100 * HOUR).removed
     journal.delete(refused)
+    assert expire(sample, older_than=100 * HOUR).removed
+    assert files_of(sample.home) == named(sample)
+    assert not sample.state.list("removal")
+
+
+def test_an_expiry_of_which_one_snapshot_came_back_at_once_removes_the_files_of_the_others(sample: Sample) -> None:
+    """No run saw the table without all of its snapshots, so the expiry looks as if it had not been applied."""
+    old_and_new(sample)
+    expire(sample)
+    journal, head = RemovalJournal(sample.state), sample.table.current_snapshot()
+    assert head is not None
+    (entry,) = journal.entries(str(sample.table.metadata.table_uuid))
+    back = RemovedSnapshot(head.snapshot_id, head.manifest_list, SINK)
+    journal.put(replace(entry, snapshots=(*entry.snapshots, back), seen_ms=None))
+    sample.clock.now += HOUR_MS
+    assert not expire(sample, older_than=100 * HOUR).removed, "it may still be applied"
+    sample.clock.now += ABANDONED_MS
+    expire(sample, older_than=100 * HOUR)
+    sample.clock.now += HOUR_MS
     assert expire(sample, older_than=100 * HOUR).removed
     assert files_of(sample.home) == named(sample)
     assert not sample.state.list("removal")
