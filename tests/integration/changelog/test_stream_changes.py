@@ -61,7 +61,7 @@ class RandomTable:
         self.table.apply(files_of(self.table, kept, self.rng), kept, gone, equality=equality)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.soak)])
 def test_changes_applied_to_the_start_give_the_table_that_duckdb_reads(
     rounds: int, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -56,7 +56,7 @@ def holds(table: KeyedTable) -> list[str]:
     return [name for name in table.table.metadata.refs if name.startswith(PREFIX)]
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
 def test_parts_are_committed_one_by_one_between_commits_of_a_sink(
     spark: SparkSession, tmp_path: Path, version: int
 ) -> None:
