@@ -100,7 +100,7 @@ test: $(INSTALLED) ## check everything: lint, the wheel, all tests
 	@$(MAKE) --no-print-directory -j 2 lint wheel $(JAR) $(CLASSES) servers browser
 	@$(PYTEST) --durations=10 tests
 
-slowest: $(INSTALLED) $(JAR) $(CLASSES) servers browser ## run the tests of `make test` and show which take the most CPU
+slowest: $(INSTALLED) $(JAR) $(CLASSES) servers browser ## run the tests of `make test` and show which take the most CPU, and which wait
 	@$(PYTEST) -p tests.support.cpu tests
 
 versions: $(INSTALLED) ## run a few whole pipelines with Spark 3.5, 4.0 and 4.3
