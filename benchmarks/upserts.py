@@ -15,15 +15,16 @@ and the time to make it anew are printed.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 import pyarrow.compute as pc
@@ -46,10 +47,31 @@ class Peer:
     def __init__(self, script: Sequence[str], workload: Workload, home: Path) -> None:
         name, *more = script
         command = [sys.executable, str(Path(__file__).parent / name), str(workload.folder), str(home), str(JAR)]
-        self._process = subprocess.Popen([*command, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._begin([*command, *more])
+
+    @classmethod
+    def of(cls, command: Sequence[str], environment: Mapping[str, str]) -> Self:
+        """A process that is not one of calve's."""
+        peer = cls.__new__(cls)
+        peer._begin(command, environment)
+        return peer
+
+    def _begin(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("pipes were asked for")
         self._requests, self._answers = self._process.stdin, self._process.stdout
+
+    @property
+    def pid(self) -> int:
+        """Of the process, whose children are its JVMs."""
+        return self._process.pid
 
     def ask(self, request: str) -> dict[str, Any]:
         """Send a line, wait for the answer."""

@@ -1,0 +1,106 @@
+"""calve's side of `stream.py`: a sink that reads a folder, one commit per file, and says where its time went."""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from workload import COLUMNS, DDL, Workload
+
+import calve
+from calve.metrics import MAINTENANCE_SECONDS
+from calve.model.health import CommitReport, Status
+from calve.model.spec import Upsert
+from calve.watch.commits import listening
+
+PATIENCE = 3600.0
+
+
+@dataclass
+class Spent:
+    """What a run took since it was made."""
+
+    spark: SparkSession
+    python: float = field(default_factory=time.process_time)
+    seconds: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        """Note where counters stand."""
+        self._tasks, self._upkeep = self._task_seconds(), self._upkeep_seconds()
+
+    def so_far(self) -> dict[str, object]:
+        """As JSON."""
+        upkeep = self._upkeep_seconds() - self._upkeep
+        return {
+            "seconds": time.perf_counter() - self.seconds,
+            "python_cpu": time.process_time() - self.python,
+            "task_seconds": self._task_seconds() - self._tasks,
+            "upkeep": dict(upkeep),
+        }
+
+    def _task_seconds(self) -> float:
+        """Time of all Spark tasks; the rest of a job is Spark's own bookkeeping."""
+        executors = self.spark.sparkContext._jsc.sc().statusStore().executorList(False)  # noqa: SLF001
+        return sum(executors.apply(at).totalDuration() for at in range(executors.size())) / 1000
+
+    def _upkeep_seconds(self) -> Counter[str]:
+        samples = (sample for metric in MAINTENANCE_SECONDS.collect() for sample in metric.samples)
+        return Counter({s.labels["kind"]: s.value for s in samples if s.name.endswith("_sum")})
+
+
+@contextmanager
+def commits_kept() -> Iterator[list[CommitReport]]:
+    """All commits that change something, while the block runs."""
+    kept: list[CommitReport] = []
+
+    def keep(_status: Status, report: CommitReport) -> None:
+        if report.changes:
+            kept.append(report)
+
+    with listening(keep):
+        yield kept
+
+
+def main() -> None:
+    """Answer requests from standard input."""
+    folder, home, _, deletes, version, maintenance = sys.argv[1:]
+    first, *others = Workload.at(Path(folder)).files()
+    incoming = Path(home) / "incoming"
+    incoming.mkdir(parents=True)
+    lake = calve.connect(home=Path(home) / "home")
+    spark = lake.spark(master="local[2]", conf={"spark.driver.memory": "6g"})
+    envelope = Upsert(order_by=("seq",), delete_when="op = 'd'", columns=", ".join(COLUMNS))
+    source = calve.files(incoming, format="parquet", schema=DDL, envelope=envelope, max_files_per_checkpoint=1)
+    sink = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"])
+    query = sink.options(deletes=deletes, format_version=int(version), maintenance=maintenance).start()
+    with commits_kept() as commits:
+        for line in sys.stdin:
+            commits.clear()
+            spent = Spent(spark)
+            answer: dict[str, object] = {}
+            match line.strip():
+                case "load":
+                    (incoming / first.name).hardlink_to(first)
+                    query.await_caught_up(PATIENCE)
+                case "stream":
+                    for file in others:
+                        (incoming / file.name).hardlink_to(file)
+                    query.await_caught_up(PATIENCE)
+                    answer["commits"] = [
+                        {"at": c.at_ms / 1000, "changes": c.changes, "phases": dict(c.phases)} for c in commits
+                    ]
+                case "settle":
+                    query.await_maintained(600)
+                case _:
+                    answer["table"] = lake.open().load_table("b.orders").metadata_location
+            print(json.dumps(answer | spent.so_far()), flush=True)
+    query.stop()
+
+
+if __name__ == "__main__":
+    main()
