@@ -1,6 +1,7 @@
 """calve's side of `stream.py`: a sink that reads a folder, one commit per file, and says where its time went."""
 
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -9,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from workload import COLUMNS, DDL, Workload
 
 import calve
@@ -19,19 +19,29 @@ from calve.model.spec import Upsert
 from calve.watch.commits import listening
 
 PATIENCE = 3600.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+_THREADS = {
+    "Executor task": "tasks",
+    "C1 Comp": "compiler",
+    "C2 Comp": "compiler",
+    "G1 ": "garbage",
+    "GC Thread": "garbage",
+}
+"""What the threads of a JVM do, by the start of their names."""
 
 
 @dataclass
 class Spent:
     """What a run took since it was made."""
 
-    spark: SparkSession
+    jvm: int
+    """Its process id."""
     python: float = field(default_factory=time.process_time)
     seconds: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         """Note where counters stand."""
-        self._tasks, self._upkeep = self._task_seconds(), self._upkeep_seconds()
+        self._threads, self._upkeep = self._jvm(), self._upkeep_seconds()
 
     def so_far(self) -> dict[str, object]:
         """As JSON."""
@@ -39,14 +49,18 @@ class Spent:
         return {
             "seconds": time.perf_counter() - self.seconds,
             "python_cpu": time.process_time() - self.python,
-            "task_seconds": self._task_seconds() - self._tasks,
+            "jvm_cpu": dict(self._jvm() - self._threads),
             "upkeep": dict(upkeep),
         }
 
-    def _task_seconds(self) -> float:
-        """Time of all Spark tasks; the rest of a job is Spark's own bookkeeping."""
-        executors = self.spark.sparkContext._jsc.sc().statusStore().executorList(False)  # noqa: SLF001
-        return sum(executors.apply(at).totalDuration() for at in range(executors.size())) / 1000
+    def _jvm(self) -> Counter[str]:
+        """CPU seconds of the JVM by what its threads do: tasks, compilation, garbage; the rest plans and schedules."""
+        found: Counter[str] = Counter()
+        for stat in Path(f"/proc/{self.jvm}/task").glob("*/stat"):
+            name, _, fields = stat.read_text().partition("(")[2].rpartition(")")
+            kind = next((kind for start, kind in _THREADS.items() if name.startswith(start)), "driver")
+            found[kind] += sum(map(int, fields.split()[11:13])) / _TICKS
+        return found
 
     def _upkeep_seconds(self) -> Counter[str]:
         samples = (sample for metric in MAINTENANCE_SECONDS.collect() for sample in metric.samples)
@@ -74,6 +88,7 @@ def main() -> None:
     incoming.mkdir(parents=True)
     lake = calve.connect(home=Path(home) / "home")
     spark = lake.spark(master="local[2]", conf={"spark.driver.memory": "6g"})
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001 - PySpark has no other way
     envelope = Upsert(order_by=("seq",), delete_when="op = 'd'", columns=", ".join(COLUMNS))
     source = calve.files(incoming, format="parquet", schema=DDL, envelope=envelope, max_files_per_checkpoint=1)
     sink = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"])
@@ -81,7 +96,7 @@ def main() -> None:
     with commits_kept() as commits:
         for line in sys.stdin:
             commits.clear()
-            spent = Spent(spark)
+            spent = Spent(jvm)
             answer: dict[str, object] = {}
             match line.strip():
                 case "load":

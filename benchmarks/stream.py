@@ -17,8 +17,9 @@ Systems run one after the other, each in processes of its own, on two cores. The
 last commit of the stream, after the table was loaded by the same job. CPU is that of all processes of a system from the
 first file to the last commit. Where the time goes is wall clock per file by phase, as the log of commits states it, for
 the two threads of a sink, which work at the same time: the one that reads and the one that commits; what is left of the
-stream's time is idle (waiting for the other thread, or for the machine). Beside them: the time of Spark's tasks (what
-else `collect` takes is Spark's own bookkeeping) and of maintenance, by kind.
+stream's time is idle (waiting for the other thread, or for the machine). Beside them: CPU seconds of the JVM by what
+its threads do (tasks; compilation of Java code; garbage; the driver, which plans and schedules: Spark's own
+bookkeeping), and the time of maintenance, by kind.
 
 Every row is checked: DuckDB compares the table with what the changes say, and a wrong table ends the benchmark. DuckDB
 does not read equality deletes; Spark with the Iceberg runtime copies such tables first. Rates mean little on a machine
@@ -31,7 +32,6 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -79,7 +79,8 @@ class Result:
     """From the first file to the last commit."""
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds by phase, of all commits."""
-    task_seconds: float = 0.0
+    jvm_cpu: dict[str, float] = field(default_factory=dict)
+    """CPU seconds of the JVM per million changes, by what its threads do."""
     upkeep: dict[str, float] = field(default_factory=dict)
     settled_seconds: float = 0.0
     """How long maintenance went on after the last commit."""
@@ -88,7 +89,9 @@ class Result:
     def lines(self) -> list[str]:
         """For people."""
         kind = f"maintenance {'on' if self.maintenance else 'off'}"
-        mine = "" if self.python_cpu is None else f" ({self.python_cpu:.2f} Python, {self.cpu - self.python_cpu:.2f} JVM)"
+        mine = (
+            "" if self.python_cpu is None else f" ({self.python_cpu:.2f} Python, {self.cpu - self.python_cpu:.2f} JVM)"
+        )
         found = [
             f"{self.system}: {self.files} x {self.changes:,} changes on {self.rows:,} rows, {kind}",
             f"  {self.rate:,.0f} changes/s in {self.commits} commits; {self.cpu:.2f} CPU s per million changes{mine}",
@@ -101,7 +104,8 @@ class Result:
             words = ", ".join(f"{name} {1000 * seconds / self.files:.1f}" for name, seconds in spent.items())
             found.append(f"  {thread + ':':9} {words} ms per file of {1000 * self.seconds / self.files:.1f}")
         beside = ", ".join(f"{kind} {seconds:.1f} s" for kind, seconds in self.upkeep.items()) or "none"
-        found.append(f"  Spark's tasks {1000 * self.task_seconds / self.files:.1f} ms per file; maintenance: {beside}")
+        jvm = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in self.jvm_cpu.items())
+        found.append(f"  JVM, CPU s per million: {jvm}; maintenance: {beside}")
         if self.settled_seconds > 1:
             found.append(f"  maintenance went on for {self.settled_seconds:.1f} s and {self.settled_cpu:.1f} CPU s")
         return found
@@ -109,7 +113,7 @@ class Result:
 
 def run_calve(system: str, workload: Workload, home: Path, *, maintenance: bool) -> Result:
     """One stream by a sink, checked."""
-    peer = Peer(("peer_stream.py", *CALVE[system], "auto" if maintenance else "off"), workload, home)
+    peer = Peer.of(("peer_stream.py", *CALVE[system], "auto" if maintenance else "off"), workload, home)
     loaded = peer.ask("load")
     before = cpu_seconds(peer.pid)
     answer = peer.ask("stream")
@@ -139,7 +143,7 @@ def run_calve(system: str, workload: Workload, home: Path, *, maintenance: bool)
         load_seconds=loaded["seconds"],
         seconds=answer["seconds"],
         phases=phases,
-        task_seconds=answer["task_seconds"],
+        jvm_cpu={kind: seconds / millions for kind, seconds in answer["jvm_cpu"].items()},
         upkeep=answer["upkeep"],
         settled_seconds=settled["seconds"],
         settled_cpu=end - after,
@@ -154,7 +158,7 @@ def run_flink(workload: Workload, home: Path) -> Result:
     hadoop = ":".join(str(jar) for jar in jars if jar not in iceberg)
     changes = workload.batches * workload.changes
     began = time.perf_counter()
-    peer = Peer.of(
+    peer = Peer(
         [
             *(str(FLINK / "venv" / "bin" / "python"), str(Path(__file__).parent / "peer_flink.py")),
             *(str(home / "hadoop"), str(workload.rows), str(changes), *map(str, iceberg)),
@@ -252,7 +256,7 @@ def _versions(systems: list[str]) -> dict[str, str]:
         found["apache-flink"] = subprocess.run(
             [str(python), "-c", code], check=True, capture_output=True, text=True
         ).stdout.strip()
-        found |= {"iceberg-flink-runtime": jar.stem for jar in (FLINK / "jars").glob("iceberg-flink-runtime*")}
+        found["iceberg-flink-runtime"] = next((FLINK / "jars").glob("iceberg-flink-runtime*")).stem
     revision = subprocess.run(
         ["git", "-C", str(ROOT), "rev-parse", "HEAD"],  # noqa: S607 - whichever git there is
         check=False,
@@ -301,7 +305,9 @@ def main() -> None:
                 print("\n".join(result.lines()), flush=True)
         _compare([result for result in results if result.changes == changes])
     if given.json:
-        given.json.write_text(json.dumps({"versions": _versions(given.systems), "results": [asdict(r) for r in results]}))
+        given.json.write_text(
+            json.dumps({"versions": _versions(given.systems), "results": [asdict(r) for r in results]})
+        )
 
 
 def _compare(results: list[Result]) -> None:

@@ -56,7 +56,9 @@ class Workload:
         if not (folder / "done").exists():
             folder.mkdir(exist_ok=True)
             for number, path in enumerate(found):
-                pq.write_table(pq.read_table(self.batch(number - 1) if number else self.initial), path, compression="zstd")
+                pq.write_table(
+                    pq.read_table(self.batch(number - 1) if number else self.initial), path, compression="zstd"
+                )
                 os.utime(path, (_FILES_FROM + number,) * 2)
             (folder / "done").touch()
         return found

@@ -1,10 +1,10 @@
-"""Fetches the Flink that `benchmarks/stream.py` compares with: .cache/flink/venv from PyPI, .cache/flink/jars from Maven.
+"""Fetches the Flink that `benchmarks/stream.py` compares with: from PyPI to .cache/flink/venv, from Maven to jars.
 
     python scripts/fetch_flink.py .cache/flink
 
 Flink's Python package needs other versions than calve's, so it has an environment of its own (700 MB). What is there
-already in the version wanted is left alone. Without Maven, or when something cannot be fetched, it says so and ends well:
-the benchmark then leaves Flink out.
+already in the wanted version is left alone. Without Maven, or when something cannot be fetched, it says so and ends
+well: the benchmark then leaves Flink out.
 """
 
 import hashlib
