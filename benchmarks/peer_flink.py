@@ -10,7 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-from pyflink.table import EnvironmentSettings, TableEnvironment, TableResult
+from pyflink.table import (  # type: ignore[import-not-found] - in an environment of its own
+    EnvironmentSettings,
+    TableEnvironment,
+    TableResult,
+)
 
 COLUMNS = "id BIGINT, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP_LTZ(6)"
 READ = {

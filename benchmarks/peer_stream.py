@@ -4,9 +4,9 @@ import json
 import os
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,26 +45,36 @@ class Spent:
 
     def so_far(self) -> dict[str, object]:
         """As JSON."""
-        upkeep = self._upkeep_seconds() - self._upkeep
         return {
             "seconds": time.perf_counter() - self.seconds,
             "python_cpu": time.process_time() - self.python,
-            "jvm_cpu": dict(self._jvm() - self._threads),
-            "upkeep": dict(upkeep),
+            "jvm_cpu": _more(self._jvm(), self._threads),
+            "upkeep": _more(self._upkeep_seconds(), self._upkeep),
         }
 
-    def _jvm(self) -> Counter[str]:
+    def _jvm(self) -> dict[str, float]:
         """CPU seconds of the JVM by what its threads do: tasks, compilation, garbage; the rest plans and schedules."""
-        found: Counter[str] = Counter()
+        found = defaultdict[str, float](float)
         for stat in Path(f"/proc/{self.jvm}/task").glob("*/stat"):
-            name, _, fields = stat.read_text().partition("(")[2].rpartition(")")
-            kind = next((kind for start, kind in _THREADS.items() if name.startswith(start)), "driver")
-            found[kind] += sum(map(int, fields.split()[11:13])) / _TICKS
+            with suppress(OSError):  # it has just ended
+                name, _, fields = stat.read_text().partition("(")[2].rpartition(")")
+                kind = next((kind for start, kind in _THREADS.items() if name.startswith(start)), "driver")
+                found[kind] += sum(map(int, fields.split()[11:13])) / _TICKS
         return found
 
-    def _upkeep_seconds(self) -> Counter[str]:
+    def _upkeep_seconds(self) -> dict[str, float]:
         samples = (sample for metric in MAINTENANCE_SECONDS.collect() for sample in metric.samples)
-        return Counter({s.labels["kind"]: s.value for s in samples if s.name.endswith("_sum")})
+        return {s.labels["kind"]: s.value for s in samples if s.name.endswith("_sum")}
+
+
+def _more(now: dict[str, float], before: dict[str, float]) -> dict[str, float]:
+    return {name: value - before.get(name, 0.0) for name, value in now.items() if value > before.get(name, 0.0)}
+
+
+def jvm_below(process: int) -> int:
+    """The process id of the JVM that a process has started."""
+    children = [pid for file in Path(f"/proc/{process}/task").glob("*/children") for pid in file.read_text().split()]
+    return next(int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
 
 
 @contextmanager
@@ -87,8 +97,8 @@ def main() -> None:
     incoming = Path(home) / "incoming"
     incoming.mkdir(parents=True)
     lake = calve.connect(home=Path(home) / "home")
-    spark = lake.spark(master="local[2]", conf={"spark.driver.memory": "6g"})
-    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001 - PySpark has no other way
+    lake.spark(master="local[2]", conf={"spark.driver.memory": "6g"})
+    jvm = jvm_below(os.getpid())
     envelope = Upsert(order_by=("seq",), delete_when="op = 'd'", columns=", ".join(COLUMNS))
     source = calve.files(incoming, format="parquet", schema=DDL, envelope=envelope, max_files_per_checkpoint=1)
     sink = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"])
