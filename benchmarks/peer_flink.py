@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from pyflink.table import (  # type: ignore[import-not-found] - in an environment of its own
+from pyflink.table import (  # type: ignore[import-not-found]  # it has an environment of its own
     EnvironmentSettings,
     TableEnvironment,
     TableResult,

@@ -189,7 +189,8 @@ def run_flink(workload: Workload, home: Path) -> Result:
 
 def _rate(commits: list[dict[str, Any]]) -> float:
     first, *others = [commit for commit in commits if commit["changes"]]
-    return sum(commit["changes"] for commit in others) / (others[-1]["at"] - first["at"])
+    changes, seconds = sum(commit["changes"] for commit in others), others[-1]["at"] - first["at"]
+    return float(changes / seconds)
 
 
 def _make_changes(workload: Workload, home: Path) -> None:
