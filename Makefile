@@ -26,7 +26,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test slowest versions lowest docs wheel demo soak bench constraints clean
+.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test slowest versions lowest docs wheel demo soak flink bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -127,7 +127,11 @@ soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random test
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
 	@CALVE_SEEDS=4000:50000 $(PYTEST) -o faulthandler_timeout=0 tests/simulation -k no_schedule
 
-bench: $(INSTALLED) $(JAR) servers ## measure what the documentation claims
+# Flink, which calve is compared with: in an environment of its own.
+flink: $(INSTALLED)
+	@$(PY) scripts/fetch_flink.py .cache/flink
+
+bench: $(INSTALLED) $(JAR) servers flink ## measure what the documentation claims
 	@for script in $(BENCHMARKS); do echo "== $$script"; PYTHONPATH=. $(PY) $$script; done
 
 constraints: $(INSTALLED) ## resolve constraints.txt again

@@ -31,7 +31,7 @@ def session_with_runtime(home: Path) -> SparkSession:
 
 def table_of_sink(workload: Workload, home: Path, deletes: str) -> tuple[TableRef, int]:
     """Written by a sink in a process of its own; with the snapshot before the first batch."""
-    peer = Peer(("peer_calve.py", deletes, "auto"), workload, home)
+    peer = Peer.of(("peer_calve.py", deletes, "auto"), workload, home)
     peer.ask("load")
     ref = calve.connect(home=home).table("b.orders")
     loaded = ref.lake.open().load_table(str(ref)).metadata.current_snapshot_id

@@ -15,15 +15,16 @@ and the time to make it anew are printed.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 import pyarrow.compute as pc
@@ -43,13 +44,29 @@ PEERS = {
 class Peer:
     """A process that applies one batch when told to, and says how long it took."""
 
-    def __init__(self, script: Sequence[str], workload: Workload, home: Path) -> None:
-        name, *more = script
-        command = [sys.executable, str(Path(__file__).parent / name), str(workload.folder), str(home), str(JAR)]
-        self._process = subprocess.Popen([*command, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("pipes were asked for")
         self._requests, self._answers = self._process.stdin, self._process.stdout
+
+    @classmethod
+    def of(cls, script: Sequence[str], workload: Workload, home: Path) -> Self:
+        """A script of this folder, with its arguments."""
+        name, *more = script
+        command = [sys.executable, str(Path(__file__).parent / name), str(workload.folder), str(home), str(JAR)]
+        return cls([*command, *more])
+
+    @property
+    def pid(self) -> int:
+        """Of the process, whose children are its JVMs."""
+        return self._process.pid
 
     def ask(self, request: str) -> dict[str, Any]:
         """Send a line, wait for the answer."""
@@ -71,7 +88,7 @@ def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
     """Batch times of the systems on one size, after checking what they wrote."""
     workload = make_workload(ROOT / ".cache" / "bench", rows, options.batches, options.changes)
     with tempfile.TemporaryDirectory() as folder:
-        peers = {name: Peer(PEERS[name], workload, Path(folder) / name) for name in {*options.systems, "merge"}}
+        peers = {name: Peer.of(PEERS[name], workload, Path(folder) / name) for name in {*options.systems, "merge"}}
         loads = {name: peers[name].ask("load")["seconds"] for name in options.systems}
         print(f"{rows:>10,} rows  initial load " + "  ".join(f"{n} {s:.2f} s" for n, s in loads.items()), flush=True)
         times: dict[str, list[float]] = {name: [] for name in options.systems}

@@ -4,6 +4,7 @@
 control.
 """
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ import pyarrow.parquet as pq
 STATUSES = np.array(["NEW", "PAID", "PACKED", "SHIPPED", "DELIVERED", "RETURNED"])
 CHANGES = 100_000
 COLUMNS = ("id", "customer", "amount", "status", "updated")
+_FILES_FROM = 1_760_000_000
+"""The time of the first file of a stream, in seconds."""
 DDL = "id BIGINT, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP, op STRING, seq BIGINT"
 
 
@@ -45,6 +48,20 @@ class Workload:
     def batch(self, number: int) -> str:
         """A batch of changes, from 0."""
         return str(self.folder / f"b{number:03d}")
+
+    def files(self) -> list[Path]:
+        """The initial load and each batch as one file; their times are in order. Made when they are not there."""
+        folder = self.folder / "files"
+        found = [folder / f"{number:05d}.parquet" for number in range(self.batches + 1)]
+        if not (folder / "done").exists():
+            folder.mkdir(exist_ok=True)
+            for number, path in enumerate(found):
+                pq.write_table(
+                    pq.read_table(self.batch(number - 1) if number else self.initial), path, compression="zstd"
+                )
+                os.utime(path, (_FILES_FROM + number,) * 2)
+            (folder / "done").touch()
+        return found
 
     def reference(self, batches: int) -> tuple[int, float]:
         """Rows, and the sum of their amounts, after so many batches."""

@@ -6,7 +6,17 @@ Everything else receives a `Clock` and an `IdSource` as arguments, so that tests
 import random
 import time
 import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
+
+Timer = Callable[[str], AbstractContextManager[None]]
+"""Measures the time of a block as a phase of the work that the thread does."""
+
+
+def untimed(_phase: str) -> AbstractContextManager[None]:
+    """A timer that measures nothing."""
+    return nullcontext()
 
 
 class Clock(Protocol):

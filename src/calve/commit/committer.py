@@ -155,7 +155,8 @@ class Committer:
                 if self._signals.stopping:
                     self._signals.await_last_call(calls, FIRST_WAIT)
                 elif self._busy:
-                    self._warn_if_transient("look-ahead after a commit", self._look_ahead)
+                    with self._run.state.timed("ahead"):
+                        self._warn_if_transient("look-ahead after a commit", self._look_ahead)
                     self._busy = False
                     self._signals.wake()
                 else:

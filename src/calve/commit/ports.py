@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -158,21 +159,37 @@ class Monitor(Protocol):
         ...
 
 
+@dataclass
+class _Inside:
+    """Seconds of phases within a phase."""
+
+    seconds: float = 0.0
+
+
+_AROUND: ContextVar[_Inside | None] = ContextVar("_AROUND", default=None)
+"""The phase that this thread is in."""
+
+
 @dataclass(frozen=True)
 class Stopwatch:
-    """Measures phases for a monitor."""
+    """Measures phases for a monitor. Implements `clock.Timer`."""
 
     clock: Clock
     monitor: Monitor
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Report the time spent in the block, also if it fails."""
-        started = self.clock.monotonic()
+        """Report the time spent in the block, without that of phases within it, also if it fails."""
+        started, inside, around = self.clock.monotonic(), _Inside(), _AROUND.get()
+        before = _AROUND.set(inside)
         try:
             yield
         finally:
-            self.monitor.phase(phase, self.clock.monotonic() - started)
+            _AROUND.reset(before)
+            seconds = self.clock.monotonic() - started
+            if around is not None:
+                around.seconds += seconds
+            self.monitor.phase(phase, seconds - inside.seconds)
 
 
 class TableMaintenance(Protocol):

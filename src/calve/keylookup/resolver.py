@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from calve.clock import IdSource
+from calve.clock import IdSource, Timer, untimed
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.store import remove_new
 from calve.iceberg.planning.key_scan import KeyScan
@@ -13,6 +13,7 @@ from calve.keylookup.index.manifest import Run
 from calve.keylookup.indexed import IndexedSearch, IndexRequest
 from calve.keylookup.row_ids import IdReading, IdWriting, RowWriter, keep_ids
 from calve.keylookup.search import (
+    FORGETFUL,
     Search,
     SparkJobs,
     find_by_tasks,
@@ -49,14 +50,15 @@ class DriverLimits:
 
 
 BY_MEASUREMENT = DriverLimits()
-MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=50_000_000)
-"""What the driver remembers about the files of one table; one byte for each row that may be deleted."""
+MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=50_000_000, positions=8_000_000)
+"""What the driver remembers about the files of one table: one byte for each row that may be deleted, eight for each
+position in delete files that it wrote."""
 
 
 class PositionResolver:
     """Resolves keys of one sink. Only its committer thread calls it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts that it works with
         self,
         table: IcebergTable,
         jobs: SparkJobs,
@@ -64,28 +66,33 @@ class PositionResolver:
         index: IndexedSearch,
         rows: RowWriter,
         limits: DriverLimits = BY_MEASUREMENT,
+        *,
+        timed: Timer = untimed,
     ) -> None:
         self._table, self._jobs, self._ids, self._index, self._rows = table, jobs, ids, index, rows
-        self._limits = limits
+        self._limits, self._timed = limits, timed
         self._remembered = KeyMemory(MEMORY)
         self._last: KeyScan | None = None
 
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest] = ()
     ) -> ResolvedDeletes:
-        scan = self._table.plan_keys(state, keys, added)
+        with self._timed("plan"):
+            scan = self._table.plan_keys(state, keys, added)
         if not scan.candidates:
             return ResolvedDeletes()
-        self._remembered.retain(scan.live.keys())
+        self._remembered.retain(scan.live.keys(), {d.path for c in scan.candidates for d in c.file.deletes})
         self._last = scan
-        answer = self._index.ask(scan, state, IndexRequest(commit_id, self._remembered, self._jobs))
+        with self._timed("index"):
+            answer = self._index.ask(scan, state, IndexRequest(commit_id, self._remembered, self._jobs))
         name = f"{commit_id}/{self._ids.new_id()}"
         if scan.place.vectors:
             found = self._find(answer.rest, answer.found, name)
             writing = IdWriting(self._table, self._rows, IdReading(self._remembered, answer.keys))
             proposed = propose_with_ids(state, scan, found, writing, name)
         else:
-            proposed = propose_deletes(self._table, scan, self._search(answer.rest, answer.found, name), name)
+            written = self._search(answer.rest, answer.found, name)
+            proposed = propose_deletes(self._table, scan, written, name, self._remembered)
         return replace(proposed, key_index=answer.reference)
 
     def look_ahead(self) -> None:
@@ -119,11 +126,11 @@ class PositionResolver:
     def _search(self, scan: KeyScan, known: Sequence[RowPositions], name: str) -> tuple[WrittenFile, ...]:
         """Write deletes of the known positions and of those found in the candidates."""
         if self._limits.allow(scan):
-            return write_deletes(scan.place, [*known, *self._search_here(scan)], name)
+            return write_deletes(scan.place, [*known, *self._search_here(scan)], name, self._remembered)
         spark = self._jobs.session()
         found: list[WrittenFile] = []
         with _all_or_none(scan, found):
-            found += write_deletes(scan.place, known, name)
+            found += write_deletes(scan.place, known, name, self._remembered)
             for search in self._searches(scan, name):
                 found += search_by_tasks(search, spark)
         return tuple(found)
@@ -151,7 +158,13 @@ def _scan_file(file: WrittenFile) -> ScanFile:
     )
 
 
-def propose_deletes(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile, ...], name: str) -> ResolvedDeletes:
+def propose_deletes(
+    table: IcebergTable,
+    scan: KeyScan,
+    files: tuple[WrittenFile, ...],
+    name: str,
+    remembered: KeyMemory = FORGETFUL,
+) -> ResolvedDeletes:
     """Write the manifests of delete files, ready to commit, and merge older delete files. Raises TransientError.
 
     `name` begins with the id of the commit.
@@ -160,7 +173,7 @@ def propose_deletes(table: IcebergTable, scan: KeyScan, files: tuple[WrittenFile
         return ResolvedDeletes()
     written = list(files)
     with _all_or_none(scan, written):
-        merged = merge_deletes(scan.many_deletes, scan.place, scan.live.keys(), name)
+        merged = merge_deletes(scan.many_deletes, scan.place, scan.live.keys(), name, remembered)
         written += merged.files
         manifests = table.write_manifests(written, name.partition("/")[0])
     return ResolvedDeletes(

@@ -35,6 +35,8 @@ from calve.spark.failures import own_file_failure
 from calve.spark.tasks import Tasks
 
 THREADS = os.cpu_count() or 1
+FORGETFUL = KeyMemory()
+"""Remembers nothing."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,12 @@ class _TaskSearch:
         remove_new([file.path for file in files], self.place.io_properties, "another task of their search failed")
 
 
-def write_deletes(place: DeletePlace, found: Sequence[RowPositions], name: str) -> tuple[WrittenFile, ...]:
+def write_deletes(
+    place: DeletePlace, found: Sequence[RowPositions], name: str, remembered: KeyMemory = FORGETFUL
+) -> tuple[WrittenFile, ...]:
     """Write position deletes of these rows. Raises TransientError."""
     with _trying("position deletes could not be written"):
-        return write_position_deletes(place, found, name)
+        return write_position_deletes(place, found, name, remembered.wrote)
 
 
 def write_deletes_of_new(place: DeletePlace, found: Sequence[RowPositions], name: str) -> tuple[WrittenFile, ...]:
@@ -158,10 +162,16 @@ class MergedDeletes:
     replaced: tuple[ContentId, ...] = ()
 
 
-def merge_deletes(groups: Sequence[DeleteGroup], place: DeletePlace, live: Collection[str], name: str) -> MergedDeletes:
+def merge_deletes(
+    groups: Sequence[DeleteGroup],
+    place: DeletePlace,
+    live: Collection[str],
+    name: str,
+    remembered: KeyMemory = FORGETFUL,
+) -> MergedDeletes:
     """Merge delete files; deletes of data files that left the table are dropped. Raises TransientError."""
-    found = [one for group in groups for one in _positions(group, place, live)]
-    files = write_deletes(place, found, f"{name}/merged")
+    found = [one for group in groups for one in _positions(group, place, live, remembered)]
+    files = write_deletes(place, found, f"{name}/merged", remembered)
     return MergedDeletes(files, tuple(file.id for g in groups for file in g.files))
 
 
@@ -212,11 +222,14 @@ def _is_only_about(delete: DeleteFile, path: str, place: DeletePlace) -> bool:
     return delete.kind is DeleteKind.VECTOR or paths_named(delete.path, place.io_properties) == {path}
 
 
-def _positions(group: DeleteGroup, place: DeletePlace, live: Collection[str]) -> list[RowPositions]:
+def _positions(
+    group: DeleteGroup, place: DeletePlace, live: Collection[str], remembered: KeyMemory
+) -> list[RowPositions]:
     pieces: dict[str, list[np.ndarray]] = {}
     with reading("older position deletes"):
         for file in group.files:
-            for path, positions in positions_by_path(file.path, place.io_properties).items():
+            own = remembered.written_in(file.path)
+            for path, positions in (positions_by_path(file.path, place.io_properties) if own is None else own).items():
                 if path in live:
                     pieces.setdefault(path, []).append(positions)
     return [

@@ -116,13 +116,18 @@ class CommitReport:
     """Seconds by phase: those of `PHASES` that took part, in that order."""
 
 
-PHASES = ("read", "stage", "write", "record", "load", "check", "lookup", "commit", "tidy")
-"""Phases of a batch, in order.
+PHASES = (
+    *("read", "stage", "collect", "write", "record"),
+    *("load", "check", "plan", "index", "lookup", "commit", "tidy", "ahead"),
+)
+"""Phases of a batch, in order. None contains another one, so their sum is the time that a batch took.
 
-`read`: the source is polled and the frame is made. `stage`: changes are staged until their window closes. `write`: data
-and key files and their manifests. `record`: the durable record. `load`: the table is loaded from the catalog. `check`:
-fence, frontier and files. `lookup`: positions of deleted rows. `commit`: manifest list and catalog request. `tidy`:
-removal of what the commit made unnecessary.
+`read`: the source is polled and the frame is made. `stage`: changes are staged until their window closes. `collect`:
+Spark plans, reads and hands over the changes of a small batch. `write`: data and key files and their manifests; of a
+large batch all that Spark does. `record`: the durable record. `load`: the table is loaded from the catalog. `check`:
+fence, frontier and files. `plan`: which files may have the keys of the batch. `index`: the key index is queried and
+extended. `lookup`: other searches for keys, and the deletes of what was found. `commit`: manifest list and catalog
+request. `tidy`: removal of what the commit before made unnecessary. `ahead`: what the next commit needs of the table.
 """
 
 

@@ -9,6 +9,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 # ------------------------------------------------------------------------------------------------------- conditions
@@ -117,7 +118,7 @@ class DeleteFile:
     data_file: str = ""
     """Of a deletion vector."""
 
-    @property
+    @cached_property
     def id(self) -> ContentId:
         """What distinguishes it from all other deletes of a table."""
         return ContentId(self.path, self.offset, self.length, self.data_file)

@@ -41,7 +41,7 @@ MAINTENANCE_KEPT = 20
 """Maintenance runs that a status contains."""
 RATE_SECONDS = 30.0
 """Time over which changes per second are averaged."""
-_OF_RECORD = ("read", "stage", "write", "record")
+_OF_RECORD = PHASES[: PHASES.index("load")]
 """Phases up to the record of a batch; the others belong to its commit."""
 
 
@@ -294,7 +294,6 @@ class RunMonitor:
     def wrote(self, seconds: float) -> None:
         """The files of a batch were written."""
         metrics.WRITE_SECONDS.labels(self._sink).observe(seconds)
-        self.phase("write", seconds)
 
     def compacted(self, done: Compacted) -> None:
         """A compaction was committed."""

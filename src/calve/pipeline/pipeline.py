@@ -275,17 +275,20 @@ class Pipeline:
             return self._write_files(changes, checkpoint.size, self._table.write_target(self._spec.write))
 
     def _write_files(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> "_WrittenBatch":
-        started = self._clock.monotonic()
+        started, timed = self._clock.monotonic(), self._run.state.timed
         faults.reached("files.before")
-        result = write_batch(changes, target, deletes=self._run.state.needs_deletes, size=size, ids=self._ids)
-        files = [file.path for file in result.files]
-        try:
-            faults.reached("files.after")
-            written = self._write_manifests(result, self._ids.new_id(), files)
-            faults.reached("manifests.after")
-        except BaseException:
-            remove_new(files, target.io_properties, "their batch was not recorded")
-            raise
+        with timed("write"):
+            result = write_batch(
+                changes, target, deletes=self._run.state.needs_deletes, size=size, ids=self._ids, timed=timed
+            )
+            files = [file.path for file in result.files]
+            try:
+                faults.reached("files.after")
+                written = self._write_manifests(result, self._ids.new_id(), files)
+                faults.reached("manifests.after")
+            except BaseException:
+                remove_new(files, target.io_properties, "their batch was not recorded")
+                raise
         self._monitor.wrote(self._clock.monotonic() - started)
         return _WrittenBatch(written, tuple(files), target)
 

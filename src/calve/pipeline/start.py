@@ -9,10 +9,10 @@ from weakref import WeakValueDictionary
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from calve.clock import Clock, IdSource, RandomIds, SystemClock
+from calve.clock import Clock, IdSource, RandomIds, SystemClock, Timer
 from calve.commit.committer import CommitHooks, Committer, Signals
 from calve.commit.journal import Journal
-from calve.commit.ports import TableMaintenance
+from calve.commit.ports import Stopwatch, TableMaintenance
 from calve.commit.run import SinkRun
 from calve.commit.run_state import RunPorts
 from calve.envelope.envelopes import check_envelope, table_schema
@@ -216,7 +216,7 @@ class Start:
         else:
             feed = self._letter_feed(source, reading, table, letters)
             monitor.stopping("its dead letters were replayed")  # it ends by itself
-        resolver = self._resolver(table)
+        resolver = self._resolver(table, Stopwatch(self._clock, monitor))
         existing = TableRows(spec, table, source, self._jobs)
         ports = RunPorts(self._clock, self._ids, monitor, self._signals, resolver, existing)
         run = SinkRun(spec, table, Journal(self._state), ports, feed.can_reread)
@@ -348,13 +348,13 @@ class Start:
             lambda: home_sizes(self._home),
         )
 
-    def _resolver(self, table: IcebergTable) -> OrderedResolver | PositionResolver:
+    def _resolver(self, table: IcebergTable, timed: Timer) -> OrderedResolver | PositionResolver:
         rows = RowIdWriter(table, self._spec.write, self._jobs)
         if self._spec.ordered:
             return OrderedResolver(table, self._ids, rows)
         index = KeyIndex(StateFolder(self._state, "index"), self._ids, memory=memory_on(machine_memory()))
         search = IndexedSearch(index, self._spec.key_index)
-        return PositionResolver(table, self._jobs, self._ids, search, rows)
+        return PositionResolver(table, self._jobs, self._ids, search, rows, timed=timed)
 
     @property
     def _keys_at(self) -> KeyPlace:

@@ -5,7 +5,7 @@ key columns are read, and only of row groups whose statistics the keys may meet.
 already delete are skipped.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,6 +70,8 @@ class MemoryLimits:
 
     key_bytes: int = 0
     deleted_rows: int = 0
+    positions: int = 0
+    """Positions in delete files that this process wrote."""
 
 
 NOTHING_KEPT = MemoryLimits()
@@ -79,18 +81,23 @@ class KeyMemory:
     """Caches what searches learn about data files, which never change. Several threads may use it.
 
     Key columns of the first files that fit are kept, and dropped only with their files: for a table larger than memory
-    a constant part is better than whatever was read last.
+    a constant part is better than whatever was read last. Position delete files never change either: those that this
+    process wrote are not read back.
     """
 
     def __init__(self, limits: MemoryLimits = NOTHING_KEPT) -> None:
         self._limits = limits
         self._known: dict[str, _Known] = {}
-        self._key_bytes = self._deleted_rows = 0
+        self._written: dict[str, dict[str, Positions]] = {}
+        """Positions by delete file and data file."""
+        self._key_bytes = self._deleted_rows = self._positions = 0
         self._lock = Lock()
 
-    def retain(self, paths: Collection[str]) -> None:
-        """Forget all other files."""
+    def retain(self, paths: Collection[str], deletes: Collection[str]) -> None:
+        """Forget all other data files and delete files."""
         with self._lock:
+            for path in self._written.keys() - set(deletes):
+                self._positions -= sum(map(len, self._written.pop(path).values()))
             for path in self._known.keys() - set(paths):
                 known = self._known.pop(path)
                 self._key_bytes -= sum(_size(columns) for columns in known.columns.values())
@@ -100,6 +107,22 @@ class KeyMemory:
         """What is known of a file."""
         with self._lock:
             return self._known.setdefault(path, _Known())
+
+    def wrote(self, path: str, contents: Sequence[RowPositions]) -> None:
+        """Remember a position delete file that was just written, if there is room."""
+        rows = sum(len(one.positions) for one in contents)
+        found: dict[str, list[Positions]] = {}
+        for one in contents:
+            found.setdefault(one.file.path, []).append(one.positions)
+        with self._lock:
+            if self._positions + rows <= self._limits.positions:
+                self._written[path] = {file: np.concatenate(parts) for file, parts in found.items()}
+                self._positions += rows
+
+    def written_in(self, path: str) -> Mapping[str, Positions] | None:
+        """The positions in a delete file by data file, if they are remembered."""
+        with self._lock:
+            return self._written.get(path)
 
     def keep_columns(self, known: _Known, name: tuple[int, tuple[int, ...]], columns: _Columns) -> None:
         """Remember the key columns of a row group if there is room."""
@@ -120,7 +143,8 @@ class KeyMemory:
             gone = _Gone(np.zeros(file.rows, bool))
         for name, delete in wanted.items():
             if name not in gone.applied:
-                positions = deletes.positions_in(delete, file.path)
+                own = self.written_in(delete.path)
+                positions = deletes.positions_in(delete, file.path) if own is None else own.get(file.path, NOTHING)
                 gone.rows[positions[positions < file.rows]] = True
                 gone.applied.add(name)
         self._keep_deleted(known, gone)

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame
 
-from calve.clock import IdSource
+from calve.clock import IdSource, Timer, untimed
 from calve.errors import CalveError
 from calve.model.checkpoint import SizeHint
 from calve.model.files import WriteResult, WriteTarget
@@ -92,7 +92,15 @@ def _arrow_rows(layout: Layout) -> int:
     return min(_ARROW_ROWS, max(1024, _ARROW_BYTES // layout.row_width))
 
 
-def write_batch(frame: DataFrame, target: WriteTarget, *, deletes: bool, size: SizeHint, ids: IdSource) -> WriteResult:
+def write_batch(
+    frame: DataFrame,
+    target: WriteTarget,
+    *,
+    deletes: bool,
+    size: SizeHint,
+    ids: IdSource,
+    timed: Timer = untimed,
+) -> WriteResult:
     """Write the last change of each key of a frame of changes (see `model/change.py`).
 
     An upsert becomes a row of a data file, and its key a row of a key file, which deletes older rows with that key; a
@@ -104,7 +112,7 @@ def write_batch(frame: DataFrame, target: WriteTarget, *, deletes: bool, size: S
     """
     layout = layout_of(frame.columns, target)
     try:
-        job = WriteJob(check_changes(frame, layout), layout, target, deletes, size, ids.new_id())
+        job = WriteJob(check_changes(frame, layout), layout, target, deletes, size, ids.new_id(), timed)
         cores = frame.sparkSession.sparkContext.defaultParallelism
         return _write_with_first_fit(writers_for(layout, target, size, cores), job)
     except CalveError:

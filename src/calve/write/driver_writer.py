@@ -27,7 +27,8 @@ class DriverWriter:
     max_rows: int | None
 
     def write(self, job: WriteJob) -> WriteResult:
-        changes = self._collect(job)
+        with job.timed("collect"):
+            changes = self._collect(job)
         last = last_per_key(changes, job.layout.key_names, job.layout.order)
         names = FileNames(job.target, job.batch_id, "driver")
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 
+from calve.clock import Timer, untimed
 from calve.errors import InvalidInput
 from calve.model.change import order_columns, table_columns
 from calve.model.checkpoint import SizeHint
@@ -116,6 +117,8 @@ class WriteJob:
     size: SizeHint
     batch_id: str
     """Unique: file names are derived from it."""
+    timed: Timer = untimed
+    """Measures phases, in the driver."""
 
 
 class Writer(Protocol):

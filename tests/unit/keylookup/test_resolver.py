@@ -9,7 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from calve.errors import TransientError
+from calve.errors import CalveError, TransientError
 from calve.iceberg.files.avro import read_entries
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.position_deletes import OWN_FILE, PATH_ID
@@ -225,6 +225,20 @@ def test_many_small_files_of_deletes_become_few_in_a_commit_that_deletes_rows(ta
     assert in_order(table.rows()) == in_order(table.contents.values())
     assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
     assert in_order(table.table.scan().to_arrow().to_pylist()) == in_order(table.contents.values())
+
+
+def test_files_of_deletes_that_this_process_wrote_are_not_read_back(table: KeyedTable) -> None:
+    rows = [row(number) for number in range(10)]
+    table.apply([table.data(rows)], rows)
+    for number in range(7):  # the sixth merges the files before it
+        table.apply([table.data([row(number)])], [row(number)])
+    assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
+    for file in delete_files(table):
+        Path(file["file_path"].removeprefix("file://")).unlink()
+    assert table.resolved(rows).totals.position_deletes == len(rows), "a row that is deleted is not deleted again"
+    table.resolver = table.new_resolver()
+    with pytest.raises(CalveError, match="could not be searched for keys"):
+        table.resolved(rows)
 
 
 def test_deletes_of_data_files_that_left_the_table_leave_it_when_files_of_deletes_are_merged(table: KeyedTable) -> None:

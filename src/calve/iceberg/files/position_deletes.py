@@ -6,7 +6,7 @@ of paths are never truncated, so that readers see which data file a delete file 
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -65,8 +65,16 @@ class DeletePlace:
     """Whether positions are written as deletion vectors (format version 3)."""
 
 
-def write_position_deletes(place: DeletePlace, found: Iterable[RowPositions], writer: str) -> tuple[WrittenFile, ...]:
-    """Write the delete files, all or none. Names are derived from `writer`, which must be unique. Raises OSError."""
+def write_position_deletes(
+    place: DeletePlace,
+    found: Iterable[RowPositions],
+    writer: str,
+    wrote: Callable[[str, Sequence[RowPositions]], None] | None = None,
+) -> tuple[WrittenFile, ...]:
+    """Write the delete files, all or none. Names are derived from `writer`, which must be unique. Raises OSError.
+
+    `wrote` is told the path and the contents of each file.
+    """
     locations = DataLocations(place.data_location.rstrip("/"), place.table_properties)
     unique = uuid.uuid5(_NAMESPACE, writer)
     made: list[str] = []
@@ -75,6 +83,8 @@ def write_position_deletes(place: DeletePlace, found: Iterable[RowPositions], wr
         for members in _files(found):
             made.append(locations.of(own_name(place.mark, f"{len(made):05d}-{unique}.parquet")))
             written.append(_write_file(members, made[-1], place))
+            if wrote is not None:
+                wrote(made[-1], members)
     except BaseException:
         remove_new(made, place.io_properties, "writing deletes failed")
         raise

@@ -17,7 +17,6 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
@@ -74,7 +73,16 @@ class _Equality:
 @dataclass(frozen=True)
 class _Position:
     delete: DeleteFile
-    file: DataFile
+    lower: bytes | None
+    upper: bytes | None
+    """Bounds of the paths of data files that it names."""
+
+    def may_name(self, path: bytes) -> bool:
+        """Whether it may delete rows of a data file."""
+        if self.lower is None or self.upper is None:
+            return True
+        # Some writers truncate an upper bound without rounding it up: compare only as many bytes as it has.
+        return path[: len(self.lower)] >= self.lower and path[: len(self.upper)] <= self.upper
 
 
 @dataclass
@@ -107,22 +115,31 @@ class DeleteIndex:
         """The deletes that apply to a data file, oldest first."""
         file, sequence = entry.data_file, entry.sequence_number or 0
         own = self._by_partition.get(partition_of(file), _Group())
-        spans = cache(lambda field_id: self._span(field_id, file))
+        spans: dict[int, _Span] = {}
+
+        def may_meet(deletes: _Equality) -> bool:
+            for field_id, span in deletes.spans:
+                if field_id not in spans:
+                    spans[field_id] = self._span(field_id, file)
+                if not span.may_meet(spans[field_id]):
+                    return False
+            return True
+
         found = [
             indexed.delete
             for group in (self._everywhere, own)
             for indexed in group.equality
-            if indexed.delete.sequence_number > sequence
-            and all(span.may_meet(spans(field_id)) for field_id, span in indexed.spans)
+            if indexed.delete.sequence_number > sequence and may_meet(indexed)
         ]
         vector = self._vectors.get(file.file_path)
         if vector is not None and vector.sequence_number >= sequence:
             found.append(vector)
         else:
+            path = file.file_path.encode()
             found += [
                 indexed.delete
                 for indexed in (*own.position, *self._by_path.get(file.file_path, ()))
-                if indexed.delete.sequence_number >= sequence and _may_name(indexed.file, file.file_path)
+                if indexed.delete.sequence_number >= sequence and indexed.may_name(path)
             ]
         return tuple(sorted(found, key=lambda delete: delete.sequence_number))
 
@@ -145,7 +162,7 @@ class DeleteIndex:
                 )
             self._vectors[path] = delete_file(DeleteKind.VECTOR, file, sequence)
             return
-        indexed = _Position(delete_file(DeleteKind.POSITION, file, sequence), file)
+        indexed = _Position(delete_file(DeleteKind.POSITION, file, sequence), *_path_bounds(file))
         if path is not None:
             self._by_path.setdefault(path, []).append(indexed)
         else:
@@ -196,17 +213,14 @@ def only_path(file: DataFile) -> str | None:
     referenced = referenced_data_file(file)
     if referenced is not None:
         return referenced
+    lower, upper = _path_bounds(file)
+    return lower.decode() if lower is not None and lower == upper else None
+
+
+def _path_bounds(file: DataFile) -> tuple[bytes | None, bytes | None]:
+    """The bounds of the paths that position deletes name."""
     lower, upper = (file.lower_bounds or {}).get(PATH_ID), (file.upper_bounds or {}).get(PATH_ID)
-    return bytes(lower).decode() if lower is not None and lower == upper else None
-
-
-def _may_name(deletes: DataFile, path: str) -> bool:
-    lower, upper = (deletes.lower_bounds or {}).get(PATH_ID), (deletes.upper_bounds or {}).get(PATH_ID)
-    if lower is None or upper is None:
-        return True
-    # Some writers truncate an upper bound without rounding it up: compare only as many bytes as it has.
-    raw = path.encode()
-    return raw[: len(lower)] >= bytes(lower) and raw[: len(upper)] <= bytes(upper)
+    return None if lower is None else bytes(lower), None if upper is None else bytes(upper)
 
 
 def bounds_of(known: NestedField, file: DataFile) -> tuple[Any, Any] | None:

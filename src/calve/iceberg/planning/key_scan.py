@@ -25,7 +25,6 @@ from pyiceberg.transforms import BucketTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 
 from calve.catalog.guarded import locations_of
-from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache, live_entries
 from calve.iceberg.files.manifests import manifest_file, written_file
 from calve.iceberg.files.names import table_mark
@@ -202,11 +201,10 @@ class KeyScans:
             if not key_entries or any(delete.kind is DeleteKind.EQUALITY for delete in found):
                 file = scan_file(entry, found, table.specs()[entry.data_file.spec_id])
                 candidates.append(_candidate(file, entry.data_file, key_ids, every))
-        wanted = {content_id(entry.data_file) for entry in key_entries}
         place = place_of(table)
         by_value = [e for e in deletes if e.data_file.content is DataFileContent.EQUALITY_DELETES]
         return KeyScan(
-            keys=tuple({d: None for c in candidates for d in c.file.deletes if d.id in wanted}),
+            keys=tuple({d: None for c in candidates for d in c.file.deletes if d.kind is DeleteKind.EQUALITY}),
             key_ids=key_ids,
             candidates=tuple(candidates),
             live={f.file_path: (f.file_size_in_bytes, f.record_count) for f in (entry.data_file for entry in data)},

@@ -86,16 +86,17 @@ class Entries:
     def with_keys(self, keys: Keys, widths: Sequence[int]) -> KeyPlaces:
         """All entries that have one of the keys, which are sorted by hash."""
         at = np.searchsorted(self.hashes, keys.hashes)
-        of_key = np.arange(len(at))
-        pieces: list[tuple[Numbers, Numbers]] = []
+        at = at[: np.searchsorted(at, len(self.hashes))]  # ascending, like the keys
+        of_key = np.flatnonzero(self.hashes[at] == keys.hashes[: len(at)])
+        at = at[of_key]
+        pieces = [(at, of_key)]
         while len(at):  # once, unless keys have several entries
-            inside = np.flatnonzero(at < len(self.hashes))
-            here = inside[self.hashes[at[inside]] == keys.hashes[of_key[inside]]]
-            at, of_key = at[here], of_key[here]
-            pieces.append((at, of_key))
             at = at + 1
-        nothing = np.empty(0, np.int64)
-        found, wanted = (np.concatenate([piece[side] for piece in pieces] or [nothing]) for side in (0, 1))
+            at = at[: np.searchsorted(at, len(self.hashes))]
+            more = np.flatnonzero(self.hashes[at] == keys.hashes[of_key[: len(at)]])
+            at, of_key = at[more], of_key[more]
+            pieces.append((at, of_key))
+        found, wanted = (np.concatenate([piece[side] for piece in pieces]) for side in (0, 1))
         if self.words.shape[1] and len(found):
             equal = same(self.words[found], widths, keys.words[wanted], keys.widths)
             found, wanted = found[equal], wanted[equal]

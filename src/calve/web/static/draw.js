@@ -3,7 +3,7 @@
 import { h, s } from "./dom.js";
 import * as f from "./format.js";
 
-export const PHASES = ["read", "write", "record", "load", "check", "lookup", "commit", "tidy"];
+export const PHASES = ["read", "stage", "collect", "write", "record", "load", "check", "plan", "index", "lookup", "commit", "tidy", "ahead"];
 
 const TALL = new Set(["stalled", "halted", "fenced", "gone", "unknown"]);
 

@@ -1,0 +1,325 @@
+"""A steady stream: changes per second, CPU per million changes, and where the time goes; calve beside Flink.
+
+    PYTHONPATH=. python benchmarks/stream.py [--rows 5000000] [--files 30] [--changes 100000 ...]
+        [--systems positions,flink] [--maintenance on|off] [--runs 1] [--json FILE]
+
+A table of `--rows` rows gets `--files` files of `--changes` changes (90 % updates of uniform keys, 5 % inserts, 5 %
+deletes), which are all there from the start; several numbers of changes are measured one after the other, each on a
+table of its own. 1,000, 10,000, 100,000 and 1,000,000 are the usual ones.
+
+    positions, vectors, equality    a sink that reads the folder, one commit per file, as `calve run --until-caught-up`
+                                    does; with `--maintenance off` it compacts nothing
+    flink                           Flink's upsert sink (equality deletes, no maintenance), commits every second, from
+                                    the same changes in Parquet (`peer_flink.py`); `scripts/fetch_flink.py .cache/flink`
+                                    fetches it, and without it the benchmark says so and leaves it out
+
+Systems run one after the other, each in processes of its own, on two cores. The rate is that between the first and the
+last commit of the stream, after the table was loaded by the same job. CPU is that of all processes of a system from the
+first file to the last commit. Where the time goes is wall clock per file by phase, as the log of commits states it, for
+the two threads of a sink, which work at the same time: the one that reads and the one that commits; what is left of the
+stream's time is idle (waiting for the other thread, or for the machine). Beside them: CPU seconds of the JVM by what
+its threads do (tasks; compilation of Java code; garbage; the driver, which plans and schedules: Spark's own
+bookkeeping), and the time of maintenance, by kind.
+
+Every row is checked: DuckDB compares the table with what the changes say, and a wrong table ends the benchmark. DuckDB
+does not read equality deletes; Spark with the Iceberg runtime copies such tables first. Rates mean little on a machine
+that does something else; CPU seconds still do.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from spark_tables import session_with_runtime
+from upserts import Peer
+from workload import CHANGES, COLUMNS, Workload, make_workload
+
+from calve.model.health import PHASES
+from tests.support.cpu import cpu_seconds
+
+ROOT = Path(__file__).resolve().parents[1]
+FLINK = ROOT / ".cache" / "flink"
+CALVE = {"positions": ("position", "2"), "vectors": ("vector", "3"), "equality": ("equality", "2")}
+"""DELETES and FORMAT VERSION of the sinks."""
+SYSTEMS = (*CALVE, "flink")
+FEED = tuple(PHASES[: PHASES.index("load")])
+"""Phases of the thread that reads; the others are the committer's."""
+PACKAGES = ("calve", "pyspark", "pyiceberg", "pyarrow", "numpy", "duckdb")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One stream into one table."""
+
+    system: str
+    rows: int
+    files: int
+    changes: int
+    maintenance: bool
+    rate: float
+    """Changes per second between the first and the last commit."""
+    commits: int
+    cpu: float
+    """CPU seconds per million changes."""
+    python_cpu: float | None = None
+    """Of them those of the driver's Python; the others are the JVM's."""
+    load_seconds: float = 0.0
+    seconds: float = 0.0
+    """From the first file to the last commit."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds by phase, of all commits."""
+    jvm_cpu: dict[str, float] = field(default_factory=dict)
+    """CPU seconds of the JVM per million changes, by what its threads do."""
+    upkeep: dict[str, float] = field(default_factory=dict)
+    settled_seconds: float = 0.0
+    """How long maintenance went on after the last commit."""
+    settled_cpu: float = 0.0
+
+    def lines(self) -> list[str]:
+        """For people."""
+        kind = f"maintenance {'on' if self.maintenance else 'off'}"
+        mine = (
+            "" if self.python_cpu is None else f" ({self.python_cpu:.2f} Python, {self.cpu - self.python_cpu:.2f} JVM)"
+        )
+        found = [
+            f"{self.system}: {self.files} x {self.changes:,} changes on {self.rows:,} rows, {kind}",
+            f"  {self.rate:,.0f} changes/s in {self.commits} commits; {self.cpu:.2f} CPU s per million changes{mine}",
+        ]
+        if not self.phases:
+            return found
+        for thread, phases in (("reads", FEED), ("commits", tuple(p for p in PHASES if p not in FEED))):
+            spent = {name: self.phases[name] for name in phases if name in self.phases}
+            spent["idle"] = max(0.0, self.seconds - sum(spent.values()))
+            words = ", ".join(f"{name} {1000 * seconds / self.files:.1f}" for name, seconds in spent.items())
+            found.append(f"  {thread + ':':9} {words} ms per file of {1000 * self.seconds / self.files:.1f}")
+        beside = ", ".join(f"{kind} {seconds:.1f} s" for kind, seconds in self.upkeep.items()) or "none"
+        jvm = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in self.jvm_cpu.items())
+        found.append(f"  JVM, CPU s per million: {jvm}; maintenance: {beside}")
+        if self.settled_seconds > 1:
+            found.append(f"  maintenance went on for {self.settled_seconds:.1f} s and {self.settled_cpu:.1f} CPU s")
+        return found
+
+
+def run_calve(system: str, workload: Workload, home: Path, *, maintenance: bool) -> Result:
+    """One stream by a sink, checked."""
+    peer = Peer.of(("peer_stream.py", *CALVE[system], "auto" if maintenance else "off"), workload, home)
+    loaded = peer.ask("load")
+    before = cpu_seconds(peer.pid)
+    answer = peer.ask("stream")
+    after = cpu_seconds(peer.pid)
+    settled = peer.ask("settle")
+    end = cpu_seconds(peer.pid)
+    table = peer.ask("table")["table"]
+    peer.end()
+    expected = _reference(workload, deletes=True)
+    found = _read_copied(table, home) if system == "equality" else _read(table)
+    _check(system, found, expected)
+    phases: dict[str, float] = {}
+    for commit in answer["commits"]:
+        for name, seconds in commit["phases"].items():
+            phases[name] = phases.get(name, 0.0) + seconds
+    millions = workload.batches * workload.changes / 1e6
+    return Result(
+        system,
+        workload.rows,
+        workload.batches,
+        workload.changes,
+        maintenance,
+        rate=_rate(answer["commits"]),
+        commits=len(answer["commits"]),
+        cpu=(after - before) / millions,
+        python_cpu=answer["python_cpu"] / millions,
+        load_seconds=loaded["seconds"],
+        seconds=answer["seconds"],
+        phases=phases,
+        jvm_cpu={kind: seconds / millions for kind, seconds in answer["jvm_cpu"].items()},
+        upkeep=answer["upkeep"],
+        settled_seconds=settled["seconds"],
+        settled_cpu=end - after,
+    )
+
+
+def run_flink(workload: Workload, home: Path) -> Result:
+    """One stream by Flink's sink, checked."""
+    _make_changes(workload, home)
+    jars = sorted((FLINK / "jars").glob("*.jar"))
+    iceberg = [jar for jar in jars if "iceberg" in jar.name]
+    hadoop = ":".join(str(jar) for jar in jars if jar not in iceberg)
+    changes = workload.batches * workload.changes
+    began = time.perf_counter()
+    peer = Peer(
+        [
+            *(str(FLINK / "venv" / "bin" / "python"), str(Path(__file__).parent / "peer_flink.py")),
+            *(str(home / "hadoop"), str(workload.rows), str(changes), *map(str, iceberg)),
+        ],
+        {"HADOOP_CLASSPATH": hadoop},
+    )
+    before_stream = sum(commit["changes"] for commit in peer.ask("load")["commits"])
+    loaded, before = time.perf_counter(), cpu_seconds(peer.pid)
+    answer = peer.ask("stream")
+    seconds, after = time.perf_counter() - loaded, cpu_seconds(peer.pid)
+    peer.end()
+    _check("flink", _read_copied(answer["table"], home), _reference(workload, deletes=False))
+    commits, done = [], 0
+    for commit in answer["commits"]:
+        done += commit["changes"]
+        if done >= before_stream:
+            commits.append(commit)
+    return Result(
+        *("flink", workload.rows, workload.batches, workload.changes),
+        maintenance=False,
+        rate=_rate(commits),
+        commits=len(commits),
+        cpu=(after - before) / (workload.rows + changes - before_stream) * 1e6,
+        load_seconds=loaded - began,
+        seconds=seconds,
+    )
+
+
+def _rate(commits: list[dict[str, Any]]) -> float:
+    first, *others = [commit for commit in commits if commit["changes"]]
+    changes, seconds = sum(commit["changes"] for commit in others), others[-1]["at"] - first["at"]
+    return float(changes / seconds)
+
+
+def _make_changes(workload: Workload, home: Path) -> None:
+    """The changes as an Iceberg table for Flink, one snapshot per file."""
+    spark = session_with_runtime(home)
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS i.b")
+    columns = "id BIGINT, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP"
+    spark.sql(f"CREATE TABLE i.b.changes ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+    for file in workload.files():
+        spark.read.parquet(str(file)).select(*COLUMNS).coalesce(1).writeTo("i.b.changes").append()
+    spark.stop()
+
+
+def _read(table: str) -> tuple[object, ...]:
+    """The digest of a table, by DuckDB."""
+    with duckdb.connect(":memory:") as connection:
+        for name in ("avro", "iceberg"):
+            folder = Path(str(files(f"duckdb_extension_{name}")), f"extensions/v{duckdb.__version__}")
+            connection.execute(f"LOAD '{folder / f'{name}.duckdb_extension'}'")
+        return _digest(connection, f"iceberg_scan('{table}')")
+
+
+def _read_copied(table: str, home: Path) -> tuple[object, ...]:
+    """The digest of a table with equality deletes: Spark copies its rows, DuckDB reads them."""
+    spark = session_with_runtime(home)
+    rows = spark.read.format("iceberg").load(table).select(*COLUMNS)
+    rows.write.option("compression", "zstd").parquet(str(home / "copy"))
+    spark.stop()
+    with duckdb.connect(":memory:") as connection:
+        return _digest(connection, f"read_parquet('{home / 'copy'}/*.parquet')")
+
+
+def _reference(workload: Workload, *, deletes: bool) -> tuple[object, ...]:
+    """The digest of the last change per key, by DuckDB."""
+    paths = ", ".join(f"'{path}'" for path in workload.files())
+    last = (
+        f"(SELECT id, unnest(arg_max(struct_pack({', '.join(c for c in COLUMNS if c != 'id')}, op), seq)) "
+        f"FROM read_parquet([{paths}]) GROUP BY id)"
+    )
+    with duckdb.connect(":memory:") as connection:
+        return _digest(connection, f"(FROM {last} {'WHERE op <> $$d$$' if deletes else ''})")
+
+
+def _digest(connection: duckdb.DuckDBPyConnection, relation: str) -> tuple[object, ...]:
+    """Rows, the sum of their amounts, and a sum of hashes of whole rows."""
+    connection.execute("SET TimeZone = 'UTC'")
+    found = connection.execute(
+        f"SELECT count(*), sum(amount), sum(hash({', '.join(COLUMNS)})::HUGEINT) FROM {relation}"
+    ).fetchone()
+    assert found is not None
+    return found
+
+
+def _check(system: str, found: tuple[object, ...], expected: tuple[object, ...]) -> None:
+    if found != expected:
+        raise SystemExit(f"{system} is wrong: rows, sum and hash are {found}; expected {expected}")
+
+
+def _versions(systems: list[str]) -> dict[str, str]:
+    found = {package: version(package) for package in PACKAGES}
+    if "flink" in systems:
+        python = FLINK / "venv" / "bin" / "python"
+        code = "from importlib.metadata import version; print(version('apache-flink'))"
+        found["apache-flink"] = subprocess.run(
+            [str(python), "-c", code], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        found["iceberg-flink-runtime"] = next((FLINK / "jars").glob("iceberg-flink-runtime*")).stem
+    revision = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "HEAD"],  # noqa: S607 - whichever git there is
+        check=False,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return {**found, "python": platform.python_version(), "revision": revision, "machine": machine}
+
+
+def _systems(text: str) -> list[str]:
+    found = text.split(",")
+    for name in found:
+        if name not in SYSTEMS:
+            raise argparse.ArgumentTypeError(f"invalid system {name!r}; expected some of {', '.join(SYSTEMS)}")
+    return found
+
+
+def main() -> None:
+    """Measure, print, and write JSON if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--files", type=int, default=30)
+    parser.add_argument("--changes", type=int, nargs="+", default=[CHANGES])
+    parser.add_argument("--systems", type=_systems, default=["positions", "flink"])
+    parser.add_argument("--maintenance", choices=("on", "off"), default="on")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    if "flink" in given.systems and not (FLINK / "complete").exists():
+        print("Flink is left out: scripts/fetch_flink.py .cache/flink has not fetched it")
+        given.systems = [system for system in given.systems if system != "flink"]
+    results: list[Result] = []
+    for changes in given.changes:
+        workload = make_workload(ROOT / ".cache" / "bench", given.rows, given.files, changes)
+        workload.files()
+        for _ in range(given.runs):
+            for system in given.systems:
+                with tempfile.TemporaryDirectory(prefix="calve-stream-") as folder:
+                    home = Path(folder)
+                    if system == "flink":
+                        result = run_flink(workload, home)
+                    else:
+                        result = run_calve(system, workload, home, maintenance=given.maintenance == "on")
+                results.append(result)
+                print("\n".join(result.lines()), flush=True)
+        _compare([result for result in results if result.changes == changes])
+    if given.json:
+        given.json.write_text(
+            json.dumps({"versions": _versions(given.systems), "results": [asdict(r) for r in results]})
+        )
+
+
+def _compare(results: list[Result]) -> None:
+    """Print ratios to Flink, with their spread."""
+    flink = [result.rate for result in results if result.system == "flink"]
+    for system in dict.fromkeys(r.system for r in results if flink and r.system != "flink"):
+        rates = [result.rate for result in results if result.system == system]
+        ratio = statistics.median(rates) / statistics.median(flink)
+        spread = f"{min(rates) / max(flink):.2f} to {max(rates) / min(flink):.2f}"
+        print(f"{system} to flink: {ratio:.2f}x changes per second ({spread})")
+
+
+if __name__ == "__main__":
+    main()
