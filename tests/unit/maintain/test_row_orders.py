@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
@@ -55,7 +54,7 @@ def share_read(table: ForeignTable, column: str, lows: Sequence[float]) -> float
     """The mean share of files that pyiceberg plans to read for small ranges of a column."""
     found, every = [], len(table.table.inspect.data_files())
     for low in lows:
-        rows = And(GreaterThanOrEqual(column, low), LessThan(column, low + 0.01))
+        rows = f"{column} >= {low} and {column} < {low + 0.01}"
         found.append(len({task.file.file_path for task in table.table.scan(row_filter=rows).plan_files()}))
     return sum(found) / len(lows) / every
 
