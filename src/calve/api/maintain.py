@@ -1,11 +1,15 @@
 """`calve.convert_deletes`, `calve.compact`: manual maintenance from Python."""
 
+from dataclasses import replace
+
 from calve.clock import RandomIds, SystemClock
+from calve.iceberg.planning.compaction_groups import BY_HAND, SORTING
 from calve.lake import Lake, TableRef
 from calve.maintain.compact import Compacted, CompactionScope
 from calve.maintain.compact import compact as compact_files
 from calve.maintain.convert import ConversionTools, Converted
 from calve.maintain.convert import convert_deletes as convert
+from calve.model.spec import RowOrder
 from calve.spark.executors import asked_first
 
 
@@ -17,12 +21,16 @@ def convert_deletes(table: TableRef) -> Converted | None:
     return convert(table.lake.open(), table.name, _tools(table.lake))
 
 
-def compact(table: TableRef, *, branch: str = "main") -> Compacted | None:
+def compact(table: TableRef, *, branch: str = "main", sort_by: str | None = None) -> Compacted | None:
     """Merge small data files of a table, and rewrite files with deleted rows; None if there are none.
 
+    With `sort_by="region, created"`, or `"zorder(lat, lon)"`, all files are rewritten, with their rows in that order.
     Commits `replace` snapshots that do not change rows. Other writers may continue: on a conflict they win.
     """
-    return compact_files(table.lake.open(), CompactionScope(table.name, branch), _tools(table.lake))
+    scope, policy = CompactionScope(table.name, branch), BY_HAND
+    if sort_by is not None:
+        scope, policy = replace(scope, order=RowOrder.parse(sort_by)), SORTING
+    return compact_files(table.lake.open(), scope, _tools(table.lake), policy)
 
 
 def _tools(lake: Lake) -> ConversionTools:

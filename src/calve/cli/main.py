@@ -445,6 +445,9 @@ def maintain(  # noqa: PLR0913 - a parameter for each option
     where: Annotated[
         str, typer.Option(help="Compact only files that may have rows for which this is true; starts Spark.")
     ] = "",
+    sort_by: Annotated[
+        str, typer.Option(help="Compact all files, sorted by columns, 'region, created', or by 'zorder(lat, lon)'.")
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, without doing it.")] = False,
     older_than: Annotated[
         str, typer.Option(help="Age from which on snapshots expire, or files are orphans: 7d, 12h.")
@@ -471,7 +474,7 @@ def maintain(  # noqa: PLR0913 - a parameter for each option
     from calve.cli.show import console
 
     log_to_stderr(log_format, quiet=quiet, level=log_level)
-    options = MaintainOptions(only, where, dry_run, older_than, grace, force, everything, tuple(forget or ()))
+    options = MaintainOptions(only, where, sort_by, dry_run, older_than, grace, force, everything, tuple(forget or ()))
     run_maintain(console(), _folder(home), subject, connection, options, quiet=quiet)
 
 

@@ -14,6 +14,7 @@ from calve.cli.show import visible
 from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput
 from calve.maintain.jobs import USUAL, Job, JobOptions, JobReport, MaintainedTable, Say, maintain
+from calve.model.spec import RowOrder
 from calve.pipeline.lakes import chosen_lake
 from calve.spark.on_demand import spark_on_demand
 from calve.sql.names import Identifier
@@ -28,6 +29,7 @@ class MaintainOptions:
 
     only: str = ""
     where: str = ""
+    sort_by: str = ""
     dry_run: bool = False
     older_than: str = ""
     grace: str = ""
@@ -50,6 +52,7 @@ class MaintainOptions:
             force=self.force,
             everything=self.everything,
             where=self.where,
+            order=RowOrder.parse(self.sort_by) if self.sort_by else None,
         )
 
 

@@ -35,7 +35,7 @@ from calve.maintain.convert import ConversionTools
 from calve.maintain.rewrite import BUNDLE_ROWS, GroupWork, Rewritten, bundles_of, rewrite_by_tasks, rewrite_here
 from calve.model.files import WrittenFile
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
-from calve.model.spec import TableName, WriteOptions
+from calve.model.spec import RowOrder, TableName, WriteOptions
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_sets import distinct
 from calve.retry import retry_on
@@ -89,6 +89,8 @@ class CompactionScope:
     options: WriteOptions = field(default_factory=WriteOptions)
     where: Condition = EVERYTHING
     """Only files that may have rows for which this is true."""
+    order: RowOrder = field(default_factory=RowOrder)
+    """The order of rows in new files."""
 
 
 @dataclass(frozen=True)
@@ -190,11 +192,14 @@ class Compactor:
         self._owner, self._renew_seconds = owner, renew_seconds
         self._requests = threading.Lock()
         """Clients of catalogs are not thread-safe; writing files needs none."""
-        self._compactions = Compactions(tools.clock, tools.ids, scope.branch, scope.options, owner)
+        self._compactions = Compactions(tools.clock, tools.ids, scope.branch, scope.options, owner, scope.order)
+        self._written: set[str] = set()
+        """Files that were committed: a policy that rewrites everything leaves them."""
 
     def plan(self, policy: Policy) -> CompactionPlan | None:
         """Plan what is due; None if nothing is. Raises TransientError, InvalidInput, FencedError."""
-        return self._compactions.plan(load_table(self._catalog, self._scope.name), policy, self._scope.where)
+        table = load_table(self._catalog, self._scope.name)
+        return self._compactions.plan(table, policy, self._scope.where, self._written)
 
     def rewrite(self, plan: CompactionPlan, check: Callable[[], None]) -> Generator[RewrittenFiles, None, None]:
         """Write new files; yields each part as soon as it is complete, to be committed or abandoned.
@@ -203,7 +208,7 @@ class Compactor:
         TransientError, TerminalError.
         """
         works = [
-            GroupWork(inputs, plan.reading, plan.sort_ids, plan.target(inputs[0].spec_id), self._tools.ids.new_id())
+            GroupWork(inputs, plan.reading, plan.order, plan.target(inputs[0].spec_id), self._tools.ids.new_id())
             for inputs in plan.groups.groups
         ]
         bundles = bundles_of(works, self._room.bundle_rows)
@@ -304,6 +309,7 @@ class Compactor:
             ready.unknown = before
             raise
         ready.held.end_part(released=ends)
+        self._written.update(file.path for file in files)
         done = Compacted(
             snapshot_id, len(inputs), len(files), sum(f.rows for f in inputs), sum(f.record_count for f in files)
         )

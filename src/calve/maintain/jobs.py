@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from calve.clock import RandomIds, SystemClock
 from calve.errors import InvalidInput
 from calve.iceberg.loading import load_table
+from calve.iceberg.planning.compaction_groups import BY_HAND, SORTING
 from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.snapshot.conversion import convertible_deletes
@@ -29,7 +30,7 @@ from calve.maintain.expire import ExpiryReport, expire_snapshots
 from calve.maintain.manifests import due_manifests, rewrite_manifests
 from calve.maintain.orphans import FileTally, OrphanOptions, OrphanReport, remove_orphans
 from calve.model.scan import AllOf, AnyOf, ComparisonOperator, Condition
-from calve.model.spec import RetentionOptions
+from calve.model.spec import RetentionOptions, RowOrder
 from calve.reader.conditions import understand, unread_frame
 from calve.reader.read import not_understood
 from calve.spark.executors import asked_first
@@ -84,6 +85,8 @@ class JobOptions:
     """Orphans of other writers, too."""
     where: str = ""
     """A condition of Spark SQL: compact only files that may have matching rows."""
+    order: RowOrder | None = None
+    """Compact all files, to have their rows in this order; None: those that need it."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +122,17 @@ def _compact(subject: MaintainedTable, options: JobOptions, say: Say) -> JobRepo
     catalog, before, scope = subject.table.lake.open(), _totals(subject), subject.scope
     if options.where:
         scope = replace(scope, where=condition_of(subject, options.where))
+    policy = BY_HAND
+    if options.order is not None:
+        scope, policy = replace(scope, order=options.order), SORTING
     if options.dry_run:
-        groups = due(catalog, scope, subject.tools)
+        groups = due(catalog, scope, subject.tools, policy)
         if groups is None:
             return JobReport(Job.COMPACT, "nothing to do", before, before)
         more = ", and more after that" if groups.more else ""
         text = f"{groups.files:,} files with {groups.rows:,} rows would be rewritten as {len(groups.groups):,}{more}"
         return JobReport(Job.COMPACT, text, before)
-    done = compact(catalog, scope, subject.tools, say=say)
+    done = compact(catalog, scope, subject.tools, policy, say)
     if done is None:
         return JobReport(Job.COMPACT, "nothing to do", before, before)
     text = (

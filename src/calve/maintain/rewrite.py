@@ -4,8 +4,11 @@
                                      └──► places: old position -> new position
 
 Files of calve are sorted already, so they are streamed and merged, a slice at a time. An unsorted file is held in
-memory; if these are too large, rows keep their current order. Memory: keys and places of the rows of a group, and a
-slice.
+memory; if these are too large, their rows go to a temporary file, by the slice that they belong to. Memory: keys and
+places of the rows of a group, and a slice.
+
+A Z-order interleaves the bits of the columns' ranks: rows that are close in all columns are close in the file, so that
+every column tells files apart. Ranks instead of values: equal numbers of rows, whatever the type and the distribution.
 
     groups ──► bundles of about a million rows ──► this process, one after the other        a moment's work
                                                └─► Spark, one job of one task each          everything else
@@ -16,12 +19,15 @@ the limit also holds on a session whose scheduler is FIFO.
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from os import SEEK_END
+from tempfile import TemporaryFile
+from typing import IO, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,10 +37,11 @@ from numpy.typing import NDArray
 from calve.errors import CalveError, TerminalError
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.store import remove_new
+from calve.iceberg.planning.compaction_groups import SORTED_ROWS
 from calve.iceberg.schema.readable import LAST_UPDATED, ROW_ID, ReadTarget
 from calve.keylookup.search import SparkJobs
 from calve.model.files import WriteTarget, WrittenFile
-from calve.model.scan import ContentId, DeleteKind, ScanFile
+from calve.model.scan import ContentId, DeleteKind, ScanFile, SortFields
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_positions import key_columns_at
 from calve.reader.rows import LiveRows, live_rows, read_split, whole
@@ -42,10 +49,10 @@ from calve.spark.failures import CAUGHT, own_file_failure, told_as
 from calve.spark.tasks import Tasks
 from calve.write.data_files import FileKind, FileNames, RollingFiles, partitioner_for
 
-SORTED_ROWS = 40_000_000
-"""Rows of a group up to which their keys are sorted in memory."""
 HELD_BYTES = 512 << 20
 """Size up to which rows of unsorted files are held in memory."""
+RANK_BITS = 21
+"""Bits of a column in a Z-order, if there is room for them: far more values than there are files."""
 SLICE_BYTES = 64 << 20
 SLICE_ROWS = 1 << 18
 BUNDLE_ROWS = 1_000_000
@@ -65,7 +72,7 @@ class GroupWork:
     inputs: tuple[ScanFile, ...]
     """The files, with their deletes."""
     reading: ReadTarget
-    sort_ids: tuple[int, ...]
+    order: SortFields
     target: WriteTarget
     name: str
     """Unique: names of new files are derived from it."""
@@ -125,15 +132,26 @@ def _rewrite_files(work: GroupWork, names: FileNames, check: Callable[[], None])
     places = np.empty(starts[-1], np.int32)
     places[order] = np.arange(starts[-1], dtype=np.int32)
     spans = list(itertools.pairwise(starts.tolist()))
-    sources: list[_Source] = []
-    for file, (low, high) in zip(work.inputs, spans, strict=True):
-        batches = read_split(whole(file), work.reading, deletes)
-        source = _Stream if _ascends(places[low:high]) else _Held
-        if file.first_row_id is not None:
-            batches = _with_lineage(batches, file, live[len(sources)].positions)
-        sources.append(source(batches, work.reading.schema))
-    with RollingFiles(_kind(work), work.target, names) as out:
-        for rows in _slices(order, starts, sources, _slice_rows(live)):
+    unsorted = [not _ascends(places[low:high]) for low, high in spans]
+    held = sum(
+        one.row_bytes * len(one.positions) for one, out_of_order in zip(live, unsorted, strict=True) if out_of_order
+    )
+    step = _slice_rows(live)
+    with ExitStack() as stack:
+        spill = stack.enter_context(TemporaryFile(prefix="calve-rewrite-")) if held > HELD_BYTES else None
+        sources: list[_Source] = []
+        for file, (low, high), out_of_order in zip(work.inputs, spans, unsorted, strict=True):
+            batches = read_split(whole(file), work.reading, deletes)
+            if file.first_row_id is not None:
+                batches = _with_lineage(batches, file, live[len(sources)].positions)
+            if not out_of_order:
+                sources.append(_Stream(batches, work.reading.schema))
+            elif spill is None:
+                sources.append(_Held(batches, work.reading.schema))
+            else:
+                sources.append(_Spilled(batches, places[low:high], step, spill, check))
+        out = stack.enter_context(RollingFiles(_kind(work), work.target, names))
+        for rows in _slices(order, starts, sources, step):
             check()
             out.write(rows)
     _check_counts(work, live, out.files)
@@ -166,26 +184,45 @@ def _order(work: GroupWork, live: Sequence[LiveRows]) -> Numbers:
     """Return the numbers of all rows, counted across the files, in the order in which to write them."""
     total = sum(len(one.positions) for one in live)
     as_they_are = np.arange(total)
-    if not work.sort_ids or not total or total > SORTED_ROWS:
+    ids = work.order.ids
+    if not ids or not total or total > SORTED_ROWS:
         return as_they_are
     parts = [
-        key_columns_at(work.reading, RowPositions(file, one.positions), work.sort_ids)
+        key_columns_at(work.reading, RowPositions(file, one.positions), ids)
         for file, one in zip(work.inputs, live, strict=True)
         if len(one.positions)
     ]
-    columns = [pa.chunked_array([c for part in parts for c in part[at].chunks]) for at in range(len(work.sort_ids))]
-    table = pa.table(columns, names=[str(at) for at in range(len(columns))])
+    columns = [pa.chunked_array([c for part in parts for c in part[at].chunks]) for at in range(len(ids))]
+    if work.order.interleaved:
+        return np.argsort(z_order(columns), kind="stable")
+    nulls_first = [key for one in columns for key in ([one.is_valid(), one] if one.null_count else [one])]
+    table = pa.table(nulls_first, names=[str(at) for at in range(len(nulls_first))])
     order: Numbers = pc.sort_indices(table, sort_keys=[(n, "ascending") for n in table.column_names]).to_numpy()
-    order = order.astype(np.int64)
-    places = np.empty(total, np.int64)
-    places[order] = as_they_are
-    held, start = 0, 0
-    for one in live:
-        end = start + len(one.positions)
-        if not _ascends(places[start:end]):
-            held += one.row_bytes * len(one.positions)
-        start = end
-    return order if held <= HELD_BYTES else as_they_are
+    return order.astype(np.int64)
+
+
+def z_order(columns: Sequence[pa.ChunkedArray]) -> NDArray[np.uint64]:
+    """The place of each row in the Z-order of columns: the bits of its ranks in them, interleaved; nulls first."""
+    bits = min(RANK_BITS, 63 // len(columns))
+    found = np.zeros(len(columns[0]), np.uint64)
+    for number, column in enumerate(columns):
+        ranks = _ranks(column)
+        ranks = ranks * np.uint64((1 << bits) - 1) // np.uint64(max(1, len(column) - 1))
+        for bit in range(bits):
+            at = bit * len(columns) + len(columns) - 1 - number
+            found |= ((ranks >> np.uint64(bit)) & np.uint64(1)) << np.uint64(at)
+    return found
+
+
+def _ranks(column: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """For each value, the number of rows with smaller ones; nulls are the smallest."""
+    order = pc.sort_indices(column).to_numpy()[: len(column) - column.null_count]  # nulls are last
+    ordered = column.take(pa.array(order))
+    first = np.ones(len(order), bool)
+    first[1:] = ~pc.equal(ordered[1:], ordered[:-1]).to_numpy()
+    ranks = np.zeros(len(column), np.uint64)
+    ranks[order] = column.null_count + np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+    return ranks
 
 
 def _ascends(places: NDArray[np.integer]) -> bool:
@@ -235,6 +272,70 @@ class _Held:
         if self._table is None:
             self._table = pa.Table.from_batches(self._batches, self._schema).combine_chunks()
         return self._table.take(pa.array(numbers))
+
+
+class _Spilled:
+    """Rows of an unsorted file that do not fit into memory.
+
+    On the first request all are written to a temporary file, sorted in portions, and cut where slices end; so the rows
+    of a slice are read with one access for each portion.
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        places: NDArray[np.int32],
+        step: int,
+        file: IO[bytes],
+        check: Callable[[], None],
+    ) -> None:
+        self._batches, self._places, self._step = batches, places, step
+        self._file, self._check = file, check
+        self._pieces: dict[int, list[tuple[int, int]]] | None = None
+        """Slice -> offset and size of each piece."""
+        self._schema: pa.Schema | None = None
+
+    def rows(self, numbers: Numbers) -> pa.Table:
+        if self._pieces is None:
+            self._pieces = defaultdict(list)
+            self._write(self._pieces)
+        pieces = []
+        for offset, size in self._pieces.pop(int(self._places[numbers[0]]) // self._step):
+            self._file.seek(offset)
+            pieces.append(pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), self._schema))
+        found = pa.Table.from_batches(pieces)
+        ordered = found.take(pa.array(np.argsort(found.column(_PLACE).to_numpy())))
+        return ordered.drop_columns([_PLACE])
+
+    def _write(self, pieces: dict[int, list[tuple[int, int]]]) -> None:
+        done, portion, size = 0, list[pa.RecordBatch](), 0
+        for batch in self._batches:
+            self._check()
+            portion.append(batch)
+            size += batch.nbytes
+            if size >= SLICE_BYTES:
+                done += self._write_portion(portion, done, pieces)
+                portion, size = [], 0
+        if portion:
+            self._write_portion(portion, done, pieces)
+
+    def _write_portion(
+        self, batches: Sequence[pa.RecordBatch], start: int, pieces: dict[int, list[tuple[int, int]]]
+    ) -> int:
+        table = pa.Table.from_batches(batches)
+        places = self._places[start : start + len(table)]
+        by_place = np.argsort(places)
+        table = table.append_column(_PLACE, pa.array(places)).take(pa.array(by_place))
+        slices, cuts = np.unique(places[by_place] // self._step, return_index=True)
+        for slice_number, low, high in zip(slices.tolist(), cuts, [*cuts[1:], len(table)], strict=True):
+            for piece in table.slice(low, high - low).combine_chunks().to_batches():
+                self._schema = piece.schema
+                offset = self._file.seek(0, SEEK_END)
+                pieces[slice_number].append((offset, self._file.write(piece.serialize())))
+        return len(table)
+
+
+_PLACE = "calve place"
 
 
 def _slices(order: Numbers, starts: Numbers, sources: Sequence[_Source], step: int) -> Iterator[pa.Table]:

@@ -184,6 +184,15 @@ class ScanPlan:
         return tuple({d: None for file in self.files for d in file.deletes if d.kind is kind})
 
 
+@dataclass(frozen=True)
+class SortFields:
+    """The fields that rows are sorted by when they are written again; without any they keep their order."""
+
+    ids: tuple[int, ...] = ()
+    interleaved: bool = False
+    """By the Z-order of the fields, instead of one after the other."""
+
+
 # ----------------------------------------------------------------------------------------------------------- splits
 
 

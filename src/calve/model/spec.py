@@ -397,6 +397,42 @@ class DayHours:
 _DAY_MINUTES = 24 * 60
 
 
+_ORDER_NAME = r'\s*("(?:[^"]|"")+"|[^\s",()]+)\s*'
+MOST_INTERLEAVED = 8
+"""The most columns of a Z-order: with more of them, files could hardly be told apart by any."""
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """The order of rows in files that compactions write: by columns, or by the Z-order of columns."""
+
+    columns: tuple[str, ...] = ()
+    """Empty: by the table's sort order, else by the key."""
+    interleaved: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "RowOrder":
+        """Parse 'region, created' or 'zorder(lat, lon)'; names may have double quotes. Raises InvalidInput."""
+        inner = re.fullmatch(r"\s*zorder\s*\((.*)\)\s*", text, re.IGNORECASE | re.DOTALL)
+        names = inner[1] if inner else text
+        found = re.findall(_ORDER_NAME, names) if re.fullmatch(f"{_ORDER_NAME}(?:,{_ORDER_NAME})*", names) else []
+        columns = tuple(one[1:-1].replace('""', '"') if one.startswith('"') else one for one in found)
+        hint = "Write columns, 'region, created', or their Z-order: 'zorder(lat, lon)'."
+        if not columns:
+            raise InvalidInput(f'"{text}" is not an order of rows', hint=hint)
+        if len(set(columns)) < len(columns):
+            raise InvalidInput(f'"{text}" names a column twice', hint="Name each column once.")
+        if inner and not 1 < len(columns) <= MOST_INTERLEAVED:
+            raise InvalidInput(f"a Z-order has 2 to {MOST_INTERLEAVED} columns", detail=f"Got {text}.", hint=hint)
+        return cls(columns, inner is not None)
+
+    def __str__(self) -> str:
+        names = [
+            one if re.fullmatch(_ORDER_NAME, one) else '"{}"'.format(one.replace('"', '""')) for one in self.columns
+        ]
+        return f"zorder({', '.join(names)})" if self.interleaved else ", ".join(names)
+
+
 @dataclass(frozen=True)
 class CompactionOptions:
     """When a sink compacts its table, and what that may take from other work."""
@@ -411,6 +447,8 @@ class CompactionOptions:
     """When compactions may begin; None: at any time."""
     core_share: float = 0.5
     """Share of Spark's cores that may rewrite files at the same time; at least one does."""
+    order: RowOrder = RowOrder()
+    """The order of rows in new files."""
 
 
 EXTENSION_NAME, EXTENSION_METADATA = "ARROW:extension:name", "ARROW:extension:metadata"

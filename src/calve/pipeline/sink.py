@@ -35,6 +35,7 @@ from calve.model.spec import (
     Pace,
     PartitionBy,
     RetentionOptions,
+    RowOrder,
     RowTimes,
     SinkSpec,
     TableName,
@@ -226,6 +227,7 @@ class Sink:
         small_files: int | None = None,
         maintenance_cores: float | None = None,
         maintenance_hours: str | None = None,
+        sort_by: str | None = None,
     ) -> "Sink":
         """Return this sink with other options. Dead letters go to the table `<table>_dead_letters`.
 
@@ -262,6 +264,7 @@ class Sink:
                 compaction.small_files if small_files is None else _small_files(small_files),
                 compaction.hours if maintenance_hours is None else DayHours.parse(maintenance_hours),
                 _number(SinkOptions.MAINTENANCE_CORES, maintenance_cores, compaction.core_share),
+                compaction.order if sort_by is None else RowOrder.parse(sort_by),
             ),
         )
         if on_foreign_commit is not None:

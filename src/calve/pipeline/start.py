@@ -400,7 +400,7 @@ class Start:
         if spec.maintenance is Maintenance.OFF:
             return None
         scope, tools = (
-            CompactionScope(spec.table, spec.branch, spec.write),
+            CompactionScope(spec.table, spec.branch, spec.write, order=spec.compaction.order),
             ConversionTools(lambda: self._spark, self._clock, self._ids),
         )
         owner = CompactionOwner(spec.sink_id, lambda: run.state.fence)

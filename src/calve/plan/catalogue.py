@@ -266,6 +266,11 @@ class SinkOptions:
         "Time of the day, in UTC, in which compactions begin, such as '22:00-06:00'.",
         default="at any time",
     )
+    SORT_BY = text(
+        "Order of rows in files that compactions write: columns, `'region, created'`, or the Z-order of 2 to 8 columns "
+        "of equal rank, `'zorder(lat, lon)'`. Readers skip files by these columns.",
+        default="the table's sort order, else the key",
+    )
 
 
 class CatalogOptions:
@@ -417,6 +422,11 @@ _DRY_RUN = "Report what would be done, and do nothing."
 class OptimizeOptions:
     """WITH (...) of OPTIMIZE TABLE."""
 
+    SORT_BY = text(
+        "Rewrite all files, with rows in this order: columns, `'region, created'`, or the Z-order of 2 to 8 columns, "
+        "`'zorder(lat, lon)'`.",
+        default="files that need no rewrite stay; others are sorted as the sink says, or by the key",
+    )
     DRY_RUN = boolean(_DRY_RUN, default="false")
 
 

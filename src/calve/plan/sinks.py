@@ -29,6 +29,7 @@ from calve.model.spec import (
     Pace,
     PartitionBy,
     RetentionOptions,
+    RowOrder,
     RowTimes,
     SinkSpec,
     TableName,
@@ -40,9 +41,10 @@ from calve.model.types import TYPES, ColumnType, declared_type, leaves
 from calve.plan.catalogue import SINK, SinkOptions
 from calve.plan.connections import plan_aws_connection, plan_connection
 from calve.plan.lookup import required, required_connection
-from calve.plan.settings import CheckedOptions
+from calve.plan.settings import CheckedOptions, Setting
 from calve.plan.sources import column_named, plan_source
 from calve.sql.errors import SqlError
+from calve.sql.names import Identifier
 from calve.sql.parts import PartitionField, SinkMode, Transform
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, CreateSource, CreateView, ObjectKind
 from calve.sql.values import format_duration
@@ -89,20 +91,34 @@ def _retention(given: CheckedOptions) -> RetentionOptions:
     )
 
 
-def _compaction(given: CheckedOptions) -> CompactionOptions:
+def _compaction(given: CheckedOptions, relation: Relation, *, append: bool) -> CompactionOptions:
     reads, share = given.get(SinkOptions.EXPECTED_READS), given.get(SinkOptions.DELETED_SHARE)
     cores, hours = given.get(SinkOptions.MAINTENANCE_CORES), given.get(SinkOptions.MAINTENANCE_HOURS)
     try:
         day = None if hours is None else DayHours.parse(hours)
     except InvalidInput as error:
         raise given.error(SinkOptions.MAINTENANCE_HOURS, error.primary, error.hint) from error
+    order = row_order(given, SinkOptions.SORT_BY)
+    if relation.columns is not None and not append:  # MODE APPEND adds columns
+        for name in order.columns:
+            column_named(relation.columns, Identifier.shortest(name), "column")
     return CompactionOptions(
         None if reads is None else float(reads),
         None if share is None else float(share),
         given.get(SinkOptions.SMALL_FILES),
         day,
         CompactionOptions.core_share if cores is None else float(cores),
+        order,
     )
+
+
+def row_order(given: CheckedOptions, option: Setting[str]) -> RowOrder:
+    """The order of rows that an option states. Raises SqlError."""
+    text = given.get(option)
+    try:
+        return RowOrder() if text is None else RowOrder.parse(text)
+    except InvalidInput as error:
+        raise given.error(option, error.primary, error.hint) from error
 
 
 def _millis(duration: timedelta) -> int:
@@ -264,7 +280,7 @@ def plan_sink(definition: Definition, definitions: Definitions) -> SinkPlan:
         max_staged_size=given.get(SinkOptions.MAX_STAGED_SIZE),
         adopt=given.get(SinkOptions.ADOPT, SinkSpec.adopt),
         retention=_retention(given),
-        compaction=_compaction(given),
+        compaction=_compaction(given, relation, append=append),
     )
     if append and statement.key:
         raise SqlError.at(statement.key[0].where, "MODE APPEND does not take a key", hint="Leave it out.")

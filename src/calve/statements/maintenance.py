@@ -20,7 +20,7 @@ from calve.model.progress import sinks_named
 from calve.pipeline.build import sink_of
 from calve.plan import catalogue as options
 from calve.plan.lookup import required
-from calve.plan.sinks import plan_sink
+from calve.plan.sinks import plan_sink, row_order
 from calve.sql import statements as st
 from calve.sql.names import Identifier
 from calve.statements.answers import Outcome, RowsAnswer
@@ -68,13 +68,19 @@ def _options(statement: st.MaintainTable) -> JobOptions:
                 everything=orphans.get(options.OrphanFileOptions.ALL, False),
             )
         case st.MaintenanceKind.OPTIMIZE:
-            group, dry_run = options.OPTIMIZE, options.OptimizeOptions.DRY_RUN
+            optimize = options.OPTIMIZE.check(statement.options, statement.where)
+            order = row_order(optimize, options.OptimizeOptions.SORT_BY)
+            return JobOptions(
+                dry_run=optimize.get(options.OptimizeOptions.DRY_RUN, False),
+                where=statement.where_text,
+                order=order if order.columns else None,
+            )
         case st.MaintenanceKind.MANIFESTS:
             group, dry_run = options.MANIFESTS, options.ManifestOptions.DRY_RUN
         case _:
             group, dry_run = options.CONVERT, options.ConvertOptions.DRY_RUN
     checked = group.check(statement.options, statement.where)
-    return JobOptions(dry_run=checked.get(dry_run, False), where=statement.where_text)
+    return JobOptions(dry_run=checked.get(dry_run, False))
 
 
 def _subject(place: Workplace, statement: st.MaintainTable) -> MaintainedTable:
@@ -95,7 +101,7 @@ def subject_of_sink(place: Workplace, name: Identifier) -> MaintainedTable:
     definitions = place.definitions()
     plan = plan_sink(required(definitions, name, st.ObjectKind.SINK), definitions)
     sink = sink_of(place.home, plan, definitions, place.vault)
-    scope = CompactionScope(sink.spec.table, sink.spec.branch, sink.spec.write)
+    scope = CompactionScope(sink.spec.table, sink.spec.branch, sink.spec.write, order=sink.spec.compaction.order)
     return MaintainedTable(TableRef(sink.lake, sink.spec.table), scope, plan.state, sink.spec.retention)
 
 

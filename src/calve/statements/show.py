@@ -276,6 +276,7 @@ def _compaction(given: CompactionOptions) -> str:
         f"of {given.small_files} small files" if given.small_files else "",
         f"{given.hours} UTC" if given.hours else "",
         f"on a share of {given.core_share:g} of the cores" if given.core_share != CompactionOptions.core_share else "",
+        f"sorted by {given.order}" if given.order.columns else "",
     ]
     return ", ".join(filter(None, parts))
 

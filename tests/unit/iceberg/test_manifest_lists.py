@@ -6,9 +6,11 @@ from pyiceberg.manifest import read_manifest_list
 
 from calve.catalog.failures import trying
 from calve.errors import TransientError
+from calve.iceberg.files import manifest_cache
 from calve.iceberg.files.manifest_cache import ListHeader, ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import manifest_file
 from calve.model.files import Content, FieldSummary, Manifest
+from tests.unit.iceberg.sample import Sample
 
 HEADER = ListHeader(snapshot_id=7, parent_id=None, sequence_number=3)
 
@@ -43,3 +45,19 @@ def test_a_full_disk_says_so() -> None:
     with pytest.raises(TransientError, match="writing the list failed") as raised, trying("writing the list"):
         ManifestCache().write_list(PyArrowFileIO(), "file:///dev/full", HEADER, [line(1)])
     assert "free some space" in raised.value.hint
+
+
+def test_manifests_that_left_the_table_leave_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_cache, "_SMALL_CACHE", 20)
+    sample = Sample(tmp_path)
+    for number in range(60):
+        sample.commit({number: "a"})
+    io, head = sample.table.io, sample.table.current_snapshot()
+    manifests = ManifestCache()
+    for number, one in enumerate(ManifestCache().lines_of(io, head)):
+        manifests.entries_of(io, one.manifest)
+        manifests.write_list(io, f"file://{tmp_path}/{number}.avro", HEADER, [one])
+    sample.close()
+    assert number > 30
+    assert 4 <= len(manifests._entries) <= 24
+    assert manifests._entry_count == sum(map(len, manifests._entries.values()))

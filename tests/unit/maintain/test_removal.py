@@ -1,6 +1,5 @@
 """Files of expired snapshots are removed: after their grace, none too many, whatever happens in between."""
 
-import json
 import os
 import shutil
 import signal
@@ -19,7 +18,6 @@ from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUp
 
 import calve
 from calve import faults
-from calve.catalog.connect import connect_embedded
 from calve.catalog.outcome import TableChange, send
 from calve.commit.journal import Journal
 from calve.errors import CommitUnknown, TransientError
@@ -31,7 +29,7 @@ from calve.iceberg.snapshot.history import NamedSink, new_summary
 from calve.iceberg.snapshot.removal_journal import RemovalJournal, RemovedSnapshot
 from calve.maintain import expire as by_hand
 from calve.maintain.expire import expire_snapshots, work_in
-from calve.maintain.removal import ABANDONED_MS, InFlight, Removal, RemovalReport
+from calve.maintain.removal import ABANDONED_MS, InFlight, Removal
 from calve.model.progress import Fence, tag_name
 from calve.model.spec import HOUR_MS, RetentionOptions
 from calve.storage.state import StateFolder
@@ -544,43 +542,3 @@ def test_statistics_go_with_their_snapshot(sample: Sample) -> None:
         f"stats-{states[-1]}.puffin",
         f"partitions-{states[-1]}.puffin",
     }
-
-
-# ---- a sink that is left alone
-
-
-def live_bytes(sample: Sample) -> int:
-    return sum(Path(path.removeprefix("file://")).stat().st_size for path in named(sample))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("commits", [200, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.slow])])
-def test_files_snapshots_and_metadata_stay_as_they_were(tmp_path: Path, commits: int) -> None:
-    """Uniform updates: one commit a minute, retention and grace an hour, a compaction now and then."""
-    sample = Sample(tmp_path / "home", retention=RetentionOptions(HOUR_MS, grace_ms=HOUR_MS))
-    files = IcebergFiles(connect_embedded(sample.home), NAME)
-    removal = Removal(files, RemovalJournal(sample.state), lambda _: InFlight(), sample.clock, grace_ms=HOUR_MS)
-    states: dict[int, dict[int, str]] = {}
-    rows: dict[int, str] = {}
-    seen: list[tuple[int, int, int]] = []
-    for number in range(commits):
-        changes = {(number * 7 + n) % 40: f"v{number}" for n in range(4)}
-        rows |= changes
-        states[sample.commit(changes, deletes=list(changes)).snapshot_id] = dict(rows)
-        sample.clock.now += 60_000
-        sample.iceberg.merge_manifests(sample.iceberg.load())
-        if number % 20 == 19:
-            calve.compact(calve.connect(home=sample.home).table(str(NAME)))
-            report: RemovalReport = removal.run()
-            assert not report.refusal
-            size = len(json.dumps(json.loads(sample.table.metadata.model_dump_json())))
-            seen.append((len(files_of(sample.home)), len(sample.table.snapshots()), size))
-    flat = seen[9:]
-    for what, values in zip(("files", "snapshots", "metadata"), zip(*flat, strict=True), strict=True):
-        assert max(values) <= 1.25 * min(values), (what, values)
-    snapshots = {one.snapshot_id for one in sample.table.snapshots()}
-    for number in sorted(snapshots & states.keys())[:: max(1, len(snapshots) // 12)]:
-        assert sample.rows(number) == states[number]
-    on_disk = sum(Path(path.removeprefix("file://")).stat().st_size for path in files_of(sample.home))
-    assert on_disk <= 2.5 * live_bytes(sample), "what expired within the last hour, and what is live"
-    sample.close()

@@ -8,7 +8,7 @@ import pytest
 
 import calve
 from calve.errors import InvalidInput
-from calve.model.spec import HOUR_MS, CompactionOptions, DayHours, Deletes, RetentionOptions
+from calve.model.spec import HOUR_MS, CompactionOptions, DayHours, Deletes, RetentionOptions, RowOrder
 from calve.pipeline.sink import Sink
 from calve.plan.catalogue import SINK
 
@@ -105,9 +105,11 @@ def test_retention_is_an_option(sink: Sink) -> None:
 
 def test_compactions_have_options(sink: Sink) -> None:
     assert sink.spec.compaction == CompactionOptions()
-    hours = {"maintenance_cores": 0.25, "maintenance_hours": "22:00-6:30"}
+    hours = {"maintenance_cores": 0.25, "maintenance_hours": "22:00-6:30", "sort_by": "zorder(id, v)"}
     kept = sink.options(expected_reads=5, deleted_share=0.1, small_files=8, **hours)  # type: ignore[arg-type]
-    assert kept.spec.compaction == CompactionOptions(5.0, 0.1, 8, DayHours(22 * 60, 6 * 60 + 30), 0.25)
+    assert kept.spec.compaction == CompactionOptions(
+        5.0, 0.1, 8, DayHours(22 * 60, 6 * 60 + 30), 0.25, RowOrder(("id", "v"), interleaved=True)
+    )
     assert kept.options(compression="zstd").spec.compaction == kept.spec.compaction, "other options leave it"
 
 
@@ -119,6 +121,7 @@ def test_compactions_have_options(sink: Sink) -> None:
         ({"maintenance_cores": "half"}, "maintenance_cores is out of range"),
         ({"small_files": 1}, "small_files must be at least 2"),
         ({"maintenance_hours": "late"}, '"late" is not a part of the day'),
+        ({"sort_by": "zorder(id)"}, "a Z-order has 2 to 8 columns"),
         ({"maintenance_hours": "22:00-24:01"}, "is not a part of the day"),
         ({"maintenance_hours": "7:00-07:00"}, "is not a part of the day"),
     ],

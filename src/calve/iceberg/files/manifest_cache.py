@@ -37,6 +37,8 @@ from calve.model.files import Manifest
 _FORMATS = {version: RecordFormat(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file") for version in (2, 3)}
 _CACHED_LISTS = 4
 _CACHED_ENTRIES = 100_000
+_SMALL_CACHE = 2_000
+"""Entries that may stay although no known list names them any more; each takes about 6 kB."""
 _CACHED_NAMES = 256
 _PARALLEL_READS = 16
 
@@ -127,6 +129,8 @@ class ManifestCache:
         _FORMATS[version].write(io.new_output(location), header.to_meta(), encoded)
         with self._lock:
             self._lists[location] = written
+            if self._entry_count > _SMALL_CACHE:
+                self._forget_unnamed()
         return given
 
     def entries_of(self, io: FileIO, *manifests: ManifestFile) -> list[ManifestEntry]:
@@ -161,6 +165,12 @@ class ManifestCache:
                     self._entry_count += len(entries)
             while self._entry_count > _CACHED_ENTRIES and next(iter(self._entries)) not in keep:
                 self._entry_count -= len(self._entries.popitem(last=False)[1])
+
+    def _forget_unnamed(self) -> None:
+        """Drop manifests that left the table: a process that commits for months would keep all that it ever read."""
+        named = {line.manifest.manifest_path for lines in self._lists.values() for line in lines}
+        for known in [known for known in self._entries if known[0] not in named]:
+            self._entry_count -= len(self._entries.pop(known))
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:

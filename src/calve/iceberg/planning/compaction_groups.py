@@ -25,6 +25,10 @@ _SMALL = 0.75
 _FILES = 8
 """A table has at least this many files, unless they would be smaller than `_LEAST` bytes."""
 _LEAST = 16 << 20
+_SORTED_FILES = 16
+"""Files of the target size whose rows are sorted together, if that is what a rewrite is for."""
+SORTED_ROWS = 40_000_000
+"""Rows of a group up to which their keys are sorted in memory."""
 _SMALLEST = 1 << 20
 """Files of at most this many bytes are all in the lowest tier."""
 
@@ -49,6 +53,8 @@ class Policy:
     """The least share of deleted rows for which a rewrite may pay."""
     paying_fan: int = 2
     """The least number of small files in one tier whose merge may pay."""
+    everything: bool = False
+    """Whether all files are rewritten, whatever they are like, and rows of larger groups are sorted together."""
 
 
 TIER_FACTOR = 8
@@ -75,6 +81,9 @@ def policy_of(options: CompactionOptions) -> Policy:
 
 BY_HAND = Policy(deleted_share=0.0, fan=2, rows=50_000_000, tiers=False)
 """Rewrites everything that improves the table."""
+
+SORTING = replace(BY_HAND, everything=True)
+"""Rewrites every file: its rows are to be in another order."""
 
 AgeOf = Callable[[ScanFile], float]
 """The seconds since a file was written."""
@@ -139,7 +148,8 @@ def _file_size(total: int, target_size: int) -> int:
 
 def due_groups(files: Sequence[ScanFile], target_size: int, policy: Policy, age_of: AgeOf = lambda _: 0.0) -> Groups:
     """The files of a snapshot that should be rewritten; usually none."""
-    sizes = _Sizes(_file_size(sum(file.size for file in files), target_size), target_size)
+    group_size = _SORTED_FILES * target_size if policy.everything else target_size
+    sizes = _Sizes(_file_size(sum(file.size for file in files), target_size), group_size)
     choice = _Choice(FileCosts(files), sizes, policy, age_of)
     partitions: dict[tuple[object, ...], list[ScanFile]] = defaultdict(list)
     for file in files:
@@ -184,7 +194,9 @@ class _Choice:
                 yield group
 
     def is_worn(self, file: ScanFile) -> bool:
-        """Whether a file is rewritten because of its deleted rows."""
+        """Whether a file is rewritten because of its deleted rows, or in any case."""
+        if self.policy.everything:
+            return True
         if not file.deletes:
             return False
         dead, policy = self.costs.dead_rows(file), self.policy
@@ -208,16 +220,17 @@ class _Choice:
         """Groups of files adjacent in age, of at most the target size in total; large files stay alone."""
         most = self.sizes.group
         group: list[ScanFile] = []
-        filled = 0.0
+        filled, rows = 0.0, 0
         for file in files:
             left = file.size * (1 - self.costs.dead_rows(file) / max(1, file.rows))
             if left >= _SMALL * most:
                 yield (file,)
                 continue
-            if group and filled + left > most:
+            if group and (filled + left > most or rows + file.rows > SORTED_ROWS):
                 yield tuple(group)
-                group, filled = [], 0.0
+                group, filled, rows = [], 0.0, 0
             group.append(file)
             filled += left
+            rows += file.rows
         if group:
             yield tuple(group)

@@ -14,6 +14,7 @@ them (unlike in `conversion.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry
@@ -41,15 +42,15 @@ from calve.iceberg.planning.pruning import Pruning
 from calve.iceberg.planning.rewriting import rewriting_target
 from calve.iceberg.planning.table_details import snapshot_times
 from calve.iceberg.planning.table_scan import scan_file
-from calve.iceberg.schema.readable import ReadTarget, every_field, rewrite_target, rewritten_schema
+from calve.iceberg.schema.readable import ReadTarget, every_field, projected, rewrite_target, rewritten_schema
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change, unsent_files
 from calve.iceberg.snapshot.history import added_counts, head_of, new_summary, stated_progress
 from calve.iceberg.snapshot.holds import Hold, descends_from
 from calve.iceberg.snapshot.removal import remove_named
 from calve.model.files import FileTotals, WriteResult, WriteTarget, WrittenFile
 from calve.model.progress import Fence
-from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteFile, DeleteKind, ScanFile
-from calve.model.spec import LATEST_FORMAT, WriteOptions
+from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteFile, DeleteKind, ScanFile, SortFields
+from calve.model.spec import LATEST_FORMAT, RowOrder, WriteOptions
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,10 @@ class CompactionPlan:
     """Empty if the plan only removes delete files that apply to nothing."""
     reading: ReadTarget
     """All columns in their written types, and the fields that deletes and the sort order need."""
-    sort_ids: tuple[int, ...]
+    order: SortFields
     """The fields that rows are sorted by."""
+    key_ids: tuple[int, ...]
+    """The fields that rows are sorted by unless another order is asked for: Bloom filters are for them."""
     place: DeletePlace
     options: WriteOptions
 
@@ -72,7 +75,7 @@ class CompactionPlan:
         """Where and how to write files of one partition spec."""
         table, schema = self.table, rewritten_schema(self.table)
         io = io_properties_of(table.io.properties)
-        target = rewriting_target(table, schema, spec_id, self.options, io, self.sort_ids)
+        target = rewriting_target(table, schema, spec_id, self.options, io, self.key_ids)
         return replace(target, options=replace(target.options, target_file_size=self.groups.file_size))
 
 
@@ -160,15 +163,20 @@ class Compactions:
         branch: str = MAIN_BRANCH,
         options: WriteOptions | None = None,
         owner: CompactionOwner | None = None,
+        order: RowOrder | None = None,
     ) -> None:
         self._clock, self._ids, self._branch, self._owner = clock, ids, branch, owner
+        self._order = order or RowOrder()
         self._options = options or WriteOptions()
         self._manifests = ManifestCache()
 
-    def plan(self, table: Table, policy: Policy, where: Condition = EVERYTHING) -> CompactionPlan | None:
+    def plan(
+        self, table: Table, policy: Policy, where: Condition = EVERYTHING, written: AbstractSet[str] = frozenset()
+    ) -> CompactionPlan | None:
         """Plan a compaction of the files that may have rows for which `where` is true; None if there is nothing to do.
 
-        Raises TransientError, FencedError; InvalidInput if the table cannot be compacted.
+        A policy that rewrites everything leaves the files that were `written` before. Raises TransientError,
+        FencedError; InvalidInput if the table cannot be compacted, or not in this order.
         """
         _check_version(table)
         if self._owner is not None:
@@ -179,7 +187,8 @@ class Compactions:
         head = base_of(table, snapshot, self._manifests)
         specs = table.specs()
         pruning = Pruning(where, table.schema(), specs)
-        chosen = [e for e in head.data.values() if pruning.may_match(e.data_file)]
+        left = written if policy.everything else frozenset[str]()
+        chosen = [e for p, e in head.data.items() if p not in left and pruning.may_match(e.data_file)]
         files = [scan_file(entry, head.index.of(entry), specs[entry.data_file.spec_id]) for entry in chosen]
         ages = ages_by(snapshot_times(table.metadata), snapshot.timestamp_ms)
         groups = due_groups(files, file_options(self._options, table.properties).target_file_size, policy, ages)
@@ -188,14 +197,16 @@ class Compactions:
         if place_of(table).vectors and any(file.first_row_id is None for group in groups.groups for file in group):
             return None  # the table was upgraded, and rows get their ids with its next snapshot
         compared = {number for entry in head.deletes for number in entry.data_file.equality_ids or ()}
-        sort_ids = _sort_ids(table)
+        key_ids = _sort_ids(table)
+        order = _sort_fields(table, self._order) if self._order.columns else SortFields(key_ids)
         return CompactionPlan(
             table=table,
             snapshot_id=snapshot.snapshot_id,
             sequence_number=snapshot.sequence_number or 0,
             groups=groups,
-            reading=rewrite_target(table, {*compared, *sort_ids}),
-            sort_ids=sort_ids,
+            reading=rewrite_target(table, {*compared, *order.ids}),
+            order=order,
+            key_ids=key_ids,
             place=place_of(table),
             options=self._options,
         )
@@ -309,6 +320,20 @@ def _sort_ids(table: Table) -> tuple[int, ...]:
         return tuple(f.source_id for f in order)
     key = tuple(table.schema().identifier_field_ids)
     return key if columns.issuperset(key) else ()
+
+
+def _sort_fields(table: Table, order: RowOrder) -> SortFields:
+    """The columns that a user wants rows to be sorted by. Raises InvalidInput if there is none of this name."""
+    name = ".".join(table.name())
+    fields = projected(table.schema(), order.columns, name).fields
+    for field in fields:
+        if not field.field_type.is_primitive:
+            raise InvalidInput(
+                f'rows of "{name}" cannot be sorted by "{field.name}"',
+                detail=f"It is a {field.field_type}.",
+                hint="Sort by columns that have no fields or elements.",
+            )
+    return SortFields(tuple(field.field_id for field in fields), order.interleaved)
 
 
 def _check_version(table: Table) -> None:
