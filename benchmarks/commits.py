@@ -14,6 +14,8 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
 from unittest.mock import patch
 
@@ -43,6 +45,7 @@ from calve.model.files import Content, FileTotals, WriteResult, WriteTarget, Wri
 from calve.model.spec import NoEnvelope, SinkSpec, TableName, WriteOptions
 from calve.pipeline.monitor import RunMonitor
 from calve.storage.state import LocalState
+from calve.watch.status_files import status_file
 from calve.write.row_ids import RowIdWriter
 
 AROUND = 10
@@ -71,13 +74,18 @@ def no_session() -> SparkSession:
 
 def commit_times(home: Path, commits: int) -> list[float]:
     """Seconds of every commit, in order."""
+    return list(islice(commit_on_demand(home), commits))
+
+
+def commit_on_demand(home: Path) -> Iterator[float]:
+    """Commit a batch for every value that is taken: the seconds of that commit."""
     clock, ids, signals = SystemClock(), RandomIds(), Signals()
     spec = SinkSpec("bench", "bench", TableName(("b",), "commits"), ("id",), NoEnvelope())
     schema = iceberg_schema(StructType().add("id", LongType()).add("amount", DoubleType()), spec.key)
     table = IcebergTable(
         load_or_create_table(connect_embedded(home), spec.table, schema, spec.key), "bench", spec.key, clock, ids
     )
-    monitor = RunMonitor(spec, clock, home / "status.json", signals.wake)
+    monitor = RunMonitor(spec, clock, status_file(home, spec.name), signals.wake)
     index = IndexedSearch(KeyIndex(LocalState(home / "index"), ids), spec.key_index)
     jobs = SparkJobs(no_session, "bench")
     resolver = PositionResolver(table, jobs, ids, index, RowIdWriter(table, spec.write, jobs))
@@ -86,8 +94,7 @@ def commit_times(home: Path, commits: int) -> list[float]:
     run.claims.boot()
     run.claims.claim()
     target = table.write_target(WriteOptions())
-    seconds = []
-    for number in range(commits):
+    for number in count():
         files = tuple(one_row_file(target, number, c) for c in (Content.DATA, Content.EQUALITY_DELETES))
         commit_id = ids.new_id()
         written = CheckpointFiles(
@@ -99,8 +106,7 @@ def commit_times(home: Path, commits: int) -> list[float]:
         began = time.perf_counter()
         if run.commits.commit_next() is None:
             raise SystemExit("a commit failed")
-        seconds.append(time.perf_counter() - began)
-    return seconds
+        yield time.perf_counter() - began
 
 
 def main() -> None:

@@ -12,10 +12,12 @@ import requests
 from pyspark.sql import SparkSession
 from selenium.webdriver.common.keys import Keys
 
+from calve.clock import SystemClock
 from calve.errors import BadRow
 from calve.model.change import Letter, Origin
-from calve.model.health import Health
+from calve.model.health import CommitReport, Health
 from calve.pipeline.lakes import connected_lake
+from calve.watch.status_files import append_commit, commits_file
 from calve.web.access import Access
 from tests.support.browser import Browser
 from tests.support.homes import Served, add_letters, served, sinks_in_many_states, status_of, write
@@ -285,6 +287,32 @@ def test_the_page_follows_a_server_that_is_restarted(browser: Browser, tmp_path:
     browser.await_text("reconnecting", "#live")
     browser.leave()
     browser.console()  # that the server is gone is an error, and expected
+
+
+def test_new_commits_of_a_sink_are_added_to_those_that_are_shown(browser: Browser, tmp_path: Path) -> None:
+    log, shown = commits_file(tmp_path, "orders"), ".timeline .mark.batch"
+
+    def commit(number: int) -> None:
+        at = SystemClock().now_ms()
+        append_commit(log, CommitReport(number, f"[{number}]", 7, 7, 0, 1, 100, 0.5, at_ms=at))
+        write(tmp_path, status_of("orders", Health.RUNNING, last_snapshot_id=number, commits=number))
+
+    with served(tmp_path) as page:
+        for number in (1, 2):
+            commit(number)
+        browser.open(f"{page.url}#/sinks/orders")
+        browser.until(lambda: len(browser.all(shown)) == 2, "two commits")
+        for number in (3, 4):
+            commit(number)
+            browser.until(lambda n=number: len(browser.all(shown)) == n, "another commit")  # type: ignore[misc]
+        ids = [cell.text for cell in browser.all("#commits td.id")]
+        fetched = str(browser.run("return performance.getEntriesByType('resource').map((one) => one.name).join(' ')"))
+        browser.leave()
+    assert ids == ["4", "3", "2", "1"]
+    everything, *changes = [url for url in fetched.split() if "/api/sinks/orders" in url]
+    assert "?since=" not in everything
+    assert len(changes) >= 2
+    assert all("?since=" in url for url in changes)
 
 
 def test_a_tab_that_nobody_looks_at_does_not_listen_and_stays_current(browser: Browser, tmp_path: Path) -> None:

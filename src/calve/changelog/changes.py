@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from calve.changelog.frame import ChangeRequest, changes_frame, event_tasks
 from calve.changelog.pairing import META
 from calve.changelog.worker import changes_of, events_of_task
-from calve.errors import InvalidInput
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.change_range import ChangeRange, Point
 from calve.lake import TableRef
 from calve.model.changelog import ChangePlan
+from calve.reader.arguments import check_list, check_session_and_table
 from calve.reader.conditions import Where
 from calve.reader.read import FrameRead, not_understood
-from calve.spark.executors import check_executors, refuse_connect
+from calve.spark.executors import check_executors
 from calve.spark.version import quiet_analysis
 
 
@@ -56,22 +56,13 @@ def changes(
     `columns` are read besides the key. `where` filters the table, not its changes: a row that leaves the condition is a
     delete. `key` is that of the table by default; without one, rows are inserted and deleted, and never updated.
     """
-    refuse_connect(spark)
-    given: tuple[object, object] = (spark, table)
-    if not (isinstance(given[0], SparkSession) and isinstance(given[1], TableRef)):
-        raise InvalidInput(
-            "calve.changes takes a Spark session and a table of a lake",
-            detail=f"Got {spark!r} and {table!r}.",
-            hint='Write calve.changes(spark, calve.connect().table("namespace.table"), since=...).',
-        )
-    check_executors(spark)
+    check_session_and_table("calve.changes", spark, table, ", since=...")
     return changes_frame(spark, _request(table, options), where).frame
 
 
 def _request(table: TableRef, options: ChangeOptions) -> ChangeRequest:
-    for name, listed in (("columns", options.get("columns")), ("key", options.get("key"))):
-        if isinstance(listed, str):
-            raise InvalidInput(f"{name} is a list", detail=f'Got "{listed}".', hint=f'Write {name}=["{listed}"].')
+    check_list("columns", options.get("columns"))
+    check_list("key", options.get("key"))
     net = options.get("net", True)
     found = ChangeRange.of(
         load_table(table.lake.open(), table.name),

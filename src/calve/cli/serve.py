@@ -66,6 +66,4 @@ def _server(
 
 def _statuses_of_process(home: Path) -> list[Status]:
     """The statuses of a home's sinks: those that this process runs as they are now, others as last written."""
-    written = {status.sink: status for status in read_statuses(home)}
-    running = {status.sink: status for status in metrics.LIVE() if status.health.active and status.sink in written}
-    return list((written | running).values())
+    return read_statuses(home, running={status.sink: status for status in metrics.LIVE() if status.health.active})

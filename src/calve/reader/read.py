@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from calve.errors import InvalidInput
 from calve.lake import TableRef
 from calve.model.scan import ScanPlan
+from calve.reader.arguments import check_list, check_session_and_table
 from calve.reader.conditions import Where
 from calve.reader.frame import frame_of
 from calve.reader.local import TimeTravel, scan_of
-from calve.spark.executors import check_executors, refuse_connect
+from calve.spark.executors import check_executors
 from calve.spark.failures import told_as
 from calve.spark.version import arrow_schema_of, quiet_analysis
 
@@ -42,17 +43,8 @@ def read(
     Only `columns` are read. `where` is a condition of Spark SQL; files that cannot match it, by their partitions and
     column bounds, are skipped.
     """
-    refuse_connect(spark)
-    given: tuple[object, object] = (spark, table)
-    if not (isinstance(given[0], SparkSession) and isinstance(given[1], TableRef)):
-        raise InvalidInput(
-            "calve.read takes a Spark session and a table of a lake",
-            detail=f"Got {spark!r} and {table!r}.",
-            hint='Write calve.read(spark, calve.connect().table("namespace.table")).',
-        )
-    check_executors(spark)
-    if isinstance(columns, str):
-        raise InvalidInput("columns is a list", detail=f'Got "{columns}".', hint=f'Write columns=["{columns}"].')
+    check_session_and_table("calve.read", spark, table)
+    check_list("columns", columns)
     return frame_of(spark, scan_of(table, at), columns, where).frame
 
 

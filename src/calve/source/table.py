@@ -58,6 +58,7 @@ from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, canonical_offsets
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.names import check_consumer
 from calve.model.spec import ChangeRows
+from calve.reader.arguments import check_list
 from calve.reader.frame import frame_of
 from calve.source.following import POLL_SECONDS, ConsumerHold, steps_taken
 from calve.spark.sqltext import ident
@@ -138,8 +139,7 @@ def table_changes(
         )
     if consumer is not None:
         check_consumer(consumer)
-    if isinstance(key, str):
-        raise InvalidInput("key is a list", detail=f'Got "{key}".', hint=f'Write key=["{key}"].')
+    check_list("key", key)
     if max_rows_per_checkpoint < 1:
         raise InvalidInput("max_rows_per_checkpoint must be at least 1", detail=f"Got {max_rows_per_checkpoint}.")
     return TableChanges(table, start, consumer, max_rows=max_rows_per_checkpoint, key=tuple(key))

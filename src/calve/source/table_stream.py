@@ -62,12 +62,12 @@ from calve.model.changelog import (
 )
 from calve.model.names import check_consumer
 from calve.model.scan import EVERYTHING, Condition, ReadTask
+from calve.reader.arguments import check_list, check_session_and_table
 from calve.reader.conditions import Where, understand, unread_frame
 from calve.reader.splits import read_tasks
 from calve.reader.worker import names_by_place, rows_of_task
 from calve.retry import Backoff, retry_on
 from calve.source.following import POLL_SECONDS, ConsumerHold, differs, steps_taken
-from calve.spark.executors import check_executors, refuse_connect
 from calve.spark.sqltext import ident
 from calve.spark.version import require_python_sources
 
@@ -361,16 +361,8 @@ def stream_changes(  # noqa: PLR0913 - options by name
     A `consumer` keeps snapshots that the query has not processed from expiring, by a tag of the table. Each query needs
     a name of its own. If the table gets other columns, or its history was changed, the query ends and says so.
     """
-    refuse_connect(spark)
-    given: tuple[object, object] = (spark, table)
-    if not (isinstance(given[0], SparkSession) and isinstance(given[1], TableRef)):
-        raise InvalidInput(
-            "calve.stream_changes takes a Spark session and a table of a lake",
-            detail=f"Got {spark!r} and {table!r}.",
-            hint='Write calve.stream_changes(spark, calve.connect().table("namespace.table")).',
-        )
     require_python_sources("calve.stream_changes")
-    check_executors(spark)
+    check_session_and_table("calve.stream_changes", spark, table)
     defined = define_stream(
         table,
         start=start,
@@ -401,9 +393,8 @@ def define_stream(  # noqa: PLR0913 - options by name
     """Check what was asked for against the table as it is now. Raises InvalidInput."""
     if consumer is not None:
         check_consumer(consumer)
-    for name, listed in (("columns", columns), ("key", key)):
-        if isinstance(listed, str):
-            raise InvalidInput(f"{name} is a list", detail=f'Got "{listed}".', hint=f'Write {name}=["{listed}"].')
+    check_list("columns", columns)
+    check_list("key", key)
     if max_rows is not None and max_rows < 1:
         raise InvalidInput("max_rows_per_batch must be at least 1", detail=f"Got {max_rows}.")
     loaded = load_table(table.lake.open(), table.name)

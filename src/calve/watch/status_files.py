@@ -60,9 +60,14 @@ def commits_file(home: Path, sink: str) -> Path:
 # ---- reading
 
 
-def read_statuses(home: Path, now_ms: int | None = None) -> list[Status]:
-    """Return the current status of every sink of a home that ever reported one, by name."""
-    found = [read_status(file, now_ms) for file in sorted(status_folder(home).glob("*.json"))]
+def read_statuses(home: Path, now_ms: int | None = None, running: Mapping[str, Status] | None = None) -> list[Status]:
+    """Return the current status of every sink of a home that ever reported one, by name.
+
+    Those that this process runs are given by name: what their files say is only older.
+    """
+    known = running or {}
+    files = sorted(status_folder(home).glob("*.json"))
+    found = [known.get(_sink_of(file)) or read_status(file, now_ms) for file in files]
     return [status for status in found if status is not None]
 
 
@@ -74,19 +79,37 @@ def read_status(file: Path, now_ms: int | None = None) -> Status | None:
 
 def stored_status(file: Path) -> Status | None:
     """Return a status as it was written last, None without one. For an unreadable file its cause says so."""
-    sink = name_of_segment(file.stem).encode("utf-8", "replace").decode()  # a name may be any bytes
     try:
-        body = json.loads(file.read_text(encoding="utf-8"))
-        blank = asdict(Status.unknown(sink, 0))
-        stored = _decode(Status, {**blank, **body})
+        return _stored(file, _mark_of(file))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         cause = f"its status in {file} cannot be read: {type(error).__name__}: {error}"
-        return replace(Status.unknown(sink, 0), health=Health.UNKNOWN, cause=cause)
+        return replace(Status.unknown(_sink_of(file), 0), health=Health.UNKNOWN, cause=cause)
+
+
+_Mark = tuple[int, int, int]
+"""Inode, size and time of a file: another one after every change."""
+
+
+def _mark_of(file: Path) -> _Mark:
+    """Raises OSError."""
+    found = file.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@lru_cache(maxsize=256)
+def _stored(file: Path, _mark: _Mark) -> Status:
+    """Decode a file. A page and its metrics read all of them every second, and most are as they were."""
+    body = json.loads(file.read_text(encoding="utf-8"))
+    stored = _decode(Status, {**asdict(Status.unknown(_sink_of(file), 0)), **body})
     if stored.health is Health.UNKNOWN and body.get("health") != Health.UNKNOWN:
         return replace(stored, cause=f'its state "{body.get("health")}" was reported by a newer version of calve')
     return stored
+
+
+def _sink_of(file: Path) -> str:
+    return name_of_segment(file.stem).encode("utf-8", "replace").decode()  # a name may be any bytes
 
 
 def judged(status: Status, now_ms: int) -> Status:
@@ -122,31 +145,57 @@ def _name(status: Status) -> str:
 
 def read_commits(home: Path, sink: str, limit: int = COMMITS_KEPT) -> list[CommitReport]:
     """Return the last commits of a sink, oldest first, as far as they are kept. Damaged lines are left out."""
-    return _commits_of(commits_file(home, sink), limit)[-limit:]
+    return list(CommitLog(commits_file(home, sink), limit).newest())
 
 
-def _commits_of(file: Path, limit: int | None = None) -> list[CommitReport]:
-    """Read all commits, or only the end of the file, which has at least `limit` of the usual length."""
-    try:
-        with file.open("rb") as log:
-            if limit is not None:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - limit * _COMMIT_BYTES))
-            lines = log.read().decode("utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
+class CommitLog:
+    """Follows the log of a sink's commits: what was read once is not read again. Any thread may use it."""
+
+    def __init__(self, file: Path, limit: int = COMMITS_KEPT) -> None:
+        self._file, self._limit = file, limit
+        self._lock = threading.Lock()
+        self._forget()
+
+    def newest(self) -> tuple[CommitReport, ...]:
+        """The last commits, oldest first; the same value while there are no new ones."""
+        with self._lock:
+            try:
+                mark = _mark_of(self._file)
+                if mark != self._mark:
+                    self._read(mark)
+            except OSError:
+                self._forget()
+            return self._found
+
+    def _forget(self) -> None:
+        self._mark: _Mark = (0, 0, 0)
+        self._end = 0
+        """What lies before it was read."""
+        self._found: tuple[CommitReport, ...] = ()
+
+    def _read(self, mark: _Mark) -> None:
+        """Read what was added, or the end of a file that replaced the known one."""
+        inode, size, _ = mark
+        if inode != self._mark[0] or size < self._end:
+            self._forget()
+            self._end = max(0, size - self._limit * _COMMIT_BYTES)
+        with self._file.open("rb") as log:
+            log.seek(self._end)
+            added = log.read()
+        complete = added[: added.rfind(b"\n") + 1]  # the rest of the last line may follow
+        self._end += len(complete)
+        self._mark = mark
+        self._found = (*self._found, *_commits_in(complete))[-self._limit :]
+
+
+def _commits_in(lines: bytes) -> list[CommitReport]:
     found = []
-    for line in lines:
+    for line in lines.decode("utf-8", errors="replace").splitlines():
         try:
-            found.append(_commit_of(line))
+            found.append(_decode(CommitReport, json.loads(line)))
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
     return found
-
-
-@lru_cache(maxsize=4 * COMMITS_KEPT)
-def _commit_of(line: str) -> CommitReport:
-    """Decode one line. A page reads the same commits every second: most are known."""
-    return _decode(CommitReport, json.loads(line))
 
 
 # ---- writing
@@ -178,7 +227,10 @@ def append_commit(file: Path, report: CommitReport) -> None:
 
 def shorten_commits(file: Path) -> int:
     """Shorten a log of commits if it is twice as long as needed; returns its length."""
-    found = _commits_of(file)
+    try:
+        found = _commits_in(file.read_bytes())
+    except OSError:
+        return 0
     if len(found) < 2 * COMMITS_KEPT:
         return len(found)
     part = file.with_suffix(f".{os.getpid()}-part")

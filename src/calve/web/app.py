@@ -111,11 +111,11 @@ class _Page:
         return AsciiJson({"now_ms": self._clock.now_ms(), **found})
 
     async def sink(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        found = await asyncio.to_thread(self._home.sink, name)
+        name, cursor = request.path_params["name"], request.query_params.get("since")
+        found = await asyncio.to_thread(self._home.sink, name, cursor)
         if found is None:  # it may be new
             await asyncio.to_thread(self._home.state)
-            found = await asyncio.to_thread(self._home.sink, name)
+            found = await asyncio.to_thread(self._home.sink, name, cursor)
         if found is None:
             return AsciiJson({"error": f'there is no sink "{name}"'}, 404)
         return AsciiJson({"now_ms": self._clock.now_ms(), **found})

@@ -1,17 +1,17 @@
 """What a home folder says about its sinks: statuses, definitions and tables, brought together.
 
-It only reads. Definitions are read now and then, tables as `tables.py` allows; statuses are small files and read every
-time.
+It only reads. Definitions are read now and then, tables as `tables.py` allows; statuses are small files, and read when
+they have changed.
 """
 
 import os
 import threading
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 from calve.clock import Clock, SystemClock
-from calve.definitions.in_metastore import MetastoreDefinitions
-from calve.definitions.store import Definitions
+from calve.definitions.store import Definitions, HomeDefinitions
 from calve.definitions.vault import Vault
 from calve.errors import CalveError
 from calve.lake import Lake, TableRef
@@ -19,8 +19,9 @@ from calve.model.health import Status
 from calve.model.spec import SinkSpec
 from calve.pipeline.lakes import lake_of
 from calve.sql.statements import ObjectKind
-from calve.watch.status_files import commits_file, read_commits, read_statuses
-from calve.web.shapes import RECENT, DefinedSink, Json, Known, planned, shape_home, shape_sink, summarize_sink
+from calve.watch.status_files import CommitLog, commits_file, read_statuses
+from calve.web.details import SinkDetails
+from calve.web.shapes import DefinedSink, Json, Known, planned, shape_home, summarize_sink
 from calve.web.tables import TableAddress, TableWatch
 
 DEFINITIONS_SECONDS = 5.0
@@ -38,15 +39,18 @@ class HomeView:
         self._home = home
         self._clock = clock or SystemClock()
         self._statuses = statuses or (lambda: read_statuses(home))
-        self._store, self._vault = MetastoreDefinitions(home), Vault(home, os.environ)
+        self._store, self._vault = HomeDefinitions(home), Vault(home, os.environ)
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._defined: dict[str, DefinedSink] = {}
         self._problem = ""
+        self._revision: str | None = None
+        """Of the definitions that were read; None before, and after a failure."""
         self._look_at = 0.0
         self._known: dict[str, Status] = {}
-        self._recent: dict[str, tuple[object, tuple[int, ...]]] = {}
-        """Rows of the last commits by sink, with what identifies the log that they are from."""
+        self._logs: dict[str, CommitLog] = {}
+        self._details: dict[str, SinkDetails] = {}
+        """Of the sinks that somebody looked at."""
         self._tables = TableWatch(self._locate, self._clock)
 
     def close(self) -> None:
@@ -61,48 +65,45 @@ class HomeView:
         """All sinks, in short. Starts to load what is due of their tables."""
         statuses = {status.sink: status for status in self._statuses()}
         self._read_definitions()
-        recent = {name: self._rows_of_commits(name) for name in statuses}
         with self._lock:
-            self._known, self._recent = statuses, recent
+            self._known = statuses
             names = sorted({*statuses, *self._defined}, key=str.lower)
+            self._logs = {name: self._logs.get(name) or self._log_of(name) for name in names}
+            self._details = {name: found for name, found in self._details.items() if name in self._logs}
         self._tables.want({name: _version(statuses.get(name)) for name in names})
         return shape_home(str(self._home), self._problem, [summarize_sink(self._all_of(name)) for name in names])
 
-    def sink(self, name: str) -> Json | None:
-        """One sink, in full; None if there is none of this name."""
+    def sink(self, name: str, cursor: str | None = None) -> Json | None:
+        """One sink, or what changed since a cursor of an earlier answer; None if there is none of this name."""
         found = self._all_of(name)
         if found.status is None and found.defined is None:
             return None
-        return shape_sink(found, read_commits(self._home, name, COMMITS))
+        with self._lock:
+            details = self._details.setdefault(name, SinkDetails(uuid.uuid4().hex))
+        return details.since(cursor, found)
 
     def _all_of(self, name: str) -> Known:
         with self._lock:
-            recent = self._recent.get(name, (None, ()))[1]
-            return Known(name, self._known.get(name), self._defined.get(name), self._tables.of(name), recent)
+            log, status, defined = self._logs.get(name), self._known.get(name), self._defined.get(name)
+        return Known(name, status, defined, self._tables.of(name), log.newest() if log else ())
 
-    def _rows_of_commits(self, name: str) -> tuple[object, tuple[int, ...]]:
-        """Read the log of a sink's commits, if it has changed."""
-        try:
-            found = commits_file(self._home, name).stat()
-        except OSError:
-            return None, ()
-        mark = (found.st_ino, found.st_size, found.st_mtime_ns)
-        known = self._recent.get(name)
-        if known is not None and known[0] == mark:
-            return known
-        return mark, tuple(commit.rows for commit in read_commits(self._home, name, RECENT))
+    def _log_of(self, name: str) -> CommitLog:
+        return CommitLog(commits_file(self._home, name), COMMITS)
 
     def _read_definitions(self) -> None:
         """Read the defined sinks, if it is time. What cannot be read is reported, and what was known stays."""
         with self._reading:
-            if self._clock.monotonic() < self._look_at or not (self._home / "metastore").is_dir():
+            if self._clock.monotonic() < self._look_at:
                 return
+            found, problem, revision = self._defined, "", None
             try:
-                definitions = Definitions(self._store.all())
-                found = {d.name: planned(d, definitions) for d in definitions.of(ObjectKind.SINK)}
-                problem = ""
+                revision = self._store.revision  # before they are read: an edit in between is read the next time
+                if revision != self._revision:
+                    definitions = Definitions(self._store.all())
+                    found = {d.name: planned(d, definitions) for d in definitions.of(ObjectKind.SINK)}
             except CalveError as error:
-                found, problem = self._defined, str(error)
+                problem, revision = str(error), None
+            self._revision = revision
             with self._lock:
                 self._defined, self._problem = found, problem
             self._look_at = self._clock.monotonic() + DEFINITIONS_SECONDS

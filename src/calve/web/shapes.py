@@ -6,8 +6,9 @@ a connection: neither secrets nor addresses.
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from calve import __version__
@@ -33,9 +34,6 @@ NEVER = "never run"
 
 Json = dict[str, Any]
 
-_BEATING = frozenset({"heartbeat_ms", "updated_ms", "lag_ms", "rows_per_second"})
-"""What changes all the time, and is not in the details of a sink."""
-
 
 @dataclass(frozen=True)
 class DefinedSink:
@@ -55,17 +53,18 @@ class Known:
     status: Status | None
     defined: DefinedSink | None
     loaded: LoadedTable
-    recent: tuple[int, ...] = ()
-    """Rows of the last commits by their log, oldest first."""
+    commits: tuple[CommitReport, ...] = ()
+    """The last commits by their log, oldest first."""
 
-    @property
+    @cached_property
     def table(self) -> TableDetails | None:
-        """The details of the table, if they are of this sink's table: without a definition its commits decide."""
+        """The details of the table, if it is this sink's: without a definition the commits of its run decide."""
         found = self.loaded.details
         if found is None or self.defined is not None or self.status is None:
             return found
-        ids = {note.snapshot_id for note in found.history}
-        return found if self.status.last_snapshot_id in ids else None
+        begun = self.status.started_ms
+        own = {self.status.last_snapshot_id, *(one.snapshot_id for one in self.commits if one.at_ms >= begun)}
+        return found if any(note.snapshot_id in own for note in found.history) else None
 
     @property
     def letters(self) -> tuple[LetterNote, ...]:
@@ -88,7 +87,7 @@ def shape_home(home: str, problem: str, sinks: list[Json]) -> Json:
 
 
 def summarize_sink(known: Known) -> Json:
-    """One sink in a list. Its revision changes when anything about it does."""
+    """One sink in a list. Its revision changes when its details do."""
     status, defined = known.status, known.defined
     shown: Json = {"name": known.name, "table": _table_name(known), "wrong": status is not None and status.health.wrong}
     if status is None:
@@ -96,11 +95,24 @@ def summarize_sink(known: Known) -> Json:
         shown |= {"health": Health.PAUSED.value if paused else NEVER}
     else:
         shown |= _numbers(status)
-    by_table = [commit["rows"] for commit in _snapshots(known) if commit["kind"] == "batch"][-RECENT:]
-    shown["recent"] = by_table or list(known.recent)
-    steady = {name: value for name, value in shown.items() if name not in _BEATING}
-    shown["revision"] = _digest([steady, known.loaded.loaded_ms, known.loaded.error])
+    by_table = [note.added_rows for note in _own_notes(known) if not note.claim]
+    by_log = [commit.rows for commit in known.commits]
+    shown["recent"] = (by_log if len(by_log) >= min(len(by_table), RECENT) else by_table)[-RECENT:]
+    shown["revision"] = _revision(known)
     return shown
+
+
+def _revision(known: Known) -> str:
+    """Identifies what the details of a sink show."""
+    status, defined = known.status, known.defined
+    newest = known.commits[-1].snapshot_id if known.commits else None
+    parts: list[object] = [known.loaded.loaded_ms, known.loaded.error, newest]
+    if defined is not None:
+        parts += [defined.definition.uid, defined.definition.version, defined.plan is None]
+    if status is not None:
+        parts += [status.process, status.states, status.maintaining, status.next_maintenance, status.maintenance]
+        parts += [status.source, status.source_name, status.state_sizes, status.last_snapshot_id]
+    return hashlib.blake2s(json.dumps(parts, default=vars).encode(), digest_size=8).hexdigest()
 
 
 def _table_name(known: Known) -> str:
@@ -123,30 +135,23 @@ def _clipped(body: Json) -> Json:
     return {name: f"{body[name][:MOST_TEXT]}…" for name in ("cause", "hint") if len(body[name]) > MOST_TEXT}
 
 
-def shape_sink(known: Known, commits: Sequence[CommitReport]) -> Json:
-    """One sink in full."""
-    status = known.status
-    return {
-        **summarize_sink(known),
-        "definition": _definition(known.defined),
-        "process": asdict(status.process) if status is not None and status.process is not None else None,
-        "states": [(found := asdict(change)) | _clipped(found) for change in status.states] if status else [],
-        "commit_log": _commit_log(known, commits),
-        "details": _details(known),
-        "upkeep": _upkeep(known),
-        "input": _input(known),
-        "letters": [asdict(letter) for letter in known.letters],
-    }
+@dataclass(frozen=True)
+class Part:
+    """A part of the details of a sink: what it is made of, and how."""
+
+    made_of: Callable[[Known], tuple[object, ...]]
+    """Values that are never changed: the same ones make the same part."""
+    shape: Callable[[Known], Any]
 
 
 # ---- commits
 
 
-def _snapshots(known: Known) -> list[Json]:
+def _own_notes(known: Known) -> list[SnapshotNote]:
     """Commits of the sink as its table lists them, oldest first."""
     table, sink_id = known.table, _sink_id(known)
     notes = table.history if table else ()
-    return [_snapshot(note) for note in notes if note.sink_id and note.sink_id == (sink_id or note.sink_id)]
+    return [note for note in notes if note.sink_id and note.sink_id == (sink_id or note.sink_id)]
 
 
 def _snapshot(note: SnapshotNote) -> Json:
@@ -163,23 +168,28 @@ def _snapshot(note: SnapshotNote) -> Json:
     }
 
 
-def _commit_log(known: Known, commits: Sequence[CommitReport]) -> list[Json]:
-    """Commits by their reports and by the table, oldest first: either may have some that the other lacks."""
-    found = {commit["snapshot"]: commit for commit in _snapshots(known)}
-    for report in commits:
-        name = str(report.snapshot_id)
-        body: Json = {**vars(report), "kind": "batch", "snapshot": name}
-        del body["snapshot_id"]
-        if not report.at_ms and name in found:
-            body["at_ms"] = found[name]["at_ms"]
-        found[name] = {**found.get(name, {}), **body}
-    table = known.table
+def commits_by_table(known: Known) -> dict[str, Json]:
+    """All snapshots that the table lists, oldest first."""
+    table, own = known.table, {note.snapshot_id for note in _own_notes(known)}
+    found = {}
     for note in table.history if table else ():
-        name = str(note.snapshot_id)
-        if name not in found:
+        body = _snapshot(note)
+        if note.snapshot_id not in own:
             kind = "maintenance" if note.operation == "replace" else "other writer"
-            found[name] = {**_snapshot(note), "kind": kind, "removed": note.removed_files}
-    return sorted(found.values(), key=lambda commit: (commit["at_ms"], commit["snapshot"]))
+            body |= {"kind": kind, "removed": note.removed_files}
+        found[body["snapshot"]] = body
+    return found
+
+
+def shape_commit(report: CommitReport, by_table: Json | None) -> Json:
+    """A commit by its report, and by the table if that lists it."""
+    body: Json = {**vars(report), "kind": "batch", "snapshot": str(report.snapshot_id)}
+    del body["snapshot_id"]
+    if by_table is None:
+        return body
+    if not report.at_ms:
+        body["at_ms"] = by_table["at_ms"]
+    return {**by_table, **body}
 
 
 # ---- the table
@@ -190,7 +200,8 @@ def _details(known: Known) -> Json:
     shown: Json = {"loaded_ms": loaded.loaded_ms, "error": loaded.error, "found": table is not None}
     if table is None:
         return shown
-    body = {name: value for name, value in asdict(table).items() if name not in {"history", "progress"}}
+    body = asdict(replace(table, history=(), progress={}))
+    del body["history"], body["progress"]
     body["snapshot_id"] = _text(table.snapshot_id)
     if table.files is not None:
         body["live_rows"] = table.rows - table.files.deleted_rows
@@ -283,5 +294,35 @@ def _text(number: int | None) -> str | None:
     return None if number is None else str(number)
 
 
-def _digest(body: Any) -> str:
-    return hashlib.blake2s(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
+def _states(known: Known) -> list[Json]:
+    return [(found := asdict(change)) | _clipped(found) for change in known.status.states] if known.status else []
+
+
+def _process(known: Known) -> Json | None:
+    status = known.status
+    return asdict(status.process) if status is not None and status.process is not None else None
+
+
+def _of_status(known: Known, *names: str) -> tuple[object, ...]:
+    return tuple(getattr(known.status, name, None) for name in names)
+
+
+PARTS: Mapping[str, Part] = {
+    "definition": Part(lambda known: (known.defined,), lambda known: _definition(known.defined)),
+    "process": Part(lambda known: _of_status(known, "process"), _process),
+    "states": Part(lambda known: _of_status(known, "states"), _states),
+    "details": Part(lambda known: (known.loaded, known.table, *_of_status(known, "state_sizes")), _details),
+    "upkeep": Part(
+        lambda known: (
+            *(known.defined, known.table),
+            *_of_status(known, "maintaining", "next_maintenance", "maintenance"),
+        ),
+        _upkeep,
+    ),
+    "input": Part(
+        lambda known: (known.defined, known.table, *_of_status(known, "source", "source_name")),
+        _input,
+    ),
+    "letters": Part(lambda known: (known.letters,), lambda known: [asdict(letter) for letter in known.letters]),
+}
+"""The details of a sink, but for its commits."""

@@ -2,7 +2,8 @@
 
     wanted ──► due? ──► a thread: locate, load, describe ──► shown until the next one
 
-A table is loaded again when its sink committed, or after a while, and never more often than every few seconds. A
+A table is loaded again when its sink committed, or after a while, and never more often than every few seconds. The
+longer a load computes, the longer is the pause after it: large tables take no more of the process than small ones. A
 catalog that does not respond delays only its own tables: what was loaded before stays, with the error, and retries back
 off.
 Nothing is loaded unless somebody looks.
@@ -10,6 +11,7 @@ Nothing is loaded unless somebody looks.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +31,9 @@ _log = logging.getLogger(__name__)
 
 LEAST_SECONDS = 5.0
 """Between two loads of one table."""
+REST_PER_SECOND = 400.0
+"""Pause after a load, as a multiple of its CPU time; the first load of a table also reads what later ones remember."""
+LONGEST_REST = 600.0
 MOST_SECONDS = 60.0
 """After which a table is loaded again although its sink did not commit: others may have."""
 LETTERS = 20
@@ -63,6 +68,11 @@ class LoadedTable:
     """Why the last attempt failed; the rest is then older."""
     letters: tuple[LetterNote, ...] = ()
     """The newest dead letters, newest first."""
+
+
+def rest_after(cpu_seconds: float) -> float:
+    """Seconds until a table may be loaded again."""
+    return max(LEAST_SECONDS, min(REST_PER_SECOND * cpu_seconds, LONGEST_REST))
 
 
 Locate = Callable[[str], TableAddress | None]
@@ -126,6 +136,7 @@ class TableWatch:
             self._closed = True
 
     def _load(self, name: str, version: object, watched: _Watched) -> None:
+        began, first = time.thread_time(), watched.known.loaded_ms is None
         try:
             details, letters = self._described(name, watched)
             known, wait = LoadedTable(details, self._clock.now_ms(), letters=letters), MOST_SECONDS
@@ -140,10 +151,11 @@ class TableWatch:
         else:
             watched.backoff.reset()
         now = self._clock.monotonic()
+        rest = LEAST_SECONDS if first else rest_after(time.thread_time() - began)
         with self._lock:
             watched.known, watched.version = known, version
-            watched.not_before = now + (wait if known.error else LEAST_SECONDS)
-            watched.stale_at = now + wait
+            watched.not_before = now + (wait if known.error else rest)
+            watched.stale_at = now + max(wait, rest)
             watched.loading = False
 
     def _described(self, name: str, watched: _Watched) -> tuple[TableDetails | None, tuple[LetterNote, ...]]:

@@ -23,6 +23,7 @@ from calve.model.health import (
 from calve.watch import process
 from calve.watch.process import this_process
 from calve.watch.status_files import (
+    CommitLog,
     append_commit,
     commits_file,
     forget_status,
@@ -194,3 +195,34 @@ def test_the_last_commits_are_those_at_the_end_of_their_log(tmp_path: Path) -> N
     for limit in (1, 7, 49, 50, 500):
         found = [report.snapshot_id - 2**62 for report in read_commits(tmp_path, "s", limit)]
         assert found == list(range(50))[-limit:]
+
+
+def test_a_followed_log_of_commits_shows_what_was_added_and_what_replaced_it(tmp_path: Path) -> None:
+    file = commits_file(tmp_path, "s")
+    log = CommitLog(file, 3)
+    assert log.newest() == ()
+    for number in range(2):
+        append_commit(file, replace(REPORT, snapshot_id=number))
+    known = log.newest()
+    assert [report.snapshot_id for report in known] == [0, 1]
+    assert log.newest() is known
+    append_commit(file, replace(REPORT, snapshot_id=2))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])  # a line of which only a part is written yet
+    assert [report.snapshot_id for report in CommitLog(file, 3).newest()] == [0, 1]
+    file.write_bytes(whole)
+    append_commit(file, replace(REPORT, snapshot_id=3))
+    assert [report.snapshot_id for report in log.newest()] == [1, 2, 3]
+    shorter = file.with_suffix(".part")
+    append_commit(shorter, replace(REPORT, snapshot_id=9))
+    shorter.replace(file)
+    assert [report.snapshot_id for report in log.newest()] == [9]
+
+
+def test_a_status_that_is_known_is_read_again_when_its_file_is_replaced(tmp_path: Path) -> None:
+    file = status_file(tmp_path, "s")
+    for rows in (1, 2, 1):
+        write_status(file, replace(Status.unknown("s", NOW), rows=rows, health=Health.STOPPED))
+        assert [status.rows for status in read_statuses(tmp_path)] == [rows]
+    running = replace(Status.unknown("s", NOW), rows=7)
+    assert read_statuses(tmp_path, running={"s": running, "elsewhere": running}) == [running]

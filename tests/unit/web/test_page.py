@@ -4,9 +4,10 @@ import json
 import os
 import re
 import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -14,11 +15,15 @@ from urllib.parse import quote
 import pytest
 import requests
 from prometheus_client import CollectorRegistry, generate_latest
+from pyspark.sql import SparkSession
 
 from calve.clock import SystemClock
+from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput, TransientError
 from calve.metrics import StatusCollector
 from calve.model.health import CommitReport, Health, ProcessIdentity
+from calve.sql.parser import parse
+from calve.statements.execute import execute
 from calve.watch.status_files import append_commit, commits_file, status_file
 from calve.web import app, server
 from calve.web import events as web_events
@@ -49,6 +54,10 @@ def guarded(tmp_path: Path) -> Iterator[Served]:
 
 def get(url: str, path: str, **headers: str) -> requests.Response:
     return requests.get(url + path, headers=headers, timeout=10, allow_redirects=False)
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("nothing here needs Spark")
 
 
 def state_of(page: Served) -> dict[str, dict[str, object]]:
@@ -176,9 +185,26 @@ def test_commits_are_those_of_the_log_and_those_that_only_the_table_has(page: Se
     assert [commit["kind"] for commit in commits.values()].count("claim") == 1
 
 
+def test_sinks_that_are_only_pending_edits_are_shown_and_stay_pending(page: Served) -> None:
+    for statement in parse(
+        """CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+        CREATE SOURCE s (id BIGINT, PRIMARY KEY (id) NOT ENFORCED) FROM FILES (PATH = '/in', FORMAT = 'json')
+          ENVELOPE UPSERT (ORDER BY id);
+        CREATE SINK orders FROM s TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "orders" MODE UPSERT;"""
+    ):
+        execute(workplace(page.home, no_spark, {}), statement)
+    shown = get(page.url, "api/sinks/orders").json()
+    assert (shown["health"], shown["definition"]["version"]) == ("never run", 1)
+    with closing(sqlite3.connect(next(page.home.glob("metastore/**/catalog.db")))) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        assert "iceberg_tables" not in tables
+        assert database.execute("SELECT count(*) FROM calve_edits").fetchone() == (3,)
+
+
 def test_a_table_of_the_same_name_in_the_embedded_catalog_is_not_shown_for_another_sink(page: Served) -> None:
     sinks_in_many_states(page.home)
-    write(page.home, status_of("orders", Health.RUNNING, last_snapshot_id=5))
+    now = SystemClock().now_ms()
+    write(page.home, status_of("orders", Health.RUNNING, last_snapshot_id=5, started_ms=now))
     loaded = [state_of(page)]
     eventually(lambda: get(page.url, "api/sinks/orders").json()["details"]["loaded_ms"] is not None)
     assert loaded

@@ -8,7 +8,7 @@ import pytest
 from calve.errors import TransientError
 from calve.lake import Lake
 from calve.web import tables
-from calve.web.tables import TableAddress, TableWatch
+from calve.web.tables import TableAddress, TableWatch, rest_after
 from tests.support.pipelines import eventually
 from tests.support.runs import NAME, Run, spec_of
 
@@ -135,3 +135,9 @@ def test_an_error_that_nobody_expected_is_named_without_what_it_says(
     look(watch, clock, 1)
     assert watch.of("orders").error == "RuntimeError; see the log of this page"
     assert "could not be described" in caplog.text
+
+
+def test_the_pause_after_a_load_grows_with_its_work_and_has_an_end() -> None:
+    assert rest_after(0.001) == tables.LEAST_SECONDS
+    assert rest_after(0.1) == 0.1 * tables.REST_PER_SECOND
+    assert rest_after(60.0) == tables.LONGEST_REST

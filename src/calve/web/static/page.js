@@ -88,12 +88,15 @@ function render() {
 async function load(sink) {
   fetching = sink.revision;
   try {
-    const response = await fetch(`/api/sinks/${encodeURIComponent(sink.name)}`);
+    const since = detailFor === sink.name ? `?since=${encodeURIComponent(detail.cursor)}` : "";
+    const response = await fetch(`/api/sinks/${encodeURIComponent(sink.name)}${since}`);
     if (response.status === 401) location.assign("/login");
     if (!response.ok) return;
     const body = await response.json();
     if (shownRoute.name !== sink.name) return;
-    detail = body;
+    if (body.since === undefined) detail = body;
+    else if (detailFor === sink.name && detail.cursor === body.since) detail = merged(detail, body);
+    else return; // another answer came first: the next state asks again
     detailFor = sink.name;
     render();
   } catch {
@@ -101,6 +104,15 @@ async function load(sink) {
   } finally {
     if (fetching === sink.revision) fetching = null;
   }
+}
+
+/** Details, with what changed since: whole parts, and those commits that are new, changed or no longer there. */
+function merged(known, news) {
+  const commits = new Map(known.commit_log.map((commit) => [commit.snapshot, commit]));
+  for (const snapshot of news.dropped) commits.delete(snapshot);
+  for (const commit of news.commit_log) commits.set(commit.snapshot, commit);
+  const order = (a, b) => a.at_ms - b.at_ms || (a.snapshot < b.snapshot ? -1 : 1);
+  return { ...known, ...news, commit_log: [...commits.values()].sort(order) };
 }
 
 // ------------------------------------------------------------------------------------------------------------ charts
