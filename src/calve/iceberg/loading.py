@@ -22,7 +22,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortDirection, SortField, SortOrder
 from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
 from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransform
-from pyiceberg.types import NestedField, StructType, UUIDType
+from pyiceberg.types import UUIDType
 from sqlalchemy.exc import IntegrityError
 
 from calve.catalog.failures import trying
@@ -87,7 +87,6 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
     known = known_to is not None and property_key(known_to) in table.properties
     check_format(table, format_version, name, known_to if upgrades else None)
     _check_lineage_columns(schema, name, max(table.format_version, format_version or NEW_VERSION))
-    _check_defaults(table, name)
     _check(table, name, schema, key, evolves=evolves and known)
     _check_partitions(table, name, schema, spec, evolves=known)
     return _with_unpartitioned_spec(table, name)
@@ -174,16 +173,6 @@ def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
         return table.catalog.load_table(name.identifier)
 
 
-def _check_defaults(table: Table, name: TableName) -> None:
-    defaults = [field.name for field in table.schema().fields if _has_default(field)]
-    if defaults:
-        raise InvalidInput(
-            f'table "{name}" has columns with default values, which calve does not write',
-            detail=f"Columns: {', '.join(defaults)}.",
-            hint="Remove the defaults, or write to another table.",
-        )
-
-
 def check_format(table: Table, wanted: int | None, name: TableName, sink_id: str | None) -> None:
     """Check that a table has the format version that a sink needs, or can be upgraded to it. Raises InvalidInput.
 
@@ -247,13 +236,6 @@ def _check_lineage_columns(schema: Schema, name: TableName, version: int) -> Non
             detail=f'Tables of format version 3, like "{name}", have a column of this name for the ids of rows.',
             hint="Rename the column.",
         )
-
-
-def _has_default(field: NestedField) -> bool:
-    if field.initial_default is not None or field.write_default is not None:
-        return True
-    kind = field.field_type
-    return isinstance(kind, StructType) and any(map(_has_default, kind.fields))
 
 
 def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *, evolves: bool) -> None:

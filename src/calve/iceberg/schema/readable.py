@@ -102,7 +102,7 @@ class ReadTarget:
     keys: dict[int, KeyField] = field(default_factory=dict)
     """Fields that deletes compare, by id; they need not be requested, nor still be in the table."""
     defaults: dict[int, Any] = field(default_factory=dict)
-    """Values of fields that a file lacks, by id, as Arrow scalars."""
+    """Values of fields that a file lacks, by id."""
     names: Names | None = None
     """The name mapping, for files without ids."""
     where: Condition = EVERYTHING
@@ -296,11 +296,7 @@ def _defaults(fields: Iterable[NestedField]) -> Iterator[tuple[int, Any]]:
                 yield from _defaults([kind.key_field, kind.value_field])
             case _:
                 if known.initial_default is not None:
-                    value = known.initial_default
-                    yield (
-                        known.field_id,
-                        pa.scalar(str(value) if isinstance(kind, UUIDType) else value, arrow_type(kind)),
-                    )
+                    yield known.field_id, known.initial_default
 
 
 def _names(text: str | None) -> Names | None:
