@@ -25,7 +25,7 @@ from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransf
 from pyiceberg.types import UUIDType
 from sqlalchemy.exc import IntegrityError
 
-from calve.catalog.failures import trying
+from calve.catalog.failures import loading
 from calve.catalog.guarded import new_location
 from calve.catalog.outcome import TableChange, send
 from calve.errors import InvalidInput
@@ -77,7 +77,7 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
     may have different partitions and, if it `evolves`, different columns, as long as the table can be changed to match
     (`iceberg/schema/evolution.py`).
     """
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             table = catalog.load_table(name.identifier)
         except NoSuchTableError:
@@ -98,7 +98,7 @@ LoadedTable = Table
 
 def load_table_or_none(catalog: Catalog, name: TableName) -> Table | None:
     """Load the table `name`; None if it does not exist."""
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             return catalog.load_table(name.identifier)
         except NoSuchTableError:
@@ -107,7 +107,7 @@ def load_table_or_none(catalog: Catalog, name: TableName) -> Table | None:
 
 def load_table(catalog: Catalog, name: TableName) -> Table:
     """Load the table `name`. Raises InvalidInput, which suggests a similar name, if it does not exist."""
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             return catalog.load_table(name.identifier)
         except NoSuchTableError as error:
@@ -119,7 +119,7 @@ def load_table(catalog: Catalog, name: TableName) -> Table:
 
 def planned_location(catalog: Catalog, name: TableName) -> str | None:
     """The location of a table, or where it would be created; None if only the catalog decides that."""
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             return catalog.load_table(name.identifier).location()
         except NoSuchTableError:
@@ -169,7 +169,7 @@ def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
     updates = (AddPartitionSpecUpdate(spec=spec),)
     change = TableChange(table, requirements, updates, done=lambda now: unpartitioned_spec_id(now) is not None)
     send(change, f'adding a spec for deletes to "{name}"')
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         return table.catalog.load_table(name.identifier)
 
 
@@ -296,7 +296,7 @@ def _fields_of(schema: Schema, spec: PartitionSpec) -> list[str]:
 
 def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, Progress]:
     """The progress of the sinks that are not retired, by their ids; empty if the table does not exist."""
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             properties = catalog.load_table(name.identifier).properties
         except NoSuchTableError:

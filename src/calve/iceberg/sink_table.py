@@ -26,7 +26,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableUpdate
 
 from calve.catalog.discard import discard, remove
-from calve.catalog.failures import trying
+from calve.catalog.failures import loading, trying
 from calve.catalog.guarded import locations_of
 from calve.catalog.outcome import TableChange, send, shows_no_history
 from calve.clock import Clock, IdSource
@@ -159,7 +159,7 @@ class IcebergTable:
     def load(self) -> TableState:
         """Load the table from the catalog. Raises TransientError; TerminalError if the table was dropped."""
         reached("load")
-        with trying(f'loading table "{self._name}"'):
+        with loading(f'loading table "{self._name}"'):
             try:
                 table = self._catalog.load_table(self._identifier)
             except NoSuchTableError as error:
@@ -411,7 +411,7 @@ class IcebergTable:
             settings = task_properties_of(table.io.properties)
         schema = schema_with(table.schema(), ROW_ID)
         return RowsPlan(
-            reading=replace(written_columns(table, table.schema()), io_properties=settings),
+            reading=replace(written_columns(table, schema_with(table.schema())), io_properties=settings),
             targets={n: rewriting_target(table, schema, n, options, settings, self._key_ids) for n in table.specs()},
         )
 

@@ -1,11 +1,15 @@
-"""Columns with default values, which other tools add to tables of format version 3."""
+"""Columns with default values, and of types that only format version 3 has, which other tools add to tables."""
 
 import datetime as dt
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -16,20 +20,30 @@ from pyiceberg.types import (
     DecimalType,
     FixedType,
     FloatType,
+    GeometryType,
     IcebergType,
     IntegerType,
     LongType,
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 
 import calve
+from calve.errors import InvalidInput
+from calve.iceberg.schema.arrow import arrow_schema
 from calve.iceberg.schema.fitting import fit
+from calve.iceberg.schema.readable import schema_with
+from calve.model.files import ColumnMetrics, Content, WrittenFile
+from calve.model.spec import OnForeignCommit
 from calve.reader.local import read_here
+from tests.support.foreign import exchange_files
 from tests.support.lineage import lineage_of
 from tests.support.readers import duckdb_rows
 from tests.support.runs import NAME, Run, spec_of
@@ -139,3 +153,48 @@ def test_a_nested_field_with_a_default_must_be_in_the_input(tmp_path: Path) -> N
     assert found.text == 'column "s.y": got none, expected a value, since the field has a default.'
     assert not fit(run.now.metadata, run.now.schema()).differences
     assert not fit(run.now.metadata, Schema(*given.fields[:2])).differences, "rows without the struct have none"
+
+
+@pytest.mark.parametrize("kind", [TimestampNanoType(), TimestamptzNanoType(), UnknownType(), GeometryType()], ids=str)
+def test_columns_of_types_that_no_input_has_stay_as_they_are(tmp_path: Path, kind: IcebergType) -> None:
+    run = Run(tmp_path, spec_of("s", format_version=3, on_foreign_commit=OnForeignCommit.ACCEPT))
+    run.commit({1: "a", 2: "b"})
+    with run.now.update_schema() as update:
+        update.add_column("c", kind)
+    run.table.load()
+    run.commit({2: "c"})
+    value = {"unknown": None, "geometry": b"\x01"}.get(str(kind), 1_709_200_000_000_000_001)
+    columns = arrow_schema(schema_with(run.now.schema()))
+    values = [pa.array([one], field.type) for one, field in zip([9, "x", value], columns, strict=False)]
+    pq.write_table(pa.Table.from_arrays(values, schema=columns), tmp_path / "other.parquet")
+    path = tmp_path / "other.parquet"
+    exchange_files(
+        run.now, [], [WrittenFile(Content.DATA, path.as_uri(), 1, path.stat().st_size, 0, (), ColumnMetrics(), ())]
+    )
+    before = read_here(calve.connect(home=tmp_path).table(str(NAME)))
+    wanted = sorted(str(row) for batch in before.rows() for row in batch.to_pylist())
+    assert len(wanted) == 3
+    assert calve.compact(calve.connect(home=tmp_path).table(str(NAME)))
+    after = read_here(calve.connect(home=tmp_path).table(str(NAME)))
+    assert sorted(str(row) for batch in after.rows() for row in batch.to_pylist()) == wanted
+    run.commit({1: "d"})
+    assert len([*read_here(calve.connect(home=tmp_path).table(str(NAME)), columns=["id"]).rows()]) == 2
+    if isinstance(kind, TimestampNanoType):
+        assert {row["c"] for row in duckdb_rows(run.now.metadata_location)} == {None, pd.Timestamp(value)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [("variant", None), ("timestamp_ns", "2024-02-29T10:11:12.000000001")],
+)
+def test_metadata_that_cannot_be_read_is_refused(tmp_path: Path, kind: str, default: str | None) -> None:
+    run = Run(tmp_path, spec_of("s", format_version=3))
+    run.commit({1: "a"})
+    metadata = Path(run.now.metadata_location.removeprefix("file://"))
+    changed = json.loads(metadata.read_text())
+    column = {"id": 50, "name": "c", "type": kind, "required": False, "initial-default": default}
+    changed["schemas"][0]["fields"].append({name: value for name, value in column.items() if value is not None})
+    metadata.write_text(json.dumps(changed))
+    with pytest.raises(InvalidInput, match=r'loading table "shop\.orders" failed: its metadata is not supported') as no:
+        read_here(calve.connect(home=tmp_path).table(str(NAME)))
+    assert kind in no.value.detail

@@ -155,10 +155,12 @@ ROW_ID_KEY = KeyField((ROW_ID.field_id,), pa.int64())
 
 
 def schema_with(schema: Schema, *lineage: NestedField) -> Schema:
-    """The columns of a table, and of files the ids or sequence numbers of rows, which the table does not list."""
-    return Schema(
-        *schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids
-    )
+    """The columns that files of a table have, with the ids or sequence numbers of rows, which the table does not list.
+
+    Files have no columns of type unknown: all values are null.
+    """
+    stored = [field for field in schema.fields if not isinstance(field.field_type, UnknownType)]
+    return Schema(*stored, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
 def rewritten_schema(table: Table) -> Schema:
