@@ -34,7 +34,7 @@ No column of an input has these types, and calve creates no columns of them. Oth
 version 3. A sink whose input lacks such a column writes to the table as usual; an input with a column of the same name
 is refused.
 
-- `timestamp_ns`, `timestamptz_ns`: `calve read` returns them, and compactions keep the nanoseconds. `calve.read` refuses
+- `timestamp_ns`, `timestamptz_ns`: `calve read` returns them, compactions keep the nanoseconds. `calve.read` refuses
   them, since Spark has no such type: select the other columns. pyiceberg reads both, DuckDB 1.5 only `timestamp_ns`,
   Spark with the runtime 1.12 neither.
 - `unknown`: null, `VOID` in Spark. No file has the column. pyiceberg and Spark read such tables, DuckDB 1.5 refuses
