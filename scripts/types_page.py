@@ -27,6 +27,37 @@ declares: an unexpected null must not stop a stream.
 Debezium's encodings are converted to the declared types with the schema part of a record, also inside arrays, maps and
 structs: decimals in base64, days, and times and timestamps in milliseconds, microseconds or nanoseconds (truncated to
 microseconds). Without a schema part, numbers count days for `DATE`; for times and timestamps set `EPOCH UNIT`.
+
+## Types of format version 3
+
+No column of an input has these types, and calve creates no columns of them. Other tools may add them to a table of
+version 3. A sink whose input lacks such a column writes to the table as usual; an input with a column of the same name
+is refused.
+
+- `timestamp_ns`, `timestamptz_ns`: `calve read` returns them, compactions keep the nanoseconds. `calve.read` refuses
+  them, since Spark has no such type: select the other columns. pyiceberg reads both, DuckDB 1.5 only `timestamp_ns`,
+  Spark with the runtime 1.12 neither.
+- `unknown`: null, `VOID` in Spark. No file has the column. pyiceberg and Spark read such tables, DuckDB 1.5 refuses
+  them.
+- `geometry`, `geography`: `calve read` returns their bytes, and compactions keep them; `calve.read` refuses them.
+- `variant`: the table is refused. pyiceberg 0.12, with which calve reads metadata, does not know the type.
+
+A `VARIANT` of a source is stored as JSON in version 3, too.
+
+## Default values
+
+Other tools may give columns of a table of version 3 an initial default, for rows that were written before the column
+was added, and a write default, for rows whose writer has no value. calve sets neither.
+
+- All readers of calve return the initial default where a file lacks the column, and compactions write it.
+- If the input of a sink lacks a column that has a default, its files contain the column: with the write default of the
+  moment at which the batch is written, or null if there is none. That holds as soon as the sink has loaded the changed
+  table, at the latest after its next commit; a batch that was written before has the initial default. A required column
+  may be missing in the input if it has a write default. Partitions follow these values.
+- A null in the input is null in the table, whatever the default is.
+- A nested field with a default has to be in the input, or the sink refuses the table; rows without the whole struct are
+  fine. Tables with a default of a struct, or of a timestamp in nanoseconds, are refused: pyiceberg 0.12 does not read
+  their metadata.
 """
 PARAMETERS = {"DECIMAL": "(p,s)", "CHAR": "(n)", "VARCHAR": "(n)", "ARRAY": "<...>", "MAP": "<..., ...>"}
 PARAMETERS |= {"STRUCT": "<...>", "INTERVAL": " ..."}

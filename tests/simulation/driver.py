@@ -37,7 +37,7 @@ from calve.iceberg.snapshot.compaction import CompactionOwner, CompactionPlan
 from calve.keylookup.index.manifest import Run
 from calve.maintain.compact import Compacted, RewrittenFiles
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, RowKind, Staged
-from calve.model.files import Committable, Content, FileTotals, Manifest, ResolvedDeletes
+from calve.model.files import Committable, FileTotals, Manifest, ResolvedDeletes
 from calve.model.frontier import BatchDescription
 from calve.model.health import SourcePosition
 from calve.model.progress import Progress, Receipt, property_key
@@ -45,7 +45,9 @@ from calve.model.spec import Adopt, LateRows, NoEnvelope, OnForeignCommit, RowTi
 from calve.model.table import Proposal, TableState
 from calve.pipeline.upkeep import Upkeep, UpkeepPace
 
-from .world import File, SparkCheckpoint, Violation, World
+from .contents import VECTORS, File, Violation
+from .lookup import SimulatedLookup, manifest_of
+from .world import SparkCheckpoint, World
 
 
 class SparkCrash(Exception):
@@ -92,6 +94,8 @@ class Simulated:
         self._skew = world.rng.choice([-world.setup.skew, 0, world.setup.skew])
         self.calls = 0
         self.run_commits = 0
+        self.version = VECTORS
+        """The format version that the table had when it was last loaded."""
 
     # clock and ids
     def now_ms(self) -> int:
@@ -177,7 +181,9 @@ class Simulated:
     # table
     def load(self) -> TableState:
         faults.reached("load")
-        return self._world.load()
+        state = self._world.load()
+        self.version = state.format_version
+        return state
 
     def commit(self, state: TableState, proposal: Proposal) -> Progress:
         faults.reached("commit.before")
@@ -204,7 +210,11 @@ class Simulated:
             self._world.files.pop(manifest.path, None)
 
     def discard_files(self, locations: Sequence[str], why: str) -> None:
-        raise AssertionError(f"rows of the simulation have no ids: {locations}, {why}")
+        del why
+        for location in locations:
+            if location in self._world.applied:
+                raise Violation("a data file of the table is removed")
+            self._world.files.pop(location, None)
 
     # rows that are there before the sink
     def begin(self) -> str | None:
@@ -224,12 +234,8 @@ class Simulated:
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest]
     ) -> ResolvedDeletes:
-        del commit_id, added
-        return ResolvedDeletes((_manifest(self._world.resolve(state, [m.path for m in keys]), 0),))
-
-
-def _manifest(name: str, rows: int) -> Manifest:
-    return Manifest(name, 1, 0, Content.DATA, 1, rows, ())
+        del commit_id
+        return SimulatedLookup(self._world).resolve(state, keys, added)
 
 
 @dataclass(frozen=True)
@@ -260,7 +266,6 @@ class SimulatedBatch:
 class SimulatedWork:
     """Spark's part of a pipeline."""
 
-    table_behind = False
     early_commit_log = False
     """Mutation: Spark's commit log is written before the record."""
 
@@ -270,8 +275,19 @@ class SimulatedWork:
         self._kind = RowKind.of(run.state.spec)
         self._change_kind()
         self._staged: set[CheckpointIdentity] = set()
+        self._upgrades = world.setup.upgraded_by == "sink" and world.formats.random() < 0.5
 
-    def evolve_table(self, state: TableState) -> None: ...
+    @property
+    def table_behind(self) -> bool:
+        return self._upgrades and self._outside.version < VECTORS
+
+    def evolve_table(self, state: TableState) -> None:
+        if self.table_behind:  # by the state, which was just loaded
+            faults.reached("upgrade.before")
+            self._world.upgrade(state, self._run.state.fence)
+            faults.reached("upgrade.after")
+            self._outside.load()
+
     def refuse_rows(self, checkpoint: SimulatedCheckpoint) -> None: ...
     def check_keys(self, checkpoint: SimulatedCheckpoint) -> None: ...
     def check_input(self, checkpoint: SimulatedCheckpoint) -> None: ...
@@ -329,12 +345,12 @@ class SimulatedWork:
         self._world.files[name] = File(live, frozenset() if self._positions else deletes)
         keys: tuple[Manifest, ...] = ()
         if self._positions and deletes:
-            keys = (_manifest(self._world.new_id("keys-"), 0),)
+            keys = (manifest_of(self._world.new_id("keys-"), 0),)
             self._world.files[keys[0].path] = File({}, deletes)
         faults.reached("files.after")
         equality = 0 if self._positions else len(deletes)
         totals = FileTotals(changes=len(rows), data_files=1, data_rows=len(live), equality_deletes=equality)
-        return CheckpointFiles(self._outside.new_id(), (_manifest(name, len(live)),), totals, keys)
+        return CheckpointFiles(self._outside.new_id(), (manifest_of(name, len(live)),), totals, keys)
 
     def merge(self, entries: Sequence[CheckpointEntry], batch: BatchDescription) -> CheckpointFiles:
         staged = [e.staged for e in entries if e.staged and e.staged.rows]

@@ -30,7 +30,7 @@ from calve.maintain.removal import InFlight, Removal, RemovalReport
 from calve.model.progress import tag_name
 from calve.model.spec import RetentionOptions
 
-from .world import Violation
+from .contents import Violation
 
 SINK = "s"
 AGE, GRACE = 60, 30

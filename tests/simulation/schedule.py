@@ -8,8 +8,9 @@ from calve.iceberg.snapshot.retention import MAIN, History, PastRef, PastSnapsho
 from calve.model.frontier import Frontier
 from calve.model.spec import RetentionOptions
 
+from .contents import Violation
 from .driver import Driver
-from .world import Violation, World
+from .world import World
 
 
 class ExpiryByRule:
@@ -203,6 +204,7 @@ class Simulation:
         for _ in range(world.setup.steps):
             world.now += 1
             self.expiry.step()
+            world.step()
             live = [d for d in self.live() if d.paused_until <= world.now]
             if not live or rng.random() < 0.18:
                 self.disturb()

@@ -17,8 +17,8 @@ from calve.iceberg.snapshot.removal_journal import RemovalEntry, RemovalJournal
 from calve.maintain import removal
 from calve.maintain.removal import InFlight, Removal
 from tests.simulation import removal as simulated
+from tests.simulation.contents import Violation
 from tests.simulation.removal import RemovalSimulation, simulate_removal
-from tests.simulation.world import Violation
 
 SHARDS = 2
 PER_SHARD = 500

@@ -27,9 +27,10 @@ from calve.model.files import Committable, ResolvedDeletes
 from calve.model.progress import Progress
 from calve.model.spec import SinkSpec
 from calve.model.table import Proposal, TableState
-from tests.simulation import driver
+from tests.simulation import driver, world
+from tests.simulation.contents import Violation
+from tests.simulation.lookup import SimulatedLookup
 from tests.simulation.schedule import Simulation, simulate
-from tests.simulation.world import Violation
 
 SHARDS = 4
 PER_SHARD = 1000
@@ -100,6 +101,32 @@ def discard_deletes_in_doubt(attempts: Attempts) -> None:
     DISCARD_UNUSED(attempts)
 
 
+def without_version(known: Any, committable: Committable, state: TableState) -> bool:
+    return (known.head, known.commit_id) == (state.head, committable.commit_id)
+
+
+def keep_replaced_vectors(*arguments: Any, **options: Any) -> Proposal:
+    return Proposal(*arguments, **{**options, "replaced_deletes": ()})
+
+
+def discard_rows_in_doubt(attempts: Attempts) -> None:
+    last = attempts._resolution
+    if last.deletes.rows:
+        attempts._table.discard_files(last.deletes.rows.new, "although they may be in the table")
+    DISCARD_UNUSED(attempts)
+
+
+def look_up_and_remove_rows(attempts: Attempts, committable: Committable, state: TableState) -> ResolvedDeletes:
+    found = DELETES_OF(attempts, committable, state)
+    if found.rows:
+        attempts._table.discard_files(found.rows.unused, "although their batch is not in the table")
+    return found
+
+
+def change_unfenced(attempts: Attempts) -> TableState:
+    return attempts.observe()[0]
+
+
 def take_over_without_records(claims: Any, _progress: Progress) -> RunPosition:
     position: RunPosition = claims._state.position
     claims._journal.adopt(claims._state.fence, position.to_adoption())
@@ -138,6 +165,7 @@ def wait_at_the_limit(spec: SinkSpec, position: RunPosition, is_due: Any, *, cat
 
 DELETES_OF, SPLIT, CLAIM, ROOM_FOR_MORE = Attempts._deletes_of, RunPosition.split, Attempts.claim, room_for_more
 DISCARD_UNUSED = Attempts.discard_unused_deletes
+BY_VECTORS = {"positions": (True,), "version": 3, "upgraded_by": ""}
 
 MUTATIONS = [
     Mutation("replays are not recognised", (always(RunPosition, "knows", answer=False),), only(crash=0.06)),
@@ -203,6 +231,50 @@ MUTATIONS = [
         "deletes are removed although the outcome of their attempt is unknown",
         ((Attempts, "discard_unused_deletes", discard_deletes_in_doubt),),
         only("replace", error=0.3, positions=(True,)),
+    ),
+    Mutation(
+        "vectors and ids serve in a later snapshot than the one they were looked up in",
+        ((attempt._Resolution, "fits", without_head),),
+        only("replace", error=0.3, **BY_VECTORS),
+    ),
+    Mutation(
+        "position deletes serve after an upgrade",
+        ((attempt._Resolution, "fits", without_version),),
+        only(error=0.3, positions=(True,), version=2, upgraded_by="others"),
+        seed=500_028,
+    ),
+    Mutation("a vector that is replaced stays", ((attempt, "Proposal", keep_replaced_vectors),), only(**BY_VECTORS)),
+    Mutation(
+        "a vector lacks what the one before it deleted",
+        ((SimulatedLookup, "forgets_vectors", True),),
+        only(**BY_VECTORS),
+    ),
+    Mutation(
+        "a vector lacks what position deletes deleted",
+        ((SimulatedLookup, "forgets_positions", True),),
+        only(positions=(True,), version=2, upgraded_by="sink"),
+    ),
+    Mutation("updated rows get new ids", ((SimulatedLookup, "keeps_no_ids", True),), only(**BY_VECTORS)),
+    Mutation(
+        "compacted rows get new ids",
+        ((world.World, "compactions_give_new_ids", True),),
+        only("replace", **BY_VECTORS),
+    ),
+    Mutation(
+        "rows with ids are removed although the outcome of their attempt is unknown",
+        ((Attempts, "discard_unused_deletes", discard_rows_in_doubt),),
+        only("replace", error=0.3, **BY_VECTORS),
+    ),
+    Mutation(
+        "the files of a batch are removed before rows with ids take their place",
+        ((Attempts, "_deletes_of", look_up_and_remove_rows),),
+        only(error=0.3, crash=0.06, **BY_VECTORS),
+        seed=500_041,
+    ),
+    Mutation(
+        "an upgrade does not look at the fence",
+        ((Attempts, "load_fenced", change_unfenced),),
+        only("zombie", "stray", "pause", positions=(True,), version=2, upgraded_by="sink"),
     ),
     Mutation("the newest pending batch goes first", ((Commits, "_oldest", newest),), only("down", error=0.3)),
     Mutation(
@@ -340,3 +412,15 @@ def test_schedules_with_compactions_beside_commits_end_well() -> None:
     done = [simulate(seed, **only("zombie", "pause", "version", upkeep=True, crash=0.03)) for seed in range(100)]
     assert {outcome for outcome, _ in done} <= {"ok", "halted"}
     assert sum(simulation.world.commits["compactions"] for _, simulation in done) > len(done)
+
+
+def test_schedules_with_vectors_replace_them_keep_ids_and_upgrade_tables() -> None:
+    settings = only("zombie", "pause", "replace", "delayed", positions=(True,), error=0.1, crash=0.03)
+    done = [
+        simulate(seed, **settings, version=2, upgraded_by=("sink", "others")[seed % 2], upkeep=seed % 4 < 2)
+        for seed in range(60)
+    ]
+    assert {outcome for outcome, _ in done} <= {"ok", "halted"}
+    counts = sum((simulation.world.commits for _, simulation in done), Counter[str]())
+    assert min(counts["upgrades"], counts["vectors replaced"]) > len(done) / 4
+    assert counts["ids kept"] > len(done)

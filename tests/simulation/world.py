@@ -7,7 +7,6 @@ or overlaps, the fence is respected.
 
 import random
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +15,8 @@ from calve.errors import CommitConflict, CommitUnknown, TransientError
 from calve.model.frontier import START, Frontier
 from calve.model.progress import Fence, Progress
 from calve.model.table import REPLACE, Proposal, SnapshotInfo, TableState
+
+from .contents import VECTORS, Contents, File, Row, Violation
 
 FAULTS = {
     "zombie": 0.5,
@@ -43,6 +44,9 @@ FAULTS = {
 ADOPTED = {"load", "dirty"}
 """What else happens to adopted tables."""
 
+FORMATS = [(2, ""), (2, ""), (VECTORS, ""), (VECTORS, ""), (2, "sink"), (2, "others")]
+"""The format version of the table, and who upgrades it."""
+
 FOREIGN_KEY = 100
 FALSE_CONFLICTS = 0.3
 """Of the commits whose answer is lost, how many look like conflicts: no promise may depend on the difference."""
@@ -50,10 +54,6 @@ FALSE_CONFLICTS = 0.3
 
 Record = tuple[int | None, int | None, int]
 """Key, value (None deletes), time; a progress mark has no key."""
-
-
-class Violation(BaseException):
-    """The protocol broke a promise. No Exception: no thread of calve may take it for a failure of its own."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,10 @@ class Setup:
     """Limit of staged bytes; every checkpoint has one."""
     idle: bool = False
     """With event times: while the source is polled and has nothing, time follows the clock."""
+    version: int = 2
+    """The format version that the table is created with."""
+    upgraded_by: str = ""
+    """Who upgrades it to version 3 later: nobody, the sink, or others, who add no snapshot with it."""
 
     @classmethod
     def drawn(cls, rng: random.Random, **fixed: Any) -> "Setup":
@@ -110,8 +114,15 @@ class Setup:
 @dataclass(frozen=True)
 class Snapshot:
     info: SnapshotInfo
-    rows: tuple["Row", ...]
-    files: frozenset[str]
+    contents: Contents
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self.contents.rows
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset(self.contents.files)
 
 
 @dataclass(frozen=True)
@@ -121,6 +132,25 @@ class Table:
     head: int | None
     stated: Progress | None
     last_sequence: int
+    version: int
+    next_row_id: int = 0
+
+    @property
+    def contents(self) -> Contents:
+        return self.snapshots[self.head].contents if self.head else Contents()
+
+    def with_head(self, info: SnapshotInfo, contents: Contents) -> "Table":
+        """With a new snapshot. In format version 3 each row has an id from then on."""
+        next_row_id = self.next_row_id
+        if self.version >= VECTORS:
+            contents, next_row_id = contents.numbered(next_row_id)
+        return replace(
+            self,
+            snapshots={**self.snapshots, info.snapshot_id: Snapshot(info, contents)},
+            head=info.snapshot_id,
+            last_sequence=info.sequence_number,
+            next_row_id=next_row_id,
+        )
 
     def ancestors(self) -> list[Snapshot]:
         found, at = [], self.head
@@ -128,19 +158,6 @@ class Table:
             found.append(self.snapshots[at])
             at = self.snapshots[at].info.parent_id
         return found
-
-
-Row = tuple[int, int, str]
-"""Key, value, and the data file it is in."""
-
-
-@dataclass(frozen=True)
-class File:
-    """Rows of a data file; keys that its batch deletes; rows that it deletes by position, as (data file, key)."""
-
-    rows: dict[int, int]
-    deletes: frozenset[int] = frozenset()
-    positions: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass
@@ -167,6 +184,15 @@ class Request:
     snapshot_id: int
 
 
+@dataclass(frozen=True)
+class UpgradeRequest:
+    """A run's upgrade to format version 3."""
+
+    state: TableState
+    fence: Fence
+    snapshot_id: int
+
+
 @dataclass
 class Truth:
     """The checker's own memory of what was committed."""
@@ -180,6 +206,9 @@ class Truth:
 
 
 class World:
+    compactions_give_new_ids = False
+    """Mutation: a compaction does not keep the ids of rows."""
+
     def __init__(self, seed: int, **fixed: Any) -> None:
         self.rng = random.Random(seed)
         self.encodings = random.Random(f"encodings of {seed}")
@@ -189,18 +218,19 @@ class World:
         self.upkeep: bool = fixed.pop("upkeep", self.upkeeps.random() < 0.4)
         """Whether runs compact the table in parallel with their commits."""
         positions = self.encodings.choice([(False,), (True,), (True, False)])
+        self.formats = random.Random(f"formats of {seed}")
         self.kinds = random.Random(f"kinds of {seed}")
         kinds = self.kinds.choice([1, 1, 2, 3])
         limits = random.Random(f"limits of {seed}")
         drawn = {
             "positions": positions,
             "kinds": kinds,
+            **dict(zip(("version", "upgraded_by"), self.formats.choice(FORMATS), strict=True)),
             "pending": limits.choice([1, 2, 100]),
             "staged_limit": limits.choice([None, None, 1, 3]),
             "idle": limits.random() < 0.4,
         }
         self.setup = Setup.drawn(self.rng, **{**drawn, **fixed})
-        self.limit_raised = False
         adopts = self.encodings.random() < 0.2
         if "adopt" not in fixed and "faults" not in fixed and adopts:
             more = frozenset(f for f in sorted(ADOPTED) if self.encodings.random() < FAULTS[f])
@@ -211,7 +241,7 @@ class World:
         self.ids = 0
         self.trace: list[str] = []
         self.events: set[str] = set()
-        self.settling = False
+        self.settling = self.limit_raised = False
         self.keys = self.rng.choice([2, 3, 5])
         self.source: list[Record] = []
         self.promised = 0
@@ -220,7 +250,7 @@ class World:
         self.files, self.applied = dict[str, File](), set[str]()  # in the store; ever in a snapshot of the sink
         self.state: dict[str, bytes] = {}
         self.table = self.new_table()
-        self.in_flight: list[Request] = []
+        self.in_flight: list[Request | UpgradeRequest] = []
         self.down = False
         self.truth = Truth()
         self.broken: set[str] = set()
@@ -247,7 +277,7 @@ class World:
         return self.ids
 
     def new_table(self) -> Table:
-        return Table(self.new_id("table-"), {}, None, None, 0)
+        return Table(self.new_id("table-"), {}, None, None, 0, self.setup.version)
 
     def say(self, text: str) -> None:
         self.trace.append(f"{self.now:>7} {text}")
@@ -318,11 +348,23 @@ class World:
         table = self.table
         ancestors = table.ancestors()
         has_data = bool(ancestors and ancestors[0].files)
-        return TableState(table.uuid, tuple(s.info for s in ancestors), table.stated, has_data, table)
+        infos = tuple(s.info for s in ancestors)
+        return TableState(table.uuid, infos, table.stated, has_data, table, format_version=table.version)
 
     def commit(self, state: TableState, proposal: Proposal) -> Progress:
         """Commit as a client sees it: applied, or an error although it was, or will be, applied."""
         request = Request(state, proposal, self.new_number())
+        self.answer(request)
+        return self.apply(request)
+
+    def upgrade(self, state: TableState, fence: Fence) -> None:
+        """Upgrade the table for a run of the sink, with a snapshot that gives every row an id."""
+        request = UpgradeRequest(state, fence, self.new_number())
+        self.answer(request)
+        self.apply_upgrade(request)
+
+    def answer(self, request: Request | UpgradeRequest) -> None:
+        """Return if the request is applied at once, and its client told; otherwise raise what the client sees."""
         if self.down:
             raise TransientError("the catalog is down")
         if not self.settling and self.rng.random() < self.setup.error:
@@ -335,31 +377,34 @@ class World:
             if self.rng.random() < FALSE_CONFLICTS:
                 raise CommitConflict("the client takes it for refused, whatever became of it")
             raise CommitUnknown("the answer was lost")
-        return self.apply(request)
 
-    def try_apply(self, request: Request) -> None:
+    def try_apply(self, request: Request | UpgradeRequest) -> None:
         with suppress(CommitConflict):
-            self.apply(request)
+            if isinstance(request, Request):
+                self.apply(request)
+            else:
+                self.apply_upgrade(request)
 
-    def apply(self, request: Request) -> Progress:
-        table, base = self.table, request.state
-        sequence_number = base.handle.last_sequence + 1
+    def check_base(self, base: TableState) -> int:
+        """The sequence number of a snapshot on top of `base`; raises CommitConflict if the catalog refuses it."""
+        table = self.table
+        sequence_number: int = base.handle.last_sequence + 1
         stale = sequence_number <= table.last_sequence  # catalogs refuse it: the branch may be back where it was
         if table.uuid != base.uuid or table.head != base.head or stale:
             raise CommitConflict("the table changed")
-        files = table.snapshots[table.head].files if table.head else frozenset()
-        listed = list(table.snapshots[table.head].rows) if table.head else []
-        for manifest in request.proposal.manifests:
-            if manifest.path not in self.files:
-                raise Violation("a snapshot refers to a file that does not exist")
-            file = self.files[manifest.path]
-            if not {name for name, _ in file.positions} <= files:
-                raise Violation("a delete names a position in a data file that is not in the table")
-            listed = [r for r in listed if r[0] not in file.deletes and (r[2], r[0]) not in file.positions]
-            listed += [(key, value, manifest.path) for key, value in file.rows.items()]
-            files |= {manifest.path} if file.rows else frozenset()
+        if table.version != base.format_version and table.version >= VECTORS:
+            raise CommitConflict("the snapshot has no first row id")
+        return sequence_number
+
+    def apply(self, request: Request) -> Progress:
+        table, sequence_number = self.table, self.check_base(request.state)
+        proposal = request.proposal
+        if any(manifest.path not in self.files for manifest in proposal.manifests):
+            raise Violation("a snapshot refers to a file that does not exist")
+        added = [(manifest.path, self.files[manifest.path]) for manifest in proposal.manifests]
+        contents = table.contents.with_files(added, proposal.replaced_deletes, table.version)
         progress = replace(
-            request.proposal.progress,
+            proposal.progress,
             table_uuid=table.uuid,
             snapshot_id=request.snapshot_id,
             sequence_number=sequence_number,
@@ -369,27 +414,24 @@ class World:
             progress.to_summary(), snapshot_id=progress.snapshot_id, sequence_number=progress.sequence_number
         )
         info = SnapshotInfo(request.snapshot_id, table.head, progress.sequence_number, "overwrite", own)
-        snapshot = Snapshot(info, tuple(listed), files)
-        self.table = replace(
-            table,
-            snapshots={**table.snapshots, request.snapshot_id: snapshot},
-            head=request.snapshot_id,
-            stated=stated,
-            last_sequence=progress.sequence_number,
-        )
-        self.applied |= {manifest.path for manifest in request.proposal.manifests}
+        self.table = replace(table.with_head(info, contents), stated=stated)
+        snapshot = self.table.snapshots[request.snapshot_id]
+        if table.version >= VECTORS:
+            snapshot.contents.check_ids(table.contents, table.next_row_id)
+            self.commits["vectors replaced"] += len(proposal.replaced_deletes)
+            self.commits["ids kept"] += sum(len(file.ids) for _, file in added)
+        self.applied |= {manifest.path for manifest in proposal.manifests}
         self.check(snapshot, stated)
         return progress
 
-    def resolve(self, state: TableState, keys: Iterable[str]) -> str:
-        """Write a file of position deletes for the rows that have these keys in `state`."""
-        if not all(name in self.files for name in keys):
-            raise TransientError("a file of keys is gone")
-        wanted = {key for name in keys for key in self.files[name].deletes}
-        rows = state.handle.snapshots[state.head].rows if state.head else ()
-        name = self.new_id("positions-")
-        self.files[name] = File({}, positions=frozenset((file, key) for key, _, file in rows if key in wanted))
-        return name
+    def apply_upgrade(self, request: UpgradeRequest) -> None:
+        sequence_number = self.check_base(request.state)
+        if request.fence != self.truth.fence:
+            raise Violation(f"{request.fence} upgraded the table, but {self.truth.fence} holds the fence")
+        self.say(f"    APPLIED upgrade {request.snapshot_id}")
+        self.commits["upgrades"] += 1
+        info = SnapshotInfo(request.snapshot_id, self.table.head, sequence_number, REPLACE, None)
+        self.table = replace(self.table, version=VECTORS).with_head(info, self.table.contents)
 
     # ---- the checker
 
@@ -474,21 +516,37 @@ class World:
     def do_down(self) -> None:
         self.down = not self.down
 
-    def foreign_snapshot(self, operation: str, rows: tuple[Row, ...], files: frozenset[str]) -> None:
-        table = self.table
+    def foreign_snapshot(self, operation: str, contents: Contents) -> None:
         number = self.new_number()
-        info = SnapshotInfo(number, table.head, table.last_sequence + 1, operation, None)
-        snapshots = {**table.snapshots, number: Snapshot(info, rows, files)}
-        self.table = replace(table, snapshots=snapshots, head=number, last_sequence=table.last_sequence + 1)
+        info = SnapshotInfo(number, self.table.head, self.table.last_sequence + 1, operation, None)
+        self.table = self.table.with_head(info, contents)
         self.say(f"foreign {operation} {number}")
 
+    def add_file(self, prefix: str, rows: dict[int, int], operation: str = "append") -> None:
+        """Add a file with rows, or put it in the place of all others, as another writer does."""
+        name = self.new_id(prefix)
+        self.files[name] = File(rows)
+        before = self.table.contents if operation == "append" else Contents()
+        self.foreign_snapshot(operation, before.with_files([(name, self.files[name])], (), self.table.version))
+
+    def rewrite(self, operation: str, *, keep_ids: bool = True) -> None:
+        """Write all rows again."""
+        before = self.table.contents
+        rewritten = before.rewritten([self.new_id("compacted-") for _ in before.files], keep_ids=keep_ids)
+        self.files.update(rewritten.files)
+        self.foreign_snapshot(operation, rewritten)
+        if operation == REPLACE:
+            self.table.contents.check_same_rows(before)
+
     def do_replace(self) -> None:
-        if self.table.head is not None and self.table.snapshots[self.table.head].files:
-            compacted = self.new_id("compacted-")
-            head = self.table.snapshots[self.table.head]
-            self.files[compacted] = File({key: value for key, value, _ in head.rows})
-            rows = tuple((key, value, compacted) for key, value, _ in head.rows)
-            self.foreign_snapshot(REPLACE, rows, frozenset({compacted}))
+        if self.table.contents.files:
+            self.rewrite(REPLACE, keep_ids=not self.compactions_give_new_ids)
+
+    def step(self) -> None:
+        """Let others upgrade the table, if they do."""
+        if self.setup.upgraded_by == "others" and self.table.version < VECTORS and self.formats.random() < 0.01:
+            self.table = replace(self.table, version=VECTORS)
+            self.say("others upgraded the table")
 
     def compact(self, state: TableState, fence: Fence) -> None:
         """Replace the files of exactly `state` by one with the same rows, as a run of the sink."""
@@ -502,12 +560,13 @@ class World:
         self.do_replace()
 
     def do_foreign(self) -> None:
-        if self.table.head is not None:
-            head = self.table.snapshots[self.table.head]
-            self.events.add("foreign")
-            key = FOREIGN_KEY + self.new_number()
-            self.foreign_snapshot("append", (*head.rows, (key, -1, "foreign")), head.files | {"foreign"})
-            self.files["foreign"] = File({})
+        if self.table.head is None:
+            return
+        self.events.add("foreign")
+        if self.table.version >= VECTORS and self.formats.random() < 0.5:
+            self.rewrite("overwrite", keep_ids=False)  # deletes all rows and inserts them again
+        else:
+            self.add_file("foreign-", {FOREIGN_KEY + self.new_number(): -1})
 
     @property
     def loadable(self) -> bool:
@@ -518,23 +577,17 @@ class World:
         """Bulk-load everything that the source has now, unless the sink has adopted the table."""
         if not self.loadable:
             return
-        name = self.new_id("loaded-")
-        rows = tuple((key, value, name) for key, value in self.references[-1].items())
-        self.files[name] = File({key: value for key, value, _ in rows})
         self.events |= {"foreign"} if self.truth.adopting else set()
-        self.foreign_snapshot("overwrite", rows, frozenset({name}))
+        self.add_file("loaded-", dict(self.references[-1]), "overwrite")
 
     def do_dirty(self) -> None:
         """Load a duplicate key."""
         if not self.loadable:
             return
-        head = self.table.snapshots.get(self.table.head or 0)
-        if head is None or not head.rows:
-            return
-        name = self.new_id("loaded-")
-        self.files[name] = File({head.rows[0][0]: -2})
-        self.events |= {"dirty", "foreign"}
-        self.foreign_snapshot("append", (*head.rows, (head.rows[0][0], -2, name)), head.files | {name})
+        rows = self.table.contents.rows
+        if rows:
+            self.events |= {"dirty", "foreign"}
+            self.add_file("loaded-", {rows[0][0]: -2})
 
     def do_expire(self) -> None:
         keep = self.rng.choice([1, 1, 2, 4])

@@ -18,9 +18,10 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     WaitingForLockException,
 )
+from pyiceberg.exceptions import ValidationError as MetadataError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from calve.errors import TransientError
+from calve.errors import InvalidInput, TransientError
 from calve.storage.hints import hint_for, is_local
 
 
@@ -62,6 +63,24 @@ def trying(what: str) -> Iterator[None]:
         yield
     except FAILURES as error:
         raise transient(f"{what} failed", error) from error
+
+
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """As `trying`, but metadata that pyiceberg cannot parse is an InvalidInput: it will not be different next time.
+
+    Of some types pyiceberg lets a TypeError through.
+    """
+    try:
+        with trying(what):
+            yield
+    except (MetadataError, TypeError) as error:
+        raise InvalidInput(
+            f"{what} failed: its metadata is not supported",
+            detail=text_of(error),
+            hint="calve does not support columns of type variant, defaults of structs, and defaults of timestamps in "
+            "nanoseconds.",
+        ) from error
 
 
 def is_refused(error: BaseException) -> bool:

@@ -22,10 +22,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortDirection, SortField, SortOrder
 from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
 from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransform
-from pyiceberg.types import NestedField, StructType, UUIDType
+from pyiceberg.types import UUIDType
 from sqlalchemy.exc import IntegrityError
 
-from calve.catalog.failures import trying
+from calve.catalog.failures import loading
 from calve.catalog.guarded import new_location
 from calve.catalog.outcome import TableChange, send
 from calve.errors import InvalidInput
@@ -77,7 +77,7 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
     may have different partitions and, if it `evolves`, different columns, as long as the table can be changed to match
     (`iceberg/schema/evolution.py`).
     """
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             table = catalog.load_table(name.identifier)
         except NoSuchTableError:
@@ -87,7 +87,6 @@ def load_or_create_table(  # noqa: PLR0913 - all but the first four are options 
     known = known_to is not None and property_key(known_to) in table.properties
     check_format(table, format_version, name, known_to if upgrades else None)
     _check_lineage_columns(schema, name, max(table.format_version, format_version or NEW_VERSION))
-    _check_defaults(table, name)
     _check(table, name, schema, key, evolves=evolves and known)
     _check_partitions(table, name, schema, spec, evolves=known)
     return _with_unpartitioned_spec(table, name)
@@ -99,7 +98,7 @@ LoadedTable = Table
 
 def load_table_or_none(catalog: Catalog, name: TableName) -> Table | None:
     """Load the table `name`; None if it does not exist."""
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             return catalog.load_table(name.identifier)
         except NoSuchTableError:
@@ -108,7 +107,7 @@ def load_table_or_none(catalog: Catalog, name: TableName) -> Table | None:
 
 def load_table(catalog: Catalog, name: TableName) -> Table:
     """Load the table `name`. Raises InvalidInput, which suggests a similar name, if it does not exist."""
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             return catalog.load_table(name.identifier)
         except NoSuchTableError as error:
@@ -120,7 +119,7 @@ def load_table(catalog: Catalog, name: TableName) -> Table:
 
 def planned_location(catalog: Catalog, name: TableName) -> str | None:
     """The location of a table, or where it would be created; None if only the catalog decides that."""
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             return catalog.load_table(name.identifier).location()
         except NoSuchTableError:
@@ -170,18 +169,8 @@ def _with_unpartitioned_spec(table: Table, name: TableName) -> Table:
     updates = (AddPartitionSpecUpdate(spec=spec),)
     change = TableChange(table, requirements, updates, done=lambda now: unpartitioned_spec_id(now) is not None)
     send(change, f'adding a spec for deletes to "{name}"')
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         return table.catalog.load_table(name.identifier)
-
-
-def _check_defaults(table: Table, name: TableName) -> None:
-    defaults = [field.name for field in table.schema().fields if _has_default(field)]
-    if defaults:
-        raise InvalidInput(
-            f'table "{name}" has columns with default values, which calve does not write',
-            detail=f"Columns: {', '.join(defaults)}.",
-            hint="Remove the defaults, or write to another table.",
-        )
 
 
 def check_format(table: Table, wanted: int | None, name: TableName, sink_id: str | None) -> None:
@@ -249,13 +238,6 @@ def _check_lineage_columns(schema: Schema, name: TableName, version: int) -> Non
         )
 
 
-def _has_default(field: NestedField) -> bool:
-    if field.initial_default is not None or field.write_default is not None:
-        return True
-    kind = field.field_type
-    return isinstance(kind, StructType) and any(map(_has_default, kind.fields))
-
-
 def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *, evolves: bool) -> None:
     found = fit(table.metadata, schema)
     if found.differences and not (evolves and found.mendable):
@@ -314,7 +296,7 @@ def _fields_of(schema: Schema, spec: PartitionSpec) -> list[str]:
 
 def sinks_of_table(catalog: Catalog, name: TableName) -> dict[str, Progress]:
     """The progress of the sinks that are not retired, by their ids; empty if the table does not exist."""
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             properties = catalog.load_table(name.identifier).properties
         except NoSuchTableError:

@@ -26,7 +26,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableUpdate
 
 from calve.catalog.discard import discard, remove
-from calve.catalog.failures import trying
+from calve.catalog.failures import loading, trying
 from calve.catalog.guarded import locations_of
 from calve.catalog.outcome import TableChange, send, shows_no_history
 from calve.clock import Clock, IdSource
@@ -45,7 +45,7 @@ from calve.iceberg.planning.table_details import table_health
 from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.arrow import parse_schema
-from calve.iceberg.schema.evolution import Shape, evolution, written_schema
+from calve.iceberg.schema.evolution import Shape, evolution, with_defaults, written_schema
 from calve.iceberg.schema.fitting import as_known, field_named, needs_of
 from calve.iceberg.schema.readable import ROW_ID, ReadTarget, schema_with, written_columns
 from calve.iceberg.schema.staged import columns_of_any
@@ -159,7 +159,7 @@ class IcebergTable:
     def load(self) -> TableState:
         """Load the table from the catalog. Raises TransientError; TerminalError if the table was dropped."""
         reached("load")
-        with trying(f'loading table "{self._name}"'):
+        with loading(f'loading table "{self._name}"'):
             try:
                 table = self._catalog.load_table(self._identifier)
             except NoSuchTableError as error:
@@ -387,8 +387,10 @@ class IcebergTable:
         with trying(f'asking for credentials of "{self._name}"'):
             settings = task_properties_of(table.io.properties)
         key_ids = _key_ids(staged[-1]) if staged else self._key_ids
+        written = self._written_schema(table, staged)
+        of_files = with_defaults(table.schema(), written)
         return WriteTarget(
-            schema_json=self._written_schema(table, staged).model_dump_json(),
+            schema_json=written.model_dump_json(),
             key_ids=key_ids,
             data_location=locations_of(table).data_path,
             key_location=self._key_location,
@@ -399,6 +401,7 @@ class IcebergTable:
             io_properties=settings,
             options=file_options(options, table.properties, [table.schema().find_field(i).name for i in key_ids]),
             mark=table_mark(table.metadata.table_uuid),
+            file_schema_json="" if of_files is written else of_files.model_dump_json(),
         )
 
     def rows_with_ids(self, state: TableState, options: WriteOptions) -> RowsPlan:
@@ -408,7 +411,7 @@ class IcebergTable:
             settings = task_properties_of(table.io.properties)
         schema = schema_with(table.schema(), ROW_ID)
         return RowsPlan(
-            reading=replace(written_columns(table, table.schema()), io_properties=settings),
+            reading=replace(written_columns(table, schema_with(table.schema())), io_properties=settings),
             targets={n: rewriting_target(table, schema, n, options, settings, self._key_ids) for n in table.specs()},
         )
 

@@ -313,7 +313,7 @@ class WriteTarget:
     """A table as writers see it."""
 
     schema_json: str
-    """The Iceberg schema (pyiceberg's JSON), with field ids on every level."""
+    """The Iceberg schema of rows (pyiceberg's JSON), with field ids on every level."""
     key_ids: tuple[int, ...]
     """Field ids of the key columns, in key order."""
     data_location: str
@@ -333,6 +333,8 @@ class WriteTarget:
     options: FileOptions = field(default_factory=FileOptions)
     mark: str = ""
     """Part of the names of files (`iceberg/files/names.py`)."""
+    file_schema_json: str = ""
+    """The schema of data files, if they have columns that rows lack: these have their write default in every row."""
 
 
 @dataclass(frozen=True)

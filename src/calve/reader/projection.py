@@ -125,15 +125,10 @@ class Projection:
 
     def _filled(self, number: int | None, kind: pa.DataType, length: int) -> pa.Array:
         """The values of a column that the file lacks."""
-        if number is not None and number in self._constants:
-            value = self._constants[number]
-            plain = not isinstance(value, UUID) or isinstance(kind, pa.BaseExtensionType)
-            scalar = pa.scalar(value if plain else str(value), kind)
-        elif number is not None and number in self._target.defaults:
-            scalar = self._target.defaults[number]
-        else:
-            return pa.nulls(length, kind)
-        return pa.repeat(scalar, length)
+        for values in (self._constants, self._target.defaults):
+            if number is not None and number in values:
+                return pa.repeat(_scalar(values[number], kind), length)
+        return pa.nulls(length, kind)
 
     def _converted(self, array: pa.Array, source: pa.DataType, target: pa.DataType) -> pa.Array:
         if pa.types.is_struct(target):
@@ -161,6 +156,11 @@ class Projection:
             else:
                 columns.append(self._converted(array.field(place), source.field(place).type, child.type))
         return pa.StructArray.from_arrays(columns, fields=list(target), mask=_nulls(array))
+
+
+def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    is_text = isinstance(value, UUID) and not isinstance(kind, pa.BaseExtensionType)
+    return pa.scalar(str(value) if is_text else value, kind)
 
 
 def _nulls(array: pa.Array) -> pa.Array | None:

@@ -77,7 +77,7 @@ def fits_the_driver(size: SizeHint) -> bool:
 
 def _native(layout: Layout, target: WriteTarget) -> bool:
     scheme = urlsplit(target.data_location).scheme
-    simple = layout.native and not target.data_spec_json and not target.options.extensions
+    simple = layout.native and not (target.data_spec_json or target.options.extensions or target.file_schema_json)
     return bool(layout.key) and simple and scheme in _SPARK_SCHEMES and target.options.compression in CODECS
 
 

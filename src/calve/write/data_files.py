@@ -92,7 +92,7 @@ class FileKind:
     @classmethod
     def data(cls, target: WriteTarget) -> Self:
         """Files of rows."""
-        schema = parse_schema(target.schema_json)
+        schema = parse_schema(_of_files(target))
         columns = _with_extensions(arrow_schema(schema), target.options.extensions)
         return cls(Content.DATA, schema, columns, target.data_spec_id)
 
@@ -327,6 +327,10 @@ def partitioner_for(target: WriteTarget) -> Partitioner | None:
     return partitioner_of(target.schema_json, target.data_spec_json) if target.data_spec_json else None
 
 
+def _of_files(target: WriteTarget) -> str:
+    return target.file_schema_json or target.schema_json
+
+
 class DataFiles(Protocol):
     """Writes rows to files: `files` is set when the block ends without an error."""
 
@@ -343,8 +347,13 @@ class DataFiles(Protocol):
 
 def data_files(target: WriteTarget, names: FileNames, *, midway: Callable[[], None] = _nothing) -> DataFiles:
     """Open the data files for rows of a table, partitioned or not."""
+    files = _data_files(target, names, midway)
+    return FilledFiles(files, target) if target.file_schema_json else files
+
+
+def _data_files(target: WriteTarget, names: FileNames, midway: Callable[[], None]) -> DataFiles:
     kind = FileKind.data(target)
-    partitioner = partitioner_for(target)
+    partitioner = partitioner_for(replace(target, schema_json=_of_files(target)))
     if partitioner is None:
         return RollingFiles(kind, target, names, midway=midway)
 
@@ -353,6 +362,33 @@ def data_files(target: WriteTarget, names: FileNames, *, midway: Callable[[], No
         return RollingFiles(of_partition, target, names, midway=midway)
 
     return PartitionedFiles(partitioner, files_of)
+
+
+class FilledFiles:
+    """Adds the columns that rows lack, with their write defaults."""
+
+    def __init__(self, files: DataFiles, target: WriteTarget) -> None:
+        self.files: tuple[WrittenFile, ...] = ()
+        self._files = files
+        given, schema = parse_schema(target.schema_json).field_ids, parse_schema(target.file_schema_json)
+        self._added = [
+            (field, pa.scalar(known.write_default, field.type))
+            for known, field in zip(schema.fields, arrow_schema(schema), strict=True)
+            if known.field_id not in given
+        ]
+
+    def __enter__(self) -> Self:
+        self._files.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *context: object) -> None:
+        self._files.__exit__(kind, *context)
+        self.files = self._files.files
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        for field, value in self._added:
+            rows = rows.append_column(field, pa.repeat(value, rows.num_rows))
+        self._files.write(rows)
 
 
 class PartitionedFiles:

@@ -180,6 +180,7 @@ class SharedSchedule(Schedule):
         to_calve(catalog, "shop.orders", self.metadata)
         catalog.close()
         super().__init__(home, seed)
+        self.run.run.claims.claim()  # Spark may be the first to write
 
     def lineage(self) -> Lineage:
         if self.run.now.current_snapshot() is None:

@@ -1,4 +1,3 @@
-import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -178,21 +177,6 @@ def test_names_of_row_ids_are_reserved_in_format_version_3(catalog: Catalog) -> 
         load_or_create_table(catalog, NAME, columns, ["id"], format_version=3)
     assert not catalog.table_exists(NAME.identifier)
     load_or_create_table(catalog, NAME, columns, ["id"])
-
-
-def test_a_table_with_default_values_is_refused(catalog: Catalog) -> None:
-    catalog.create_namespace("shop")
-    table = catalog.create_table(("shop", "orders"), schema(column(StringType())), properties={"format-version": "3"})
-    location = Path(table.metadata_location.removeprefix("file://"))
-    written = json.loads(location.read_text())
-    written["schemas"][0]["fields"][1]["write-default"] = "x"  # pyiceberg creates no tables with defaults
-    changed = location.with_name("00001-changed.metadata.json")
-    changed.write_text(json.dumps(written))
-    catalog.drop_table(("shop", "orders"))
-    catalog.register_table(("shop", "orders"), changed.as_uri())
-    with pytest.raises(InvalidInput, match="default values") as raised:
-        load_or_create_table(catalog, TableName.parse("shop.orders"), schema(column(StringType())), ["id"])
-    assert raised.value.detail == "Columns: v."
 
 
 def test_rows_of_format_version_3_are_adopted_unless_a_column_is_in_the_way(catalog: Catalog) -> None:

@@ -12,7 +12,7 @@ from calve.errors import TransientError
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.files import Content, FileTotals, Manifest
 from calve.model.spec import NoEnvelope, OnForeignCommit, SinkSpec, TableName
-from tests.simulation.world import File
+from tests.simulation.contents import File
 from tests.support.manual import ManualSink as Sink
 
 SPEC = SinkSpec("s", "sink", TableName(("n",), "t"), ("k",), NoEnvelope())

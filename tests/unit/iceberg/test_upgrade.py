@@ -1,6 +1,7 @@
 """A sink raises the format version of its table from 2 to 3, in one commit between two batches."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -33,13 +34,13 @@ def disarmed() -> Iterator[None]:
     faults.install(None)
 
 
-def at(point: str, act: Callable[[], None]) -> None:
-    """Do something the first time that a point is reached."""
-    waiting = [act]
+def at(point: str, act: Callable[[], None], nth: int = 1) -> None:
+    """Do something the first time that a point is reached, or the nth."""
+    times = count(1)
 
     def hook(reached: str) -> None:
-        if reached == point and waiting:
-            waiting.pop()()
+        if reached == point and next(times) == nth:
+            act()
 
     faults.install(hook)
 
@@ -143,18 +144,35 @@ def test_what_is_ready_is_committed_before_the_upgrade_and_what_follows_after_it
     assert versions.count(False) == 2
 
 
-@pytest.mark.parametrize("point", ["upgrade.before", "upgrade.after"])
+STEPS = {
+    "claim.after": False,
+    "upgrade.before": False,
+    "upgrade.after": False,
+    "resolve.before": True,
+    "resolve.after": True,
+    "manifest-list.after:2": True,
+    "commit.before:2": True,
+    "commit.after:2": True,
+}
+"""Where a run that upgrades its table may die, and whether its batch is recorded by then. First it claims the table."""
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_a_run_that_dies_while_it_upgrades_leaves_a_table_that_the_next_one_continues(
-    tmp_path: Path, point: str
+    tmp_path: Path, step: str
 ) -> None:
     run = Run(tmp_path, old())
     run.commit({1: "a", 2: "b"})
-    at(point, die)
+    point, _, nth = step.partition(":")
+    at(point, die, int(nth or 1))
     with pytest.raises(Died):
         Run(tmp_path, new()).commit({1: "A"})
+    faults.install(None)
     after = Run(tmp_path, new(3))
-    after.commit({2: "B"})
-    check(after, {1: "a", 2: "B"})
+    after.record({2: "B"})
+    while after.run.state.ready:
+        after.run.commits.commit_next()
+    check(after, {1: "A" if STEPS[step] else "a", 2: "B"})
     assert len(upgrades_of(after)) == 1
 
 

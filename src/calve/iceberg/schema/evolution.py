@@ -31,7 +31,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from calve.errors import InvalidInput
 from calve.iceberg.loading import misfit
 from calve.iceberg.schema.creation import partition_spec
-from calve.iceberg.schema.fitting import field_named, fit
+from calve.iceberg.schema.fitting import field_named, fit, has_default
 from calve.model.spec import PartitionBy
 
 _NEWEST = -1
@@ -159,6 +159,15 @@ def written_schema(theirs: Schema, given: Schema) -> Schema:
         field = field_named(theirs.fields, ours.name)
         fields.append(field.model_copy(update={"field_type": _renamed(field.field_type, ours.field_type)}))
     return Schema(*fields, schema_id=theirs.schema_id)
+
+
+def with_defaults(theirs: Schema, written: Schema) -> Schema:
+    """The columns of files: those of rows, and the table's columns with defaults that rows lack.
+
+    Files have these with the write default, or null. In a file without the column, readers see the initial default.
+    """
+    missing = [field for field in theirs.fields if has_default(field) and field.field_id not in written.field_ids]
+    return Schema(*written.fields, *missing, schema_id=written.schema_id) if missing else written
 
 
 def _renamed(theirs: IcebergType, ours: IcebergType) -> IcebergType:

@@ -3,8 +3,8 @@
 Columns are matched by name: exactly, else ignoring case if that is unambiguous; a column that was renamed in the table
 is also found by its former name. Changes that Iceberg allows (a new column, a wider type, a column that is no longer
 required) resolve a difference; all other differences need a person. Nothing is ever dropped: a column that the input
-lacks is null in new rows. Keys are never widened: DuckDB fails on equality deletes that were written with the narrower
-type.
+lacks has its write default in new rows, else null; a nested field with a default must be in the input. Keys are never
+widened: DuckDB fails on equality deletes that were written with the narrower type.
 """
 
 from collections.abc import Iterable, Sequence
@@ -125,6 +125,11 @@ def needs_of(metadata: TableMetadata, given: Schema) -> ColumnNeeds:
     )
 
 
+def has_default(field: NestedField) -> bool:
+    """Whether readers or writers have to fill in a value where this field is missing."""
+    return field.initial_default is not None or field.write_default is not None
+
+
 def _ids(fields: Iterable[NestedField | None]) -> list[int]:
     return [field.field_id for field in fields if field is not None]
 
@@ -156,7 +161,10 @@ class _Walk:
         return StructType(*(kept.get(f.field_id) or self._left_out(f, path) for f in theirs.fields), *added)
 
     def _left_out(self, field: NestedField, path: str) -> NestedField:
-        if not field.required:
+        if path and has_default(field):
+            self._differs(f'column "{path}{field.name}": got none, expected a value, since the field has a default')
+            return field
+        if not field.required or field.write_default is not None:
             return field
         self._differs(f'column "{path}{field.name}": got none, expected a value for every row', mendable=True)
         return field.model_copy(update={"required": False})

@@ -102,7 +102,7 @@ class ReadTarget:
     keys: dict[int, KeyField] = field(default_factory=dict)
     """Fields that deletes compare, by id; they need not be requested, nor still be in the table."""
     defaults: dict[int, Any] = field(default_factory=dict)
-    """Values of fields that a file lacks, by id, as Arrow scalars."""
+    """Values of fields that a file lacks, by id."""
     names: Names | None = None
     """The name mapping, for files without ids."""
     where: Condition = EVERYTHING
@@ -155,10 +155,12 @@ ROW_ID_KEY = KeyField((ROW_ID.field_id,), pa.int64())
 
 
 def schema_with(schema: Schema, *lineage: NestedField) -> Schema:
-    """The columns of a table, and of files the ids or sequence numbers of rows, which the table does not list."""
-    return Schema(
-        *schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids
-    )
+    """The columns that files of a table have, with the ids or sequence numbers of rows, which the table does not list.
+
+    Files have no columns of type unknown: all values are null.
+    """
+    stored = [field for field in schema.fields if not isinstance(field.field_type, UnknownType)]
+    return Schema(*stored, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
 def rewritten_schema(table: Table) -> Schema:
@@ -296,11 +298,7 @@ def _defaults(fields: Iterable[NestedField]) -> Iterator[tuple[int, Any]]:
                 yield from _defaults([kind.key_field, kind.value_field])
             case _:
                 if known.initial_default is not None:
-                    value = known.initial_default
-                    yield (
-                        known.field_id,
-                        pa.scalar(str(value) if isinstance(kind, UUIDType) else value, arrow_type(kind)),
-                    )
+                    yield known.field_id, known.initial_default
 
 
 def _names(text: str | None) -> Names | None:

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from calve.catalog.connect import Catalog
 from calve.catalog.discard import discard_expired
-from calve.catalog.failures import trying
+from calve.catalog.failures import loading, trying
 from calve.catalog.rest import checks_requirements_itself
 from calve.errors import TransientError
 from calve.iceberg.files.avro import read_entries
@@ -59,7 +59,7 @@ def load_whole(catalog: Catalog, name: TableName) -> Table | None:
     Raises TransientError.
     """
     mode = catalog.properties.get(_LOADING_MODE)
-    with trying(f'loading table "{name}"'):
+    with loading(f'loading table "{name}"'):
         try:
             if mode is not None:
                 catalog.properties[_LOADING_MODE] = "all"
