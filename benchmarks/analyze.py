@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from calve.analyze.file_pruning import known_of
 from calve.analyze.folder_subject import FolderSubject
-from calve.analyze.refresh import Refreshed, Request, refresh
+from calve.analyze.refresh import AnalyzeRequest, Refreshed, refresh
 from calve.metastore.config import MetastoreConfig
 from calve.metastore.metastore import Metastore
 from calve.metastore.tables import open_tables
@@ -68,7 +68,7 @@ def measure(place: Path, files: int, folders: int) -> None:
         tables = open_tables(metastore)
 
         def analyze() -> Refreshed:
-            return refresh(tables, FolderSubject.of(str(root), lambda: spark), Request())
+            return refresh(tables, FolderSubject.of(str(root), lambda: spark), AnalyzeRequest())
 
         found, first = timed(analyze)
         assert found.looked == files

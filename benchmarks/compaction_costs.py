@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calve.iceberg.planning.compaction_cost import read_ratio, tradeoff
-from calve.iceberg.planning.compaction_groups import AUTOMATIC, Policy, ages_by, due_groups
+from calve.iceberg.planning.compaction_groups import AUTOMATIC, CompactionPolicy, ages_by, due_groups
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 
 ROWS = 5_000_000
@@ -91,7 +91,7 @@ def fresh(live: Counts, sequence: int, file_size: int) -> list[File]:
 
 
 def simulate(
-    workload: Workload, policy: Policy, kind: DeleteKind, *, batch: int, seconds: float, batches: int
+    workload: Workload, policy: CompactionPolicy, kind: DeleteKind, *, batch: int, seconds: float, batches: int
 ) -> Result:
     """Apply batches, and compact as a sink does."""
     files = fresh(np.full(BUCKETS, ROWS / BUCKETS), 0, 16 << 20)
@@ -118,7 +118,7 @@ def simulate(
 
 
 def compacted(
-    files: Sequence[File], policy: Policy, kind: DeleteKind, times: Sequence[tuple[int, int]], done: Result
+    files: Sequence[File], policy: CompactionPolicy, kind: DeleteKind, times: Sequence[tuple[int, int]], done: Result
 ) -> list[File]:
     """Rewrite what is due."""
     scanned = [file.scanned(number, kind) for number, file in enumerate(files)]
@@ -133,7 +133,7 @@ def compacted(
     return list(left.values())
 
 
-def policy(share: float, fan: int) -> Policy:
+def policy(share: float, fan: int) -> CompactionPolicy:
     """A policy that does not count reads."""
     return replace(AUTOMATIC, deleted_share=share, fan=fan, reads_per_hour=0)
 

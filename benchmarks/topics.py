@@ -21,7 +21,7 @@ from calve.clock import SystemClock
 from calve.lake import Lake
 from calve.model.spec import NoEnvelope
 from calve.records.frames import frame_of
-from calve.source.kafka.brokers import Access
+from calve.source.kafka.brokers import BrokerAccess
 from calve.source.kafka.definition import Kafka, KafkaSource
 from calve.source.port import SourceDefinition
 from calve.spark.session import embedded_session
@@ -60,7 +60,7 @@ def consumed(frame: DataFrame) -> None:
 
 def by_calve(spark: SparkSession, brokers: str, topic: str, folder: Path) -> DataFrame:
     """All records, by calve's tasks."""
-    definition = Kafka(Access(brokers), topic, NoEnvelope())
+    definition = Kafka(BrokerAccess(brokers), topic, NoEnvelope())
     source: KafkaSource = definition.open(LocalState(folder), SystemClock())
     return frame_of(source.frame(spark, None, source.next_end(None, whole=True)))
 

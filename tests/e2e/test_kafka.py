@@ -234,10 +234,10 @@ def test_how_long_a_topic_keeps_records_is_known_unless_it_is_for_ever(kafka: Ka
         ({"retention.ms": str(hour), "cleanup.policy": "compact"}, None),
         ({"retention.ms": "-1"}, None),
     ):
-        topic, asked = kafka.topic(settings=settings), brokers.Brokers(brokers.Access(kafka.brokers))
+        topic, asked = kafka.topic(settings=settings), brokers.Brokers(brokers.BrokerAccess(kafka.brokers))
         eventually(lambda topic=topic, asked=asked: settles(lambda: asked._retention_ms(topic)))  # type: ignore[misc]
         assert asked.retention_ms(topic) == kept
-    assert brokers.Brokers(brokers.Access(kafka.brokers)).retention_ms("nothing") is None
+    assert brokers.Brokers(brokers.BrokerAccess(kafka.brokers)).retention_ms("nothing") is None
 
 
 def settles(ask: Callable[[], object]) -> bool:

@@ -18,7 +18,7 @@ from calve.model.change import Letter, Origin
 from calve.model.health import CommitReport, Health
 from calve.pipeline.lakes import connected_lake
 from calve.watch.status_files import append_commit, commits_file
-from calve.web.access import Access
+from calve.web.access import PageAccess
 from tests.support.browser import Browser
 from tests.support.homes import Served, add_letters, served, sinks_in_many_states, status_of, write
 from tests.support.pipelines import Pipelines
@@ -336,7 +336,7 @@ def test_a_tab_that_nobody_looks_at_does_not_listen_and_stays_current(browser: B
 
 def test_a_wrong_token_is_refused_and_the_right_one_opens_the_page(browser: Browser, tmp_path: Path) -> None:
     write(tmp_path, status_of("orders", Health.RUNNING))
-    with served(tmp_path, Access("127.0.0.1", TOKEN)) as page:
+    with served(tmp_path, PageAccess("127.0.0.1", TOKEN)) as page:
         browser.open(page.url)
         browser.find("#token").send_keys("wrong", Keys.ENTER)
         assert "orders" not in browser.await_text("not the one that the server was started with", "body")

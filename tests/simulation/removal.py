@@ -24,7 +24,7 @@ from calve.errors import CommitConflict, CommitUnknown, TransientError
 from calve.iceberg.snapshot.expired_files import DATA, MANIFESTS, NamedFile, TableNames
 from calve.iceberg.snapshot.history import NamedSink
 from calve.iceberg.snapshot.removal_journal import RemovalEntry, RemovalJournal, RemovedSnapshot, journalled
-from calve.iceberg.snapshot.retention import MAIN, Expired, History, PastRef, PastSnapshot, Policy, expired
+from calve.iceberg.snapshot.retention import MAIN, Expired, ExpiryPolicy, History, PastRef, PastSnapshot, expired
 from calve.maintain import removal
 from calve.maintain.removal import InFlight, Removal, RemovalReport
 from calve.model.progress import tag_name
@@ -206,7 +206,7 @@ class RemovalWorld:
         if branch == MAIN:
             self.log.append((self.now, to))
 
-    def expire(self, gone: Expired, refs: dict[str, PastRef], policy: Policy) -> None:
+    def expire(self, gone: Expired, refs: dict[str, PastRef], policy: ExpiryPolicy) -> None:
         """Apply an expiry that was planned on these refs."""
         known = self.refs if not self.setup.rest else {n: r for n, r in self.refs.items() if n in refs}
         if known != refs or not set(gone.snapshots) <= self.snapshots.keys():
@@ -237,7 +237,7 @@ class RemovalWorld:
 
     # ---- the checker
 
-    def check_expiry(self, gone: Expired, policy: Policy) -> None:
+    def check_expiry(self, gone: Expired, policy: ExpiryPolicy) -> None:
         journal = RemovalJournal(Store(self))
         if not set(gone.snapshots) <= {i for entry in journal.entries(UUID) for i in entry.ids}:
             raise Violation("snapshots expire that no entry of the journal names")
@@ -435,7 +435,7 @@ class Job:
         if not world.gc:
             return
         history = world.history()
-        policy = Policy(options, MAIN, world.now, batch=1, force=True)
+        policy = ExpiryPolicy(options, MAIN, world.now, batch=1, force=True)
         found = expired(history, policy)
         if not found.snapshots:
             return

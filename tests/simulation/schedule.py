@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from calve.iceberg.snapshot.retention import MAIN, History, PastRef, PastSnapshot, Policy, expired
+from calve.iceberg.snapshot.retention import MAIN, ExpiryPolicy, History, PastRef, PastSnapshot, expired
 from calve.model.frontier import Frontier
 from calve.model.spec import RetentionOptions
 
@@ -37,7 +37,7 @@ class ExpiryByRule:
         sinks = frozenset({"sink"} if table.stated else ())
         history = History(past, {MAIN: PastRef(table.head, branch=True)}, sinks=sinks)
         options = RetentionOptions(self._rng.choice([0, 10, 50]), thin=self._rng.random() < 0.5)
-        gone = expired(history, Policy(options, MAIN, world.now, batch=1, force=True)).snapshots
+        gone = expired(history, ExpiryPolicy(options, MAIN, world.now, batch=1, force=True)).snapshots
         if gone:
             world.table = replace(table, snapshots={n: s for n, s in table.snapshots.items() if n not in gone})
             world.commits["expiries"] += 1

@@ -7,7 +7,7 @@ from typing import Any
 from calve.changelog.changes import changes_here
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.table_scan import Scan
-from calve.iceberg.planning.travel import AsOf, Moment, moment_of
+from calve.iceberg.planning.travel import AsOf, TravelPoint, moment_of
 from calve.lake import TableRef
 from calve.model.changelog import CHANGE_COLUMNS, CHANGE_TYPE, VERSION
 from calve.reader.local import LocalRead
@@ -34,7 +34,7 @@ def states(ref: TableRef, since: int | None, until: int | None = None) -> tuple[
     scan = Scan.of(table, AsOf(snapshot_id=until))
     found = []
     for snapshot in (since, last.snapshot.snapshot_id if last.snapshot else None):
-        moment = Moment(None if snapshot is None else table.metadata.snapshot_by_id(snapshot), last.schema_id)
+        moment = TravelPoint(None if snapshot is None else table.metadata.snapshot_by_id(snapshot), last.schema_id)
         one = Scan(table, moment, scan.schema)
         found.append([row for batch in LocalRead(one, one.plan()).rows() for row in batch.to_pylist()])
     return found[0], found[1]

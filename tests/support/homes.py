@@ -12,7 +12,7 @@ from calve.model.change import Letter, Origin
 from calve.model.health import CommitReport, Health, MaintenanceReport, SourcePart, StateChange, Status
 from calve.watch.process import this_process
 from calve.watch.status_files import append_commit, commits_file, status_file, write_status
-from calve.web.access import Access
+from calve.web.access import PageAccess
 from calve.web.app import PageApp, page_app
 from calve.web.home import HomeView
 from calve.web.server import PageServer
@@ -40,9 +40,9 @@ class Served:
 
 
 @contextmanager
-def served(home: Path, access: Access | None = None) -> Iterator[Served]:
+def served(home: Path, access: PageAccess | None = None) -> Iterator[Served]:
     """Serve the page of a home on a free port."""
-    access = access or Access("127.0.0.1")
+    access = access or PageAccess("127.0.0.1")
     view = HomeView(home)
     app = page_app(view, lambda: "calve_up 1\n", access)
     server = PageServer(app, access, 0)

@@ -26,7 +26,7 @@ from calve.definitions.objects import kind_of
 from calve.definitions.workplace import Workplace
 from calve.errors import CalveError
 from calve.model.progress import Fence, Progress
-from calve.plan.changes import ChangePlan
+from calve.plan.changes import DefinitionPlan
 from calve.plan.declared import START_OPTIONS, normalise, words_of
 from calve.sql.options import NO_OPTIONS
 from calve.sql.parser import parse
@@ -78,13 +78,13 @@ class Planned:
                     execute(place, statement)
         return place
 
-    def _plan(self, place: Workplace, after: str) -> ChangePlan:
+    def _plan(self, place: Workplace, after: str) -> DefinitionPlan:
         return plan(place, list(parse(PRELUDE + _statements(after))), prune="!prune" in after.splitlines())
 
     def _apply(self, place: Workplace, text: str) -> list[object]:
         return list(apply(place, plan(place, list(parse(text)))))
 
-    def _check(self, place: Workplace, planned: ChangePlan, after: str) -> None:
+    def _check(self, place: Workplace, planned: DefinitionPlan, after: str) -> None:
         """Apply the plan: then there is nothing to do, and the definitions are the statements of the file."""
         revision = place.store.revision
         assert self._plan(place, after) == planned

@@ -23,7 +23,7 @@ from calve.iceberg.small_tables.dead_letters import LetterTable
 from calve.iceberg.small_tables.declared import Declaration, DeclaredColumn, Plain, open_declared
 from calve.iceberg.snapshot.expiry import expire
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
-from calve.iceberg.snapshot.retention import BATCH, Policy
+from calve.iceberg.snapshot.retention import BATCH, ExpiryPolicy
 from calve.maintain.compact import CompactionScope, compact
 from calve.maintain.convert import ConversionTools, convert_deletes
 from calve.model.change import Letter, Origin
@@ -130,7 +130,7 @@ def expiry(sample: Sample, _: Catalog) -> Act:
     sample.clock.now += 30 * 24 * 3_600_000
 
     def make() -> None:
-        expire(sample.table, Policy(RetentionOptions(), "main", sample.clock.now))
+        expire(sample.table, ExpiryPolicy(RetentionOptions(), "main", sample.clock.now))
         assert len(sample.table.metadata.snapshots) == 1
 
     return Act(make, rows=1 + BATCH, snapshots=-BATCH)

@@ -1,4 +1,4 @@
-"""Ideas that have one home: who may send commits, and who may remove files."""
+"""Ideas that have one home: who may send commits, who may remove files, what a class is called."""
 
 import ast
 from collections.abc import Iterator
@@ -34,14 +34,15 @@ REMOVERS = {
 
 
 @cache
+def modules() -> dict[str, ast.Module]:
+    """Calve's code by file."""
+    return {str(path.relative_to(SOURCES)): ast.parse(path.read_text()) for path in sorted(SOURCES.rglob("*.py"))}
+
+
+@cache
 def all_calls() -> list[tuple[str, ast.Call]]:
     """Every call in calve's code, with its file."""
-    return [
-        (str(path.relative_to(SOURCES)), node)
-        for path in sorted(SOURCES.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-    ]
+    return [(file, node) for file, code in modules().items() for node in ast.walk(code) if isinstance(node, ast.Call)]
 
 
 def calls() -> Iterator[tuple[str, int, ast.Attribute]]:
@@ -66,6 +67,16 @@ def removes(called: ast.Attribute) -> bool:
 def receiver(called: ast.Attribute) -> str:
     """The last name of what has the method: `io` in `self._table.io.delete`."""
     return ast.unparse(called.value).rpartition(".")[2].lstrip("_")
+
+
+def test_the_name_of_a_class_has_one_meaning() -> None:
+    """A name without an underscore is known beyond its module."""
+    places: dict[str, list[str]] = {}
+    for file, code in modules().items():
+        for node in code.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(file)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
 def test_commits_are_sent_by_one_module_alone() -> None:

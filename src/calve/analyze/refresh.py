@@ -33,7 +33,7 @@ _NOTHING: Final = tuple(Statistic(k, 0) for k in (StatisticKind.ROWS, StatisticK
 
 
 @dataclass(frozen=True)
-class Request:
+class AnalyzeRequest:
     """The columns (None for all) and the level that ANALYZE TABLE asks for."""
 
     columns: tuple[str, ...] | None = None
@@ -54,7 +54,7 @@ class Refreshed:
     up_to_date: bool = False
 
 
-def refresh(tables: Component[TableUnit], subject: AnalysisSubject, request: Request) -> Refreshed:
+def refresh(tables: Component[TableUnit], subject: AnalysisSubject, request: AnalyzeRequest) -> Refreshed:
     """Bring the metadata of a table up to date. Raises InvalidInput, TransientError."""
     work = _Refresh(tables, subject, request)
     with trying(f"refreshing the metadata of {subject.location}"):
@@ -134,7 +134,7 @@ class _Part:
 
 
 class _Refresh:
-    def __init__(self, tables: Component[TableUnit], subject: AnalysisSubject, request: Request) -> None:
+    def __init__(self, tables: Component[TableUnit], subject: AnalysisSubject, request: AnalyzeRequest) -> None:
         self._tables, self._subject, self._request = tables, subject, request
         self._asked = subject.deepest if request.level is MetadataLevel.ALL else request.level
         if not reaches(subject.deepest, self._asked):

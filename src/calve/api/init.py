@@ -21,7 +21,7 @@ from calve.infer.guesses import Guesses, guess, is_debezium
 from calve.infer.sample import Sample, counted
 from calve.infer.schemas import avro_fields, avro_image
 from calve.infer.topics import sample_topic, schema_of_keys, schema_of_values
-from calve.infer.values import Notes
+from calve.infer.values import InferenceNotes
 from calve.model.connection import KafkaConnection
 from calve.model.relation import KnownColumn
 from calve.model.spec import Debezium, NoEnvelope
@@ -31,7 +31,7 @@ from calve.plan.connections import plan_connection
 from calve.plan.lookup import required_connection
 from calve.source.kafka.access import access_of
 from calve.source.kafka.avro import Avro, RegisteredSchema, RegistryClient
-from calve.source.kafka.brokers import Access
+from calve.source.kafka.brokers import BrokerAccess
 from calve.spark.on_demand import spark_on_demand
 from calve.sql.names import Identifier, quoted_name, quoted_text
 from calve.sql.statements import ConnectionKind, Create, CreateConnection, ObjectKind
@@ -58,7 +58,7 @@ class TopicPlace:
     """Where a topic is, and how the pipeline refers to it."""
 
     topic: str
-    access: Access
+    access: BrokerAccess
     connection: str
     """The name of the connection in the pipeline."""
     created: bool
@@ -72,7 +72,7 @@ class TopicPlace:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class PipelineProposal:
     """A pipeline, and what it is based on."""
 
     text: str
@@ -81,11 +81,11 @@ class Proposal:
     """Lines that are marked."""
 
 
-def propose_for_folder(location: str, file: str = PIPELINE) -> Proposal:
+def propose_for_folder(location: str, file: str = PIPELINE) -> PipelineProposal:
     """Propose a pipeline for the files of a folder, to be written to `file`. Raises InvalidInput and TransientError."""
     _check_folder(location)
     form, options = detect_format(absolute(location))
-    notes = Notes()
+    notes = InferenceNotes()
     sample = FolderReader(absolute(location), form, options).sample(notes)
     envelope = Debezium() if is_debezium(sample) else NoEnvelope()
     fields = columns_of_sample(sample, envelope, (), notes)
@@ -110,11 +110,11 @@ def _check_folder(location: str) -> None:
         raise InvalidInput(primary, detail=error.detail, hint=f"{error.hint}{topic}") from error
 
 
-def propose_for_topic(place: TopicPlace, file: str = PIPELINE) -> Proposal:
+def propose_for_topic(place: TopicPlace, file: str = PIPELINE) -> PipelineProposal:
     """Propose a pipeline for a topic, to be written to `file`. Raises InvalidInput and TransientError."""
     registered = schema_of_values(place.registry, place.topic) if place.registry else None
     avro = Avro(registry=place.registry) if registered and registered.kind == "AVRO" else None
-    notes = Notes()
+    notes = InferenceNotes()
     sample = sample_topic(place.access, place.topic, avro)
     changes = is_debezium(sample) or (registered is not None and _describes_changes(registered))
     envelope = Debezium() if changes else NoEnvelope()
@@ -140,7 +140,7 @@ def propose_for_topic(place: TopicPlace, file: str = PIPELINE) -> Proposal:
     return writer.proposal(source, _kafka_connection(place, uses_registry=avro is not None))
 
 
-def defined_access(home: Path, connection: str) -> Access:
+def defined_access(home: Path, connection: str) -> BrokerAccess:
     """How to reach the brokers of a defined connection. Raises InvalidInput."""
     place = workplace(home, spark_on_demand(home))
     definitions = place.definitions()
@@ -186,7 +186,7 @@ def _fields_of_keys(place: TopicPlace) -> dict[str, T.DataType]:
     registered = schema_of_keys(place.registry, place.topic) if place.registry else None
     if registered is None or registered.kind != "AVRO" or not isinstance(registered.schema, dict):
         return {}
-    return avro_fields(registered.schema, Notes()) if "fields" in registered.schema else {}
+    return avro_fields(registered.schema, InferenceNotes()) if "fields" in registered.schema else {}
 
 
 def _kafka_connection(place: TopicPlace, *, uses_registry: bool) -> list[str]:
@@ -228,7 +228,7 @@ class _Writer:
         self._name, self._found, self._guesses, self._command, self._file = name, found, guesses, command, file
         self._marked = 0
 
-    def proposal(self, source: list[str], connections: list[str] | None = None) -> Proposal:
+    def proposal(self, source: list[str], connections: list[str] | None = None) -> PipelineProposal:
         """The file; `source` are the clauses that say where records are."""
         statements = [*(connections or []), "", *self._source(source), "", *self._sink()]
         found = self._found
@@ -246,7 +246,7 @@ class _Writer:
         left_out = [f"{path}: {text}" for path, text in found.notes.by_column.items() if text.startswith("left out")]
         head += [f"-- {_one_line(text)}" for text in left_out]
         lake = "CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');"
-        return Proposal("\n".join([*head, "", lake, *statements]) + "\n", found.looked, self._marked)
+        return PipelineProposal("\n".join([*head, "", lake, *statements]) + "\n", found.looked, self._marked)
 
     def _source(self, clauses: list[str]) -> list[str]:
         guesses, key = self._guesses, self._guesses.key
@@ -302,7 +302,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def write_proposal(proposal: Proposal, output: Path, *, force: bool) -> None:
+def write_proposal(proposal: PipelineProposal, output: Path, *, force: bool) -> None:
     """Write a pipeline file. Raises InvalidInput if it exists, unless `force` is set."""
     try:
         with output.open("w" if force else "x", encoding="utf-8") as file:

@@ -17,7 +17,7 @@ from calve.changelog.worker import changes_of, events_of_task
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.change_range import ChangeRange, Point
 from calve.lake import TableRef
-from calve.model.changelog import ChangePlan
+from calve.model.changelog import ChangeScanPlan
 from calve.reader.arguments import check_list, check_session_and_table
 from calve.reader.conditions import Where
 from calve.reader.read import FrameRead, not_understood
@@ -85,7 +85,7 @@ class LocalChanges:
     """The changes of a range, read in this process. Holds all of them in memory."""
 
     request: ChangeRequest
-    plan: ChangePlan
+    plan: ChangeScanPlan
 
     @property
     def schema(self) -> pa.Schema:
@@ -110,7 +110,7 @@ def changes_here(table: TableRef, **options: Unpack[ChangeOptions]) -> LocalChan
 class FilteredChanges(FrameRead):
     """The changes of the rows that match a condition."""
 
-    plan: ChangePlan
+    plan: ChangeScanPlan
 
 
 def changes_filtered(

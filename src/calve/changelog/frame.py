@@ -17,7 +17,7 @@ from calve.changelog.events import FLAGS, EventTarget
 from calve.changelog.pairing import Pairing
 from calve.changelog.worker import EventTask, PartitionPairing, RangePairing, events_of_task
 from calve.iceberg.planning.change_range import ChangeRange
-from calve.model.changelog import CHANGE_TYPE, FRONTIER, TIMESTAMP, VERSION, ChangedFile, ChangePlan
+from calve.model.changelog import CHANGE_TYPE, FRONTIER, TIMESTAMP, VERSION, ChangedFile, ChangeScanPlan
 from calve.reader.conditions import Where, understand, unread_frame
 from calve.reader.splits import read_tasks
 from calve.reader.worker import TaskList, names_by_place
@@ -64,12 +64,12 @@ class ChangeRequest:
         missing = [name for name in chosen if name not in wanted]
         return cls(found.select([*missing, *wanted]), tuple(chosen), net, before)
 
-    def pairing(self, plan: ChangePlan) -> Pairing:
+    def pairing(self, plan: ChangeScanPlan) -> Pairing:
         """How events become changes."""
         places = tuple(self.range.columns.index(name) for name in self.key)
         return Pairing(plan.steps, places, self.net, self.before)
 
-    def into(self, needed: ChangeRange, plan: ChangePlan, condition_columns: Sequence[str] = ()) -> EventTarget:
+    def into(self, needed: ChangeRange, plan: ChangeScanPlan, condition_columns: Sequence[str] = ()) -> EventTarget:
         """What events are read into. Without a key, rows are compared by all columns."""
         light = tuple(dict.fromkeys([*self.key, *condition_columns]))
         return EventTarget(needed.target(plan), light, images=self.before or not self.key)
@@ -87,7 +87,7 @@ class PlannedChanges:
     """A frame of changes and its plan."""
 
     frame: DataFrame
-    plan: ChangePlan
+    plan: ChangeScanPlan
 
 
 def changes_frame(spark: SparkSession, request: ChangeRequest, where: Where | None) -> PlannedChanges:
@@ -126,7 +126,7 @@ def changes_frame(spark: SparkSession, request: ChangeRequest, where: Where | No
     return PlannedChanges(paired.toDF(*names), plan)
 
 
-def _is_small(request: ChangeRequest, plan: ChangePlan) -> bool:
+def _is_small(request: ChangeRequest, plan: ChangeScanPlan) -> bool:
     """Whether one task reads a range in less time than several take to exchange its events."""
     if request.before or not request.key:
         return False

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from calve.changelog.events import FLAGS
 from calve.changelog.row_numbers import Numbers, paired, row_numbers
 from calve.errors import TerminalError
-from calve.model.changelog import CHANGE_TYPE, FRONTIER, TIMESTAMP, VERSION, ChangeType, Step
+from calve.model.changelog import CHANGE_TYPE, FRONTIER, TIMESTAMP, VERSION, ChangeStep, ChangeType
 
 Mask = NDArray[np.bool_]
 
@@ -46,7 +46,7 @@ META = pa.schema(
 class Pairing:
     """How events become changes. Pickled to executors."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ChangeStep, ...]
     key: tuple[int, ...]
     """Places of the key columns; empty for tables without a key."""
     net: bool

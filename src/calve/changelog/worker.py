@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from calve.changelog.events import FLAGS, ChangedRows, EventTarget, TaskKeySets
 from calve.changelog.pairing import Pairing
-from calve.model.changelog import FRONTIER, TIMESTAMP, VERSION, ChangedFile, ChangeType, Step
+from calve.model.changelog import FRONTIER, TIMESTAMP, VERSION, ChangedFile, ChangeStep, ChangeType
 from calve.model.scan import FileSplit
 from calve.reader.deletes import TaskDeletes
 from calve.reader.worker import TaskList, failing_in_task, names_by_place, reading_of
@@ -112,12 +112,12 @@ def _inserted(events: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=names_by_place(len(columns)))
 
 
-def _steps_of(events: pa.Table) -> tuple[Step, ...]:
+def _steps_of(events: pa.Table) -> tuple[ChangeStep, ...]:
     """The steps that events name, by number; what is between them is not needed."""
     place = _step_place(events)
     numbers, rows = np.unique(events.column(place).to_numpy(), return_index=True)
     known = (events.column(place + len(FLAGS) + n).take(pa.array(rows)).to_pylist() for n in range(len(STEP_FIELDS)))
-    steps = [Step(0, 0, 0, None)] * (int(numbers[-1]) + 1)
+    steps = [ChangeStep(0, 0, 0, None)] * (int(numbers[-1]) + 1)
     for number, version, millis, frontier in zip(numbers, *known, strict=True):
-        steps[number] = Step(0, version, millis, frontier)
+        steps[number] = ChangeStep(0, version, millis, frontier)
     return tuple(steps)

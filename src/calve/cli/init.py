@@ -7,7 +7,7 @@ from pathlib import Path
 
 from calve.api.init import (
     PIPELINE,
-    Proposal,
+    PipelineProposal,
     RegistryLogin,
     TopicPlace,
     connection_to_create,
@@ -18,7 +18,7 @@ from calve.api.init import (
 )
 from calve.errors import InvalidInput
 from calve.source.kafka.avro import RegistryClient
-from calve.source.kafka.brokers import Access
+from calve.source.kafka.brokers import BrokerAccess
 
 PASSWORD = "CALVE_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
 
@@ -48,7 +48,7 @@ def run_init(options: InitOptions, home: Path) -> None:
     sys.stdout.write(f"wrote {options.output} from {proposal.looked}; {marked} to look at\n")
 
 
-def _proposal(options: InitOptions, home: Path) -> Proposal:
+def _proposal(options: InitOptions, home: Path) -> PipelineProposal:
     file = PIPELINE if str(options.output) == "-" else str(options.output)
     if options.broker and options.connection:
         raise InvalidInput("--broker and --connection exclude each other")
@@ -61,7 +61,7 @@ def _proposal(options: InitOptions, home: Path) -> Proposal:
         place = TopicPlace(options.subject, defined_access(home, options.connection), options.connection, created=False)
     else:
         broker = options.broker or ""
-        place = TopicPlace(options.subject, Access(broker), connection_to_create(home, broker), created=True)
+        place = TopicPlace(options.subject, BrokerAccess(broker), connection_to_create(home, broker), created=True)
     return propose_for_topic(place.with_registry(client, login), file)
 
 

@@ -13,7 +13,7 @@ from calve.cli.show import counted, styled
 from calve.definitions.objects import Definition
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import InvalidInput
-from calve.plan.changes import Blocked, ChangePlan, Step
+from calve.plan.changes import Blocked, DefinitionPlan, PlanStep
 from calve.spark.on_demand import spark_on_demand
 from calve.statements.reconcile import apply, plan, read_files
 
@@ -77,7 +77,7 @@ def _names(blocked: tuple[Blocked, ...]) -> str:
     return ", ".join(f"{one.kind.value.lower()} {one.name}" for one in blocked)
 
 
-def lines_of(planned: ChangePlan) -> list[str]:
+def lines_of(planned: DefinitionPlan) -> list[str]:
     """The plan for people."""
     found: list[str] = []
     for step in planned.steps:
@@ -96,7 +96,7 @@ def lines_of(planned: ChangePlan) -> list[str]:
     return [*found, _summary(planned)]
 
 
-def _step(step: Step) -> list[str]:
+def _step(step: PlanStep) -> list[str]:
     mark = "  (dangerous)" if step.dangerous else ""
     found = [f"{step.kind.value.lower()} {step.name}: {step.action}{mark}"]
     found += [f"  {text}" for text in step.differences]
@@ -104,7 +104,7 @@ def _step(step: Step) -> list[str]:
     return [*found, *(f"  {'!' if effect.dangerous else '>'} {effect.text}" for effect in step.effects)]
 
 
-def _summary(planned: ChangePlan) -> str:
+def _summary(planned: DefinitionPlan) -> str:
     if planned.empty:
         return "Nothing to do: the definitions are as the file says."
     if planned.blocked:
@@ -122,7 +122,7 @@ def _print(console: Console, line: str) -> None:
     console.print(styled((line, style)) if style else line, soft_wrap=True)
 
 
-def to_json(planned: ChangePlan) -> dict[str, Any]:
+def to_json(planned: DefinitionPlan) -> dict[str, Any]:
     """The plan for programs."""
     return {
         "empty": planned.empty,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from calve.api.folders import FolderRead
     from calve.changelog.changes import ChangeOptions, FilteredChanges, LocalChanges
     from calve.definitions.workplace import Workplace
-    from calve.model.changelog import ChangePlan
+    from calve.model.changelog import ChangeScanPlan
     from calve.reader.read import FilteredRead
 
 TABLE_LIMIT = 20
@@ -288,7 +288,7 @@ def describe_scan(plan: ScanPlan, name: str) -> list[str]:
     return lines
 
 
-def describe_changes(plan: "ChangePlan", name: str) -> list[str]:
+def describe_changes(plan: "ChangeScanPlan", name: str) -> list[str]:
     """The lines that describe the plan to read changes."""
     if plan.until_id is None:
         return [f"{name} has no snapshot: nothing is read."]

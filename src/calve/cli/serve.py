@@ -49,7 +49,7 @@ def _server(
     home: Path, options: PageOptions, statuses: Callable[[], list[Status]], registry: CollectorRegistry
 ) -> "PageServer":
     try:
-        from calve.web.access import Access
+        from calve.web.access import PageAccess
         from calve.web.app import page_app
         from calve.web.home import HomeView
         from calve.web.server import PageServer
@@ -59,7 +59,7 @@ def _server(
             detail=f"{error}.",
             hint='Install them with pip install "calve[web]".',
         ) from error
-    access = Access(options.host, options.token)
+    access = PageAccess(options.host, options.token)
     app = page_app(HomeView(home, statuses), lambda: generate_latest(registry).decode(), access)
     return PageServer(app, access, options.port)
 

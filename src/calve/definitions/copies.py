@@ -16,7 +16,7 @@ from typing import Final
 
 from calve.definitions.edits import from_json, to_json
 from calve.definitions.objects import Definition
-from calve.definitions.pending import Moment
+from calve.definitions.pending import PendingState
 from calve.errors import CalveError
 
 FORMAT: Final = 1
@@ -45,7 +45,7 @@ class DefinitionsCopy:
             part.replace(_file(home))
 
 
-def read_copy(home: Path, moment: Moment) -> list[Definition] | None:
+def read_copy(home: Path, moment: PendingState) -> list[Definition] | None:
     """The definitions of the metastore as they are at this moment; None if the copy does not show them."""
     if not moment.metadata:
         return []  # nothing was ever moved there

@@ -16,7 +16,7 @@ from calve.clock import SystemClock
 from calve.definitions.copies import DefinitionsCopy
 from calve.definitions.edits import Steps, created, dropped, replaced
 from calve.definitions.objects import COMPONENTS, Definition
-from calve.definitions.pending import NAMESPACE, Moment, PendingEdits
+from calve.definitions.pending import NAMESPACE, PendingEdits, PendingState
 from calve.definitions.units import DefinitionUnit, Placed, calve_views, partition_of
 from calve.errors import CommitConflict, TransientError
 from calve.iceberg.small_tables.partition_files import TableVersion
@@ -42,7 +42,7 @@ class _Look:
     seen: Mapping[ObjectKind, TableVersion]
     stored: tuple[Placed, ...]
     """Those of the metastore."""
-    pending: Moment
+    pending: PendingState
 
     @property
     def copy(self) -> DefinitionsCopy:

@@ -42,7 +42,7 @@ _MOMENTS: Final = (
 
 
 @dataclass(frozen=True)
-class Moment:
+class PendingState:
     """What the SQLite file says, in one transaction."""
 
     metadata: Mapping[str, str]
@@ -76,12 +76,12 @@ class PendingEdits:
         self._home = home
         self._database = Path(location.removeprefix("file://")) / "catalog.db"
 
-    def read(self) -> Moment:
+    def read(self) -> PendingState:
         """Raises TransientError if the file cannot be read."""
         try:
             self._database.stat()
         except FileNotFoundError:
-            return Moment({}, (), 0)
+            return PendingState({}, (), 0)
         except OSError as error:
             raise _failed("reading the definitions", error) from error
         with _naming(self._database), closing(self._connect()) as connection, connection:
@@ -90,10 +90,10 @@ class PendingEdits:
             found = connection.execute(_MOMENTS, (_CATALOG, NAMESPACE)) if "iceberg_tables" in tables else ()
             metadata = {name: location for name, location in found if name in COMPONENTS.values()}
             if "calve_edits" not in tables:
-                return Moment(metadata, (), 0)
+                return PendingState(metadata, (), 0)
             edits = [_steps(text) for (text,) in connection.execute("SELECT steps FROM calve_edits ORDER BY number")]
             numbers = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'calve_edits'").fetchone()
-            return Moment(metadata, tuple(edits), numbers[0] if numbers else 0)
+            return PendingState(metadata, tuple(edits), numbers[0] if numbers else 0)
 
     def add(self, steps: Steps) -> None:
         """Store an edit. Only under the lock. Raises TransientError if it was not stored."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from calve.definitions.copies import read_copy
 from calve.definitions.edits import Steps, created, dropped, replaced
 from calve.definitions.objects import Definition
-from calve.definitions.pending import MOST, Moment, PendingEdits
+from calve.definitions.pending import MOST, PendingEdits, PendingState
 from calve.errors import CalveError
 from calve.sql.names import Identifier
 from calve.sql.statements import ObjectKind
@@ -102,7 +102,7 @@ class HomeDefinitions:
         self._metastore().edit(plan)
         self._copy_again()
 
-    def _applied(self, moment: Moment) -> list[Definition] | None:
+    def _applied(self, moment: PendingState) -> list[Definition] | None:
         known = read_copy(self._home, moment)
         return None if known is None else moment.applied(known)
 

@@ -73,9 +73,9 @@ from calve.iceberg.snapshot.history import (
     other_sinks,
     stated_progress,
 )
-from calve.iceberg.snapshot.removal import NOTHING_REMOVED, Removal, remove_all, remove_deletes
+from calve.iceberg.snapshot.removal import NOTHING_REMOVED, ManifestRemoval, remove_all, remove_deletes
 from calve.iceberg.snapshot.removal_journal import RemovalJournal
-from calve.iceberg.snapshot.retention import Policy
+from calve.iceberg.snapshot.retention import ExpiryPolicy
 from calve.model.checkpoint import RowKind
 from calve.model.files import NO_NEEDS, ColumnNeeds, KeyPlace, Manifest, WriteTarget, WrittenFile
 from calve.model.health import TableHealth
@@ -250,7 +250,7 @@ class IcebergTable:
         self._expire()
         return progress
 
-    def _check_replaced(self, removal: Removal, proposal: Proposal) -> None:
+    def _check_replaced(self, removal: ManifestRemoval, proposal: Proposal) -> None:
         """Check that all deletes that the new ones contain leave the table: a data file must not have two vectors."""
         found, expected = removal.counts.get("removed-delete-files", 0), len(set(proposal.replaced_deletes))
         if found < expected:  # a foreign writer may have listed one twice
@@ -261,7 +261,7 @@ class IcebergTable:
 
     def _expire(self) -> None:
         """Remove expired snapshots, if there are enough of them. A failure is retried after a later commit."""
-        policy, self._commits = Policy(self._retention, self._branch, self._clock.now_ms()), self._commits + 1
+        policy, self._commits = ExpiryPolicy(self._retention, self._branch, self._clock.now_ms()), self._commits + 1
         if self._commits < self._expiry_from or not may_be_due(self._metadata, policy):
             return
         self._expiry_from = self._commits + len(self._metadata.snapshots) // _LOOK_SHARE

@@ -17,7 +17,7 @@ from calve.infer.folders import FolderReader
 from calve.infer.sample import Sample, Sampled, counted
 from calve.infer.schemas import avro_fields, avro_image, connect_fields, image_fields, json_schema_fields
 from calve.infer.topics import sample_topic, schema_of_values
-from calve.infer.values import Notes, declared, type_of_json, type_of_texts
+from calve.infer.values import InferenceNotes, declared, type_of_json, type_of_texts
 from calve.model.change import RESERVED_PREFIX
 from calve.model.relation import FilesInput, KafkaInput, KnownColumn, SourcePlan
 from calve.model.spec import Debezium, Diff, Envelope
@@ -35,7 +35,7 @@ class Inferred:
     columns: tuple[KnownColumn, ...]
     looked: str
     """At what: `3 files, 120 records`."""
-    notes: Notes = field(default_factory=Notes)
+    notes: InferenceNotes = field(default_factory=InferenceNotes)
     problems: tuple[str, ...] = ()
     """Records of the sample that these columns cannot read."""
 
@@ -53,7 +53,7 @@ def infer_columns(plan: SourcePlan, reveal: Reveal) -> Inferred:
 
     Raises InvalidInput if there is nothing to infer from, and TransientError.
     """
-    notes = Notes()
+    notes = InferenceNotes()
     match plan.input:
         case FilesInput() as found:
             sample = FolderReader(found.path, found.format, dict(found.options)).sample(notes)
@@ -71,7 +71,7 @@ def inferred(
     fields: Mapping[str, T.DataType],
     known: Sequence[KnownColumn],
     envelope: Envelope | None,
-    notes: Notes,
+    notes: InferenceNotes,
 ) -> Inferred:
     """The columns of `fields`, and before them declared ones that are not among these; checked against the sample.
 
@@ -112,7 +112,7 @@ def inferred(
 
 
 def columns_of_sample(
-    sample: Sample, envelope: Envelope | None, key: Sequence[str], notes: Notes
+    sample: Sample, envelope: Envelope | None, key: Sequence[str], notes: InferenceNotes
 ) -> dict[str, T.DataType]:
     """The columns that a sample shows, by name."""
     if sample.typed is not None:
@@ -144,7 +144,7 @@ def _typed_image(fields: Mapping[str, T.DataType]) -> dict[str, T.DataType]:
 
 
 def _of_records(
-    records: Sequence[Sampled], envelope: Envelope | None, key: Sequence[str], notes: Notes
+    records: Sequence[Sampled], envelope: Envelope | None, key: Sequence[str], notes: InferenceNotes
 ) -> dict[str, T.DataType]:
     changes = isinstance(envelope, Debezium)
     by_schema = _by_schema_parts(records, notes, changes=changes)
@@ -164,7 +164,7 @@ def _of_records(
 
 
 def _only_in_keys(
-    records: Sequence[Sampled], fields: Mapping[str, T.DataType], key: Sequence[str], notes: Notes
+    records: Sequence[Sampled], fields: Mapping[str, T.DataType], key: Sequence[str], notes: InferenceNotes
 ) -> dict[str, T.DataType]:
     """The key columns that only Kafka's keys have."""
     known = {name.lower() for name in fields}
@@ -179,7 +179,7 @@ def rows_of(records: Sequence[Sampled], *, changes: bool) -> list[dict[str, Any]
     return [record.value for record in records if isinstance(record.value, dict)]
 
 
-def _by_schema_parts(records: Sequence[Sampled], notes: Notes, *, changes: bool) -> dict[str, T.DataType]:
+def _by_schema_parts(records: Sequence[Sampled], notes: InferenceNotes, *, changes: bool) -> dict[str, T.DataType]:
     """The columns in the schema parts of all records."""
     merged: dict[str, T.DataType] = {}
     seen: list[Any] = []
@@ -196,7 +196,9 @@ def _by_schema_parts(records: Sequence[Sampled], notes: Notes, *, changes: bool)
     return merged
 
 
-def _type_in_keys(records: Sequence[Sampled], name: str, key: Sequence[str], notes: Notes) -> T.DataType | None:
+def _type_in_keys(
+    records: Sequence[Sampled], name: str, key: Sequence[str], notes: InferenceNotes
+) -> T.DataType | None:
     """The type of a key column in Kafka's keys; None if these do not have it either."""
     found: list[Any] = []
     for record in records:
@@ -229,7 +231,7 @@ def _unreadable(sample: Sample, fields: Mapping[str, T.DataType], envelope: Enve
 
 
 def _of_topic(
-    found: KafkaInput, plan: SourcePlan, reveal: Reveal, notes: Notes
+    found: KafkaInput, plan: SourcePlan, reveal: Reveal, notes: InferenceNotes
 ) -> tuple[Sample, dict[str, T.DataType]]:
     registry = registry_of(found.registry, reveal) if found.registry else None
     avro = Avro(found.avro_schema, registry) if found.format == "avro" else None
@@ -252,7 +254,7 @@ def _of_topic(
 
 
 def of_registry(
-    registry: RegistryClient, topic: str, envelope: Envelope | None, notes: Notes
+    registry: RegistryClient, topic: str, envelope: Envelope | None, notes: InferenceNotes
 ) -> tuple[dict[str, T.DataType] | None, str]:
     """The columns of a topic by the newest schema of its values, and which that is; None if there is none."""
     registered = schema_of_values(registry, topic)
@@ -261,7 +263,7 @@ def of_registry(
     return fields_of(registered, envelope, notes), f"schema {registered.subject} version {registered.version}"
 
 
-def fields_of(registered: RegisteredSchema, envelope: Envelope | None, notes: Notes) -> dict[str, T.DataType]:
+def fields_of(registered: RegisteredSchema, envelope: Envelope | None, notes: InferenceNotes) -> dict[str, T.DataType]:
     """The columns of a registered schema. Raises InvalidInput for one whose records calve does not read."""
     match registered.kind:
         case "AVRO":
@@ -275,7 +277,7 @@ def fields_of(registered: RegisteredSchema, envelope: Envelope | None, notes: No
     )
 
 
-def _of_avro(schema: Any, envelope: Envelope | None, notes: Notes) -> dict[str, T.DataType]:
+def _of_avro(schema: Any, envelope: Envelope | None, notes: InferenceNotes) -> dict[str, T.DataType]:
     if not isinstance(envelope, Debezium):
         return avro_fields(schema, notes)
     image = avro_image(schema)

@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.analyze.column_types import common_type, spark_type
 from calve.errors import InvalidInput, TransientError
 from calve.infer.sample import MOST_FILES, MOST_RECORDS, Sample, Sampled, counted, sampled
-from calve.infer.values import Notes, declared
+from calve.infer.values import InferenceNotes, declared
 from calve.records.documents import Malformed
 from calve.storage.listing import FileListing, KnownFile
 
@@ -46,7 +46,7 @@ class FolderReader:
     options: Mapping[str, str]
     """Spark's names: header, sep, nullValue."""
 
-    def sample(self, notes: Notes) -> Sample:
+    def sample(self, notes: InferenceNotes) -> Sample:
         """Read a sample. Raises InvalidInput if there is nothing to infer from, and TransientError."""
         listing = FileListing.of(self.path)
         files = sorted(file for file in listing.files() if file.size)
@@ -217,7 +217,7 @@ def _is_name(cell: str) -> bool:
 # ---- files with types
 
 
-def _typed_sample(listing: FileListing, files: Sequence[KnownFile], form: str, notes: Notes) -> Sample:
+def _typed_sample(listing: FileListing, files: Sequence[KnownFile], form: str, notes: InferenceNotes) -> Sample:
     read = _parquet_columns if form == "parquet" else _orc_columns
     with ThreadPoolExecutor(_THREADS) as pool:
         schemas = list(pool.map(lambda file: read(listing, file), files))

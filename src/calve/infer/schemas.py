@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
-from calve.infer.values import Notes, are_field_names
+from calve.infer.values import InferenceNotes, are_field_names
 from calve.model.types import MAX_PRECISION
 
 _VARIABLE_SCALE = 10
@@ -52,13 +52,13 @@ _CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 
 
-def connect_fields(fields: Any, notes: Notes, prefix: str = "") -> dict[str, T.DataType]:
+def connect_fields(fields: Any, notes: InferenceNotes, prefix: str = "") -> dict[str, T.DataType]:
     """The columns in the list of fields of a schema part."""
     listed = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
     return {str(field.get("field")): _connect_type(field, f"{prefix}{field.get('field')}", notes) for field in listed}
 
 
-def image_fields(schema: Any, notes: Notes) -> dict[str, T.DataType]:
+def image_fields(schema: Any, notes: InferenceNotes) -> dict[str, T.DataType]:
     """The columns of the table in the schema part of a change record: those of `after`, else of `before`."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     found = {field.get("field"): field for field in fields or () if isinstance(field, dict)}
@@ -66,7 +66,7 @@ def image_fields(schema: Any, notes: Notes) -> dict[str, T.DataType]:
     return connect_fields(image.get("fields"), notes)
 
 
-def _connect_type(field: Mapping[str, Any], path: str, notes: Notes) -> T.DataType:
+def _connect_type(field: Mapping[str, Any], path: str, notes: InferenceNotes) -> T.DataType:
     name = str(field.get("name") or "")
     if name == _CONNECT_DECIMAL:
         return _connect_decimal(field, path, notes)
@@ -94,7 +94,7 @@ def _connect_type(field: Mapping[str, Any], path: str, notes: Notes) -> T.DataTy
     return _CONNECT.get(str(kind), T.StringType())
 
 
-def _connect_decimal(field: Mapping[str, Any], path: str, notes: Notes) -> T.DataType:
+def _connect_decimal(field: Mapping[str, Any], path: str, notes: InferenceNotes) -> T.DataType:
     parameters = field.get("parameters")
     given = parameters if isinstance(parameters, dict) else {}
     precision = str(given.get("connect.decimal.precision", ""))
@@ -107,12 +107,12 @@ def _connect_decimal(field: Mapping[str, Any], path: str, notes: Notes) -> T.Dat
     return _decimal(int(precision), int(scale), path, notes)
 
 
-def _variable_decimal(path: str, notes: Notes) -> T.DataType:
+def _variable_decimal(path: str, notes: InferenceNotes) -> T.DataType:
     notes.add(path, "a decimal whose scale varies: set the scale")
     return T.DecimalType(MAX_PRECISION, _VARIABLE_SCALE)
 
 
-def _decimal(precision: int, scale: int, path: str, notes: Notes) -> T.DataType:
+def _decimal(precision: int, scale: int, path: str, notes: InferenceNotes) -> T.DataType:
     if not 0 < precision <= MAX_PRECISION or not 0 <= scale <= precision:
         notes.add(path, f"DECIMAL({precision},{scale}) exceeds {MAX_PRECISION} digits")
         return T.StringType()
@@ -150,14 +150,14 @@ _LOGICAL: dict[tuple[str, str], T.DataType] = {
 """Those that the decoder knows; values of others have their base type."""
 
 
-def avro_fields(schema: Any, notes: Notes) -> dict[str, T.DataType]:
+def avro_fields(schema: Any, notes: InferenceNotes) -> dict[str, T.DataType]:
     """The columns of a parsed schema of a record. Raises InvalidInput for any other schema."""
     return _AvroTypes(schema, notes).columns()
 
 
 def avro_image(schema: Any) -> Any:
     """The schema of `after` in a schema of change records; None if it is none."""
-    types = _AvroTypes(schema, Notes())
+    types = _AvroTypes(schema, InferenceNotes())
     fields = {field["name"]: field["type"] for field in types.record(schema).get("fields", ())}
     if not {"before", "after", "op"} <= set(fields):
         return None
@@ -171,7 +171,7 @@ _NAMED = "__named_schemas"
 class _AvroTypes:
     """Walks through a schema."""
 
-    def __init__(self, schema: Any, notes: Notes) -> None:
+    def __init__(self, schema: Any, notes: InferenceNotes) -> None:
         self._schema = schema
         self._notes = notes
         self.named: dict[str, Any] = dict(schema.get(_NAMED, {})) if isinstance(schema, dict) else {}
@@ -262,7 +262,7 @@ _JSON = {"boolean": T.BooleanType(), "integer": T.LongType(), "number": T.Double
 _FORMATS = {"date-time": T.TimestampType(), "date": T.DateType()}
 
 
-def json_schema_fields(text: str, notes: Notes, *, changes: bool) -> dict[str, T.DataType]:
+def json_schema_fields(text: str, notes: InferenceNotes, *, changes: bool) -> dict[str, T.DataType]:
     """The columns of a JSON Schema of objects, or of `after` in one of change records. Raises InvalidInput."""
     try:
         schema = json.loads(text)
@@ -283,7 +283,7 @@ def json_schema_fields(text: str, notes: Notes, *, changes: bool) -> dict[str, T
 class _JsonTypes:
     """Walks through a schema, and follows references within it."""
 
-    def __init__(self, root: Any, notes: Notes) -> None:
+    def __init__(self, root: Any, notes: InferenceNotes) -> None:
         self._root = root
         self._notes = notes
 

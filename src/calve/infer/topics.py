@@ -8,7 +8,7 @@ from calve.infer.sample import MOST_RECORDS, Sample, Sampled, counted, sampled
 from calve.records import frames
 from calve.records.documents import Malformed
 from calve.source.kafka.avro import Avro, RegisteredSchema, RegistryClient
-from calve.source.kafka.brokers import Access, Brokers
+from calve.source.kafka.brokers import BrokerAccess, Brokers
 from calve.source.kafka.position import OffsetRange
 from calve.source.kafka.reader import TopicReader
 from calve.spark.version import arrow_schema_of
@@ -16,7 +16,7 @@ from calve.spark.version import arrow_schema_of
 _AT_LEAST = 10
 
 
-def sample_topic(access: Access, topic: str, avro: Avro | None) -> Sample:
+def sample_topic(access: BrokerAccess, topic: str, avro: Avro | None) -> Sample:
     """Read the first and the last records of every partition; none if the topic is empty.
 
     Raises InvalidInput if there is no such topic, and TransientError.

@@ -45,7 +45,7 @@ _DATE, _LOCAL, _MOMENT = (scalar(kind(), _SETTINGS) for kind in (T.DateType, T.T
 
 
 @dataclass
-class Notes:
+class InferenceNotes:
     """What somebody should look at, by column."""
 
     by_column: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def _is_part(path: str, column: str) -> bool:
     return path == column or path.startswith((f"{column}.", f"{column}["))
 
 
-def type_of_json(values: Sequence[Any], path: str, notes: Notes, depth: int = 0) -> T.DataType:
+def type_of_json(values: Sequence[Any], path: str, notes: InferenceNotes, depth: int = 0) -> T.DataType:
     """The type of a column with these values, which were parsed by `records.documents`."""
     present = [value for value in values if value is not None]
     kinds = {_kind(value) for value in present}
@@ -96,7 +96,7 @@ def type_of_json(values: Sequence[Any], path: str, notes: Notes, depth: int = 0)
             return _nested(depth) or _object_type(present, path, notes, depth + 1)
 
 
-def type_of_texts(values: Sequence[str | None], path: str, notes: Notes) -> T.DataType:
+def type_of_texts(values: Sequence[str | None], path: str, notes: InferenceNotes) -> T.DataType:
     """The type of a column of a CSV file with these values."""
     present = [value for value in values if value is not None]
     if not present:
@@ -150,7 +150,7 @@ def _number(text: str) -> int | Decimal:
 # ---- numbers
 
 
-def _number_type(values: Sequence[int | Decimal], path: str, notes: Notes) -> T.DataType:
+def _number_type(values: Sequence[int | Decimal], path: str, notes: InferenceNotes) -> T.DataType:
     fractions = [value for value in values if isinstance(value, Decimal)]
     if not fractions:
         return _whole_type([int(value) for value in values], path, notes)
@@ -171,7 +171,7 @@ def _number_type(values: Sequence[int | Decimal], path: str, notes: Notes) -> T.
     return T.StringType()
 
 
-def _whole_type(values: Sequence[int], path: str, notes: Notes) -> T.DataType:
+def _whole_type(values: Sequence[int], path: str, notes: InferenceNotes) -> T.DataType:
     if all(-_LONG <= value < _LONG for value in values):
         unit = next((unit for unit, factor in _UNITS.items() if _are_times(values, factor)), None)
         if unit is not None:
@@ -214,7 +214,7 @@ def _fits_double(value: int | Decimal) -> bool:
 # ---- strings
 
 
-def _decimals_in_strings(values: Sequence[str], path: str, notes: Notes) -> T.DataType | None:
+def _decimals_in_strings(values: Sequence[str], path: str, notes: InferenceNotes) -> T.DataType | None:
     """The type of numbers that are in strings so that their fractions stay exact; None if they are something else."""
     if not all(_PLAIN_NUMBER.fullmatch(value) for value in values):
         return None
@@ -228,7 +228,7 @@ def _decimals_in_strings(values: Sequence[str], path: str, notes: Notes) -> T.Da
     return T.DecimalType(max(precision, _USUAL_PRECISION), scale)
 
 
-def _text_type(values: Sequence[str], path: str, notes: Notes) -> T.DataType:
+def _text_type(values: Sequence[str], path: str, notes: InferenceNotes) -> T.DataType:
     if _all_fit(_DATE, values):
         return T.DateType()
     zoned = sum(_ZONED.fullmatch(value) is not None for value in values)
@@ -255,7 +255,7 @@ def _fits(convert: Callable[..., Any], value: str) -> bool:
 # ---- objects
 
 
-def _object_type(values: Sequence[dict[str, Any]], path: str, notes: Notes, depth: int) -> T.DataType:
+def _object_type(values: Sequence[dict[str, Any]], path: str, notes: InferenceNotes, depth: int) -> T.DataType:
     fields = Counter(name for value in values for name in value)
     found = sum(fields.values())
     varied = len(fields) > _MANY_KEYS and found < _RARE * len(fields) * len(values)

@@ -27,7 +27,7 @@ from calve.catalog.discard import discard
 from calve.errors import CalveError, CommitConflict, InvalidInput, TransientError
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.loading import load_table
-from calve.iceberg.planning.compaction_groups import BY_HAND, Groups, Policy
+from calve.iceberg.planning.compaction_groups import BY_HAND, CompactionPolicy, Groups
 from calve.iceberg.snapshot.compaction import CompactionBase, CompactionOwner, CompactionPlan, Compactions, Exchange
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
 from calve.keylookup.search import SparkJobs, reading, write_deletes_of_new
@@ -196,7 +196,7 @@ class Compactor:
         self._written: set[str] = set()
         """Files that were committed: a policy that rewrites everything leaves them."""
 
-    def plan(self, policy: Policy) -> CompactionPlan | None:
+    def plan(self, policy: CompactionPolicy) -> CompactionPlan | None:
         """Plan what is due; None if nothing is. Raises TransientError, InvalidInput, FencedError."""
         table = load_table(self._catalog, self._scope.name)
         return self._compactions.plan(table, policy, self._scope.where, self._written)
@@ -345,7 +345,7 @@ def compact(
     catalog: Catalog,
     scope: CompactionScope,
     tools: ConversionTools,
-    policy: Policy = BY_HAND,
+    policy: CompactionPolicy = BY_HAND,
     say: Callable[[str], None] = lambda _: None,
 ) -> Compacted | None:
     """Compact everything that is due; None if nothing is. `say` is told what happens.
@@ -385,7 +385,9 @@ def _commit_or_abandon(compactor: Compactor, ready: RewrittenFiles) -> Compacted
     return committed
 
 
-def due(catalog: Catalog, scope: CompactionScope, tools: ConversionTools, policy: Policy = BY_HAND) -> Groups | None:
+def due(
+    catalog: Catalog, scope: CompactionScope, tools: ConversionTools, policy: CompactionPolicy = BY_HAND
+) -> Groups | None:
     """Return the groups that `compact` would rewrite in its first round; None if nothing is due."""
     plan = Compactor(catalog, scope, tools).plan(policy)
     return None if plan is None else plan.groups

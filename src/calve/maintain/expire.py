@@ -19,7 +19,7 @@ from calve.iceberg.snapshot.expired_files import IcebergFiles, TableNames, load_
 from calve.iceberg.snapshot.expiry import expire, expiry_of, refusal_of, retention_warning
 from calve.iceberg.snapshot.history import NamedSink
 from calve.iceberg.snapshot.removal_journal import RemovalJournal
-from calve.iceberg.snapshot.retention import Expired, Policy
+from calve.iceberg.snapshot.retention import Expired, ExpiryPolicy
 from calve.lake import TableRef
 from calve.maintain.removal import InFlight, Removal
 from calve.model.spec import GRACE_MS, LEAST_GRACE_MS, LEAST_RETENTION_MS, RetentionOptions
@@ -92,7 +92,7 @@ def expire_snapshots(  # noqa: PLR0913 - those after the star are options by nam
     now, catalog = clock or SystemClock(), table.lake.open()
     store = state or table.lake.state_root(None)
     options = RetentionOptions(_millis(older_than), min_snapshots, thin, _grace_ms(grace, force=force))
-    policy = Policy(options, branch, now.now_ms(), batch=1, force=force)
+    policy = ExpiryPolicy(options, branch, now.now_ms(), batch=1, force=force)
     journal = RemovalJournal(store)
     warnings = [] if force else _warnings(older_than, grace)
 

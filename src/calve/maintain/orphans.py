@@ -153,7 +153,7 @@ def remove_orphans(
 ) -> OrphanReport:
     """Remove the orphan files of a table. `states` are further known state locations, which must not be in its folder.
 
-    Notes are kept in the home folder. Raises TransientError; InvalidInput if the folder holds other things, too;
+    OrphanNotes are kept in the home folder. Raises TransientError; InvalidInput if the folder holds other things, too;
     TerminalError if the names of files in the metadata and in the listing do not match.
     """
     job = _OrphanJob(table, options or OrphanOptions(), states, clock or SystemClock(), RandomIds(), say)
@@ -202,7 +202,7 @@ class _OrphanJob:
             self._list(first, listing, expected)
             reached("orphans.listed")
             named, withheld = self._look(first)
-            notes = Notes.read(self._notes_file(first))
+            notes = OrphanNotes.read(self._notes_file(first))
             candidates = Path(scratch) / "candidates.arrow"
             holds = {tag: notes.holds.get(tag, now_ms) for tag in self._holds}
             decide = _Decision(first, self._options, notes, holds, now_ms, only_lists=bool(withheld))
@@ -454,7 +454,7 @@ class _Decision:
         self,
         view: TableView,
         options: OrphanOptions,
-        notes: "Notes",
+        notes: "OrphanNotes",
         holds: Mapping[str, int],
         now_ms: int,
         *,
@@ -503,14 +503,14 @@ class _Decision:
         return self._now_ms - noted_ms >= self._options.age_ms and not self.is_withheld(below, noted_ms)
 
 
-class Notes:
+class OrphanNotes:
     """Which orphans earlier runs found, and when; and when each hold was first seen."""
 
     def __init__(self, file: Path, hashes: NDArray[np.uint64], times: NDArray[np.int64], holds: dict[str, int]) -> None:
         self._file, self._hashes, self._times, self.holds = file, hashes, times, holds
 
     @classmethod
-    def read(cls, file: Path) -> "Notes":
+    def read(cls, file: Path) -> "OrphanNotes":
         """Read the notes; damaged or missing ones are empty, so that everything waits again."""
         hashes, times, holds = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], dict[str, int]()
         try:

@@ -100,7 +100,7 @@ _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True)
-class Comparison(Leaf):
+class ValueComparison(Leaf):
     """Compares a column with a value."""
 
     operator: Operator
@@ -194,32 +194,32 @@ class Either(Filter):
 
 def eq(column: str, value: Value) -> Filter:
     """The column has this value."""
-    return Comparison(column, Operator.EQUAL, _given(column, value))
+    return ValueComparison(column, Operator.EQUAL, _given(column, value))
 
 
 def ne(column: str, value: Value) -> Filter:
     """The column has a different value or is null."""
-    return Comparison(column, Operator.NOT_EQUAL, _given(column, value))
+    return ValueComparison(column, Operator.NOT_EQUAL, _given(column, value))
 
 
 def lt(column: str, value: Value) -> Filter:
     """The column is less."""
-    return Comparison(column, Operator.LESS, _given(column, value))
+    return ValueComparison(column, Operator.LESS, _given(column, value))
 
 
 def le(column: str, value: Value) -> Filter:
     """The column is less or equal."""
-    return Comparison(column, Operator.LESS_OR_EQUAL, _given(column, value))
+    return ValueComparison(column, Operator.LESS_OR_EQUAL, _given(column, value))
 
 
 def gt(column: str, value: Value) -> Filter:
     """The column is greater."""
-    return Comparison(column, Operator.GREATER, _given(column, value))
+    return ValueComparison(column, Operator.GREATER, _given(column, value))
 
 
 def ge(column: str, value: Value) -> Filter:
     """The column is greater or equal."""
-    return Comparison(column, Operator.GREATER_OR_EQUAL, _given(column, value))
+    return ValueComparison(column, Operator.GREATER_OR_EQUAL, _given(column, value))
 
 
 def one_of(column: str, values: Iterable[Value]) -> Filter:
@@ -296,7 +296,7 @@ def _mask(table: pa.Table, condition: Filter) -> Any:
 
 def _leaf(column: pa.Array, leaf: Leaf) -> Any:
     match leaf:
-        case Comparison(operator=operator, value=value):
+        case ValueComparison(operator=operator, value=value):
             answers = _COMPARE_COLUMNS[operator](column, pa.scalar(value, column.type))
             return pc.fill_null(answers, operator is Operator.NOT_EQUAL)
         case Membership(members=members, negated=negated):

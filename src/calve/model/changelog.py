@@ -40,7 +40,7 @@ class ChangeType(StrEnum):
 
 
 @dataclass(frozen=True)
-class Step:
+class ChangeStep:
     """A snapshot whose rows may differ from those of the snapshot before it."""
 
     snapshot_id: int
@@ -93,14 +93,14 @@ class ChangedFile:
 
 
 @dataclass(frozen=True)
-class ChangePlan:
+class ChangeScanPlan:
     """The plan to read the changes of a range."""
 
     since_id: int | None
     """None for the start of the table."""
     until_id: int | None
     """None for a table without snapshots."""
-    steps: tuple[Step, ...]
+    steps: tuple[ChangeStep, ...]
     files: tuple[ChangedFile, ...]
     snapshots: int
     """Number in the range, including those that change no rows."""

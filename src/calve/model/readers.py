@@ -153,7 +153,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableEncodings:
     """A format version, and the encodings that a table of a sink may have in it."""
 
     version: int
@@ -164,20 +164,20 @@ class Layout:
         return [one.why_not(e) for one in readers for e in self.encodings if not one.reads(e)]
 
 
-def layouts(*, by_key: bool, keeps_all: bool) -> tuple[Layout, Layout]:
+def layouts(*, by_key: bool, keeps_all: bool) -> tuple[TableEncodings, TableEncodings]:
     """The two layouts of a sink's table: of version 2, and of version 3.
 
     `by_key`: it writes equality deletes. `keeps_all`: it deletes nothing. A reader of version 3 has to know vectors
     even then: other writers and compactions of the table may write them.
     """
     if keeps_all:
-        return Layout(_ICEBERG_V2, ()), Layout(_ICEBERG_V3, (Encoding.VECTOR,))
+        return TableEncodings(_ICEBERG_V2, ()), TableEncodings(_ICEBERG_V3, (Encoding.VECTOR,))
     old = Encoding.EQUALITY if by_key else Encoding.POSITION
     new = (Encoding.EQUALITY, Encoding.VECTOR) if by_key else (Encoding.VECTOR,)
-    return Layout(_ICEBERG_V2, (old,)), Layout(_ICEBERG_V3, new)
+    return TableEncodings(_ICEBERG_V2, (old,)), TableEncodings(_ICEBERG_V3, new)
 
 
-def version_for(readers: Sequence[Reader], choices: Sequence[Layout], asked: int | None) -> int | None:
+def version_for(readers: Sequence[Reader], choices: Sequence[TableEncodings], asked: int | None) -> int | None:
     """The format version that all readers can read; None if they read both, and the table decides.
 
     `asked` is the version that the user asks for, if any. Raises InvalidInput if some reader cannot read any.

@@ -13,7 +13,7 @@ _FOLDER = "letters"
 
 
 @dataclass(frozen=True)
-class Request:
+class ReplayRequest:
     """The letters of a replay that is not finished."""
 
     id: str
@@ -29,7 +29,7 @@ class Request:
         return json.dumps(body | {"letters": sorted(self.digests)}).encode()
 
     @classmethod
-    def parse(cls, data: bytes) -> "Request":
+    def parse(cls, data: bytes) -> "ReplayRequest":
         """Inverse of `to_bytes`."""
         body = json.loads(data)
         until = datetime.fromisoformat(body["until"])
@@ -42,15 +42,15 @@ class Requests:
     def __init__(self, store: StateStore) -> None:
         self._store = store
 
-    def unfinished(self) -> list[Request]:
+    def unfinished(self) -> list[ReplayRequest]:
         """Requests of replays that were interrupted. Raises TransientError."""
         found = (self._store.read(name) for name in self._store.list(_FOLDER))
-        return [Request.parse(data) for data in found if data is not None]
+        return [ReplayRequest.parse(data) for data in found if data is not None]
 
-    def put(self, request: Request) -> None:
+    def put(self, request: ReplayRequest) -> None:
         """Write a request. Raises TransientError."""
         self._store.put(f"{_FOLDER}/{request.id}", request.to_bytes())
 
-    def remove(self, request: Request) -> None:
+    def remove(self, request: ReplayRequest) -> None:
         """Forget a request. Raises TransientError."""
         self._store.delete(f"{_FOLDER}/{request.id}")

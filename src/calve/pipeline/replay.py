@@ -48,7 +48,7 @@ from calve.model.letters import LetterChoice, ReplayReport
 from calve.model.spec import Pace, SinkSpec
 from calve.pipeline.dead_letters import LETTERS_PER_FILE, checkpoints_of, run_spark
 from calve.pipeline.feed import Checkpoint, FeedThread, Take
-from calve.pipeline.letter_requests import Request, Requests
+from calve.pipeline.letter_requests import ReplayRequest, Requests
 from calve.pipeline.pipeline import Intake
 from calve.reader.local import LocalRead
 from calve.reader.splits import whole
@@ -335,7 +335,7 @@ class LetterFeed(FeedThread):
         faults.reached("replay.before")
         digests = frozenset(letter.origin.digest for letter in letters)
         until = max(letter.last for letter in letters)
-        request = Request(parts.ids.new_id(), parts.spec.generation, until, digests)
+        request = ReplayRequest(parts.ids.new_id(), parts.spec.generation, until, digests)
         run.state.retry_until_stopped(lambda: parts.requests.put(request))
         faults.reached("replay.requested")
         origins = [letter.origin for letter in letters for _ in range(letter.count)]
@@ -360,12 +360,12 @@ class LetterFeed(FeedThread):
         while run.state.pending:
             self._signals.pause(SETTLE_SECONDS)
 
-    def _is_applied(self, run: SinkRun, request: Request) -> bool:
+    def _is_applied(self, run: SinkRun, request: ReplayRequest) -> bool:
         """Whether the table contains the letters of a request. A new generation has replaced its contents since."""
         same = request.generation == self._parts.spec.generation
         return same and run.state.replayed_letters == request.id
 
-    def _conclude(self, run: SinkRun, request: Request) -> int:
+    def _conclude(self, run: SinkRun, request: ReplayRequest) -> int:
         """Remove the letters of a request if the table contains them, then the request; returns how many."""
         parts, retry = self._parts, run.state.retry_until_stopped
         removed = 0

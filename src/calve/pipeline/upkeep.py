@@ -20,7 +20,7 @@ from typing import Protocol
 
 from calve.clock import Clock
 from calve.errors import CalveError, FencedError, TransientError
-from calve.iceberg.planning.compaction_groups import AUTOMATIC, Policy
+from calve.iceberg.planning.compaction_groups import AUTOMATIC, CompactionPolicy
 from calve.iceberg.snapshot.compaction import CompactionPlan
 from calve.keylookup.index.manifest import Run
 from calve.maintain.compact import Compacted, RewrittenFiles
@@ -54,7 +54,7 @@ class UpkeepPace:
 class Compacting(Protocol):
     """Plans, rewrites and commits compactions of one table."""
 
-    def plan(self, policy: Policy) -> CompactionPlan | None:
+    def plan(self, policy: CompactionPolicy) -> CompactionPlan | None:
         """Return what is to be compacted, None if nothing is. Raises TransientError, FencedError."""
         ...
 
@@ -150,7 +150,7 @@ class Upkeep:
         clock: Clock,
         wake: Callable[[], None],
         *,
-        policy: Policy = AUTOMATIC,
+        policy: CompactionPolicy = AUTOMATIC,
         hours: DayHours | None = None,
         pace: UpkeepPace | None = None,
         spawn: Spawn = start_thread,

@@ -1,6 +1,6 @@
 """A pipeline file and the definitions of a home -> the statements that make the definitions equal to the file.
 
-    file ──► what differs (`declared`) ──► ALTER, or DROP and CREATE ──► an order in which each is valid ──► ChangePlan
+    file ──► what differs (`declared`) ──► ALTER, or DROP and CREATE ──► an order in which each is valid ──► plan
 
 Every statement is checked here as far as that needs neither Spark nor a catalog, against the definitions that those
 before it leave. Only what replaces a sink asks the catalog (`TableLook`): a table keeps its key and its rows. Nothing
@@ -44,7 +44,7 @@ from calve.sql.options import Option, Options
 
 
 @dataclass(frozen=True)
-class TableState:
+class SinkTableState:
     """What a catalog says about the table of a sink."""
 
     exists: bool
@@ -52,11 +52,11 @@ class TableState:
     """Uids of the sinks whose progress it holds, each with its generation."""
 
 
-TableLook = Callable[[st.CreateSink, Definitions], TableState]
+TableLook = Callable[[st.CreateSink, Definitions], SinkTableState]
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One statement of a plan: the differences that it closes, and what it does."""
 
     kind: st.ObjectKind
@@ -88,10 +88,10 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class ChangePlan:
+class DefinitionPlan:
     """What makes the definitions equal to a file."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     blocked: tuple[Blocked, ...] = ()
     unlisted: tuple[Definition, ...] = ()
     """Objects that the file does not create, and that no step drops."""
@@ -114,7 +114,7 @@ class ChangePlan:
 
 def plan_changes(
     statements: Sequence[st.Statement], definitions: Definitions, vault: Vault, look: TableLook, *, prune: bool = False
-) -> ChangePlan:
+) -> DefinitionPlan:
     """Plan what makes the definitions equal to the file. Raises InvalidInput if the file is not valid."""
     return _Planning(definitions, vault, look).plan(statements, prune=prune)
 
@@ -126,7 +126,7 @@ class _Planning:
         self._definitions = definitions
         self._comparison = Comparison(definitions, vault)
         self._look = look
-        self._steps: list[Step] = []
+        self._steps: list[PlanStep] = []
         self._blocked: list[Blocked] = []
         self._notes: list[str] = []
         self._replaced: set[str] = set()
@@ -134,7 +134,7 @@ class _Planning:
         self._moved: set[str] = set()
         """Uids of sources that read another topic or folder."""
 
-    def plan(self, statements: Sequence[st.Statement], *, prune: bool) -> ChangePlan:
+    def plan(self, statements: Sequence[st.Statement], *, prune: bool) -> DefinitionPlan:
         declared = _declared(statements)
         listed = {found.uid for one in declared if (found := self._existing(one))}
         kinds = list(st.ObjectKind)  # what is below is dropped with everything over it: once
@@ -156,7 +156,7 @@ class _Planning:
             self._block_without_order()
         steps = [] if self._blocked else _tested_last(_in_order(self._steps, self._definitions))
         blocked, notes = tuple(self._blocked), tuple(self._notes)
-        return ChangePlan(tuple(steps), blocked, tuple(unlisted), tuple(others), notes, pruned=prune)
+        return DefinitionPlan(tuple(steps), blocked, tuple(unlisted), tuple(others), notes, pruned=prune)
 
     def _existing(self, statement: st.Create) -> Definition | None:
         return self._definitions.find(statement.name, *spaces(kind_of(statement)))
@@ -167,7 +167,7 @@ class _Planning:
         existing = self._existing(wanted)
         kind, name = kind_of(wanted), wanted.name.name
         if existing is None:
-            self._steps.append(Step(kind, name, wanted, (), tuple(effects_of_create(wanted))))
+            self._steps.append(PlanStep(kind, name, wanted, (), tuple(effects_of_create(wanted))))
             return
         if wanted.if_not_exists or existing.uid in self._replaced:
             return
@@ -187,7 +187,7 @@ class _Planning:
             alter, effects = self._set_from(existing, wanted)
         after = altered(existing.statement, alter)
         effects += effects_of_alter(existing.statement, after, alter, existing, self._definitions)
-        self._steps.append(Step(existing.kind, existing.name, alter, tuple(texts), tuple(effects)))
+        self._steps.append(PlanStep(existing.kind, existing.name, alter, tuple(texts), tuple(effects)))
         if _moves(existing.statement, alter):
             self._moved.add(existing.uid)
 
@@ -224,7 +224,7 @@ class _Planning:
                     f"all rows of table {table} are replaced by those of {statement.source.name}, in one snapshot"
                 )
                 effects = effects_of_alter(statement, statement, alter, sink, self._definitions)
-                step = Step(sink.kind, sink.name, alter, (), (Effect(replaced, dangerous=True), *effects))
+                step = PlanStep(sink.kind, sink.name, alter, (), (Effect(replaced, dangerous=True), *effects))
                 self._steps.append(step)
 
     def _note_start_options(self, existing: Definition, wanted: st.Create) -> None:
@@ -273,14 +273,14 @@ class _Planning:
         drop = st.Drop(kind=existing.kind, name=existing.statement.name, cascade=len(again) > 1)
         effects = effects_of_drop([one for one in again if one.kind is st.ObjectKind.SINK])
         danger = Effect("no ALTER changes this: it is dropped and created again", dangerous=True)
-        self._steps.append(Step(existing.kind, existing.name, drop, tuple(texts), (danger, *effects)))
+        self._steps.append(PlanStep(existing.kind, existing.name, drop, tuple(texts), (danger, *effects)))
         for one, statement in zip(again, made, strict=True):
             own = self._comparison.differences(one, normalise(statement)) if one is not existing else []
             shown = tuple(difference.text for difference in own)
-            self._steps.append(Step(one.kind, one.name, statement, shown, tuple(effects_of_create(statement))))
+            self._steps.append(PlanStep(one.kind, one.name, statement, shown, tuple(effects_of_create(statement))))
             if one.standing.paused:
                 pause = st.AlterSink(name=statement.name, action=st.Pause())
-                self._steps.append(Step(one.kind, one.name, pause, (), (Effect(f"sink {one.name} stays paused"),)))
+                self._steps.append(PlanStep(one.kind, one.name, pause, (), (Effect(f"sink {one.name} stays paused"),)))
 
     def _sink_again(
         self, sink: Definition, wanted: st.CreateSink, changed: set[str], dropped: set[str], *, keeps_positions: bool
@@ -328,7 +328,7 @@ class _Planning:
         done, world, error = _schedule(self._steps, self._definitions)
         if error is None:
             return
-        pairs: dict[str, list[Step]] = {}
+        pairs: dict[str, list[PlanStep]] = {}
         for step in self._steps:
             action = getattr(step.statement, "action", None)
             if isinstance(action, st.SetOptions | st.ResetOptions) and not any(step is one for one in done):
@@ -362,19 +362,19 @@ class _Planning:
             if found is not None:
                 gone = [found, *self._definitions.dependents(found.uid)] if statement.cascade else [found]
                 effects = tuple(replace(one, dangerous=False) for one in effects_of_drop(gone))
-                self._steps.append(Step(kind, found.name, statement, (), effects))
+                self._steps.append(PlanStep(kind, found.name, statement, (), effects))
             return
         if found is None:
             made_here = any(kind_of(one) is kind and statement.name.matches(one.name.name) for one in declared)
             if made_here or not statement.if_exists:
                 _ = made_here or required(self._definitions, statement.name, kind)
-                self._steps.append(Step(kind, statement.name.name, statement))
+                self._steps.append(PlanStep(kind, statement.name.name, statement))
             return
         if altered(found.statement, statement) != found.statement or _changes_standing(found, statement):
             after = altered(found.statement, statement)
             expected = effects_of_alter(found.statement, after, statement, found, self._definitions)
             harmless = tuple(replace(one, dangerous=False) for one in expected)
-            self._steps.append(Step(kind, found.name, statement, (), harmless))
+            self._steps.append(PlanStep(kind, found.name, statement, (), harmless))
 
     def _prune(self, listed: set[str]) -> set[str]:
         """Drop what the file does not create, unless something in the file needs it; returns what is dropped."""
@@ -387,7 +387,7 @@ class _Planning:
             if one.uid in wanted:
                 drop = st.Drop(kind=one.kind, name=one.statement.name)
                 effects = tuple(effects_of_drop([one]))
-                self._steps.append(Step(one.kind, one.name, drop, ("- not in the file",), effects))
+                self._steps.append(PlanStep(one.kind, one.name, drop, ("- not in the file",), effects))
         return wanted
 
     def _gone(self) -> set[str]:
@@ -530,7 +530,7 @@ def _place(source: SourcePlan) -> object:
 # ---------------------------------------------------------------------------------------------------------------- order
 
 
-def _in_order(steps: Sequence[Step], definitions: Definitions) -> list[Step]:
+def _in_order(steps: Sequence[PlanStep], definitions: Definitions) -> list[PlanStep]:
     """The steps in an order in which each is valid after those before it: that of the file, where it can be.
 
     Raises the error of the first step that is valid in no order.
@@ -541,9 +541,9 @@ def _in_order(steps: Sequence[Step], definitions: Definitions) -> list[Step]:
     return found
 
 
-def _tested_last(steps: list[Step]) -> list[Step]:
+def _tested_last(steps: list[PlanStep]) -> list[PlanStep]:
     """The steps, where only the last ALTER of a connection tests it: before, it may lack its login."""
-    found: list[Step] = []
+    found: list[PlanStep] = []
     for number, step in enumerate(steps):
         later = {one.name for one in steps[number + 1 :] if isinstance(one.statement, st.AlterConnection)}
         if isinstance(step.statement, st.AlterConnection) and step.name in later:
@@ -553,9 +553,11 @@ def _tested_last(steps: list[Step]) -> list[Step]:
     return found
 
 
-def _schedule(steps: Sequence[Step], definitions: Definitions) -> tuple[list[Step], Definitions, CalveError | None]:
+def _schedule(
+    steps: Sequence[PlanStep], definitions: Definitions
+) -> tuple[list[PlanStep], Definitions, CalveError | None]:
     """Steps in a valid order, the definitions after them, and the first error of those that are valid in none."""
-    found, waiting, world = list[Step](), list(steps), definitions
+    found, waiting, world = list[PlanStep](), list(steps), definitions
     while waiting:
         first: CalveError | None = None
         for step in waiting:

@@ -18,7 +18,7 @@ from calve.reader.deletes import TaskDeletes
 from calve.reader.rows import read_split
 
 
-class Target(Protocol):
+class RowTarget(Protocol):
     """What rows are read into."""
 
     @property
@@ -27,7 +27,7 @@ class Target(Protocol):
         ...
 
 
-TargetT = TypeVar("TargetT", bound=Target)
+TargetT = TypeVar("TargetT", bound=RowTarget)
 TaskT = TypeVar("TaskT")
 
 

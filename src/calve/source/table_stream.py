@@ -57,7 +57,7 @@ from calve.model.changelog import (
     SNAPSHOT,
     TIMESTAMP,
     VERSION,
-    Step,
+    ChangeStep,
     TablePlace,
 )
 from calve.model.names import check_consumer
@@ -130,7 +130,7 @@ class StreamTask:
 
     task: EventTask | ReadTask
     target: EventTarget | ReadTarget
-    steps: tuple[Step, ...]
+    steps: tuple[ChangeStep, ...]
     """All steps of the batch, or the snapshot whose rows are read."""
 
     def read(self) -> Iterator[pa.RecordBatch]:

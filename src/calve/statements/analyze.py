@@ -12,7 +12,7 @@ from functools import partial
 
 from calve.analyze.file_pruning import general_of
 from calve.analyze.folder_subject import PLUGIN, WORKSPACE, FolderFormat, FolderSubject
-from calve.analyze.refresh import Refreshed, Request, drop_metadata, refresh
+from calve.analyze.refresh import AnalyzeRequest, Refreshed, drop_metadata, refresh
 from calve.analyze.subject import AnalysisSubject
 from calve.analyze.table_subject import TableSubject
 from calve.analyze.unit_rows import kept_in
@@ -37,7 +37,7 @@ from calve.storage.listing import FileListing, absolute
 
 
 @dataclass(frozen=True)
-class Target:
+class AnalyzeTarget:
     """The target of a statement. DROP METADATA does not need it to exist."""
 
     label: str
@@ -49,7 +49,7 @@ def refresh_metadata(place: Workplace, statement: st.RefreshMetadata) -> TextAns
     """Analyze what is new, and store the result."""
     target = target_of(place, statement.target)
     columns = None if statement.columns is None else tuple(str(column) for column in statement.columns)
-    request = Request(columns, statement.level or st.MetadataLevel.ALL)
+    request = AnalyzeRequest(columns, statement.level or st.MetadataLevel.ALL)
     with place.metastore() as metastore:
         found = refresh(open_tables(metastore), target.subject(), request)
     return TextAnswer(_summary(target.label, found))
@@ -73,10 +73,10 @@ def _summary(label: str, found: Refreshed) -> str:
     return f"analyzed {label} at level {found.level.value}: {found.files:,} files, {changes}; read {found.looked:,}"
 
 
-def target_of(place: Workplace, target: st.AnalyzeTarget) -> Target:
+def target_of(place: Workplace, target: st.AnalyzeTarget) -> AnalyzeTarget:
     """Resolve a target. Raises InvalidInput for unknown names."""
     if isinstance(target, str):
-        return Target(f"'{target}'", folder_id(target), partial(_folder, place, target))
+        return AnalyzeTarget(f"'{target}'", folder_id(target), partial(_folder, place, target))
     if len(target.parts) == 1:
         return _source(place, target)
     return _table(place, target)
@@ -97,7 +97,7 @@ def _folder(place: Workplace, location: str) -> FolderSubject:
     return FolderSubject.of(location, asked_first(place.spark))
 
 
-def _source(place: Workplace, target: FieldPath) -> Target:
+def _source(place: Workplace, target: FieldPath) -> AnalyzeTarget:
     definitions = place.definitions()
     found = required(definitions, target.parts[0], st.ObjectKind.SOURCE)
     statement = found.statement
@@ -110,7 +110,7 @@ def _source(place: Workplace, target: FieldPath) -> Target:
         )
     files = planned.input
     subject = partial(_folder_of_source, place, files, plain=isinstance(planned.envelope, NoEnvelope))
-    return Target(found.label, folder_id(files.path), subject)
+    return AnalyzeTarget(found.label, folder_id(files.path), subject)
 
 
 def _folder_of_source(place: Workplace, files: FilesInput, *, plain: bool) -> FolderSubject:
@@ -126,7 +126,7 @@ def _folder_of_source(place: Workplace, files: FilesInput, *, plain: bool) -> Fo
     )
 
 
-def _table(place: Workplace, target: FieldPath) -> Target:
+def _table(place: Workplace, target: FieldPath) -> AnalyzeTarget:
     ref = table_named(place, target).ref
     known = table_id(ref)
 
@@ -137,4 +137,4 @@ def _table(place: Workplace, target: FieldPath) -> Target:
         finally:
             catalog.close()
 
-    return Target(f'table "{target}"', known, subject)
+    return AnalyzeTarget(f'table "{target}"', known, subject)

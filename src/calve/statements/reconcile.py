@@ -12,7 +12,7 @@ from calve.definitions.objects import Definition, spaces
 from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace
 from calve.errors import CalveError, InvalidInput
-from calve.plan.changes import ChangePlan, Step, TableState, plan_changes
+from calve.plan.changes import DefinitionPlan, PlanStep, SinkTableState, plan_changes
 from calve.sql import statements as st
 from calve.sql.parser import parse
 from calve.statements.answers import Outcome
@@ -31,16 +31,16 @@ def read_files(files: Iterable[Path]) -> list[st.Statement]:
     return found
 
 
-def plan(place: Workplace, statements: Sequence[st.Statement], *, prune: bool = False) -> ChangePlan:
+def plan(place: Workplace, statements: Sequence[st.Statement], *, prune: bool = False) -> DefinitionPlan:
     """What makes the definitions equal to these statements. Changes nothing. Raises InvalidInput."""
 
-    def look(sink: st.CreateSink, definitions: Definitions) -> TableState:
+    def look(sink: st.CreateSink, definitions: Definitions) -> SinkTableState:
         return _look(place, sink, definitions)
 
     return plan_changes(statements, place.definitions(), place.vault, look, prune=prune)
 
 
-def apply(place: Workplace, planned: ChangePlan) -> Generator[Outcome, None, None]:
+def apply(place: Workplace, planned: DefinitionPlan) -> Generator[Outcome, None, None]:
     """Execute a plan, statement by statement; then the statements of the file that define nothing. Close it."""
     unfinished: list[_Replacement] = []
     try:
@@ -62,7 +62,7 @@ def apply(place: Workplace, planned: ChangePlan) -> Generator[Outcome, None, Non
         yield execute(place, statement)
 
 
-def _replacements(place: Workplace, drop: st.Drop, later: Sequence[Step]) -> Iterator["_Replacement"]:
+def _replacements(place: Workplace, drop: st.Drop, later: Sequence[PlanStep]) -> Iterator["_Replacement"]:
     """What a DROP removes, if later steps create it again."""
     definitions = place.definitions()
     found = definitions.find(drop.name, drop.kind)
@@ -81,12 +81,12 @@ class _Replacement:
     identity, and a version that no run has seen yet.
     """
 
-    def __init__(self, place: Workplace, dropped: list[Definition], again: list[Step]) -> None:
+    def __init__(self, place: Workplace, dropped: list[Definition], again: list[PlanStep]) -> None:
         self._place = place
         self._dropped = dropped
         self._again = again
 
-    def is_complete_after(self, step: Step) -> bool:
+    def is_complete_after(self, step: PlanStep) -> bool:
         """Whether a step was the last one of those that create them again."""
         self._again = [one for one in self._again if one is not step]
         return not self._again
@@ -123,7 +123,7 @@ class _Replacement:
             self._place.store.replace(replace(user, uses=tuple(renamed.get(uid, uid) for uid in user.uses)))
 
 
-def _look(place: Workplace, sink: st.CreateSink, definitions: Definitions) -> TableState:
+def _look(place: Workplace, sink: st.CreateSink, definitions: Definitions) -> SinkTableState:
     """Ask the catalog about the table of a sink. Raises TransientError if it does not answer."""
     from calve.iceberg.loading import load_table_or_none, sinks_of_table
     from calve.model.spec import TableName
@@ -134,4 +134,4 @@ def _look(place: Workplace, sink: st.CreateSink, definitions: Definitions) -> Ta
     opened = lake_of(place.home, catalog, store, definitions, place.vault).open()
     table = TableName(sink.target.namespace, sink.target.table)
     progress = {uid: one.generation for uid, one in sinks_of_table(opened, table).items()}
-    return TableState(exists=load_table_or_none(opened, table) is not None, sinks=progress)
+    return SinkTableState(exists=load_table_or_none(opened, table) is not None, sinks=progress)

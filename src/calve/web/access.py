@@ -21,7 +21,7 @@ _NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 @dataclass(frozen=True)
-class Access:
+class PageAccess:
     """The address, and the token that requests need; without one they need none."""
 
     host: str

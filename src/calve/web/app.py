@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calve.clock import Clock, SystemClock
-from calve.web.access import COOKIE, Access
+from calve.web.access import COOKIE, PageAccess
 from calve.web.events import Broadcast
 from calve.web.home import HomeView
 
@@ -70,7 +70,7 @@ class AsciiJson(JSONResponse):
         return json.dumps(content, allow_nan=False).encode("ascii")
 
 
-def page_app(home: HomeView, metrics: Metrics, access: Access, clock: Clock | None = None) -> "PageApp":
+def page_app(home: HomeView, metrics: Metrics, access: PageAccess, clock: Clock | None = None) -> "PageApp":
     """The application."""
     page = _Page(home, metrics, access, clock or SystemClock())
     routes = [
@@ -88,7 +88,7 @@ def page_app(home: HomeView, metrics: Metrics, access: Access, clock: Clock | No
 
 
 class _Page:
-    def __init__(self, home: HomeView, metrics: Metrics, access: Access, clock: Clock) -> None:
+    def __init__(self, home: HomeView, metrics: Metrics, access: PageAccess, clock: Clock) -> None:
         self._home, self._metrics, self._access = home, metrics, access
         self._clock = clock
         self.broadcast = Broadcast(home.state, clock)
@@ -176,7 +176,7 @@ async def _disconnect(request: Request) -> None:
 class PageApp:
     """Refuses requests for other hosts and without a token, and adds the security headers to every response."""
 
-    def __init__(self, app: ASGIApp, access: Access, page: _Page) -> None:
+    def __init__(self, app: ASGIApp, access: PageAccess, page: _Page) -> None:
         self._app, self._access, self._page = app, access, page
 
     @property

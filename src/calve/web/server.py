@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from calve.errors import InvalidInput, TransientError
-from calve.web.access import Access
+from calve.web.access import PageAccess
 from calve.web.app import PageApp
 
 _log = logging.getLogger("calve")
@@ -31,7 +31,7 @@ MOST_CONNECTIONS = 200
 class PageServer:
     """One listening socket, from now until `close`."""
 
-    def __init__(self, app: PageApp, access: Access, port: int) -> None:
+    def __init__(self, app: PageApp, access: PageAccess, port: int) -> None:
         self._socket = _listening(access, port)
         self.port: int = self._socket.getsockname()[1]
         host = f"[{access.host}]" if ":" in access.host else access.host
@@ -150,7 +150,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _listening(access: Access, port: int) -> socket.socket:
+def _listening(access: PageAccess, port: int) -> socket.socket:
     """Raises InvalidInput if the address does not exist here, TransientError if the port is in use."""
     host = access.host
     try:

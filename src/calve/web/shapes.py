@@ -136,7 +136,7 @@ def _clipped(body: Json) -> Json:
 
 
 @dataclass(frozen=True)
-class Part:
+class DetailPart:
     """A part of the details of a sink: what it is made of, and how."""
 
     made_of: Callable[[Known], tuple[object, ...]]
@@ -307,22 +307,22 @@ def _of_status(known: Known, *names: str) -> tuple[object, ...]:
     return tuple(getattr(known.status, name, None) for name in names)
 
 
-PARTS: Mapping[str, Part] = {
-    "definition": Part(lambda known: (known.defined,), lambda known: _definition(known.defined)),
-    "process": Part(lambda known: _of_status(known, "process"), _process),
-    "states": Part(lambda known: _of_status(known, "states"), _states),
-    "details": Part(lambda known: (known.loaded, known.table, *_of_status(known, "state_sizes")), _details),
-    "upkeep": Part(
+PARTS: Mapping[str, DetailPart] = {
+    "definition": DetailPart(lambda known: (known.defined,), lambda known: _definition(known.defined)),
+    "process": DetailPart(lambda known: _of_status(known, "process"), _process),
+    "states": DetailPart(lambda known: _of_status(known, "states"), _states),
+    "details": DetailPart(lambda known: (known.loaded, known.table, *_of_status(known, "state_sizes")), _details),
+    "upkeep": DetailPart(
         lambda known: (
             *(known.defined, known.table),
             *_of_status(known, "maintaining", "next_maintenance", "maintenance"),
         ),
         _upkeep,
     ),
-    "input": Part(
+    "input": DetailPart(
         lambda known: (known.defined, known.table, *_of_status(known, "source", "source_name")),
         _input,
     ),
-    "letters": Part(lambda known: (known.letters,), lambda known: [asdict(letter) for letter in known.letters]),
+    "letters": DetailPart(lambda known: (known.letters,), lambda known: [asdict(letter) for letter in known.letters]),
 }
 """The details of a sink, but for its commits."""

@@ -34,7 +34,7 @@ from calve.model.files import WriteResult, WriteTarget
 from calve.spark.failures import CAUGHT, failure_of
 from calve.write.changes import check_changes
 from calve.write.driver_writer import DriverWriter
-from calve.write.job import BatchTooLarge, Layout, WriteJob, Writer, layout_of
+from calve.write.job import BatchTooLarge, ChangeColumns, WriteJob, Writer, layout_of
 from calve.write.native_writer import CODECS, NativeWriter
 from calve.write.task_writer import TaskWriter
 
@@ -51,7 +51,7 @@ _ARROW_ROWS = 65_536
 _SPARK_SCHEMES = frozenset({"", "file", "hdfs"})
 
 
-def writers_for(layout: Layout, target: WriteTarget, size: SizeHint, cores: int) -> tuple[Writer, ...]:
+def writers_for(layout: ChangeColumns, target: WriteTarget, size: SizeHint, cores: int) -> tuple[Writer, ...]:
     """The writers to try in order; the last one takes a batch of any size."""
     expected = _expected_bytes(layout, size)
     partitions = None if expected is None else tasks_for(expected, cores)
@@ -75,19 +75,19 @@ def fits_the_driver(size: SizeHint) -> bool:
     return size.bytes is not None and size.bytes <= _TRUSTED_BYTES
 
 
-def _native(layout: Layout, target: WriteTarget) -> bool:
+def _native(layout: ChangeColumns, target: WriteTarget) -> bool:
     scheme = urlsplit(target.data_location).scheme
     simple = layout.native and not (target.data_spec_json or target.options.extensions or target.file_schema_json)
     return bool(layout.key) and simple and scheme in _SPARK_SCHEMES and target.options.compression in CODECS
 
 
-def _expected_bytes(layout: Layout, size: SizeHint) -> int | None:
+def _expected_bytes(layout: ChangeColumns, size: SizeHint) -> int | None:
     if size.bytes is not None:
         return size.bytes
     return None if size.rows is None else size.rows * layout.row_width
 
 
-def _arrow_rows(layout: Layout) -> int:
+def _arrow_rows(layout: ChangeColumns) -> int:
     """Rows per Arrow batch: larger batches are faster until they exceed the CPU caches."""
     return min(_ARROW_ROWS, max(1024, _ARROW_BYTES // layout.row_width))
 

@@ -14,10 +14,10 @@ from calve.model.change import BAD, DIFF, MAY_BE_LETTER, OP, ORIGIN_OPEN, PROGRE
 from calve.model.types import UUID_PATTERN
 from calve.spark.sqltext import ident, literal, not_utf8
 from calve.spark.version import is_interval, is_variant
-from calve.write.job import Layout, WriteColumn
+from calve.write.job import ChangeColumns, WriteColumn
 
 
-def check_changes(frame: DataFrame, layout: Layout) -> DataFrame:
+def check_changes(frame: DataFrame, layout: ChangeColumns) -> DataFrame:
     """Select the table's columns in the table's types, the operation and the order columns, and check every row.
 
     Frames with DIFF keep that column, the time and the progress flag instead of the operation.
@@ -33,7 +33,7 @@ def check_changes(frame: DataFrame, layout: Layout) -> DataFrame:
         ) from error
 
 
-def _checked_column(column: WriteColumn, layout: Layout, frame: DataFrame) -> str:
+def _checked_column(column: WriteColumn, layout: ChangeColumns, frame: DataFrame) -> str:
     """SQL of a column: its value, or an error."""
     found = frame.schema[column.given]
     value = _stored(column, ident(column.given), found.dataType)

@@ -37,7 +37,7 @@ class WriteColumn:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ChangeColumns:
     """The columns of a frame of changes."""
 
     columns: tuple[WriteColumn, ...]
@@ -61,7 +61,7 @@ class Layout:
         return sum(column.width for column in self.columns)
 
 
-def layout_of(frame_columns: list[str], target: WriteTarget) -> Layout:
+def layout_of(frame_columns: list[str], target: WriteTarget) -> ChangeColumns:
     """Match a frame's columns with the table's. Raises InvalidInput if they differ."""
     columns = tuple(_column(field) for field in json.loads(target.schema_json)["fields"])
     expected, found = [column.name for column in columns], table_columns(frame_columns, log=not target.key_ids)
@@ -72,7 +72,7 @@ def layout_of(frame_columns: list[str], target: WriteTarget) -> Layout:
         )
     columns = tuple(replace(column, given=name) for column, name in zip(columns, found, strict=True))
     by_id = {column.field_id: column for column in columns}
-    return Layout(columns, tuple(by_id[i] for i in target.key_ids), tuple(order_columns(frame_columns)))
+    return ChangeColumns(columns, tuple(by_id[i] for i in target.key_ids), tuple(order_columns(frame_columns)))
 
 
 def key_names(target: WriteTarget) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class WriteJob:
     """One batch to write. Its frame fails on bad records and invalid nulls (see `changes.py`)."""
 
     frame: DataFrame
-    layout: Layout
+    layout: ChangeColumns
     target: WriteTarget
     deletes: bool
     """False: the table has no live rows, so no keys have to be deleted."""

@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.analyze.column_types import LONGEST, bounded, merged_schema, schema_of
 from calve.analyze.file_pruning import ChosenFiles, Sieve, known_of
 from calve.analyze.file_statistics import Footers
-from calve.analyze.refresh import Request
+from calve.analyze.refresh import AnalyzeRequest
 from calve.analyze.subject import ListedFile, WantedFacts
 from calve.errors import InvalidInput
 from calve.metastore.statistics import ColumnStatistics, StatisticsType
@@ -71,7 +71,7 @@ def test_files_that_are_new_or_changed_are_read_and_told(tables: Tables, root: P
     ("level", "left"), [(MetadataLevel.TABLE, 24), (MetadataLevel.SEGMENT, 8), (MetadataLevel.FILE, 1)]
 )
 def test_a_level_tells_what_it_knows(tables: Tables, root: Path, level: MetadataLevel, left: int) -> None:
-    refreshed(tables, root, Request(level=level))
+    refreshed(tables, root, AnalyzeRequest(level=level))
     assert len(chosen(tables, root, equal(1150)).files) == left
     assert chosen(tables, root, equal(99_999)).files == ()
     put(root / "a" / "0" / "0.parquet", [99_999])
@@ -88,7 +88,7 @@ def test_a_column_that_is_read_as_another_type_leaves_nothing_out(tables: Tables
 
 
 def test_columns_without_statistics_leave_nothing_out(tables: Tables, root: Path) -> None:
-    refreshed(tables, root, Request(()))
+    refreshed(tables, root, AnalyzeRequest(()))
     assert len(chosen(tables, root, equal(99_999)).files) == 24
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calve.analyze.folder_subject import FolderSubject
-from calve.analyze.refresh import Refreshed, Request, drop_metadata, refresh
+from calve.analyze.refresh import AnalyzeRequest, Refreshed, drop_metadata, refresh
 from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput
 from calve.metastore import filters as f
@@ -158,7 +158,7 @@ def test_any_number_of_changes_leads_where_one_look_leads(data: st.DataObject) -
 def test_a_level_has_those_above_it_and_no_more(
     tables: Tables, root: Path, tmp_path: Path, level: MetadataLevel, kinds: set[MetadataType]
 ) -> None:
-    request = Request(level=level)
+    request = AnalyzeRequest(level=level)
     refreshed(tables, root, request)
     assert set(types(tables)) == kinds
     assert refreshed(tables, root, request).up_to_date
@@ -169,25 +169,25 @@ def test_a_level_has_those_above_it_and_no_more(
 
 
 def test_less_than_what_is_known_is_up_to_date_and_more_is_not(tables: Tables, root: Path) -> None:
-    refreshed(tables, root, Request(("id",), MetadataLevel.FILE))
-    assert refreshed(tables, root, Request(("id",), MetadataLevel.SEGMENT)).up_to_date
-    assert refreshed(tables, root, Request((), MetadataLevel.FILE)).up_to_date
+    refreshed(tables, root, AnalyzeRequest(("id",), MetadataLevel.FILE))
+    assert refreshed(tables, root, AnalyzeRequest(("id",), MetadataLevel.SEGMENT)).up_to_date
+    assert refreshed(tables, root, AnalyzeRequest((), MetadataLevel.FILE)).up_to_date
     assert counts(refreshed(tables, root)) == (FULL, 0, 0, FULL)
-    assert refreshed(tables, root, Request(("id",), MetadataLevel.FILE)).up_to_date
+    assert refreshed(tables, root, AnalyzeRequest(("id",), MetadataLevel.FILE)).up_to_date
     add(root)
-    found = refreshed(tables, root, Request(("id",), MetadataLevel.FILE))
+    found = refreshed(tables, root, AnalyzeRequest(("id",), MetadataLevel.FILE))
     assert (found.level, found.looked) == (MetadataLevel.ROW_GROUP, 2)  # what is known stays as deep as it is
 
 
 def test_only_columns_that_are_asked_for_have_statistics(tables: Tables, tmp_path: Path) -> None:
     put(tmp_path / "in" / "0.parquet", [1, 2], place={"city": "Bonn", "zip": 1}, other=3)
-    refreshed(tables, tmp_path / "in", Request(("place",)))
+    refreshed(tables, tmp_path / "in", AnalyzeRequest(("place",)))
     (general,) = tables.read(MetadataType.TABLE)
     assert set(general.columns_statistics or {}) == {"place.city", "place.zip"}
     assert general.interesting_columns == ("place",)
     assert '"other"' in (general.schema or "")
     drop_metadata(tables, folder_id(str(tmp_path / "in")))
-    refreshed(tables, tmp_path / "in", Request(()))
+    refreshed(tables, tmp_path / "in", AnalyzeRequest(()))
     assert all(not unit.columns_statistics for unit in tables.read())
 
 
@@ -207,17 +207,17 @@ def test_a_folder_that_was_emptied_has_no_rows(tables: Tables, root: Path, tmp_p
 
 
 def test_columns_are_found_without_case_and_unknown_ones_are_named(tables: Tables, root: Path) -> None:
-    refreshed(tables, root, Request(("ID",), MetadataLevel.TABLE))
+    refreshed(tables, root, AnalyzeRequest(("ID",), MetadataLevel.TABLE))
     (general,) = tables.read(MetadataType.TABLE)
     assert set(general.columns_statistics or {}) == {"id"}
     with pytest.raises(InvalidInput, match='column "i" does not exist') as caught:
-        refreshed(tables, root, Request(("i",)))
+        refreshed(tables, root, AnalyzeRequest(("i",)))
     assert caught.value.hint == "Columns are id."
 
 
 def test_a_location_with_a_password_is_not_kept(tables: Tables) -> None:
     with pytest.raises(InvalidInput, match="a location with a password") as caught:
-        refresh(tables, FolderSubject.of("s3://key:wolfram@bucket/in", no_spark), Request())
+        refresh(tables, FolderSubject.of("s3://key:wolfram@bucket/in", no_spark), AnalyzeRequest())
     assert "wolfram" not in str(caught.value)
 
 
@@ -299,7 +299,7 @@ def test_a_level_that_the_files_do_not_have_is_refused(tables: Tables, tmp_path:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("id\n1\n")
     with pytest.raises(InvalidInput, match="CSV do not support level ROW_GROUP"):
-        refreshed(tables, tmp_path / "in", Request(level=MetadataLevel.ROW_GROUP))
+        refreshed(tables, tmp_path / "in", AnalyzeRequest(level=MetadataLevel.ROW_GROUP))
 
 
 def test_metadata_that_is_dropped_is_gone_and_that_of_others_stays(tables: Tables, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calve.analyze.folder_subject import FolderSubject
-from calve.analyze.refresh import Refreshed, Request, refresh
+from calve.analyze.refresh import AnalyzeRequest, Refreshed, refresh
 from calve.metastore.component import Component
 from calve.metastore.tables import TableUnit, open_tables
 from tests.unit.metastore.sample import metastore_at
@@ -54,11 +54,11 @@ def folder(root: Path) -> FolderSubject:
     return FolderSubject.of(str(root), no_spark)
 
 
-def refreshed(tables: Tables, root: Path, request: Request | None = None) -> Refreshed:
-    return refresh(tables, folder(root), request or Request())
+def refreshed(tables: Tables, root: Path, request: AnalyzeRequest | None = None) -> Refreshed:
+    return refresh(tables, folder(root), request or AnalyzeRequest())
 
 
-def fresh_units(root: Path, scratch: Path, request: Request | None = None) -> list[TableUnit]:
+def fresh_units(root: Path, scratch: Path, request: AnalyzeRequest | None = None) -> list[TableUnit]:
     """What a metastore without any history has of a folder."""
     with metastore_at(scratch) as metastore:
         tables = open_tables(metastore)

@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from calve.iceberg.planning.compaction_cost import OPEN_FILE, REWRITE_ROW, SCAN_ROW
-from calve.iceberg.planning.compaction_groups import AUTOMATIC, BY_HAND, Policy, ages_by, due_groups, policy_of
+from calve.iceberg.planning.compaction_groups import (
+    AUTOMATIC,
+    BY_HAND,
+    CompactionPolicy,
+    ages_by,
+    due_groups,
+    policy_of,
+)
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.spec import CompactionOptions
 
@@ -23,7 +30,7 @@ def deletes(name: str, rows: int) -> DeleteFile:
     return DeleteFile(DeleteKind.POSITION, name, 100, rows, 2)
 
 
-def names(files: list[ScanFile], policy: Policy = AUTOMATIC, age: float = 0.0) -> list[str]:
+def names(files: list[ScanFile], policy: CompactionPolicy = AUTOMATIC, age: float = 0.0) -> list[str]:
     return [" ".join(f.path for f in group) for group in due_groups(files, TARGET, policy, lambda _: age).groups]
 
 
@@ -101,9 +108,9 @@ def test_files_of_a_large_table_have_the_target_size_and_those_of_a_small_one_ar
 
 def test_a_round_is_bounded_and_says_that_there_is_more() -> None:
     files = [file(f"{day}-{n}", day=day) for day in range(4) for n in range(2)]
-    found = due_groups(files, TARGET, Policy(deleted_share=0, fan=2, rows=50_000, tiers=False))
+    found = due_groups(files, TARGET, CompactionPolicy(deleted_share=0, fan=2, rows=50_000, tiers=False))
     assert (len(found.groups), found.files, found.rows, found.more) == (2, 4, 40_000, True)
-    single = due_groups(files, TARGET, Policy(deleted_share=0, fan=2, rows=1, tiers=False))
+    single = due_groups(files, TARGET, CompactionPolicy(deleted_share=0, fan=2, rows=1, tiers=False))
     assert (len(single.groups), single.more) == (1, True), "a round does something"
 
 

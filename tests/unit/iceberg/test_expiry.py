@@ -21,7 +21,7 @@ from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_c
 from calve.iceberg.snapshot.expiry import expire
 from calve.iceberg.snapshot.history import new_summary
 from calve.iceberg.snapshot.holds import HOLD_MS, PREFIX, Hold, HoldPlace
-from calve.iceberg.snapshot.retention import Policy
+from calve.iceberg.snapshot.retention import ExpiryPolicy
 from calve.model.progress import tag_name
 from calve.model.spec import OnForeignCommit, RetentionOptions
 from calve.model.table import Proposal
@@ -242,7 +242,7 @@ def test_a_sink_at_rest_can_prove_its_progress_after_compactions_and_expiry_by_h
         resting.commit({number % 5: f"r{number}"})
     for _ in range(MANY):
         replace_nothing(resting)
-    policy = Policy(RetentionOptions(), "main", resting.clock.now_ms())
+    policy = ExpiryPolicy(RetentionOptions(), "main", resting.clock.now_ms())
     assert expire(resting.now, policy) is not None, "what came before its newest snapshot goes"
     assert expire(resting.now, policy) is None
     again = Run(tmp_path, spec_of("resting"))

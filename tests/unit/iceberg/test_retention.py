@@ -8,10 +8,10 @@ from calve.iceberg.snapshot.retention import (
     KEEP_ALL,
     MAX_AGE_MS,
     Expired,
+    ExpiryPolicy,
     History,
     PastRef,
     PastSnapshot,
-    Policy,
     Retention,
     expired,
 )
@@ -39,7 +39,7 @@ def history(count: int, every_ms: int) -> History:
 
 
 def gone(past: History, options: RetentionOptions = DEFAULT, now_ms: int = NOW, batch: int = 1) -> set[int]:
-    return set(expired(past, Policy(options, "main", now_ms, batch)).snapshots)
+    return set(expired(past, ExpiryPolicy(options, "main", now_ms, batch)).snapshots)
 
 
 def with_ref(past: History, name: str, ref: PastRef) -> History:
@@ -169,7 +169,7 @@ def test_tags_keep_their_snapshot_and_go_with_their_age() -> None:
     tagged = with_ref(past, "audit", PastRef(5, branch=False))
     assert 5 not in gone(tagged)
     ends = with_ref(past, "audit", PastRef(5, branch=False, max_ref_age_ms=50 * DAY_MS))
-    found = expired(ends, Policy(WHOLE, "main", NOW, batch=1))
+    found = expired(ends, ExpiryPolicy(WHOLE, "main", NOW, batch=1))
     assert found.refs == ("audit",)
     assert 5 in found.snapshots
 
@@ -178,7 +178,7 @@ def test_the_table_limits_the_age_of_refs_that_have_no_limit_and_never_of_main()
     past = replace(history(60, every_ms=DAY_MS), properties={"history.expire.max-ref-age-ms": str(DAY_MS)})
     past = with_ref(with_ref(past, "audit", PastRef(5, branch=False)), "side", PastRef(9, branch=True))
     past = with_ref(past, "kept", PastRef(7, branch=False, max_ref_age_ms=2**63 - 1))
-    found = expired(past, Policy(WHOLE, "main", NOW + 9 * DAY_MS, batch=1))
+    found = expired(past, ExpiryPolicy(WHOLE, "main", NOW + 9 * DAY_MS, batch=1))
     assert set(found.refs) == {"audit", "side"}
     assert 7 not in found.snapshots
 
@@ -191,7 +191,7 @@ def test_neither_the_tag_nor_the_branch_of_a_sink_goes_with_its_age() -> None:
         "calve-s": PastRef(2, branch=False, max_ref_age_ms=1),
     }
     past = History({**main, **side}, refs, sinks=frozenset({"s"}))
-    assert expired(past, Policy(WHOLE, "main", NOW, batch=1)) == Expired()
+    assert expired(past, ExpiryPolicy(WHOLE, "main", NOW, batch=1)) == Expired()
 
 
 # ---- what sinks and holds keep
@@ -232,7 +232,7 @@ def test_a_staged_snapshot_expires_after_twice_the_retention() -> None:
 
 
 def test_a_cheap_look_never_misses_what_is_due() -> None:
-    policy = Policy(RetentionOptions(), "main", NOW)
+    policy = ExpiryPolicy(RetentionOptions(), "main", NOW)
     for count, every_ms in [(KEEP_ALL + BATCH + 1, 1), (30, DAY_MS), (200, HOUR_MS // 4), (12, MAX_AGE_MS)]:
         past = history(count, every_ms)
         oldest = min(s.timestamp_ms for s in past.snapshots.values())

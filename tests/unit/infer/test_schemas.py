@@ -15,7 +15,7 @@ from calve.errors import InvalidInput
 from calve.infer.columns import columns_of_sample, fields_of, inferred
 from calve.infer.sample import Sample, sampled
 from calve.infer.schemas import avro_fields, avro_image, json_schema_fields
-from calve.infer.values import Notes, declared
+from calve.infer.values import InferenceNotes, declared
 from calve.model.spec import Debezium, Envelope, NoEnvelope
 from calve.records.documents import codings_of, is_wrapped, parsed
 from calve.records.scalars import Settings
@@ -39,8 +39,8 @@ def change(schema: list[dict[str, Any]], row: dict[str, Any], *, wrapped: bool =
     return json.dumps({"schema": {"type": "struct", "fields": parts}, "payload": payload}).encode()
 
 
-def of_sample(*records: bytes, envelope: Envelope | None = None) -> tuple[dict[str, str], Notes]:
-    sample, notes = Sample("", tuple(sampled(record) for record in records)), Notes()
+def of_sample(*records: bytes, envelope: Envelope | None = None) -> tuple[dict[str, str], InferenceNotes]:
+    sample, notes = Sample("", tuple(sampled(record) for record in records)), InferenceNotes()
     found = columns_of_sample(sample, envelope or Debezium(), (), notes)
     assert inferred(sample, found, (), envelope or Debezium(), notes).problems == ()
     return shown(found), notes
@@ -201,7 +201,7 @@ TYPES = {
 
 def test_an_avro_schema_gives_types_that_its_decoded_values_convert_to() -> None:
     text = json.dumps(AVRO)
-    fields = avro_fields(parsed_schema(text), Notes())
+    fields = avro_fields(parsed_schema(text), InferenceNotes())
     assert shown(fields) == TYPES
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(AVRO), {**ORDER, "parent": ORDER})
@@ -224,10 +224,10 @@ def test_avro_change_records_have_the_columns_of_after() -> None:
         {"name": "op", "type": "string"},
     ]
     schema = parsed_schema(json.dumps({"type": "record", "name": "db.t.Envelope", "fields": fields}))
-    assert shown(avro_fields(avro_image(schema), Notes())) == {"id": "INT"}
+    assert shown(avro_fields(avro_image(schema), InferenceNotes())) == {"id": "INT"}
     assert avro_image(parsed_schema(json.dumps(row))) is None
     with pytest.raises(InvalidInput, match="not one of Debezium's change records"):
-        fields_of(RegisteredSchema("s", 1, "AVRO", parsed_schema(json.dumps(row))), Debezium(), Notes())
+        fields_of(RegisteredSchema("s", 1, "AVRO", parsed_schema(json.dumps(row))), Debezium(), InferenceNotes())
 
 
 def test_a_json_schema_gives_columns_and_follows_its_references() -> None:
@@ -244,7 +244,7 @@ def test_a_json_schema_gives_columns_and_follows_its_references() -> None:
         },
         "definitions": {"place": {"type": "object", "properties": {"next": {"$ref": "#/definitions/place"}}}},
     }
-    assert shown(json_schema_fields(json.dumps(schema), Notes(), changes=False)) == {
+    assert shown(json_schema_fields(json.dumps(schema), InferenceNotes(), changes=False)) == {
         "id": "BIGINT",
         "ratio": "DOUBLE",
         "at": "TIMESTAMP",
@@ -257,7 +257,7 @@ def test_a_json_schema_gives_columns_and_follows_its_references() -> None:
 
 def test_a_schema_of_a_format_that_sources_do_not_read_is_refused() -> None:
     with pytest.raises(InvalidInput, match="PROTOBUF") as caught:
-        fields_of(RegisteredSchema("orders-value", 1, "PROTOBUF", 'syntax = "proto3";'), NoEnvelope(), Notes())
+        fields_of(RegisteredSchema("orders-value", 1, "PROTOBUF", 'syntax = "proto3";'), NoEnvelope(), InferenceNotes())
     assert caught.value.detail == "Sources read JSON and Avro."
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.infer.columns import columns_of_sample, inferred
 from calve.infer.sample import Sample, Sampled, sampled
-from calve.infer.values import MAX_DEPTH, Notes, declared, type_of_json, type_of_texts
+from calve.infer.values import MAX_DEPTH, InferenceNotes, declared, type_of_json, type_of_texts
 from calve.records.documents import parsed
 from calve.records.scalars import Settings
 from calve.records.strict import Columns
@@ -20,7 +20,7 @@ from calve.sql.statements import CreateSource
 
 def type_of(*texts: str) -> tuple[str, str]:
     """The type of the JSON values in these texts, and the note about it."""
-    notes = Notes()
+    notes = InferenceNotes()
     found = type_of_json([parsed(text) for text in texts], "v", notes)
     return declared(found), notes.by_column.get("v", "")
 
@@ -89,7 +89,7 @@ def test_deep_nesting_ends_in_a_string() -> None:
 def test_texts_of_csv_files_are_numbers_only_if_they_are_written_like_numbers(
     texts: list[str | None], expected: str
 ) -> None:
-    assert declared(type_of_texts(texts, "v", Notes())) == expected
+    assert declared(type_of_texts(texts, "v", InferenceNotes())) == expected
 
 
 # ---- random ones
@@ -137,7 +137,7 @@ def one_kind() -> st.SearchStrategy[st.SearchStrategy[Any]]:
 def check_reads_back(records: list[dict[str, Any]]) -> None:
     lines = [json.dumps(record) for record in records]
     sample = Sample("", tuple(sampled(line) for line in lines))
-    notes = Notes()
+    notes = InferenceNotes()
     found = columns_of_sample(sample, None, (), notes)
     if not any(name and not name.lower().startswith("_calve") for name in found):
         return
@@ -191,7 +191,7 @@ csv_cells = st.one_of(
 @given(st.lists(csv_cells, min_size=1, max_size=6))
 @settings(max_examples=150, deadline=None)
 def test_texts_are_read_without_bad_rows_by_the_type_inferred_from_them(cells: list[str | None]) -> None:
-    kind = type_of_texts(cells, "v", Notes())
+    kind = type_of_texts(cells, "v", InferenceNotes())
     columns = Columns.of([T.StructField("v", kind)], Settings())
     for cell in cells:
         (value,) = columns.values({"v": cell})
@@ -200,7 +200,7 @@ def test_texts_are_read_without_bad_rows_by_the_type_inferred_from_them(cells: l
 
 def test_a_record_that_no_column_can_read_is_reported() -> None:
     sample = Sample("", (Sampled({"v": "\ud800"}), Sampled({"v": "fine"})))
-    notes = Notes()
+    notes = InferenceNotes()
     found = inferred(sample, columns_of_sample(sample, None, (), notes), (), None, notes)
     assert len(found.problems) == 1
     assert "1 record of the sample cannot be read" in found.warnings()[0]

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.partitioning import PartitionSpec
 
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.planning.compaction_groups import BY_HAND, Policy
+from calve.iceberg.planning.compaction_groups import BY_HAND, CompactionPolicy
 from calve.maintain import rewrite
 from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles
 from calve.maintain.convert import ConversionTools
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.long
 
 POLICIES = [
     BY_HAND,
-    Policy(deleted_share=0.2, fan=3, rows=10_000),
-    Policy(deleted_share=0.5, fan=2, rows=20),
+    CompactionPolicy(deleted_share=0.2, fan=3, rows=10_000),
+    CompactionPolicy(deleted_share=0.5, fan=2, rows=20),
 ]
 
 ORDERS = [

@@ -23,7 +23,7 @@ from calve.model.files import NO_NEEDS, Content, FileTotals, WriteResult
 from calve.model.letters import LetterChoice, ReplayReport
 from calve.model.spec import LateRows, NoEnvelope, Pace, RowTimes, SinkSpec, Upsert
 from calve.pipeline.feed import Checkpoint
-from calve.pipeline.letter_requests import Request, Requests
+from calve.pipeline.letter_requests import ReplayRequest, Requests
 from calve.pipeline.pipeline import Intake
 from calve.pipeline.replay import (
     LETTER_COLUMNS,
@@ -211,7 +211,7 @@ def test_equal_letters_that_were_added_at_different_times_go_together(sink: Sink
 def test_a_replay_that_lost_its_fence_cannot_make_its_successor_repeat_letters(sink: Sink) -> None:
     sink.letters.add([letter(1)], "q/0")
     assert sink.dies("replay.committed")
-    sink.requests.put(Request("of a zombie", 0, datetime.now(UTC), frozenset({letter(1).origin.digest})))
+    sink.requests.put(ReplayRequest("of a zombie", 0, datetime.now(UTC), frozenset({letter(1).origin.digest})))
     report = sink.replay()
     assert (report.finished, report.applied) == (1, 0)
     assert (sink.ids(), sink.left(), sink.requests.unfinished()) == ([1, 100], [], [])
@@ -230,8 +230,8 @@ def test_without_letters_nothing_is_claimed(sink: Sink) -> None:
 
 
 def test_a_request_survives_its_record() -> None:
-    request = Request("r", 3, datetime(2026, 1, 2, 3, 4, 5, 678901, UTC), frozenset({"a", "b"}))
-    assert Request.parse(request.to_bytes()) == request
+    request = ReplayRequest("r", 3, datetime(2026, 1, 2, 3, 4, 5, 678901, UTC), frozenset({"a", "b"}))
+    assert ReplayRequest.parse(request.to_bytes()) == request
 
 
 SOURCE = files("in", format="json", schema="id BIGINT").open(LocalState(Path("state")), SystemClock())

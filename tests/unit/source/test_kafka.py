@@ -18,7 +18,7 @@ from calve.model.change import Origin, letter_of
 from calve.model.spec import NoEnvelope
 from calve.records.documents import Malformed
 from calve.source.kafka.avro import Avro, AvroReader
-from calve.source.kafka.brokers import Access, Brokers, TopicState
+from calve.source.kafka.brokers import BrokerAccess, Brokers, TopicState
 from calve.source.kafka.definition import Kafka, KafkaSource, StartOffsets
 from calve.source.kafka.position import TopicPosition, advanced, splits
 from calve.source.kafka.reader import TopicReader, moment_text
@@ -187,7 +187,7 @@ class SaidByBrokers(Brokers):
     """Brokers whose answers are given."""
 
     def __init__(self) -> None:
-        super().__init__(Access("b:9092"))
+        super().__init__(BrokerAccess("b:9092"))
         self.unknown = SourceLost('there is no topic "t"', detail="Brokers: b:9092.")
         self.away = TransientError("describing topic at b:9092 failed")
         self.answer: CalveError | TopicState = self.unknown
@@ -234,7 +234,7 @@ def test_a_missing_topic_is_refused_at_once_when_a_source_names_it(monkeypatch: 
 
 
 def of_letters(origins: list[Origin], **how: Any) -> list[dict[str, Any]]:
-    reader = TopicReader(Access("nowhere:1"), "t", **how)
+    reader = TopicReader(BrokerAccess("nowhere:1"), "t", **how)
     found: list[dict[str, Any]] = reader.decode_letters(origins, arrow_schema_of(reader.schema)).to_pylist()
     return found
 
@@ -263,7 +263,7 @@ def test_letters_with_avro_are_decoded_again_or_are_bad_again() -> None:
 
 
 def topic_with(what: str, schema: str | None, folder: Path) -> KafkaSource:
-    made = Kafka(Access("nowhere:1"), "t", NoEnvelope(), schema, included=((what, "x"),))
+    made = Kafka(BrokerAccess("nowhere:1"), "t", NoEnvelope(), schema, included=((what, "x"),))
     return made.open(LocalState(folder), SystemClock())
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from calve.records.frames import SOURCE_FILE
-from calve.source.files.records import LetterRows
+from calve.source.files.records import CsvLetterSplitter
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from calve.source.files.records import LetterRows
     ids=["texts", "other names", "without nulls", "typed", "as they were written"],
 )
 def test_rows_that_were_kept_as_json_are_texts_again(value: bytes, texts: list[str | None]) -> None:
-    (row,) = LetterRows(("id", "n"))({"value": [value], SOURCE_FILE: ["a.csv"]}, 1)
+    (row,) = CsvLetterSplitter(("id", "n"))({"value": [value], SOURCE_FILE: ["a.csv"]}, 1)
     assert row == [*texts, None, None, "a.csv"]
 
 
@@ -26,5 +26,5 @@ def test_rows_that_were_kept_as_json_are_texts_again(value: bytes, texts: list[s
     "value", [b"1,2,3", b"", b"\xff", b"[1]", b'{"other": "1"}', b'{"id": {}, "n": []}', b"[" * 100_000]
 )
 def test_lines_are_left_to_the_parser_of_lines(value: bytes) -> None:
-    (row,) = LetterRows(("id", "n"))({"value": [value], SOURCE_FILE: ["a.csv"]}, 1)
+    (row,) = CsvLetterSplitter(("id", "n"))({"value": [value], SOURCE_FILE: ["a.csv"]}, 1)
     assert row == [None, None, None, value, "a.csv"]

@@ -17,7 +17,7 @@ from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError
 from calve.iceberg.planning.change_steps import newest_place, place_at, steps_after
 from calve.iceberg.snapshot.consumers import consumers_of
 from calve.iceberg.snapshot.expiry import expire
-from calve.iceberg.snapshot.retention import Policy
+from calve.iceberg.snapshot.retention import ExpiryPolicy
 from calve.lake import TableRef
 from calve.model.checkpoint import Offsets
 from calve.model.spec import RetentionOptions
@@ -226,7 +226,7 @@ def test_a_changed_history_stops_the_source(made: EvolvingTable, tmp_path: Path)
 def expire_all_but_the_newest(table: Table, now_ms: int) -> set[int]:
     """Expire everything that nothing keeps; returns the snapshots that are left."""
     options = RetentionOptions(max_age_ms=1, min_snapshots=1)
-    expire(table, Policy(options, "main", now_ms, batch=1, force=True))
+    expire(table, ExpiryPolicy(options, "main", now_ms, batch=1, force=True))
     return {s.snapshot_id for s in table.catalog.load_table(table.name()).metadata.snapshots}
 
 

@@ -13,7 +13,7 @@ from calve.cli.plan import apply_files
 from calve.cli.show import console
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import InvalidInput
-from calve.plan.changes import ChangePlan
+from calve.plan.changes import DefinitionPlan
 from calve.sql.parser import parse, parse_one
 from calve.statements.execute import execute
 from calve.statements.reconcile import apply, plan, read_files
@@ -112,7 +112,7 @@ CHANGED = REPLACED.replace("BY seq);\nCREATE SOURCE x", "BY seq, DELETE WHEN d);
 """Another envelope of o, and another source of t."""
 
 
-def replacing(place: Workplace) -> ChangePlan:
+def replacing(place: Workplace) -> DefinitionPlan:
     """The plan that drops a source with the sinks s and other, and creates them again."""
     applied(place, REPLACED)
     for text in (

@@ -16,7 +16,7 @@ from calve.model.spec import NoEnvelope
 from calve.pipeline.spark_log import position_of
 from calve.source.files.definition import files
 from calve.source.generator import orders
-from calve.source.kafka.brokers import Access, Brokers, TopicState
+from calve.source.kafka.brokers import BrokerAccess, Brokers, TopicState
 from calve.source.kafka.definition import Kafka
 from calve.storage.state import LocalState
 from calve.watch.status_files import read_status, status_file, write_status
@@ -75,7 +75,7 @@ class Topic(Brokers):
     """Brokers whose answers are given."""
 
     def __init__(self, low: dict[int, int], high: dict[int, int]) -> None:
-        super().__init__(Access("b:9092"))
+        super().__init__(BrokerAccess("b:9092"))
         self.now, self.asked = TopicState("id", low, high), 0
 
     def _state(self, topic: str) -> TopicState:
@@ -89,7 +89,7 @@ class Topic(Brokers):
 
 
 def test_a_topic_reports_ends_and_what_it_still_has_by_partition(tmp_path: Path) -> None:
-    source = Kafka(Access("b:9092"), "t", NoEnvelope(), "id INT", max_offsets=10).open(
+    source = Kafka(BrokerAccess("b:9092"), "t", NoEnvelope(), "id INT", max_offsets=10).open(
         LocalState(tmp_path), SystemClock()
     )
     assert source.position(None) == SourcePosition()

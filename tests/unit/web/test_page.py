@@ -27,7 +27,7 @@ from calve.statements.execute import execute
 from calve.watch.status_files import append_commit, commits_file, status_file
 from calve.web import app, server
 from calve.web import events as web_events
-from calve.web.access import Access
+from calve.web.access import PageAccess
 from calve.web.app import page_app
 from calve.web.home import HomeView
 from calve.web.server import PageServer
@@ -48,7 +48,7 @@ def page(tmp_path: Path) -> Iterator[Served]:
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Served]:
     write(tmp_path / "home", status_of("orders", Health.RUNNING))
-    with served(tmp_path / "home", Access("127.0.0.1", TOKEN)) as running:
+    with served(tmp_path / "home", PageAccess("127.0.0.1", TOKEN)) as running:
         yield running
 
 
@@ -281,7 +281,7 @@ def test_nothing_can_be_changed(page: Served) -> None:
 
 
 def test_a_port_that_is_taken_is_an_error_with_a_hint(page: Served) -> None:
-    access = Access("127.0.0.1")
+    access = PageAccess("127.0.0.1")
     with pytest.raises(TransientError, match="could not listen") as refused:
         PageServer(page_app(page.view, str, access), access, int(page.url.rpartition(":")[2].strip("/")))
     assert "--port" in refused.value.hint
@@ -291,7 +291,7 @@ def test_a_name_of_another_address_needs_a_token(page: Served, monkeypatch: pyte
     there = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
     monkeypatch.setattr("calve.web.server.socket.getaddrinfo", lambda *_args, **_more: there)
     with pytest.raises(InvalidInput, match=r"192\.0\.2\.7, which needs a token"):
-        PageServer(page_app(page.view, str, Access("localhost")), Access("localhost"), 0)
+        PageServer(page_app(page.view, str, PageAccess("localhost")), PageAccess("localhost"), 0)
 
 
 # ---- events
@@ -420,7 +420,7 @@ def test_many_clients_that_send_nothing_do_not_keep_out_others(tmp_path: Path, m
 def test_a_form_that_does_not_arrive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "FORM_SECONDS", 0.3)
     text = "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\n\r\ntoken="
-    with served(tmp_path, Access("127.0.0.1", TOKEN)) as page, raw(page, text) as client:
+    with served(tmp_path, PageAccess("127.0.0.1", TOKEN)) as page, raw(page, text) as client:
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
 
 

@@ -15,7 +15,7 @@ from calve.model.checkpoint import UNKNOWN, SizeHint
 from calve.model.files import WriteTarget
 from calve.write.batch import DRIVER_BYTES, DRIVER_ROWS, PROBE_ROWS, writers_for
 from calve.write.driver_writer import DriverWriter
-from calve.write.job import Layout, Writer, layout_of
+from calve.write.job import ChangeColumns, Writer, layout_of
 from calve.write.native_writer import NativeWriter
 from calve.write.task_writer import TaskWriter
 from tests.unit.write.sample import FLAT, NESTED, target_in
@@ -24,7 +24,7 @@ RESERVED = [OP, f"{ORDER_PREFIX}0", BAD]
 LARGE = SizeHint(rows=50_000_000)
 
 
-def layout(schema: Schema = FLAT) -> Layout:
+def layout(schema: Schema = FLAT) -> ChangeColumns:
     target = target_in(Path("/somewhere"), schema)
     return layout_of([*[field.name for field in schema.fields], *RESERVED], target)
 

@@ -33,9 +33,9 @@ from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.planning.delete_index import DeleteIndex
 from calve.iceberg.planning.pruning import Pruning
 from calve.iceberg.planning.table_scan import scan_file
-from calve.iceberg.planning.travel import AsOf, Moment, moment_at, moment_of
+from calve.iceberg.planning.travel import AsOf, TravelPoint, moment_at, moment_of
 from calve.iceberg.schema.readable import ReadTarget, every_field, projected, read_target, spark_schema
-from calve.model.changelog import CHANGE_COLUMNS, ChangedFile, ChangePlan, Deletes, Step, Transition
+from calve.model.changelog import CHANGE_COLUMNS, ChangedFile, ChangeScanPlan, ChangeStep, Deletes, Transition
 from calve.model.frontier import Frontier
 from calve.model.progress import FRONTIER
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
@@ -48,7 +48,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _log = logging.getLogger("calve")
 
 
-def moment_at_point(table: Table, point: Point | None, sink: str | None) -> Moment:
+def moment_at_point(table: Table, point: Point | None, sink: str | None) -> TravelPoint:
     """The snapshot that a point refers to; the head of main for None. Raises InvalidInput."""
     match point:
         case None:
@@ -66,7 +66,7 @@ def moment_at_point(table: Table, point: Point | None, sink: str | None) -> Mome
     raise InvalidInput("since and until take a snapshot id, a time or a frontier", detail=f"Got {point!r}.")
 
 
-def _at_text(table: Table, text: str, sink: str | None) -> Moment:
+def _at_text(table: Table, text: str, sink: str | None) -> TravelPoint:
     if text.isdigit():
         return moment_of(table, AsOf(snapshot_id=int(text)))
     if text.startswith("["):
@@ -87,13 +87,13 @@ def _at_text(table: Table, text: str, sink: str | None) -> Moment:
         ) from error
 
 
-def _at_time(table: Table, time: dt.datetime) -> Moment:
+def _at_time(table: Table, time: dt.datetime) -> TravelPoint:
     """The newest snapshot that was current at a time; without one, the moment before the first snapshot."""
     instant = time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
     wanted = (instant - _EPOCH) // dt.timedelta(milliseconds=1)
     log = [entry for entry in table.metadata.snapshot_log if entry.timestamp_ms <= wanted]
     current = table.metadata.current_schema_id
-    return moment_of(table, AsOf(snapshot_id=log[-1].snapshot_id)) if log else Moment(None, current)
+    return moment_of(table, AsOf(snapshot_id=log[-1].snapshot_id)) if log else TravelPoint(None, current)
 
 
 # -------------------------------------------------------------------------------------------------------------- walk
@@ -149,7 +149,7 @@ class ChangeRange:
 
     table: Table
     since: Snapshot | None
-    until: Moment
+    until: TravelPoint
     schema: Schema
     """The columns to read, of those that the table has at `until`."""
     pairs: tuple[tuple[Snapshot | None, Snapshot], ...]
@@ -236,11 +236,11 @@ class ChangeRange:
             self, schema=Schema(*chosen.fields, schema_id=chosen.schema_id, identifier_field_ids=identifiers)
         )
 
-    def plan(self, where: Condition = EVERYTHING) -> ChangePlan:
+    def plan(self, where: Condition = EVERYTHING) -> ChangeScanPlan:
         """Plan files and transitions. Raises TransientError; InvalidInput for unsupported file formats."""
         pruning = Pruning(where, self.widened().schema, self.table.specs())
         planner = _Planner(self.table, self.manifests, pruning)
-        steps: list[Step] = []
+        steps: list[ChangeStep] = []
         rewrites = 0
         with trying(f'planning the changes of "{".".join(self.table.name())}"'):
             for parent, snapshot in self.pairs:
@@ -250,7 +250,7 @@ class ChangeRange:
                 planner.compare(len(steps), parent, snapshot)
                 steps.append(replace(step_of(snapshot), rewrites=rewrites))
             files = planner.files()
-        return ChangePlan(
+        return ChangeScanPlan(
             since_id=None if self.since is None else self.since.snapshot_id,
             until_id=None if self.until.snapshot is None else self.until.snapshot.snapshot_id,
             steps=tuple(steps),
@@ -260,7 +260,7 @@ class ChangeRange:
             where=where,
         )
 
-    def target(self, plan: ChangePlan) -> ReadTarget:
+    def target(self, plan: ChangeScanPlan) -> ReadTarget:
         """How to read the files of a plan into the columns."""
         ids = {number for delete in plan.deletes(DeleteKind.EQUALITY) for number in delete.equality_ids}
         return read_target(self.table, self.schema, ids, plan.where)
@@ -305,10 +305,10 @@ def _operation(snapshot: Snapshot) -> str:
     return "" if snapshot.summary is None else str(snapshot.summary.operation.value)
 
 
-def step_of(snapshot: Snapshot) -> Step:
+def step_of(snapshot: Snapshot) -> ChangeStep:
     """What is known of a snapshot as a step."""
     summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-    return Step(snapshot.snapshot_id, snapshot.sequence_number or 0, snapshot.timestamp_ms, summary.get(FRONTIER))
+    return ChangeStep(snapshot.snapshot_id, snapshot.sequence_number or 0, snapshot.timestamp_ms, summary.get(FRONTIER))
 
 
 # ------------------------------------------------------------------------------------------------------------- files

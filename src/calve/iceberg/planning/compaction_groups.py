@@ -34,7 +34,7 @@ _SMALLEST = 1 << 20
 
 
 @dataclass(frozen=True)
-class Policy:
+class CompactionPolicy:
     """When a rewrite is worth its cost."""
 
     deleted_share: float
@@ -60,14 +60,14 @@ class Policy:
 TIER_FACTOR = 8
 """Sizes of files in one tier differ by less than this factor."""
 
-AUTOMATIC = Policy(
+AUTOMATIC = CompactionPolicy(
     deleted_share=0.3, fan=24, rows=10_000_000, deleted_least=10_000, reads_per_hour=60, paying_share=0.1, paying_fan=8
 )
 """However fast the table changes, at most about two rows are rewritten per uniformly changed one: the upper bounds see
 to it (`benchmarks/compaction_costs.py`). If it changes slowly, reads are what counts, and rewrites pay earlier."""
 
 
-def policy_of(options: CompactionOptions) -> Policy:
+def policy_of(options: CompactionOptions) -> CompactionPolicy:
     """The policy of a sink: what it states takes the place of the default, and of its bounds."""
     policy = AUTOMATIC
     if options.reads_per_hour is not None:
@@ -79,7 +79,7 @@ def policy_of(options: CompactionOptions) -> Policy:
     return policy
 
 
-BY_HAND = Policy(deleted_share=0.0, fan=2, rows=50_000_000, tiers=False)
+BY_HAND = CompactionPolicy(deleted_share=0.0, fan=2, rows=50_000_000, tiers=False)
 """Rewrites everything that improves the table."""
 
 SORTING = replace(BY_HAND, everything=True)
@@ -146,7 +146,9 @@ def _file_size(total: int, target_size: int) -> int:
     return min(target_size, max(_LEAST, total // _FILES))
 
 
-def due_groups(files: Sequence[ScanFile], target_size: int, policy: Policy, age_of: AgeOf = lambda _: 0.0) -> Groups:
+def due_groups(
+    files: Sequence[ScanFile], target_size: int, policy: CompactionPolicy, age_of: AgeOf = lambda _: 0.0
+) -> Groups:
     """The files of a snapshot that should be rewritten; usually none."""
     group_size = _SORTED_FILES * target_size if policy.everything else target_size
     sizes = _Sizes(_file_size(sum(file.size for file in files), target_size), group_size)
@@ -174,7 +176,7 @@ class _Choice:
 
     costs: FileCosts
     sizes: _Sizes
-    policy: Policy
+    policy: CompactionPolicy
     age_of: AgeOf
 
     def groups(self, members: Sequence[ScanFile]) -> Iterator[tuple[ScanFile, ...]]:

@@ -26,7 +26,7 @@ from calve.iceberg.files.content import first_row_id
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.planning.delete_index import DeleteIndex, check_readable
 from calve.iceberg.planning.pruning import Pruning
-from calve.iceberg.planning.travel import AsOf, Moment, moment_of
+from calve.iceberg.planning.travel import AsOf, TravelPoint, moment_of
 from calve.iceberg.schema.readable import ReadTarget, every_field, projected, read_target, spark_schema
 from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, Pruned, ScanFile, ScanPlan
 
@@ -39,7 +39,7 @@ class Scan:
     """One moment of a table, ready to be planned. The plan sees exactly this moment, whatever others commit."""
 
     table: Table
-    moment: Moment
+    moment: TravelPoint
     schema: Schema
 
     @classmethod
@@ -117,7 +117,7 @@ class Scan:
         ), pruned
 
 
-def _schema_of(table: Table, moment: Moment) -> Schema:
+def _schema_of(table: Table, moment: TravelPoint) -> Schema:
     return next(schema for schema in table.metadata.schemas if schema.schema_id == moment.schema_id)
 
 

@@ -46,7 +46,7 @@ class AsOf:
 
 
 @dataclass(frozen=True)
-class Moment:
+class TravelPoint:
     """A snapshot (None if the table never had one) and the schema to read it with."""
 
     snapshot: Snapshot | None
@@ -58,7 +58,7 @@ class Moment:
         return None if self.snapshot is None else _stated(self.snapshot, FRONTIER)
 
 
-def moment_of(table: Table, as_of: AsOf) -> Moment:
+def moment_of(table: Table, as_of: AsOf) -> TravelPoint:
     """Find the snapshot. Raises InvalidInput if the table does not have it."""
     metadata = table.metadata
     if as_of.snapshot_id is not None:
@@ -69,19 +69,19 @@ def moment_of(table: Table, as_of: AsOf) -> Moment:
         return _by_ref(table, as_of.ref)
     if as_of.time_ms is not None:
         return _then(metadata, _by_time(table, as_of.time_ms))
-    return Moment(head_of(metadata), metadata.current_schema_id)
+    return TravelPoint(head_of(metadata), metadata.current_schema_id)
 
 
-def moment_at(table: Table, frontier: Frontier, sink: str | None) -> Moment:
+def moment_at(table: Table, frontier: Frontier, sink: str | None) -> TravelPoint:
     """The newest snapshot of a sink at or before a frontier. Raises InvalidInput if there is none."""
     return _then(table.metadata, _by_frontier(table, frontier, sink))
 
 
-def _then(metadata: TableMetadata, snapshot: Snapshot) -> Moment:
+def _then(metadata: TableMetadata, snapshot: Snapshot) -> TravelPoint:
     """The snapshot with the columns that the table had then."""
     known = {schema.schema_id for schema in metadata.schemas}
     schema_id = snapshot.schema_id if snapshot.schema_id in known else None
-    return Moment(snapshot, metadata.current_schema_id if schema_id is None else schema_id)
+    return TravelPoint(snapshot, metadata.current_schema_id if schema_id is None else schema_id)
 
 
 def _by_id(table: Table, snapshot_id: int) -> Snapshot:
@@ -96,7 +96,7 @@ def _by_id(table: Table, snapshot_id: int) -> Snapshot:
     return snapshot
 
 
-def _by_ref(table: Table, name: str) -> Moment:
+def _by_ref(table: Table, name: str) -> TravelPoint:
     ref = table.metadata.refs.get(name)
     snapshot = None if ref is None else table.metadata.snapshot_by_id(ref.snapshot_id)
     if ref is None or snapshot is None:
@@ -107,7 +107,7 @@ def _by_ref(table: Table, name: str) -> Moment:
             hint=suggestion(name, names),
         )
     if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
-        return Moment(snapshot, table.metadata.current_schema_id)
+        return TravelPoint(snapshot, table.metadata.current_schema_id)
     return _then(table.metadata, snapshot)
 
 

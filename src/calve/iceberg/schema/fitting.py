@@ -55,7 +55,7 @@ def field_named(fields: Sequence[NestedField], name: str) -> NestedField:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ColumnMismatch:
     """One column that does not fit, described; `mendable` if a change of the table resolves it."""
 
     text: str
@@ -67,7 +67,7 @@ class Fit:
     """The outcome of a comparison. `schema` is the table's schema with all mendable differences resolved."""
 
     schema: Schema
-    differences: tuple[Difference, ...]
+    differences: tuple[ColumnMismatch, ...]
 
     @property
     def mendable(self) -> bool:
@@ -138,7 +138,7 @@ class _Walk:
     """Walks both schemas in parallel and collects `differences`."""
 
     def __init__(self, last_id: int, key: AbstractSet[str]) -> None:
-        self.differences: list[Difference] = []
+        self.differences: list[ColumnMismatch] = []
         self._key = key
         self._ids = count(last_id + 1)
 
@@ -194,7 +194,7 @@ class _Walk:
         return ours if wider else theirs
 
     def _differs(self, text: str, *, mendable: bool = False) -> None:
-        self.differences.append(Difference(text, mendable))
+        self.differences.append(ColumnMismatch(text, mendable))
 
 
 def _holds(theirs: IcebergType, ours: IcebergType) -> bool:

@@ -35,7 +35,7 @@ from calve.iceberg.files.options import file_options
 from calve.iceberg.files.position_deletes import DeletePlace
 from calve.iceberg.files.store import io_properties_of
 from calve.iceberg.loading import reserved_columns
-from calve.iceberg.planning.compaction_groups import Groups, Policy, ages_by, due_groups
+from calve.iceberg.planning.compaction_groups import CompactionPolicy, Groups, ages_by, due_groups
 from calve.iceberg.planning.delete_index import DeleteIndex
 from calve.iceberg.planning.key_scan import place_of
 from calve.iceberg.planning.pruning import Pruning
@@ -171,7 +171,11 @@ class Compactions:
         self._manifests = ManifestCache()
 
     def plan(
-        self, table: Table, policy: Policy, where: Condition = EVERYTHING, written: AbstractSet[str] = frozenset()
+        self,
+        table: Table,
+        policy: CompactionPolicy,
+        where: Condition = EVERYTHING,
+        written: AbstractSet[str] = frozenset(),
     ) -> CompactionPlan | None:
         """Plan a compaction of the files that may have rows for which `where` is true; None if there is nothing to do.
 

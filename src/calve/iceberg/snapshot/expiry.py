@@ -37,7 +37,7 @@ from calve.clock import IdSource
 from calve.iceberg.snapshot import retention
 from calve.iceberg.snapshot.history import is_retired
 from calve.iceberg.snapshot.removal_journal import RemovalEntry, RemovalJournal, RemovedSnapshot, journalled
-from calve.iceberg.snapshot.retention import Expired, History, PastRef, PastSnapshot, Policy
+from calve.iceberg.snapshot.retention import Expired, ExpiryPolicy, History, PastRef, PastSnapshot
 from calve.model.progress import SINK_ID, sinks_named
 from calve.model.spec import RetentionOptions
 from calve.storage.filesystems import keeps_everything
@@ -98,7 +98,7 @@ def refusal_of(table: Table) -> str:
     return ""
 
 
-def may_be_due(metadata: TableMetadata, policy: Policy) -> bool:
+def may_be_due(metadata: TableMetadata, policy: ExpiryPolicy) -> bool:
     """A cheap test: False if certainly nothing expires, which is usual."""
     ref = metadata.refs.get(policy.branch)
     found = retention.Retention.of(metadata.properties, _ref(ref) if ref else None, policy.options)
@@ -158,14 +158,14 @@ class Expiry:
         )
 
 
-def expiry_of(table: Table, policy: Policy) -> Expiry | None:
+def expiry_of(table: Table, policy: ExpiryPolicy) -> Expiry | None:
     """What expires of a table; None if nothing does."""
     expired = retention.expired(history_of(table.metadata), policy)
     return Expiry(table, expired) if expired.snapshots or expired.refs else None
 
 
 def expire(
-    table: Table, policy: Policy, journal: RemovalJournal | None = None, ids: IdSource | None = None
+    table: Table, policy: ExpiryPolicy, journal: RemovalJournal | None = None, ids: IdSource | None = None
 ) -> tuple[TableMetadata, Expired] | None:
     """Commit the expiry of `table`, which was just loaded; returns the new metadata, None if nothing expired.
 

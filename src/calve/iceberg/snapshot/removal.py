@@ -20,7 +20,7 @@ from calve.model.scan import ContentId
 
 
 @dataclass(frozen=True)
-class Removal:
+class ManifestRemoval:
     """The lines that replace those of the previous manifest list, and counts for the summary."""
 
     lines: tuple[ManifestLine, ...] = ()
@@ -33,10 +33,10 @@ class Removal:
         return Operation.OVERWRITE if any(m.content is Content.DATA for m in added) else Operation.DELETE
 
 
-NOTHING_REMOVED = Removal()
+NOTHING_REMOVED = ManifestRemoval()
 
 
-def remove_all(draft: Draft, lines: Sequence[ManifestLine], manifests: ManifestCache) -> Removal:
+def remove_all(draft: Draft, lines: Sequence[ManifestLine], manifests: ManifestCache) -> ManifestRemoval:
     """Mark every live file of these manifests as deleted. Raises OSError."""
     removed: list[ManifestLine] = []
     counts: Counter[str] = Counter()
@@ -52,19 +52,19 @@ def remove_all(draft: Draft, lines: Sequence[ManifestLine], manifests: ManifestC
             removed.append(ManifestLine(write_deleted(place, entries, draft.snapshot_id, draft.sequence_number)))
             for entry in entries:
                 counts.update(removed_counts(entry))
-    return Removal(tuple(removed), dict(counts))
+    return ManifestRemoval(tuple(removed), dict(counts))
 
 
 def remove_deletes(
     draft: Draft, lines: Sequence[ManifestLine], gone: Collection[ContentId], manifests: ManifestCache
-) -> Removal:
+) -> ManifestRemoval:
     """Mark these deletes as deleted; all other lines stay. Raises OSError."""
     return _reduce(draft, lines, gone, manifests, {ManifestContent.DELETES})
 
 
 def remove_named(
     draft: Draft, lines: Sequence[ManifestLine], gone: Collection[ContentId], manifests: ManifestCache
-) -> Removal:
+) -> ManifestRemoval:
     """Mark these data files and deletes as deleted; all other lines stay. Raises OSError."""
     return _reduce(draft, lines, gone, manifests, {ManifestContent.DATA, ManifestContent.DELETES})
 
@@ -75,7 +75,7 @@ def _reduce(
     gone: Collection[ContentId],
     manifests: ManifestCache,
     kinds: Collection[ManifestContent],
-) -> Removal:
+) -> ManifestRemoval:
     kept: list[ManifestLine] = []
     counts: Counter[str] = Counter()
     own = (draft.snapshot_id, draft.sequence_number)
@@ -94,7 +94,7 @@ def _reduce(
             kept.append(ManifestLine(write_reduced(place, entries, gone, own)))
             for entry in leaving:
                 counts.update(removed_counts(entry))
-    return Removal(tuple(kept), dict(counts))
+    return ManifestRemoval(tuple(kept), dict(counts))
 
 
 def removed_counts(entry: ManifestEntry) -> dict[str, int]:

@@ -161,7 +161,7 @@ def warning_of(properties: Mapping[str, str], ref: PastRef | None, options: Rete
 
 
 @dataclass(frozen=True)
-class Policy:
+class ExpiryPolicy:
     """What applies to one expiry."""
 
     options: RetentionOptions
@@ -184,7 +184,7 @@ class Expired:
     refs: tuple[str, ...] = ()
 
 
-def expired(history: History, policy: Policy) -> Expired:
+def expired(history: History, policy: ExpiryPolicy) -> Expired:
     """What expires now; nothing while it is less than a batch."""
     over = refs_past_their_age(history, policy.now_ms)
     left = history.without(over)
@@ -208,7 +208,7 @@ def expired(history: History, policy: Policy) -> Expired:
     return Expired(tuple(s.snapshot_id for s in gone), over)
 
 
-def may_be_due(count: int, oldest_ms: int, policy: Policy, retention: Retention) -> bool:
+def may_be_due(count: int, oldest_ms: int, policy: ExpiryPolicy, retention: Retention) -> bool:
     """A cheap test of the number of snapshots and the oldest time: False if certainly nothing expires."""
     crowded = retention.thin and count > max(retention.keep_all, retention.min_keep) + policy.batch
     return crowded or policy.now_ms - oldest_ms > retention.max_age_ms

@@ -24,7 +24,7 @@ from calve.model.checkpoint import Offsets, SizeHint
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.records.columns import declared_schema
-from calve.source.files.ledger import ChangedFile, Ledger, Place
+from calve.source.files.ledger import ChangedSource, Ledger, Place
 from calve.source.files.records import (
     LINES,
     check_fields,
@@ -339,7 +339,7 @@ class FileSource:
     def committed(self, offsets: Offsets) -> None:
         self._ledger.fold(Place.of(offsets))
 
-    def _report(self, change: ChangedFile) -> None:
+    def _report(self, change: ChangedSource) -> None:
         """Raise for a changed size, which means changed contents; warn, once, of a changed timestamp alone."""
         now = change.now
         if change.size != now.size:

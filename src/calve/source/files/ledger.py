@@ -36,7 +36,7 @@ _RECENT_SHARE = 16
 
 
 @dataclass(frozen=True)
-class ChangedFile:
+class ChangedSource:
     """A file that changed since it was recorded."""
 
     now: KnownFile
@@ -75,7 +75,7 @@ class SeenFiles:
         hashes = np.concatenate([self.hashes, other.hashes])
         return SeenFiles(*_sorted(hashes, np.concatenate([self.stamps, other.stamps])))
 
-    def compare(self, listed: Sequence[KnownFile]) -> tuple[list[KnownFile], list[ChangedFile]]:
+    def compare(self, listed: Sequence[KnownFile]) -> tuple[list[KnownFile], list[ChangedSource]]:
         """The files that are not in the set, and those that changed since."""
         fresh, changed = self._compare(listed)
         if self.recent is None:
@@ -83,7 +83,7 @@ class SeenFiles:
         fresh, more = self.recent.compare(fresh)
         return fresh, changed + more
 
-    def _compare(self, listed: Sequence[KnownFile]) -> tuple[list[KnownFile], list[ChangedFile]]:
+    def _compare(self, listed: Sequence[KnownFile]) -> tuple[list[KnownFile], list[ChangedSource]]:
         if not len(self.hashes) or not listed:
             return list(listed), []
         hashes = _hashes(listed)
@@ -91,7 +91,7 @@ class SeenFiles:
         known = self.hashes[places] == hashes
         then = self.stamps[places]
         differs = known & (then != _stamps(listed)).any(axis=1)
-        changed = [ChangedFile(listed[i], int(then[i][0]), int(then[i][1])) for i in np.flatnonzero(differs).tolist()]
+        changed = [ChangedSource(listed[i], int(then[i][0]), int(then[i][1])) for i in np.flatnonzero(differs).tolist()]
         return [listed[i] for i in np.flatnonzero(~known).tolist()], changed
 
     def to_bytes(self) -> bytes:

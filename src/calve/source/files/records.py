@@ -108,7 +108,7 @@ def csv_records_of(lines: DataFrame, fields: Sequence[T.StructField], options: M
     texts = _texts(fields)
     names = tuple(f.name for f in fields)
     split = T.StructType([*texts.fields, *LINES.fields])
-    values = map_rows(lines, LINES.names, lambda: LetterRows(names), split)
+    values = map_rows(lines, LINES.names, lambda: CsvLetterSplitter(names), split)
     settings = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     declared = ", ".join(f"{ident(name)} string" for name in texts.names)
     parsed_line = F.from_csv(F.col(_LINE).cast("string"), declared, settings)
@@ -117,7 +117,7 @@ def csv_records_of(lines: DataFrame, fields: Sequence[T.StructField], options: M
     return _read_texts(chosen, fields)
 
 
-class LetterRows:
+class CsvLetterSplitter:
     """Splits letters of CSV files into texts; a line is left to Spark's parser. Runs in tasks.
 
     Values are matched to columns by their order, as in a file: columns may have other names by now. A row whose null

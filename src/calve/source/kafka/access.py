@@ -6,12 +6,12 @@ from calve.catalog.properties import Reveal
 from calve.errors import InvalidInput
 from calve.model.connection import KafkaConnection, SchemaRegistry
 from calve.source.kafka.avro import RegistryClient
-from calve.source.kafka.brokers import Access
+from calve.source.kafka.brokers import BrokerAccess
 
 _PEM = "-----BEGIN"
 
 
-def access_of(connection: KafkaConnection, reveal: Reveal) -> Access:
+def access_of(connection: KafkaConnection, reveal: Reveal) -> BrokerAccess:
     """Translate a connection to librdkafka's options. Certificates and keys are inlined: executors need no files."""
     options = {
         "security.protocol": connection.security_protocol,
@@ -23,7 +23,7 @@ def access_of(connection: KafkaConnection, reveal: Reveal) -> Access:
         "ssl.key.pem": reveal(connection.key) if connection.key else None,
         "ssl.key.password": reveal(connection.key_password) if connection.key_password else None,
     }
-    return Access(connection.brokers, {name: value for name, value in options.items() if value is not None})
+    return BrokerAccess(connection.brokers, {name: value for name, value in options.items() if value is not None})
 
 
 def _certificate(given: str | None) -> str | None:

@@ -39,7 +39,7 @@ _log.propagate = False  # librdkafka's own lines; the errors say what they mean
 
 
 @dataclass(frozen=True)
-class Access:
+class BrokerAccess:
     """How to connect to brokers. Goes to tasks; `options` are librdkafka's, with logins, and are never shown."""
 
     brokers: str
@@ -65,7 +65,7 @@ class TopicState:
 class Brokers:
     """An admin client, opened when it is first used. Used by one thread."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: BrokerAccess) -> None:
         self._access = access
         self._errors: list[Any] = []
         self._opened: AdminClient | None = None
@@ -212,7 +212,7 @@ class Brokers:
         return transient(what, self._access, error, causes)
 
 
-def transient(what: str, access: Access, error: Exception, causes: Iterable[str] = ()) -> TransientError:
+def transient(what: str, access: BrokerAccess, error: Exception, causes: Iterable[str] = ()) -> TransientError:
     """The error for failing brokers."""
     cause = error.args[0] if error.args else error
     reasons = [*causes] or [str(cause.str()) if hasattr(cause, "str") else str(cause)]
@@ -223,7 +223,7 @@ def transient(what: str, access: Access, error: Exception, causes: Iterable[str]
     )
 
 
-def _configured(make: Callable[[], T], access: Access) -> T:
+def _configured(make: Callable[[], T], access: BrokerAccess) -> T:
     kafka = installed()
     try:
         return make()

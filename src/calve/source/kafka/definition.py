@@ -23,7 +23,7 @@ from calve.records.columns import declared_schema
 from calve.records.frames import Records
 from calve.records.strict import check_type
 from calve.source.kafka.avro import Avro
-from calve.source.kafka.brokers import Access, Brokers, TopicState
+from calve.source.kafka.brokers import BrokerAccess, Brokers, TopicState
 from calve.source.kafka.position import PartitionOffsets, TopicPosition, advanced, splits
 from calve.source.kafka.reader import Included, TopicReader, lost, typed_records, typed_schema
 from calve.source.port import LEAST_POLL
@@ -65,7 +65,7 @@ class StartOffsets:
 class Kafka:
     """Definition of a Kafka source. With `schema` (Spark DDL) it parses the values itself, else the envelope does."""
 
-    access: Access
+    access: BrokerAccess
     topic: str
     envelope: Envelope
     schema: str | None = None
@@ -115,7 +115,7 @@ def kafka(  # noqa: PLR0913 - all but the first two are options by name
             "the columns of a topic must be declared in one place",
             hint="Give schema='id BIGINT, ...', or columns='...' of calve.Upsert or calve.Debezium.",
         )
-    access = Access(brokers, dict(options or {}))
+    access = BrokerAccess(brokers, dict(options or {}))
     return Kafka(access, topic, envelope or NoEnvelope(), schema, StartOffsets.parse(start), max_offsets_per_checkpoint)
 
 

@@ -32,7 +32,7 @@ from calve.records.frames import Columns, PythonRecords, Records, bad_row, map_r
 from calve.records.scalars import Settings
 from calve.records.strict import Columns as Typed
 from calve.source.kafka.avro import Avro, AvroReader
-from calve.source.kafka.brokers import Access, installed, transient
+from calve.source.kafka.brokers import BrokerAccess, installed, transient
 from calve.source.kafka.position import OffsetRange
 from calve.spark.tasks import TaskFailed
 from calve.spark.version import arrow_schema_of
@@ -69,7 +69,7 @@ def read_schema(*, included: bool, decoded: bool) -> T.StructType:
 class TopicReader:
     """Reads a topic. Pickled into tasks."""
 
-    access: Access
+    access: BrokerAccess
     topic: str
     included: Included = ()
     avro: Avro | None = None
