@@ -11,7 +11,9 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 CODE := $(wildcard src tests scripts benchmarks)
 BENCHMARKS := $(filter-out benchmarks/peer_% benchmarks/workload.py,$(wildcard benchmarks/*.py))
-PYTEST := $(PY) -m pytest -n 2 --dist worksteal
+# Tests wait for each other's processes half of the time, so there are more workers than cores.
+WORKERS ?= 3
+PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 # Hundreds of processes import calve: a machine that keeps no bytecode would compile it in each of them.
 unexport PYTHONDONTWRITEBYTECODE
