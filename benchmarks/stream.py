@@ -189,6 +189,8 @@ def run_flink(workload: Workload, home: Path) -> Result:
 
 def _rate(commits: list[dict[str, Any]]) -> float:
     first, *others = [commit for commit in commits if commit["changes"]]
+    if not others:
+        raise SystemExit("the stream is too short to be measured: it was one commit; give more --files or --changes")
     changes, seconds = sum(commit["changes"] for commit in others), others[-1]["at"] - first["at"]
     return float(changes / seconds)
 
