@@ -120,7 +120,8 @@ def main() -> None:
     warm = calve.sink(calve.orders(rows=100_000, changes=0), name="warm", into=lake.table("b.warm"), key=["id"]).start()
     warm.await_termination()
     sink = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"])
-    query = sink.options(deletes=deletes, key_index=key_index).start()
+    version = 3 if deletes == "vector" else None
+    query = sink.options(deletes=deletes, key_index=key_index, format_version=version).start()
     state = lake.state(None, sink.spec.sink_id)
     for line in sys.stdin:
         answer: dict[str, object]

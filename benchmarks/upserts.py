@@ -1,13 +1,14 @@
 """Seconds per batch of changes on tables of several sizes: calve beside `MERGE INTO` (merge-on-read).
 
     python benchmarks/upserts.py [--rows 1000000 5000000] [--batches 10] [--changes 100000]
-                                 [--systems positions searched equality merge] [--settle] [--fresh]
+                                 [--systems positions searched vectors equality merge] [--settle] [--fresh]
 
-calve deletes by position (`positions`; `searched`: without a key index) and by equality, each in a table of its own.
+calve deletes by position (`positions`; `searched`: without a key index), by deletion vectors (`vectors`: a table of
+format version 3, whose updated rows keep their ids) and by equality, each in a table of its own.
 Each system runs in a process of its own with its own local Spark; they take turns batch by batch, so that noise of the
 machine falls on all. Where several do, and with `--settle`, what a sink does beside its batches ends before the next
 system has its turn, and its time is printed apart: no other system pays for it. The tables are then read by Spark with
-the Iceberg runtime, and those with position deletes by DuckDB and pyiceberg as well; all are checked against the
+the Iceberg runtime, and those without equality deletes by DuckDB and pyiceberg as well; all are checked against the
 reference. `--fresh` reads a copy of the first table, too, that was written at once, and the table with position deletes
 once more after `calve maintain` (`by hand`): before, it is what the sink itself makes of it. Of the key index its size
 and the time to make it anew are printed.
@@ -36,6 +37,7 @@ JAR = ROOT / ".cache" / "jars" / "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
 PEERS = {
     "positions": ("peer_calve.py", "position", "auto"),
     "searched": ("peer_calve.py", "position", "off"),
+    "vectors": ("peer_calve.py", "vector", "auto"),
     "equality": ("peer_calve.py", "equality", "off"),
     "merge": ("peer_merge.py",),
 }
