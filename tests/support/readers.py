@@ -131,6 +131,7 @@ class IcebergProcess:
         connection: Connection[Any, Any] = self._connection
         connection.send(request)
         if not connection.poll(ANSWER_SECONDS):
+            stop_iceberg_process()  # a late answer must not be taken for that to the next query
             raise TimeoutError(f"no answer within {ANSWER_SECONDS} s to {request}")
         answer = connection.recv()
         if isinstance(answer, str):
