@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 CODE := $(wildcard src tests scripts benchmarks)
 BENCHMARKS := $(filter-out benchmarks/peer_% benchmarks/workload.py,$(wildcard benchmarks/*.py))
-# Tests wait for each other's processes half of the time, so there are more workers than cores.
+# Tests wait for processes and clocks, so there are more workers than cores.
 WORKERS ?= 3
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal
 
