@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from calve import errors
 from calve.clock import SystemClock
 from calve.model.health import PHASES, SIZE_BOUNDS, Health, Status, TableHealth
+from calve.model.numbers import whole_number
 
 REGISTRY = CollectorRegistry()
 """calve's own registry: importing calve adds nothing to the process-wide one."""
@@ -152,7 +153,7 @@ def _table(name: str, text: str, read: Callable[[TableHealth], Value]) -> StateM
 def _frontier(text: str) -> Value:
     """Milliseconds of a frontier in JSON; None if it is sealed or unknown."""
     inside = text.strip("[]")
-    return float(inside) if inside.lstrip("-").isdigit() else None
+    return None if whole_number(inside.removeprefix("-")) is None else float(inside)
 
 
 def _states(status: Status, _now: int) -> Values:

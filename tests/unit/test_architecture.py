@@ -1,4 +1,4 @@
-"""Ideas that have one home: who may send commits, who may remove files, what a class is called."""
+"""Ideas that have one home: who may send commits, who may remove files, who reads digits, what a class is called."""
 
 import ast
 from collections.abc import Iterator
@@ -89,6 +89,15 @@ def test_files_of_tables_are_removed_by_one_module_alone() -> None:
     """It logs what and why. Others call `discard`."""
     found = [f"{file}:{line}" for file, line, called in calls() if removes(called)]
     assert {place.partition(":")[0] for place in found} == set(REMOVERS), found
+
+
+def test_digits_in_text_of_others_are_read_by_one_module_alone() -> None:
+    """`isdigit` accepts what `int` refuses: others call `whole_number`."""
+    found = [f"{file}:{line}" for file, line, called in calls() if called.attr in {"isdigit", "isnumeric"}]
+    assert {place.partition(":")[0] for place in found} == {
+        "model/numbers.py",
+        "infer/folders.py",  # whether the title of a column looks like a name: nothing is converted
+    }, found
 
 
 def test_a_conflict_is_raised_by_those_who_know_that_nothing_was_applied() -> None:

@@ -7,6 +7,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
+from calve.model.numbers import whole_number
 from calve.model.progress import FRONTIER, SINK_ID
 from calve.model.types import sql_name
 
@@ -108,5 +109,4 @@ _DELETES = ("added-equality-deletes", "added-position-deletes", "deleted-records
 
 
 def _count(summary: Mapping[str, str], key: str) -> int:
-    text = summary.get(key, "0")
-    return int(text) if text.isdigit() else 0
+    return whole_number(summary.get(key, "")) or 0

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from html import escape
 
+from calve.model.numbers import whole_number
+
 _LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 
@@ -394,8 +396,8 @@ class Status:
     @property
     def committed_up_to(self) -> datetime | None:
         """The committed frontier as a time; None before the first commit, and once the input is complete."""
-        digits = self.frontier.strip("[]")
-        return _instant(int(digits)) if digits.isdigit() and int(digits) else None
+        number = whole_number(self.frontier.strip("[]"))
+        return _instant(number) if number else None
 
     @property
     def complete(self) -> bool:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from calve.errors import InvalidInput
+from calve.model.numbers import whole_number
 
 
 def instant_ms(given: datetime | str | int) -> int:
@@ -20,8 +21,9 @@ def instant_ms(given: datetime | str | int) -> int:
         return given
     text = given.strip() if isinstance(given, str) else given
     if isinstance(text, str):
-        if text.lstrip("-").isdigit():
-            return int(text)
+        number = whole_number(text.removeprefix("-"))
+        if number is not None:
+            return -number if text.startswith("-") else number
         try:
             return instant_ms(datetime.fromisoformat(text))
         except (ValueError, OverflowError):

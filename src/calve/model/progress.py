@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from calve.model.checkpoint import Offsets, offsets_digest
 from calve.model.frontier import START, Frontier
+from calve.model.numbers import whole_number
 
 PROPERTY_PREFIX = "calve.sink."
 _STATE_SUFFIX = ".state"
@@ -208,7 +209,7 @@ def _number(text: str | None) -> int | None:
 
 def _count(text: str | None) -> int:
     """A number that is only reported: it stops nothing if somebody garbled it."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else 0
+    return whole_number(text or "") or 0
 
 
 def property_key(sink_id: str) -> str:

@@ -1,15 +1,21 @@
 """Numbers that others wrote: a text that Python nearly takes for a number must not stop anything."""
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
+from calve import metrics
 from calve.catalog.rest import ANSWER_MS, CONNECT_MS, _time_outs
 from calve.errors import InvalidInput
+from calve.iceberg import describe
 from calve.iceberg.files.options import file_options
 from calve.iceberg.snapshot.history import new_summary
+from calve.model import progress
+from calve.model.health import Status
+from calve.model.instants import instant_ms
 from calve.model.numbers import number_property, whole_number
 from calve.model.spec import WriteOptions
 from calve.pipeline.spark_log import behind
@@ -44,6 +50,20 @@ def test_no_odd_number_stops_its_reader(text: str) -> None:
     assert not expires_soon({"s3.session-token-expires-at-ms": text}, since_ms=0, now_ms=0)
     assert "." in text or TotalsPiece.parse(f"end.start.{text}.parquet") is None
     assert behind(f'[{{"t": {{"{text}": 7}}}}]', f'[{{"t": {{"{text}": 6}}}}]') == ""
+
+
+@pytest.mark.parametrize("text", [text for text in ODD if text != "-5"])
+def test_an_odd_number_is_no_point_in_time(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is not a point in time"):
+        instant_ms(text)
+    assert replace(Status.unknown("s", 0), frontier=f"[{text}]").committed_up_to is None
+    assert metrics._frontier(f"[{text}]") is None
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_an_odd_count_of_another_writer_is_none(text: str) -> None:
+    assert describe._count({"deleted-records": text}, "deleted-records") == 0
+    assert progress._count(text) == 0
 
 
 def test_a_total_that_is_no_number_stays_unknown() -> None:

@@ -37,6 +37,7 @@ from calve.iceberg.planning.travel import AsOf, TravelPoint, moment_at, moment_o
 from calve.iceberg.schema.readable import ReadTarget, every_field, projected, read_target, spark_schema
 from calve.model.changelog import CHANGE_COLUMNS, ChangedFile, ChangeScanPlan, ChangeStep, Deletes, Transition
 from calve.model.frontier import Frontier
+from calve.model.numbers import whole_number
 from calve.model.progress import FRONTIER
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
 from calve.model.table import REPLACE
@@ -67,8 +68,9 @@ def moment_at_point(table: Table, point: Point | None, sink: str | None) -> Trav
 
 
 def _at_text(table: Table, text: str, sink: str | None) -> TravelPoint:
-    if text.isdigit():
-        return moment_of(table, AsOf(snapshot_id=int(text)))
+    number = whole_number(text)
+    if number is not None:
+        return moment_of(table, AsOf(snapshot_id=number))
     if text.startswith("["):
         try:
             return moment_at(table, Frontier.from_json(text), sink)

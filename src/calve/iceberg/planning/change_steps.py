@@ -88,7 +88,7 @@ def rows_at(table: Table, place: TablePlace) -> int | None:
         if snapshot is None or snapshot.summary is None
         else snapshot.summary.additional_properties.get("total-records", "")
     )
-    return int(text) if text.isdigit() else None
+    return whole_number(text)
 
 
 def steps_after(table: Table, place: TablePlace) -> tuple[TableStep, ...]:

@@ -29,6 +29,7 @@ from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.schema.readable import every_field
 from calve.iceberg.snapshot.history import ancestors_of, head_of, stated_progress
 from calve.model.health import SIZE_BOUNDS, TableHealth
+from calve.model.numbers import number_property, whole_number
 from calve.model.progress import FRONTIER, SINK_ID, Progress
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.spec import WriteOptions
@@ -194,8 +195,7 @@ class _Summary:
 
     def count(self, name: str) -> int:
         """A number; 0 where it is missing."""
-        text = self.properties.get(name, "")
-        return int(text) if text.isdecimal() else 0
+        return whole_number(self.properties.get(name, "")) or 0
 
 
 def _note(snapshot: Snapshot) -> SnapshotNote:
@@ -297,9 +297,9 @@ def _read_files(table: Table, head: Snapshot, manifests: ManifestCache) -> FileC
     index = DeleteIndex(deletes, specs, every_field(table).fields)
     files = [scan_file(entry, index.of(entry), specs[entry.data_file.spec_id]) for entry in data]
     target = file_options(WriteOptions(), table.properties).target_file_size
-    stated = table.properties.get(_OPEN_FILE_COST, "")
+    open_cost = number_property(table.properties, _OPEN_FILE_COST, _DEFAULT_OPEN_FILE_COST)
     ages = ages_by(snapshot_times(table.metadata), head.timestamp_ms)
-    return file_counts(files, target, int(stated) if stated.isdecimal() else _DEFAULT_OPEN_FILE_COST, ages)
+    return file_counts(files, target, open_cost, ages)
 
 
 def snapshot_times(metadata: TableMetadata) -> list[tuple[int, int]]:

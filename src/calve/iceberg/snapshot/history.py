@@ -166,7 +166,7 @@ def totals_of(table: Table, branch: str = MAIN_BRANCH) -> TableTotals:
     """What the head of a branch contains, according to its summary; zero where that does not say."""
     head = head_of(table.metadata, branch)
     summary = head.summary.additional_properties if head is not None and head.summary is not None else {}
-    count = {name: int(summary[name]) if summary.get(name, "").isdigit() else 0 for name in _TOTALS}
+    count = {name: whole_number(summary.get(name, "")) or 0 for name in _TOTALS}
     files = count["total-data-files"] + count["total-delete-files"]
     return TableTotals(files, count["total-files-size"], count["total-records"])
 
