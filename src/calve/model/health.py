@@ -124,12 +124,13 @@ PHASES = (
 )
 """Phases of a batch, in order. None contains another one, so their sum is the time that a batch took.
 
-`read`: the source is polled and the frame is made. `stage`: changes are staged until their window closes. `collect`:
-Spark plans, reads and hands over the changes of a small batch. `write`: data and key files and their manifests; of a
-large batch all that Spark does. `record`: the durable record. `load`: the table is loaded from the catalog. `check`:
-fence, frontier and files. `plan`: which files may have the keys of the batch. `index`: the key index is queried and
-extended. `lookup`: other searches for keys, and the deletes of what was found. `commit`: manifest list and catalog
-request. `tidy`: removal of what the commit before made unnecessary. `ahead`: what the next commit needs of the table.
+`read`: the source is polled. `stage`: changes are staged until their window closes. `collect`: the records of a small
+batch are read and converted to changes, by the driver or by Spark, which hands them over. `write`: data and key files
+and their manifests; of a large batch all that Spark does. `record`: the durable record. `load`: the table is loaded
+from the catalog. `check`: fence, frontier and files. `plan`: which files may have the keys of the batch. `index`: the
+key index is queried and extended. `lookup`: other searches for keys, and the deletes of what was found. `commit`:
+manifest list and catalog request. `tidy`: removal of what the commit before made unnecessary. `ahead`: what the next
+commit needs of the table.
 """
 
 

@@ -52,6 +52,11 @@ class DeadLetters:
         """Where they are kept."""
         return self._table
 
+    @property
+    def settled(self) -> bool:
+        """Whether a checkpoint without bad rows has nothing to do here."""
+        return self._settled
+
     def sift(self, changes: DataFrame, identity: CheckpointIdentity) -> DataFrame:
         """Commit bad rows to the dead letter table, and return the changes without them. Raises TransientError.
 

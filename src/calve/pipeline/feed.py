@@ -8,10 +8,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from calve.clock import Clock
 from calve.commit.checkpoints import Decision
@@ -22,8 +24,29 @@ from calve.model.checkpoint import CheckpointIdentity, Offsets, SizeHint
 from calve.model.spec import Pace
 from calve.records.frames import Records
 from calve.source.files.definition import FileSource
-from calve.source.port import Source
+from calve.source.port import ReadsArrow, Source
 from calve.source.table import TableSource
+
+
+@dataclass(frozen=True)
+class CheckpointRecords:
+    """The records of a checkpoint, which are read when they are needed: as a frame or, if they are few, in memory."""
+
+    make: Callable[[], Records]
+    schema: StructType | None = None
+    """Set if `in_memory` can be asked."""
+    in_memory: Callable[[StructType], pa.Table | None] | None = None
+    """Reads some columns; None if Spark has to read the records (see `source.port.ReadsArrow`)."""
+
+    @cached_property
+    def frame(self) -> Records:
+        """The records as a frame. Raises what the source raises."""
+        return self.make()
+
+    @classmethod
+    def of(cls, frame: Records) -> "CheckpointRecords":
+        """Records that are a frame already."""
+        return cls(lambda: frame)
 
 
 @dataclass(frozen=True)
@@ -31,7 +54,7 @@ class Checkpoint:
     """One micro-batch on its way to a record. `final` is True for the last one of a bounded input."""
 
     identity: CheckpointIdentity
-    frame: Records
+    records: CheckpointRecords
     batch_ms: int
     size: SizeHint
     final: bool = False
@@ -118,8 +141,8 @@ class FilesRead:
         if path is None or path in self.left_out:
             return None
         left_out = self.left_out | {path}
-        frame = self.source.frame_without(self.spark, *bounds, left_out)
-        return path, replace(self, checkpoint=replace(self.checkpoint, frame=frame), left_out=left_out).whole
+        records = CheckpointRecords(partial(self.source.frame_without, self.spark, *bounds, left_out))
+        return path, replace(self, checkpoint=replace(self.checkpoint, records=records), left_out=left_out).whole
 
 
 @dataclass(frozen=True)
@@ -281,12 +304,19 @@ class SourceFeed(FeedThread):
 
     def _checkpoint(self, run: SinkRun, start: Offsets, end: Offsets) -> Checkpoint:
         identity = CheckpointIdentity(self._source.name, run.state.next_checkpoint, start, end)
-        frame = self._source.frame(self._spark, start, end)
-        size, final = self._source.size(start, end), self._source.ended(end)
-        found = Checkpoint(identity, frame, self._clock.now_ms(), size, final=final, unread=self._source.unread)
-        if isinstance(self._source, TableSource):
-            return replace(found, files=SnapshotsRead(self._source, identity))
-        return FilesRead(self._source, self._spark, found).whole if isinstance(self._source, FileSource) else found
+        source, now_ms = self._source, self._clock.now_ms()
+        size, final = source.size(start, end), source.ended(end)
+        found = Checkpoint(identity, self._records(start, end), now_ms, size, final=final, unread=source.unread)
+        if isinstance(source, TableSource):
+            return replace(found, files=SnapshotsRead(source, identity))
+        return FilesRead(source, self._spark, found).whole if isinstance(source, FileSource) else found
+
+    def _records(self, start: Offsets, end: Offsets) -> CheckpointRecords:
+        source = self._source
+        make = partial(source.frame, self._spark, start, end)
+        if not isinstance(source, ReadsArrow):
+            return CheckpointRecords(make)
+        return CheckpointRecords(make, source.schema(self._spark), partial(source.arrow_records, start, end))
 
     def _tell_committed(self, run: SinkRun) -> None:
         """Tell the source what is committed, if that has changed."""

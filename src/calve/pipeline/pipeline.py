@@ -19,7 +19,7 @@ from calve.clock import Clock, IdSource
 from calve.commit.checkpoints import CheckpointFiles, Decision
 from calve.commit.choreography import Choreography
 from calve.commit.run import SinkRun
-from calve.envelope.envelopes import changes_of, key_violations
+from calve.envelope.envelopes import arrow_upserts_of, changes_of, key_violations
 from calve.envelope.fields import with_time
 from calve.envelope.log import log_of
 from calve.envelope.order import with_order
@@ -34,22 +34,23 @@ from calve.model.frontier import BatchDescription
 from calve.model.spec import ChangeRows, Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
 from calve.model.table import TableState
 from calve.pipeline.dead_letters import DeadLetters
-from calve.pipeline.feed import Checkpoint
+from calve.pipeline.feed import Checkpoint, CheckpointRecords
 from calve.pipeline.monitor import RunMonitor
 from calve.records.frames import Records, frame_of
 from calve.storage.state import StateStore
 from calve.view.run import View
-from calve.write.batch import write_batch
+from calve.write.batch import fits_the_driver, write_batch
+from calve.write.changes import ArrowChanges
 from calve.write.consolidate import last_rows, log_rows
 from calve.write.job import key_names
 from calve.write.staging import (
+    StagedBatch,
     StagedRows,
     StageFolder,
     discard_staged,
     schema_of,
     size_of,
     stage_batch,
-    staged_changes,
 )
 from calve.write.timed import TimeRule
 
@@ -94,6 +95,19 @@ class Intake:
         if self.time_field:
             changes = with_time(changes, self.time_field)
         return log_of(changes) if self.log else changes
+
+    def arrow_changes(self, records: CheckpointRecords, spark: SparkSession, needs: ColumnNeeds) -> ArrowChanges | None:
+        """Return the changes of one checkpoint without a Spark job; None if they need Spark, or a record is bad."""
+        if records.schema is None or records.in_memory is None or self.view or self.log or self.time_field:
+            return None
+        upserts = arrow_upserts_of(
+            records.schema, self.envelope, self.key, spark, needs=needs, stores_order=self.ordered_globally
+        )
+        if upserts is None:
+            return None
+        found = records.in_memory(upserts.records)
+        changes = None if found is None else upserts.changes(found)
+        return None if changes is None else ArrowChanges(changes, upserts.table, upserts.beside)
 
     def of_records(self, frame: Records, needs: ColumnNeeds = NO_NEEDS) -> DataFrame:
         """Return the changes of records, before the view is applied; bad rows are among them."""
@@ -155,7 +169,7 @@ class Pipeline:
         self._table.evolve(state)
 
     def refuse_rows(self, checkpoint: Checkpoint) -> None:
-        if not frame_of(checkpoint.frame).isEmpty():
+        if not frame_of(checkpoint.records.frame).isEmpty():
             raise TerminalError(
                 "rows arrived after the end of the input",
                 detail=f"Checkpoint {checkpoint.identity} follows a progress row that ended it.",
@@ -181,7 +195,16 @@ class Pipeline:
         if self._letters is not None:
             self._letters.release()  # from a failed attempt
         needs = self._table.needs
-        return self._intake.changes(checkpoint.frame, checkpoint.identity, self._letters, epoch=epoch, needs=needs)
+        return self._intake.changes(
+            checkpoint.records.frame, checkpoint.identity, self._letters, epoch=epoch, needs=needs
+        )
+
+    def _arrow_changes(self, checkpoint: Checkpoint, target: WriteTarget) -> ArrowChanges | None:
+        """Return the changes of a small checkpoint in the types of the table; None if Spark has to compute them."""
+        if self._letters is not None and not self._letters.settled:
+            return None
+        changes = self._intake.arrow_changes(checkpoint.records, self._spark, self._table.needs)
+        return changes if changes is not None and changes.fits(target) else None
 
     def leave_out(self, checkpoint: Checkpoint, error: UnreadableFile) -> Checkpoint:
         """ON BAD ROW = 'dead letter': add a dead letter for an unreadable file, and leave out all of its rows.
@@ -222,7 +245,7 @@ class Pipeline:
 
     def _check_key_violations(self, checkpoint: Checkpoint) -> None:
         intake = self._intake
-        found = key_violations(checkpoint.frame, intake.envelope, intake.key, time=intake.time_field)
+        found = key_violations(checkpoint.records.frame, intake.envelope, intake.key, time=intake.time_field)
         if found is None:
             return
         self._monitor.violated(found.count, found.sample)
@@ -234,9 +257,10 @@ class Pipeline:
             )
 
     def stage(self, checkpoint: Checkpoint) -> Staged:
-        changes = self._changes(checkpoint)
         target = self._table.write_target(self._spec.write)
         faults.reached("stage.before")
+        with self._run.state.timed("collect"):
+            changes = self._arrow_changes(checkpoint, target) or self._changes(checkpoint)
         times = self._spec.times
         rule = TimeRule(times, self._run.state.closed, coalesce=self._spec.coalesce) if times else None
         folder = StageFolder(self._state, self._run.checkpoints.stage_folder, rule)
@@ -251,11 +275,18 @@ class Pipeline:
             return CheckpointFiles(self._ids.new_id(), (), FileTotals())
         kinds = list(dict.fromkeys(part.kind for part in rows))
         target = self._table.write_target(self._spec.write, kinds)  # their columns may be older than the input's
-        changes = staged_changes(self._spark, self._state, rows, target, batch)
-        if kinds[-1].envelope == Diff.__name__:
-            changes = log_rows(changes) if self._spec.append else last_rows(changes, key_names(target))
+        staged = StagedBatch(self._state, rows, target, batch)
         size = size_of([entry.staged for entry in entries if entry.staged])
-        return self._write_files(changes, size, target).written
+        if kinds[-1].envelope == Diff.__name__:
+            frame = staged.frame(self._spark)
+            changes = log_rows(frame) if self._spec.append else last_rows(frame, key_names(target))
+            return self._write_files(changes, size, target).written
+        if fits_the_driver(size):
+            with self._run.state.timed("collect"):
+                in_memory = staged.in_memory()
+            if in_memory.fits(target):
+                return self._write_files(in_memory, size, target).written
+        return self._write_files(staged.frame(self._spark), size, target).written
 
     def _kind_of(self, staged: Staged) -> RowKind:
         """Return the kind of staged rows; for records of older versions, derive it from the columns of their files."""
@@ -268,13 +299,18 @@ class Pipeline:
         return RowKind.of(self._spec, columns, beside.json())
 
     def write(self, checkpoint: Checkpoint, time: int) -> "_WrittenBatch":
+        target = self._table.write_target(self._spec.write)
+        with self._run.state.timed("collect"):
+            in_memory = self._arrow_changes(checkpoint, target)
+        if in_memory is not None:
+            return self._write_files(in_memory, checkpoint.size, target)
         changes = self._changes(checkpoint)
         if self._spec.append:
             changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
         with self._input_checked(checkpoint):
-            return self._write_files(changes, checkpoint.size, self._table.write_target(self._spec.write))
+            return self._write_files(changes, checkpoint.size, target)
 
-    def _write_files(self, changes: DataFrame, size: SizeHint, target: WriteTarget) -> "_WrittenBatch":
+    def _write_files(self, changes: DataFrame | ArrowChanges, size: SizeHint, target: WriteTarget) -> "_WrittenBatch":
         started, timed = self._clock.monotonic(), self._run.state.timed
         faults.reached("files.before")
         with timed("write"):

@@ -47,7 +47,7 @@ from calve.model.files import ColumnNeeds
 from calve.model.letters import LetterChoice, ReplayReport
 from calve.model.spec import Pace, SinkSpec
 from calve.pipeline.dead_letters import LETTERS_PER_FILE, checkpoints_of, run_spark
-from calve.pipeline.feed import Checkpoint, FeedThread, Take
+from calve.pipeline.feed import Checkpoint, CheckpointRecords, FeedThread, Take
 from calve.pipeline.letter_requests import ReplayRequest, Requests
 from calve.pipeline.pipeline import Intake
 from calve.reader.local import LocalRead
@@ -342,7 +342,7 @@ class LetterFeed(FeedThread):
         identity = CheckpointIdentity.of_letters(request.id, run.state.next_checkpoint, run.state.end)
         size = SizeHint(len(origins), sum(len(o.key or b"") + len(o.value or b"") for o in origins))
         frame = parts.judge.source.records_of(self._spark, origins)
-        take(Checkpoint(identity, frame, self._clock.now_ms(), size))
+        take(Checkpoint(identity, CheckpointRecords.of(frame), self._clock.now_ms(), size))
         self._settle(run)
         if not self._is_applied(run, request):
             raise TerminalError(

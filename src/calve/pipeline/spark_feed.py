@@ -28,7 +28,7 @@ from calve.errors import CalveError, SourceLost, TransientError
 from calve.model.checkpoint import UNKNOWN, CheckpointIdentity, Offsets, SizeHint
 from calve.model.numbers import whole_number
 from calve.model.spec import Pace
-from calve.pipeline.feed import Checkpoint, FeedThread, Take
+from calve.pipeline.feed import Checkpoint, CheckpointRecords, FeedThread, Take
 from calve.pipeline.spark_log import (
     DamagedLog,
     SparkLog,
@@ -199,7 +199,8 @@ class SparkFeed(FeedThread):
             batch = self._log.batch(batch_id)
             self._check_forward(batch.identity)
             run.state.retry_until_stopped(self._log.sync)  # the record of this batch relies on Spark's log
-            decision = take(Checkpoint(batch.identity, frame, batch.batch_ms, _size_of(frame), unread=unread or 0))
+            records, size = CheckpointRecords.of(frame), _size_of(frame)
+            decision = take(Checkpoint(batch.identity, records, batch.batch_ms, size, unread=unread or 0))
         except Stopped:
             raise
         except Exception as error:

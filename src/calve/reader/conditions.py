@@ -62,18 +62,31 @@ def understand(frame: DataFrame, where: Where) -> Understood:
     return Understood(filter_of(frame.where(where), frame.columns), columns)
 
 
+def exact_condition(frame: DataFrame, where: Where) -> Condition | None:
+    """Read a condition on `frame` as `understand` does; None unless every part of it is supported."""
+    condition = _filter(frame.where(where))
+    return None if condition is None else _Reader(_by_place(frame.columns), exact=True).condition(condition)
+
+
 def filter_of(frame: DataFrame, names: Sequence[str]) -> Condition:
     """The condition of a query on the rows of its input, whose columns c0, c1, ... have these names.
 
     A condition below anything but projections does not apply to single rows: it counts as true.
     """
-    node = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the same
+    condition = _filter(frame)
+    return EVERYTHING if condition is None else _Reader(_by_place(names)).condition(condition) or EVERYTHING
+
+
+def _filter(frame: DataFrame) -> Any:
+    """Spark's expression of the filter of a query; None without one."""
+    node = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - plans have no Python API
     while node.nodeName() == "Project":
         node = node.children().apply(0)
-    if node.nodeName() != "Filter":
-        return EVERYTHING
-    by_place = {f"c{place}": name for place, name in enumerate(names)}
-    return _Reader(by_place).condition(node.condition()) or EVERYTHING
+    return node.condition() if node.nodeName() == "Filter" else None
+
+
+def _by_place(names: Sequence[str]) -> dict[str, str]:
+    return {f"c{place}": name for place, name in enumerate(names)}
 
 
 def unread_frame(spark: SparkSession, schema: StructType) -> DataFrame:
@@ -87,10 +100,14 @@ def _same(batches: Iterable[RecordBatch]) -> Iterable[RecordBatch]:
 
 
 class _Reader:
-    """Converts Spark's expressions to conditions; None for unsupported ones."""
+    """Converts Spark's expressions to conditions; None for unsupported ones.
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    What is supported of a conjunction stands for all of it, unless conditions have to be `exact`.
+    """
+
+    def __init__(self, names: Mapping[str, str], *, exact: bool = False) -> None:
         self._names = names
+        self._exact = exact
 
     def condition(self, node: Any) -> Condition | None:
         kind = node.nodeName()
@@ -107,11 +124,14 @@ class _Reader:
             return self._comparison(node.left(), ComparisonOperator.STARTS_WITH, node.right())
         if kind == "In":
             return self._among(node)
+        if kind == "AttributeReference":  # a BOOLEAN
+            column = self._column(node)
+            return None if column is None else ColumnComparison(column, ComparisonOperator.EQUAL, True)  # noqa: FBT003
         return None
 
     def _joined(self, kind: str, left: Condition | None, right: Condition | None) -> Condition | None:
         if left is None or right is None:
-            return (left or right) if kind == "And" else None
+            return (left or right) if kind == "And" and not self._exact else None
         return AllOf((left, right)) if kind == "And" else AnyOf((left, right))
 
     def _comparison(self, left: Any, operator: ComparisonOperator, right: Any) -> ColumnComparison | None:

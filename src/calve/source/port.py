@@ -8,6 +8,7 @@ commit, so they must not grow with the source.
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -85,6 +86,22 @@ class Source(Protocol):
 
     def committed(self, offsets: Offsets) -> None:
         """Note that the table has everything up to `offsets`: earlier records are not requested again."""
+        ...
+
+
+@runtime_checkable
+class ReadsArrow(Protocol):
+    """A source that can read small checkpoints in the driver, without a Spark job."""
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Columns of its records."""
+        ...
+
+    def arrow_records(self, start: Offsets, end: Offsets, columns: StructType) -> pa.Table | None:
+        """The records after `start` up to `end` as they arrived, with some columns, in the types that Spark gives them.
+
+        None if they are not few, or if there may be a problem with them: Spark reads them then.
+        """
         ...
 
 

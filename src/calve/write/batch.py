@@ -32,8 +32,8 @@ from calve.errors import CalveError
 from calve.model.checkpoint import SizeHint
 from calve.model.files import WriteResult, WriteTarget
 from calve.spark.failures import CAUGHT, failure_of
-from calve.write.changes import check_changes
-from calve.write.driver_writer import DriverWriter
+from calve.write.changes import ArrowChanges, check_changes
+from calve.write.driver_writer import DriverWriter, write_rows
 from calve.write.job import BatchTooLarge, ChangeColumns, WriteJob, Writer, layout_of
 from calve.write.native_writer import CODECS, NativeWriter
 from calve.write.task_writer import TaskWriter
@@ -93,7 +93,7 @@ def _arrow_rows(layout: ChangeColumns) -> int:
 
 
 def write_batch(
-    frame: DataFrame,
+    changes: DataFrame | ArrowChanges,
     target: WriteTarget,
     *,
     deletes: bool,
@@ -101,7 +101,7 @@ def write_batch(
     ids: IdSource,
     timed: Timer = untimed,
 ) -> WriteResult:
-    """Write the last change of each key of a frame of changes (see `model/change.py`).
+    """Write the last change of each key of changes: a frame of them (see `model/change.py`), or all in memory.
 
     An upsert becomes a row of a data file, and its key a row of a key file, which deletes older rows with that key; a
     delete is only a row of a key file. Key files have the format of equality deletes and may be committed as such.
@@ -110,10 +110,12 @@ def write_batch(
     The frame may be computed more than once, so it has to produce the same rows every time. Raises BadRow for a record
     that cannot become a row, TransientError if a retry may succeed; files of a failed call are never returned.
     """
-    layout = layout_of(frame.columns, target)
+    layout = layout_of(changes.columns, target)
     try:
-        job = WriteJob(check_changes(frame, layout), layout, target, deletes, size, ids.new_id(), timed)
-        cores = frame.sparkSession.sparkContext.defaultParallelism
+        if isinstance(changes, ArrowChanges):
+            return write_rows(changes.checked(layout), layout, target, ids.new_id(), deletes=deletes)
+        job = WriteJob(check_changes(changes, layout), layout, target, deletes, size, ids.new_id(), timed)
+        cores = changes.sparkSession.sparkContext.defaultParallelism
         return _write_with_first_fit(writers_for(layout, target, size, cores), job)
     except CalveError:
         raise

@@ -1,20 +1,59 @@
 """Checks a frame of changes and casts it to the table's types, inside Spark and in the same pass as everything else.
 
+Changes that were computed in memory (`ArrowChanges`) need neither, or are not used.
+
 A row that must not be written raises its error as text (`errors.encode`) in its task; `spark/failures.py` turns the
 failed job back into that error. Everything is SQL text: calls on `Column` would be hundreds of round trips to the JVM
 for every batch.
 """
 
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - PySpark's own convention
 
 from calve.errors import BadRow, InvalidInput
-from calve.model.change import BAD, DIFF, MAY_BE_LETTER, OP, ORIGIN_OPEN, PROGRESS, TIME, UPSERT
+from calve.model.change import BAD, DELETE, DIFF, MAY_BE_LETTER, OP, ORIGIN_OPEN, PROGRESS, TIME, UPSERT
+from calve.model.files import WriteTarget
 from calve.model.types import UUID_PATTERN
 from calve.spark.sqltext import ident, literal, not_utf8
 from calve.spark.version import is_interval, is_variant
-from calve.write.job import ChangeColumns, WriteColumn
+from calve.write.job import ChangeColumns, WriteColumn, layout_of
+
+
+@dataclass(frozen=True)
+class ArrowChanges:
+    """Changes in memory, without any bad record among them."""
+
+    rows: pa.Table
+    """The table's columns, the operation and the order columns."""
+    table: T.StructType
+    """The table's columns in Spark's types."""
+    beside: T.StructType
+    """The other columns in Spark's types."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of all columns."""
+        return list(self.rows.column_names)
+
+    def fits(self, target: WriteTarget) -> bool:
+        """Whether the table takes all of them without a cast, and none of them violates its constraints."""
+        layout = layout_of(self.columns, target)
+        deletes = pc.sum(pc.equal(self.rows[OP], DELETE), min_count=0).as_py() if OP in self.columns else 0
+        return all(
+            _stored(column, "value", self.table[column.given].dataType) == "value"
+            and (not column.required or self.rows[column.given].null_count <= (0 if column in layout.key else deletes))
+            for column in layout.columns
+        )
+
+    def checked(self, layout: ChangeColumns) -> pa.Table:
+        """The rows as `check_changes` would deliver them, for a table that they fit."""
+        names = {column.given: column.name for column in layout.columns}
+        return self.rows.rename_columns([names.get(name, name) for name in self.columns])
 
 
 def check_changes(frame: DataFrame, layout: ChangeColumns) -> DataFrame:

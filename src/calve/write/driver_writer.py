@@ -1,4 +1,4 @@
-"""Writes small batches: collects them on the driver as Arrow and writes with two threads.
+"""Writes small batches: collects them on the driver as Arrow, unless they are there already, with two threads.
 
 A shuffle and a Python task cost several tenths of a second before any work is done; `toArrow` of a small frame does
 not. The driver's share is bounded: by rows if the size is unknown, and always by `spark.driver.maxResultSize`.
@@ -11,11 +11,11 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from calve.model.files import WriteResult, WrittenFile
+from calve.model.files import WriteResult, WriteTarget, WrittenFile
 from calve.spark.version import collected
 from calve.write.consolidate import last_per_key, upserts
 from calve.write.data_files import FileNames, data_files, key_files, partitioner_for
-from calve.write.job import BatchTooLarge, WriteJob
+from calve.write.job import BatchTooLarge, ChangeColumns, WriteJob
 
 _RESULT_LIMIT = "spark.driver.maxResultSize"
 
@@ -29,25 +29,7 @@ class DriverWriter:
     def write(self, job: WriteJob) -> WriteResult:
         with job.timed("collect"):
             changes = self._collect(job)
-        last = last_per_key(changes, job.layout.key_names, job.layout.order)
-        names = FileNames(job.target, job.batch_id, "driver")
-
-        def rows() -> tuple[WrittenFile, ...]:
-            partitioner = partitioner_for(job.target)
-            kept = upserts(last)
-            with data_files(job.target, names) as out:
-                out.write(partitioner.clustered(kept) if partitioner else kept)
-            return out.files
-
-        def keys() -> tuple[WrittenFile, ...]:
-            with key_files(job.target, names) as out:
-                out.write(last)
-            return out.files
-
-        with names.removed_on_failure(), ThreadPoolExecutor(2) as pool:
-            parts = [pool.submit(part) for part in ((rows, keys) if job.deletes else (rows,))]
-            written = tuple(file for part in parts for file in part.result())
-        return WriteResult(written, changes.num_rows)
+        return write_rows(changes, job.layout, job.target, job.batch_id, deletes=job.deletes)
 
     def _collect(self, job: WriteJob) -> pa.Table:
         frame = job.frame if self.max_rows is None else job.frame.limit(self.max_rows + 1)
@@ -60,3 +42,28 @@ class DriverWriter:
         if self.max_rows is not None and changes.num_rows > self.max_rows:
             raise BatchTooLarge
         return changes
+
+
+def write_rows(
+    changes: pa.Table, layout: ChangeColumns, target: WriteTarget, batch_id: str, *, deletes: bool
+) -> WriteResult:
+    """Write the last change of each key of checked changes."""
+    last = last_per_key(changes, layout.key_names, layout.order)
+    names = FileNames(target, batch_id, "driver")
+
+    def rows() -> tuple[WrittenFile, ...]:
+        partitioner = partitioner_for(target)
+        kept = upserts(last)
+        with data_files(target, names) as out:
+            out.write(partitioner.clustered(kept) if partitioner else kept)
+        return out.files
+
+    def keys() -> tuple[WrittenFile, ...]:
+        with key_files(target, names) as out:
+            out.write(last)
+        return out.files
+
+    with names.removed_on_failure(), ThreadPoolExecutor(2) as pool:
+        parts = [pool.submit(part) for part in ((rows, keys) if deletes else (rows,))]
+        written = tuple(file for part in parts for file in part.result())
+    return WriteResult(written, changes.num_rows)

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
-from typing import Any
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
@@ -28,7 +29,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
 from calve.errors import CalveError, CheckpointGap, TransientError
 from calve.iceberg.schema.readable import Names, ReadTarget
-from calve.iceberg.schema.staged import staged_columns, staged_names
+from calve.iceberg.schema.staged import StagedColumns, staged_columns, staged_names
 from calve.model.change import BAD, ORDER, ORDER_PREFIX, PROGRESS, TIME, order_columns
 from calve.model.checkpoint import CheckpointEntry, RowKind, SizeHint, Staged
 from calve.model.files import WriteTarget
@@ -40,11 +41,12 @@ from calve.spark.tasks import TaskFailed, Tasks
 from calve.spark.version import collected
 from calve.storage.state import NewRecords, StateStore
 from calve.write.batch import fits_the_driver
-from calve.write.changes import check_changes
+from calve.write.changes import ArrowChanges, check_changes
 from calve.write.job import layout_of
 from calve.write.timed import TimeRule, times_in_batch
 
 _FILE, _AT, _KIND = "_calve__file", "_calve__at", "_calve__kind"
+_AT_FIELD = T.StructField(_AT, T.LongType())
 _ROWS_PER_FILE = 1_000_000
 _FAILED = "the changes could not be staged"
 
@@ -74,14 +76,19 @@ class StageFolder:
         return timed.describe(staged) if timed else staged
 
 
-def stage_batch(frame: DataFrame, target: WriteTarget, folder: StageFolder, kind: RowKind, *, size: SizeHint) -> Staged:
-    """Stage a frame of changes. `kind` describes them except for their columns, which come from `target`.
+def stage_batch(
+    given: DataFrame | ArrowChanges, target: WriteTarget, folder: StageFolder, kind: RowKind, *, size: SizeHint
+) -> Staged:
+    """Stage changes. `kind` describes them except for their columns, which come from `target`.
 
     Raises BadRow, LateRow, or TransientError if a retry may succeed.
     """
-    layout = layout_of(frame.columns, target)
+    layout = layout_of(given.columns, target)
     try:
-        changes = check_changes(frame, layout)
+        if isinstance(given, ArrowChanges):
+            kind = replace(kind, columns=_columns_of(target), beside=given.beside.json())
+            return replace(_stage(folder, [given.checked(layout)]), kind=kind)
+        changes = check_changes(given, layout)
         behind = changes.schema.fields[len(layout.columns) :]
         beside = T.StructType([field for field in behind if field.name != PROGRESS])  # not stored
         kind = replace(kind, columns=_columns_of(target), beside=beside.json())
@@ -164,39 +171,80 @@ class StagedRows:
         return self.entry.staged.files if self.entry.staged else ()
 
 
-def staged_changes(
-    spark: SparkSession, store: StateStore, rows: Sequence[StagedRows], target: WriteTarget, batch: BatchDescription
-) -> DataFrame:
-    """The changes of a batch from at least one checkpoint, in order, as a frame with the columns of `target`.
+@dataclass(frozen=True)
+class StagedBatch:
+    """The changes of a batch from at least one checkpoint, in order, with the columns of the table.
 
     Changes of one key are ordered by their own time, or by an order that holds across checkpoints, if they have one,
     then by checkpoint. Other order columns are compared only within a checkpoint: another one may order differently.
     """
-    kinds = list(dict.fromkeys(part.kind for part in rows))
-    columns = staged_columns(target.schema_json)
-    table = T.StructType.fromJson(columns.spark).fields
-    beside = _beside(kinds, {field.name for field in table})
-    reader = _Reader(
-        store,
-        batch,
-        columns.arrow,
-        tuple(staged_names(kind.columns) for kind in kinds),
-        beside,
-        own_times=rows[0].entry.timed,
-    )
-    files = [(p.entry.time, at, kinds.index(p.kind), name) for at, p in enumerate(rows) for name in p.files]
-    found = [*table, *(column.field for column in beside)]
-    fields = [*found, T.StructField(_AT, T.LongType())]
-    # mapInArrow fails for names with a dot
-    positions = T.StructType([T.StructField(f"c{i}", f.dataType) for i, f in enumerate(fields)])
-    tasks = min(len(files), 2 * spark.sparkContext.defaultParallelism)
-    listed = spark.createDataFrame(files, f"{TIME} BIGINT, {_AT} BIGINT, {_KIND} INT, {_FILE} STRING")
-    read = listed.repartition(tasks).mapInArrow(partial(_Reader.rows, reader), positions)
-    orders = order_columns(field.name for field in found)
-    ordered = [*([TIME] if reader.own_times else []), *_across_checkpoints(table), _AT, *orders]
-    others = [ident(f.name) for f in found if f.name not in orders]
-    renamed = [f"{name} as {ORDER_PREFIX}{i}" for i, name in enumerate(ordered)]
-    return read.toDF(*[f.name for f in fields]).selectExpr(*others, *renamed, f"cast(null as string) as {BAD}")
+
+    store: StateStore
+    checkpoints: Sequence[StagedRows]
+    target: WriteTarget
+    batch: BatchDescription
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """As a frame of changes."""
+        table, beside = self._table, self._beside
+        fields = [*table, *(column.field for column in beside), _AT_FIELD]
+        # mapInArrow fails for names with a dot
+        positions = T.StructType([T.StructField(f"c{i}", f.dataType) for i, f in enumerate(fields)])
+        files = self._files
+        tasks = min(len(files), 2 * spark.sparkContext.defaultParallelism)
+        listed = spark.createDataFrame(files, f"{TIME} BIGINT, {_AT} BIGINT, {_KIND} INT, {_FILE} STRING")
+        read = listed.repartition(tasks).mapInArrow(partial(_Reader.rows, self._reader), positions)
+        orders = order_columns(column.field.name for column in beside)
+        others = [ident(f.name) for f in fields if f.name not in {*orders, _AT}]
+        renamed = [f"{ident(*path)} as {ORDER_PREFIX}{i}" for i, path in enumerate(self._ordered_by)]
+        return read.toDF(*[f.name for f in fields]).selectExpr(*others, *renamed, f"cast(null as string) as {BAD}")
+
+    def in_memory(self) -> ArrowChanges:
+        """All of them in memory. Raises what tasks raise that read them."""
+        names = [*(field.name for field in self._table), *(column.field.name for column in self._beside), _AT]
+        parts = [part.rename_columns(names) for file in self._files for part in self._reader.file(_Listed(*file))]
+        rows = pa.Table.from_batches(parts)
+        orders = set(order_columns(names))
+        kept = rows.select([name for name in names if name not in {*orders, _AT}])
+        for i, (name, *below) in enumerate(self._ordered_by):
+            values = pc.struct_field(rows[name], below) if below else rows[name]
+            kept = kept.append_column(f"{ORDER_PREFIX}{i}", values)
+        beside = T.StructType([column.field for column in self._beside if column.field.name not in orders])
+        return ArrowChanges(kept, T.StructType(self._table), beside)
+
+    @cached_property
+    def _kinds(self) -> list[RowKind]:
+        return list(dict.fromkeys(part.kind for part in self.checkpoints))
+
+    @cached_property
+    def _columns(self) -> StagedColumns:
+        return staged_columns(self.target.schema_json)
+
+    @cached_property
+    def _table(self) -> list[T.StructField]:
+        return list(T.StructType.fromJson(self._columns.spark).fields)
+
+    @cached_property
+    def _beside(self) -> "tuple[_Beside, ...]":
+        return _beside(self._kinds, {field.name for field in self._table})
+
+    @cached_property
+    def _reader(self) -> "_Reader":
+        names = tuple(staged_names(kind.columns) for kind in self._kinds)
+        timed = self.checkpoints[0].entry.timed
+        return _Reader(self.store, self.batch, self._columns.arrow, names, self._beside, own_times=timed)
+
+    @property
+    def _files(self) -> list[tuple[int, int, int, str]]:
+        listed = enumerate(self.checkpoints)
+        return [(p.entry.time, at, self._kinds.index(p.kind), name) for at, p in listed for name in p.files]
+
+    @property
+    def _ordered_by(self) -> list[tuple[str, ...]]:
+        """The paths of what changes are ordered by, most significant first."""
+        own = [(TIME,)] if self._reader.own_times else []
+        orders = order_columns(column.field.name for column in self._beside)
+        return [*own, *_across_checkpoints(self._table), (_AT,), *((name,) for name in orders)]
 
 
 @dataclass(frozen=True)
@@ -227,12 +275,24 @@ def _beside(kinds: Sequence[RowKind], table: AbstractSet[str]) -> tuple[_Beside,
     return tuple(found)
 
 
-def _across_checkpoints(fields: Sequence[T.StructField]) -> list[str]:
-    """SQL of the order that takes precedence over checkpoints, most significant first."""
+def _across_checkpoints(fields: Sequence[T.StructField]) -> list[tuple[str, ...]]:
+    """The paths of the order that takes precedence over checkpoints, most significant first."""
     kept = next((f.dataType for f in fields if f.name == ORDER), None)
     if kept is None:
         return []
-    return [ident(ORDER, f.name) for f in kept.fields] if isinstance(kept, T.StructType) else [ORDER]
+    return [(ORDER, f.name) for f in kept.fields] if isinstance(kept, T.StructType) else [(ORDER,)]
+
+
+class _Listed(NamedTuple):
+    """A staged file."""
+
+    time: int
+    """Of its checkpoint."""
+    at: int
+    """Which of the batch's checkpoints it belongs to."""
+    kind: int
+    """Which of the batch's kinds its rows have."""
+    name: str
 
 
 @dataclass(frozen=True)
@@ -250,30 +310,33 @@ class _Reader:
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for listed in batches:
-            for file in listed.to_pylist():
+            for row in listed.to_pylist():
                 try:
-                    parquet = pq.ParquetFile(io.BytesIO(_contents(self.store, file[_FILE])))
-                    target = ReadTarget(self.columns, names=self.names[file[_KIND]])
-                    projection = Projection(parquet.schema_arrow, target, {})
-                    for rows in parquet.iter_batches():
-                        yield self._read(rows, file, projection)
+                    yield from self.file(_Listed(row[TIME], row[_AT], row[_KIND], row[_FILE]))
                 except CalveError as error:
                     raise TaskFailed(error.encode()) from error
-                except (OSError, pa.ArrowException) as error:
-                    failure = own_file_failure(error, "a staged file could not be read", file[_FILE])
-                    raise TaskFailed(failure.encode()) from error
 
-    def _read(self, rows: pa.RecordBatch, file: dict[str, Any], projection: Projection) -> pa.RecordBatch:
+    def file(self, listed: "_Listed") -> Iterator[pa.RecordBatch]:
+        """The rows of one file. Raises CheckpointGap, TransientError."""
+        try:
+            parquet = pq.ParquetFile(io.BytesIO(_contents(self.store, listed.name)))
+            projection = Projection(parquet.schema_arrow, ReadTarget(self.columns, names=self.names[listed.kind]), {})
+            for rows in parquet.iter_batches():
+                yield self._read(rows, listed, projection)
+        except (OSError, pa.ArrowException) as error:
+            raise own_file_failure(error, "a staged file could not be read", listed.name) from error
+
+    def _read(self, rows: pa.RecordBatch, listed: "_Listed", projection: Projection) -> pa.RecordBatch:
         if self.own_times:
             rows = rows.filter(times_in_batch(self.batch, rows.column(TIME)))
         length = rows.num_rows
         arrays = list(projection.batch(rows).columns)
         if TIME in self.columns.names and not self.own_times:  # a log: the time is that of the checkpoint
-            arrays[self.columns.names.index(TIME)] = pa.array([file[TIME]] * length, pa.int64())
+            arrays[self.columns.names.index(TIME)] = pa.repeat(pa.scalar(listed.time, pa.int64()), length)
         for column in self.beside:
-            source = column.sources[file[_KIND]]
+            source = column.sources[listed.kind]
             arrays.append(rows.column(source) if source else pa.nulls(length, to_arrow_type(column.field.dataType)))
-        arrays.append(pa.array([file[_AT]] * length, pa.int64()))
+        arrays.append(pa.repeat(pa.scalar(listed.at, pa.int64()), length))
         return pa.RecordBatch.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
 
 

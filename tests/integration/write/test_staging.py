@@ -13,7 +13,7 @@ from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, RowKind
 from calve.model.frontier import BatchDescription, Frontier
 from calve.storage.state import open_state
 from calve.write.batch import write_batch
-from calve.write.staging import StagedRows, StageFolder, size_of, staged_changes
+from calve.write.staging import StagedBatch, StagedRows, StageFolder, size_of
 from tests.integration.write.test_writers import target_for
 
 CHECKPOINTS, ROWS = 100, 10_000
@@ -45,7 +45,7 @@ def test_a_window_of_a_hundred_checkpoints_has_as_many_files_as_its_bytes_need(
     for target_file_size in (512 << 20, 16 << 20):
         target = target_for(columns, ["id"], tmp_path / "table", target_file_size=target_file_size)
         kind = RowKind(target.schema_json, BESIDE, ("id",), ("id",), "Upsert", append=False, time_column=None)
-        frame = staged_changes(spark, store, [StagedRows(entry, kind) for entry in entries], target, WINDOW)
+        frame = StagedBatch(store, [StagedRows(entry, kind) for entry in entries], target, WINDOW).frame(spark)
         result = write_batch(frame, target, deletes=False, size=size_of(staged), ids=RandomIds())
         assert sum(file.record_count for file in result.data_files) == CHECKPOINTS * ROWS
         written = sum(file.size for file in result.data_files)

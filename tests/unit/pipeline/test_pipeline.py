@@ -29,7 +29,7 @@ def test_an_attempt_that_is_repeated_keeps_the_rows_of_one_attempt_only() -> Non
     around: Any = SimpleNamespace(spark=None, state=None, table=table, monitor=None, clock=None, ids=None)
     around.letters = letters
     pipeline = Pipeline(SPEC, cast("Any", intake), cast("Any", run), around)
-    checkpoint: Any = SimpleNamespace(frame=None, identity=None)
+    checkpoint: Any = SimpleNamespace(records=SimpleNamespace(frame=None), identity=None)
     for _ in range(5):
         pipeline._changes(checkpoint)
         assert len(letters.kept) == 1

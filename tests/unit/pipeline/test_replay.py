@@ -113,7 +113,7 @@ class Sink:
         feed = LetterFeed(parts, cast("Any", None), signals, SystemClock(), Pace())
 
         def take(checkpoint: Checkpoint) -> Decision:
-            origins = cast("Sequence[Origin]", checkpoint.frame)
+            origins = cast("Sequence[Origin]", checkpoint.records.frame)
             rows = [(json.loads(o.value or b"")["id"], f"offset {o.offset}") for o in origins]
             data: list[Any] = []
             for row in rows:  # a file each, without deletes: what is applied twice is in the table twice

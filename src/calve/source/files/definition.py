@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
@@ -25,6 +26,7 @@ from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.records.columns import declared_schema
 from calve.source.files.ledger import ChangedSource, Ledger, Place
+from calve.source.files.parquet import read_parquet
 from calve.source.files.records import (
     LINES,
     check_fields,
@@ -173,8 +175,10 @@ class FileSource:
         """The columns that Spark's reader reads. It ignores NOT NULL."""
         if self._definition.schema is None:
             return self._found_schema(spark)
-        declared = declared_schema(self._definition.schema).fields
-        return T.StructType([T.StructField(f.name, f.dataType, metadata=f.metadata) for f in declared])
+        if self._schema is None:
+            declared = declared_schema(self._definition.schema).fields
+            self._schema = T.StructType([T.StructField(f.name, f.dataType, metadata=f.metadata) for f in declared])
+        return self._schema
 
     def _found_schema(self, spark: SparkSession) -> T.StructType:
         """The schema of the first file; used for all files of this run."""
@@ -234,6 +238,13 @@ class FileSource:
             return spark.createDataFrame([], self.schema(spark))
         with told_as("the files could not be read"):
             return self._read(spark, [self._listing.for_spark(f.path) for f in needed])
+
+    def arrow_records(self, start: Offsets, end: Offsets, columns: T.StructType) -> pa.Table | None:
+        definition = self._definition
+        if definition.format != "parquet" or definition.options:
+            return None
+        needed = self._needed(self._ledger.files(Place.of(start), Place.of(end)))
+        return read_parquet(self._listing.store, needed, columns) if needed else None
 
     def path_of(self, start: Offsets, end: Offsets, spark_path: str) -> str | None:
         """The file between these offsets that Spark reports under this path; None if that is not certain."""

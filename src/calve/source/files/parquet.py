@@ -1,0 +1,65 @@
+"""Reads small Parquet files in the driver, as Arrow data.
+
+Only files whose columns have exactly the types of the source, so that nothing depends on Spark's rules of conversion.
+`read_parquet` returns None for everything else: Spark reads such files, and reports those that cannot be read.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import types as T  # noqa: N812
+
+from calve.spark.version import arrow_schema_of
+from calve.storage.listing import KnownFile
+
+MOST_FILES = 64
+MOST_ROWS = 500_000
+MOST_BYTES = 128 << 20
+"""Uncompressed."""
+
+_THREADS = 8
+_SPARK_VERSION = b"org.apache.spark.version"
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+"""Metadata of files whose dates Spark converts from another calendar."""
+
+
+def read_parquet(store: fs.FileSystem, files: Sequence[KnownFile], records: T.StructType) -> pa.Table | None:
+    """The rows of files with the columns of `records`, file by file; None if Spark has to read them."""
+    if len(files) > MOST_FILES or sum(file.size for file in files) > MOST_BYTES:
+        return None
+    wanted = arrow_schema_of(records)
+    try:
+        with ExitStack() as opened, ThreadPoolExecutor(min(_THREADS, len(files))) as pool:
+            found = list(
+                pool.map(lambda file: pq.ParquetFile(opened.enter_context(store.open_input_file(file.path))), files)
+            )
+            if not all(_fits(file, wanted) for file in found) or not _is_small([file.metadata for file in found]):
+                return None
+            parts = list(pool.map(lambda file: file.read(columns=wanted.names, use_threads=False), found))
+    except (OSError, pa.ArrowException):
+        return None
+    rows = pa.concat_tables([part.select(wanted.names).replace_schema_metadata() for part in parts])
+    return rows.cast(wanted)  # without the metadata of fields
+
+
+def _fits(file: pq.ParquetFile, wanted: pa.Schema) -> bool:
+    found, metadata = file.schema_arrow, file.metadata.metadata or {}
+    if any(name in metadata for name in _OLD_CALENDAR) or metadata.get(_SPARK_VERSION, b"4") < b"3":
+        return False
+    lower = [name.lower() for name in found.names]
+    return all(
+        lower.count(field.name.lower()) == 1
+        and field.name in found.names
+        and found.field(field.name).type == field.type
+        for field in wanted
+    )
+
+
+def _is_small(footers: Sequence[pq.FileMetaData]) -> bool:
+    size = sum(footer.row_group(i).total_byte_size for footer in footers for i in range(footer.num_row_groups))
+    rows = sum(footer.num_rows for footer in footers)
+    return bool(size <= MOST_BYTES and rows <= MOST_ROWS)
