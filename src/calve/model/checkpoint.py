@@ -250,3 +250,11 @@ class SizeHint:
 
 
 UNKNOWN = SizeHint()
+
+
+@dataclass(frozen=True)
+class SizeLimit:
+    """The most rows, and the most bytes in memory, that something handles."""
+
+    rows: int
+    bytes: int

@@ -20,7 +20,7 @@ from calve.commit.checkpoints import Decision
 from calve.commit.committer import Signals
 from calve.commit.ports import Stopped
 from calve.commit.run import SinkRun
-from calve.model.checkpoint import CheckpointIdentity, Offsets, SizeHint
+from calve.model.checkpoint import CheckpointIdentity, Offsets, SizeHint, SizeLimit
 from calve.model.spec import Pace
 from calve.records.frames import Records
 from calve.source.files.definition import FileSource
@@ -35,7 +35,7 @@ class CheckpointRecords:
     make: Callable[[], Records]
     schema: StructType | None = None
     """Set if `in_memory` can be asked."""
-    in_memory: Callable[[StructType], pa.Table | None] | None = None
+    in_memory: Callable[[StructType, SizeLimit], pa.Table | None] | None = None
     """Reads some columns; None if Spark has to read the records (see `source.port.ReadsArrow`)."""
 
     @cached_property

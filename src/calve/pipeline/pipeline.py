@@ -28,7 +28,7 @@ from calve.iceberg.files.store import remove_new
 from calve.iceberg.schema.creation import iceberg_schema
 from calve.iceberg.sink_table import IcebergTable
 from calve.model.change import TIME, table_columns
-from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, RowKind, SizeHint, Staged
+from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, RowKind, SizeHint, SizeLimit, Staged
 from calve.model.files import NO_NEEDS, ColumnNeeds, FileTotals, Manifest, WriteResult, WriteTarget, WrittenFile
 from calve.model.frontier import BatchDescription
 from calve.model.spec import ChangeRows, Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
@@ -39,7 +39,7 @@ from calve.pipeline.monitor import RunMonitor
 from calve.records.frames import Records, frame_of
 from calve.storage.state import StateStore
 from calve.view.run import View
-from calve.write.batch import fits_the_driver, write_batch
+from calve.write.batch import fits_the_driver, share_of_driver, write_batch
 from calve.write.changes import ArrowChanges
 from calve.write.consolidate import last_rows, log_rows
 from calve.write.job import key_names
@@ -96,7 +96,9 @@ class Intake:
             changes = with_time(changes, self.time_field)
         return log_of(changes) if self.log else changes
 
-    def arrow_changes(self, records: CheckpointRecords, spark: SparkSession, needs: ColumnNeeds) -> ArrowChanges | None:
+    def arrow_changes(
+        self, records: CheckpointRecords, limit: SizeLimit, spark: SparkSession, needs: ColumnNeeds
+    ) -> ArrowChanges | None:
         """Return the changes of one checkpoint without a Spark job; None if they need Spark, or a record is bad."""
         if records.schema is None or records.in_memory is None or self.view or self.log or self.time_field:
             return None
@@ -105,7 +107,7 @@ class Intake:
         )
         if upserts is None:
             return None
-        found = records.in_memory(upserts.records)
+        found = records.in_memory(upserts.records, limit)
         changes = None if found is None else upserts.changes(found)
         return None if changes is None else ArrowChanges(changes, upserts.table, upserts.beside)
 
@@ -199,12 +201,13 @@ class Pipeline:
             checkpoint.records.frame, checkpoint.identity, self._letters, epoch=epoch, needs=needs
         )
 
-    def _arrow_changes(self, checkpoint: Checkpoint, target: WriteTarget) -> ArrowChanges | None:
-        """Return the changes of a small checkpoint in the types of the table; None if Spark has to compute them."""
+    def _arrow_changes(self, checkpoint: Checkpoint, target: WriteTarget, limit: SizeLimit) -> ArrowChanges | None:
+        """Return the changes of a checkpoint in the types of the table; None if Spark has to compute them."""
         if self._letters is not None and not self._letters.settled:
             return None
-        changes = self._intake.arrow_changes(checkpoint.records, self._spark, self._table.needs)
-        return changes if changes is not None and changes.fits(target) else None
+        with self._run.state.timed("collect"):
+            changes = self._intake.arrow_changes(checkpoint.records, limit, self._spark, self._table.needs)
+            return changes if changes is not None and changes.fits(target) else None
 
     def leave_out(self, checkpoint: Checkpoint, error: UnreadableFile) -> Checkpoint:
         """ON BAD ROW = 'dead letter': add a dead letter for an unreadable file, and leave out all of its rows.
@@ -259,13 +262,13 @@ class Pipeline:
     def stage(self, checkpoint: Checkpoint) -> Staged:
         target = self._table.write_target(self._spec.write)
         faults.reached("stage.before")
-        with self._run.state.timed("collect"):
-            changes = self._arrow_changes(checkpoint, target) or self._changes(checkpoint)
         times = self._spec.times
         rule = TimeRule(times, self._run.state.closed, coalesce=self._spec.coalesce) if times else None
         folder = StageFolder(self._state, self._run.checkpoints.stage_folder, rule)
-        with self._run.state.timed("stage"), self._input_checked(checkpoint):
-            staged = stage_batch(changes, target, folder, RowKind.of(self._spec), size=checkpoint.size)
+        with share_of_driver(checkpoint.size, self._spark.sparkContext) as limit:
+            changes = self._arrow_changes(checkpoint, target, limit) or self._changes(checkpoint)
+            with self._run.state.timed("stage"), self._input_checked(checkpoint):
+                staged = stage_batch(changes, target, folder, RowKind.of(self._spec), size=checkpoint.size)
         faults.reached("stage.after")
         return staged
 
@@ -300,10 +303,10 @@ class Pipeline:
 
     def write(self, checkpoint: Checkpoint, time: int) -> "_WrittenBatch":
         target = self._table.write_target(self._spec.write)
-        with self._run.state.timed("collect"):
-            in_memory = self._arrow_changes(checkpoint, target)
-        if in_memory is not None:
-            return self._write_files(in_memory, checkpoint.size, target)
+        with share_of_driver(checkpoint.size, self._spark.sparkContext) as limit:
+            in_memory = self._arrow_changes(checkpoint, target, limit)
+            if in_memory is not None:
+                return self._write_files(in_memory, checkpoint.size, target)
         changes = self._changes(checkpoint)
         if self._spec.append:
             changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from calve.clock import Clock
 from calve.model.change import Origin
-from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, canonical_offsets
+from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, SizeLimit, canonical_offsets
 from calve.model.health import SourcePosition
 from calve.model.spec import Envelope
 from calve.records.frames import Records
@@ -91,16 +91,16 @@ class Source(Protocol):
 
 @runtime_checkable
 class ReadsArrow(Protocol):
-    """A source that can read small checkpoints in the driver, without a Spark job."""
+    """A source that can read checkpoints in the driver, without a Spark job."""
 
     def schema(self, spark: SparkSession) -> StructType:
         """Columns of its records."""
         ...
 
-    def arrow_records(self, start: Offsets, end: Offsets, columns: StructType) -> pa.Table | None:
+    def arrow_records(self, start: Offsets, end: Offsets, columns: StructType, limit: SizeLimit) -> pa.Table | None:
         """The records after `start` up to `end` as they arrived, with some columns, in the types that Spark gives them.
 
-        None if they are not few, or if there may be a problem with them: Spark reads them then.
+        None if they are too many, or if there may be a problem with them: Spark reads them then.
         """
         ...
 

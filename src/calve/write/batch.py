@@ -16,22 +16,28 @@ If the size is unknown, the driver collects up to PROBE_ROWS rows. If there are 
 reading those rows was wasted.
 
 The driver is by far the fastest writer even for a million rows (half the CPU time of the others on two cores), but it
-is one process for all sinks, so its share stays small.
+is one process for all sinks, so its share stays small. With a local master it is all there is: changes that it computes
+itself (`write.changes.ArrowChanges`) may then take a part of the machine's memory, one large batch at a time.
 
 Every task writes a file of its own, so the number of tasks follows from the bytes, and the cores only bound it: a
 million rows are one task and one file on any cluster (2.3 s on two cores; two tasks and two files take 1.7 s and the
 same CPU time). Beyond four tasks per core tasks grow instead, up to a size that a task still handles well.
 """
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from calve.clock import IdSource, Timer, untimed
 from calve.errors import CalveError
-from calve.model.checkpoint import SizeHint
+from calve.model.checkpoint import SizeHint, SizeLimit
 from calve.model.files import WriteResult, WriteTarget
 from calve.spark.failures import CAUGHT, failure_of
+from calve.spark.session import is_local, machine_memory
 from calve.write.changes import ArrowChanges, check_changes
 from calve.write.driver_writer import DriverWriter, write_rows
 from calve.write.job import BatchTooLarge, ChangeColumns, WriteJob, Writer, layout_of
@@ -48,6 +54,10 @@ _LARGEST_TASK_BYTES = 512 << 20
 _TASKS_PER_CORE = 4
 _ARROW_BYTES = 16 << 20
 _ARROW_ROWS = 65_536
+_LOCAL_SHARE = 40
+_MEMORY_PARTS = 16
+_large = threading.Lock()
+"""Held while a large batch is in the driver's memory."""
 _SPARK_SCHEMES = frozenset({"", "file", "hdfs"})
 
 
@@ -73,6 +83,20 @@ def fits_the_driver(size: SizeHint) -> bool:
     if size.rows is not None:
         return size.rows <= DRIVER_ROWS
     return size.bytes is not None and size.bytes <= _TRUSTED_BYTES
+
+
+@contextmanager
+def share_of_driver(size: SizeHint, context: SparkContext) -> Iterator[SizeLimit]:
+    """How much of a batch of this size may be in the driver's memory while the block runs."""
+    limit = SizeLimit(DRIVER_ROWS, DRIVER_BYTES)
+    large = (size.rows or 0) > DRIVER_ROWS or (size.bytes or 0) > DRIVER_BYTES
+    if not (large and is_local(context.master or "") and _large.acquire(blocking=False)):
+        yield limit
+        return
+    try:
+        yield SizeLimit(_LOCAL_SHARE * DRIVER_ROWS, max(DRIVER_BYTES, machine_memory() // _MEMORY_PARTS))
+    finally:
+        _large.release()
 
 
 def _native(layout: ChangeColumns, target: WriteTarget) -> bool:
@@ -113,7 +137,9 @@ def write_batch(
     layout = layout_of(changes.columns, target)
     try:
         if isinstance(changes, ArrowChanges):
-            return write_rows(changes.checked(layout), layout, target, ids.new_id(), deletes=deletes)
+            rows = changes.checked(layout)
+            parts = max(1, -(-rows.nbytes // _TASK_BYTES))
+            return write_rows(rows, layout, target, ids.new_id(), deletes=deletes, parts=parts)
         job = WriteJob(check_changes(changes, layout), layout, target, deletes, size, ids.new_id(), timed)
         cores = changes.sparkSession.sparkContext.defaultParallelism
         return _write_with_first_fit(writers_for(layout, target, size, cores), job)

@@ -4,7 +4,7 @@ Rows with multiplicities (DIFF) become changes in Spark: within one time equal r
 insertions. In a table with one row per key, a key has at most one row at any time. How many rows it had before a batch
 is unknown here; if neither zero nor one is consistent with the batch, the rows conflict (BadRow).
 
-On Arrow data, `last_per_key` sorts a table in memory; `last_of_runs` takes batches that are already sorted by key and
+On Arrow data, `last_places` sorts a table in memory; `last_of_runs` takes batches that are already sorted by key and
 order, and holds back at most one row, so that it recognizes a key whose changes span batches.
 """
 
@@ -62,17 +62,23 @@ def _violation(key: tuple[str, ...]) -> BadRow:
     )
 
 
-def last_per_key(table: pa.Table, key: Sequence[str], order: Sequence[str]) -> pa.Table:
-    """The row with the greatest order per key, sorted by key. Ties go to the later row of the table.
-
-    Without a key it keeps every row.
-    """
-    if table.num_rows == 0 or not key:
-        return table
-    ranked = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in (*key, *order)])
+def last_places(table: pa.Table, key: Sequence[str], order: Sequence[str]) -> pa.Array:
+    """The places of the rows with the greatest order per key, sorted by key. Ties go to the later row of the table."""
+    if table.num_rows == 0:
+        return pa.array([], pa.uint64())
+    by = key if _ascends(table, order) else (*key, *order)  # sorting is stable
+    ranked = pc.sort_indices(table.select(by), sort_keys=[(name, "ascending") for name in by])
     sorted_keys = table.select(list(key)).take(ranked).combine_chunks()
     last = pa.concat_arrays([_differs(sorted_keys, sorted_keys.slice(1)), pa.array([True])])
-    return table.take(ranked.filter(last))
+    return ranked.filter(last)
+
+
+def _ascends(table: pa.Table, order: Sequence[str]) -> bool:
+    """Whether the rows are known to be in their order: those of a log mostly are."""
+    if not order or not pa.types.is_integer(table.schema.field(order[0]).type) or table[order[0]].null_count:
+        return not order
+    values = table[order[0]].to_numpy()
+    return bool((values[1:] > values[:-1]).all()) or (len(order) == 1 and bool((values[1:] >= values[:-1]).all()))
 
 
 def last_of_runs(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:

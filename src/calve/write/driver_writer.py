@@ -4,6 +4,7 @@ A shuffle and a Python task cost several tenths of a second before any work is d
 not. The driver's share is bounded: by rows if the size is unknown, and always by `spark.driver.maxResultSize`.
 """
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,10 +14,11 @@ from pyspark.errors import PySparkException
 
 from calve.model.files import WriteResult, WriteTarget, WrittenFile
 from calve.spark.version import collected
-from calve.write.consolidate import last_per_key, upserts
+from calve.write.consolidate import last_places, upserts
 from calve.write.data_files import FileNames, data_files, key_files, partitioner_for
 from calve.write.job import BatchTooLarge, ChangeColumns, WriteJob
 
+_THREADS = 2
 _RESULT_LIMIT = "spark.driver.maxResultSize"
 
 
@@ -45,25 +47,33 @@ class DriverWriter:
 
 
 def write_rows(
-    changes: pa.Table, layout: ChangeColumns, target: WriteTarget, batch_id: str, *, deletes: bool
+    changes: pa.Table, layout: ChangeColumns, target: WriteTarget, batch_id: str, *, deletes: bool, parts: int = 1
 ) -> WriteResult:
-    """Write the last change of each key of checked changes."""
-    last = last_per_key(changes, layout.key_names, layout.order)
+    """Write the last change of each key of checked changes, in `parts` by key, each with files of its own."""
     names = FileNames(target, batch_id, "driver")
+    last = last_places(changes, layout.key_names, layout.order) if layout.key else None
+    rows = changes.num_rows if last is None else len(last)
+    step = max(1, -(-rows // parts))
 
-    def rows() -> tuple[WrittenFile, ...]:
-        partitioner = partitioner_for(target)
-        kept = upserts(last)
-        with data_files(target, names) as out:
-            out.write(partitioner.clustered(kept) if partitioner else kept)
-        return out.files
+    def part(start: int) -> pa.Table:
+        return changes.slice(start, step) if last is None else changes.take(last.slice(start, step))
 
-    def keys() -> tuple[WrittenFile, ...]:
-        with key_files(target, names) as out:
-            out.write(last)
-        return out.files
+    with names.removed_on_failure(), ThreadPoolExecutor(max(_THREADS, os.cpu_count() or 1)) as pool:
+        taken = list(pool.map(part, range(0, rows, step)))
+        steps = (_write_data, _write_keys) if deletes else (_write_data,)
+        jobs = [pool.submit(write, rows, target, names) for rows in taken for write in steps]
+        return WriteResult(tuple(file for job in jobs for file in job.result()), changes.num_rows)
 
-    with names.removed_on_failure(), ThreadPoolExecutor(2) as pool:
-        parts = [pool.submit(part) for part in ((rows, keys) if deletes else (rows,))]
-        written = tuple(file for part in parts for file in part.result())
-    return WriteResult(written, changes.num_rows)
+
+def _write_data(part: pa.Table, target: WriteTarget, names: FileNames) -> tuple[WrittenFile, ...]:
+    partitioner = partitioner_for(target)
+    kept = upserts(part)
+    with data_files(target, names) as out:
+        out.write(partitioner.clustered(kept) if partitioner else kept)
+    return out.files
+
+
+def _write_keys(part: pa.Table, target: WriteTarget, names: FileNames) -> tuple[WrittenFile, ...]:
+    with key_files(target, names) as out:
+        out.write(part)
+    return out.files

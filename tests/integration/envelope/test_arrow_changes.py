@@ -20,6 +20,7 @@ from calve.clock import SystemClock
 from calve.envelope.envelopes import arrow_upserts_of, changes_of
 from calve.envelope.order import with_order
 from calve.model.change import BAD, order_columns
+from calve.model.checkpoint import SizeLimit
 from calve.model.files import NO_NEEDS, ColumnNeeds
 from calve.model.spec import Envelope, NoEnvelope, Upsert
 from calve.source.files.definition import FileSource, files
@@ -55,6 +56,7 @@ NEED_SPARK = (
     "true",
     "false",
 )
+LIMIT = SizeLimit(1000, 1 << 20)
 DAYS = st.dates(dt.date(2025, 12, 30), dt.date(2026, 1, 5))
 TIMES = st.datetimes(dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 3))  # noqa: DTZ001 - NTZ
 
@@ -111,14 +113,20 @@ class Folder:
         return with_order(changes, frame.schema) if ordered else changes
 
     def in_memory(
-        self, source: FileSource, envelope: Envelope, needs: ColumnNeeds = NO_NEEDS, *, ordered: bool = False
+        self,
+        source: FileSource,
+        envelope: Envelope,
+        needs: ColumnNeeds = NO_NEEDS,
+        *,
+        ordered: bool = False,
+        limit: SizeLimit = LIMIT,
     ) -> ArrowChanges | None:
         upserts = arrow_upserts_of(
             source.schema(self.spark), envelope, ["id"], self.spark, needs=needs, stores_order=ordered
         )
         if upserts is None:
             return None
-        records = source.arrow_records(None, source.next_end(None), upserts.records)
+        records = source.arrow_records(None, source.next_end(None), upserts.records, limit)
         changes = None if records is None else upserts.changes(records)
         return None if changes is None else ArrowChanges(changes, upserts.table, upserts.beside)
 
@@ -246,7 +254,7 @@ def test_a_damaged_or_missing_file_is_left_to_spark(folder: Folder) -> None:
     source = folder.source("id BIGINT, v STRING")
     end = source.next_end(None)
     (folder.path / "in" / "b.parquet").unlink()
-    assert source.arrow_records(None, end, source.schema(folder.spark)) is None
+    assert source.arrow_records(None, end, source.schema(folder.spark), LIMIT) is None
 
 
 def test_options_of_the_reader_are_left_to_spark(folder: Folder) -> None:
@@ -257,12 +265,15 @@ def test_options_of_the_reader_are_left_to_spark(folder: Folder) -> None:
 def test_many_rows_files_or_bytes_are_left_to_spark(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abc":
         folder.put(_one_column(pa.array(["x", "y"])), name)
-    source = folder.source("id BIGINT, v STRING")
-    assert folder.in_memory(source, NoEnvelope()) is not None
-    for limit, most in (("MOST_ROWS", 5), ("MOST_FILES", 2), ("MOST_BYTES", 20)):
-        with monkeypatch.context() as lower:
-            lower.setattr(f"calve.source.files.parquet.{limit}", most)
-            assert folder.in_memory(folder.source("id BIGINT, v STRING"), NoEnvelope()) is None
+
+    def found(limit: SizeLimit) -> bool:
+        return folder.in_memory(folder.source("id BIGINT, v STRING"), NoEnvelope(), limit=limit) is not None
+
+    assert found(SizeLimit(6, 10_000))
+    assert not found(SizeLimit(5, 10_000))
+    assert not found(SizeLimit(6, 100))
+    monkeypatch.setattr("calve.source.files.parquet.MOST_FILES", 2)
+    assert not found(SizeLimit(6, 10_000))
 
 
 def test_only_changes_that_the_table_takes_as_they_are_are_written_from_memory(folder: Folder) -> None:

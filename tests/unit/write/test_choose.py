@@ -1,19 +1,21 @@
 """Which writer for which batch."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, NestedField, TimestampNanoType
+from pyspark import SparkContext
 
 from calve.errors import InvalidInput
 from calve.model.change import BAD, OP, ORDER_PREFIX
-from calve.model.checkpoint import UNKNOWN, SizeHint
+from calve.model.checkpoint import UNKNOWN, SizeHint, SizeLimit
 from calve.model.files import WriteTarget
-from calve.write.batch import DRIVER_BYTES, DRIVER_ROWS, PROBE_ROWS, writers_for
+from calve.write.batch import DRIVER_BYTES, DRIVER_ROWS, PROBE_ROWS, share_of_driver, writers_for
 from calve.write.driver_writer import DriverWriter
 from calve.write.job import ChangeColumns, Writer, layout_of
 from calve.write.native_writer import NativeWriter
@@ -89,3 +91,19 @@ def test_a_column_whose_type_spark_lacks_is_refused_by_name() -> None:
     )
     with pytest.raises(InvalidInput, match='column "u" of the table has a type that Spark does not support'):
         layout_of(["id", "u", *RESERVED], target_in(Path("/somewhere"), schema))
+
+
+def test_a_large_batch_may_be_in_the_memory_of_a_local_driver_one_at_a_time() -> None:
+    local, cluster = (cast("SparkContext", SimpleNamespace(master=master)) for master in ("local[2]", "spark://a:7077"))
+    usual, large = SizeLimit(DRIVER_ROWS, DRIVER_BYTES), SizeHint(bytes=DRIVER_BYTES + 1)
+    for size, context in ((SizeHint(bytes=DRIVER_BYTES), local), (large, cluster), (SizeHint(rows=10), local)):
+        with share_of_driver(size, context) as share:
+            assert share == usual
+    with share_of_driver(large, local) as first, share_of_driver(large, local) as second:
+        assert first.rows > DRIVER_ROWS
+        assert first.bytes > DRIVER_BYTES
+        assert second == usual
+    with pytest.raises(RuntimeError), share_of_driver(large, local):
+        raise RuntimeError
+    with share_of_driver(large, local) as share:
+        assert share == first, "a failed batch returns its share"

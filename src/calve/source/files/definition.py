@@ -21,7 +21,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost, TerminalError
 from calve.model.change import Origin
-from calve.model.checkpoint import Offsets, SizeHint
+from calve.model.checkpoint import Offsets, SizeHint, SizeLimit
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.records.columns import declared_schema
@@ -239,12 +239,12 @@ class FileSource:
         with told_as("the files could not be read"):
             return self._read(spark, [self._listing.for_spark(f.path) for f in needed])
 
-    def arrow_records(self, start: Offsets, end: Offsets, columns: T.StructType) -> pa.Table | None:
+    def arrow_records(self, start: Offsets, end: Offsets, columns: T.StructType, limit: SizeLimit) -> pa.Table | None:
         definition = self._definition
         if definition.format != "parquet" or definition.options:
             return None
         needed = self._needed(self._ledger.files(Place.of(start), Place.of(end)))
-        return read_parquet(self._listing.store, needed, columns) if needed else None
+        return read_parquet(self._listing.store, needed, columns, limit) if needed else None
 
     def path_of(self, start: Offsets, end: Offsets, spark_path: str) -> str | None:
         """The file between these offsets that Spark reports under this path; None if that is not certain."""

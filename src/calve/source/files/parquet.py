@@ -13,23 +13,22 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import types as T  # noqa: N812
 
+from calve.model.checkpoint import SizeLimit
 from calve.spark.version import arrow_schema_of
 from calve.storage.listing import KnownFile
 
 MOST_FILES = 64
-MOST_ROWS = 500_000
-MOST_BYTES = 128 << 20
-"""Uncompressed."""
-
 _THREADS = 8
 _SPARK_VERSION = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 """Metadata of files whose dates Spark converts from another calendar."""
 
 
-def read_parquet(store: fs.FileSystem, files: Sequence[KnownFile], records: T.StructType) -> pa.Table | None:
+def read_parquet(
+    store: fs.FileSystem, files: Sequence[KnownFile], records: T.StructType, limit: SizeLimit
+) -> pa.Table | None:
     """The rows of files with the columns of `records`, file by file; None if Spark has to read them."""
-    if len(files) > MOST_FILES or sum(file.size for file in files) > MOST_BYTES:
+    if len(files) > MOST_FILES or sum(file.size for file in files) > limit.bytes:
         return None
     wanted = arrow_schema_of(records)
     try:
@@ -37,9 +36,11 @@ def read_parquet(store: fs.FileSystem, files: Sequence[KnownFile], records: T.St
             found = list(
                 pool.map(lambda file: pq.ParquetFile(opened.enter_context(store.open_input_file(file.path))), files)
             )
-            if not all(_fits(file, wanted) for file in found) or not _is_small([file.metadata for file in found]):
+            if not all(_fits(file, wanted) for file in found) or not _is_within(
+                limit, [file.metadata for file in found]
+            ):
                 return None
-            parts = list(pool.map(lambda file: file.read(columns=wanted.names, use_threads=False), found))
+            parts = list(pool.map(lambda file: file.read(columns=wanted.names, use_threads=True), found))
     except (OSError, pa.ArrowException):
         return None
     rows = pa.concat_tables([part.select(wanted.names).replace_schema_metadata() for part in parts])
@@ -59,7 +60,7 @@ def _fits(file: pq.ParquetFile, wanted: pa.Schema) -> bool:
     )
 
 
-def _is_small(footers: Sequence[pq.FileMetaData]) -> bool:
+def _is_within(limit: SizeLimit, footers: Sequence[pq.FileMetaData]) -> bool:
+    """Whether the rows, and their bytes without compression, are few enough."""
     size = sum(footer.row_group(i).total_byte_size for footer in footers for i in range(footer.num_row_groups))
-    rows = sum(footer.num_rows for footer in footers)
-    return bool(size <= MOST_BYTES and rows <= MOST_ROWS)
+    return bool(size <= limit.bytes and sum(footer.num_rows for footer in footers) <= limit.rows)
